@@ -1,0 +1,8 @@
+//! Decisions without I/O: which route, which endpoint, now or later.
+//!
+//! Nothing here opens a socket, reads a clock or knows an async runtime: state
+//! and the present time go in, a decision comes out.
+#![forbid(unsafe_code)]
+
+pub mod balance;
+pub mod route;

@@ -1,0 +1,189 @@
+//! The resolved configuration: what the program runs on.
+//!
+//! Immutable once built and shared by every worker as one snapshot. The file
+//! as a person wrote it, and every mistake in it, is the loader's business.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_policy::route::RouteTable;
+
+/// Everything the process runs on, checked and with every default filled in.
+#[derive(Debug)]
+pub struct Config {
+    /// Process-wide settings.
+    pub server: Server,
+    /// Where clients connect, in the order written.
+    pub listeners: Vec<Listener>,
+    /// The compiled matcher; the index it finds is one into `routes`.
+    pub route_table: RouteTable,
+    /// What to do for each route, in the order written.
+    pub routes: Vec<Route>,
+    /// Named groups of endpoints, in order of their names.
+    pub upstreams: Vec<Upstream>,
+}
+
+/// Process-wide settings.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Number of worker threads, at least one.
+    pub workers: usize,
+    /// How long TERM and INT wait for exchanges in flight.
+    pub drain_timeout: Duration,
+}
+
+/// A socket address, or the path of a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// IPv4 or IPv6 address with its port.
+    Tcp(SocketAddr),
+    /// Path of a Unix stream socket.
+    Unix(PathBuf),
+}
+
+/// One place where clients connect.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    /// The name that logs, counters and routes use.
+    pub name: String,
+    /// Where it listens.
+    pub bind: Address,
+    /// Length of the kernel's accept queue, in connections.
+    pub backlog: u32,
+    /// Bounds on what a client may send.
+    pub limits: Limits,
+    /// Bounds on how long a client may take.
+    pub timeouts: ClientTimeouts,
+    /// Where its access log goes; `None` for nowhere.
+    pub access_log: Option<AccessLog>,
+}
+
+/// Bounds on what a client may send.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Request line and fields together, in bytes (431 above it).
+    pub head_bytes: usize,
+    /// Request target, in bytes (414 above it).
+    pub target_bytes: usize,
+    /// Request body, in bytes (413 above it); `None` for no limit.
+    pub body_bytes: Option<u64>,
+    /// Connections of this listener at once, over all workers.
+    pub connections: Option<u32>,
+}
+
+/// Bounds on how long a client may take.
+#[derive(Debug, Clone)]
+pub struct ClientTimeouts {
+    /// From the first byte of a head to its last (408 beyond it).
+    pub head: Duration,
+    /// Longest silence within a request body (408 beyond it), and longest
+    /// time during which a client takes nothing of its response.
+    pub body: Duration,
+    /// Longest time that a connection waits for its next request.
+    pub idle: Duration,
+}
+
+/// Where and how the access log is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessLog {
+    /// File path, or `-` for standard output.
+    pub path: PathBuf,
+    /// Layout of a line.
+    pub format: AccessLogFormat,
+}
+
+/// Layout of an access log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// The combined format of Apache and nginx.
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A route's name and what it does; how it matches is in the route table.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The name that logs use: as written, or `route-N` counted from 1.
+    pub name: String,
+    /// What answers.
+    pub action: Action,
+}
+
+/// What answers a request.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Proxy to `Config::upstreams[index]`.
+    Upstream(usize),
+    /// A fixed answer.
+    Answer {
+        /// Status code, 200 to 599.
+        status: u16,
+        /// Value of `Content-Type`.
+        content_type: String,
+        /// The body, as sent.
+        body: Vec<u8>,
+    },
+    /// A redirect.
+    Redirect {
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+        /// Value of `Location`; `$host`, `$path` and `$query` in it (the
+        /// request's host without port, its path, its query with a leading
+        /// `?` where there is one) are replaced per request.
+        location: String,
+    },
+}
+
+/// A named group of endpoints.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    /// The name that routes, logs and counters use.
+    pub name: String,
+    /// How an endpoint is chosen.
+    pub balance: evenkeel_policy::balance::Balance,
+    /// The addresses in it; may be empty (every request is answered 503).
+    pub endpoints: Vec<Endpoint>,
+    /// Idle connections kept.
+    pub pool: Pool,
+    /// Bounds on how long an attempt may take.
+    pub timeouts: UpstreamTimeouts,
+    /// Further attempts after the first, where HTTP allows them.
+    pub retries: u32,
+}
+
+/// One address of an upstream.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// As written: the name that logs and counters use.
+    pub name: String,
+    /// Where to connect.
+    pub address: Address,
+    /// Share of the traffic relative to the other endpoints; 0 gets none.
+    pub weight: u32,
+    /// Most exchanges in flight over all workers; `None` for no limit.
+    pub max_in_flight: Option<u32>,
+}
+
+/// Idle connections kept to each endpoint.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    /// Most idle connections per endpoint and worker.
+    pub max_idle: usize,
+    /// How long an idle connection is kept.
+    pub idle_timeout: Duration,
+}
+
+/// Bounds on how long an attempt may take.
+#[derive(Debug, Clone)]
+pub struct UpstreamTimeouts {
+    /// Establishing a connection (502, then another endpoint).
+    pub connect: Duration,
+    /// From the request's last byte to the response's first (504).
+    pub first_byte: Duration,
+    /// Longest silence within a response or a tunnel.
+    pub idle: Duration,
+    /// The whole exchange; `None` for no limit.
+    pub total: Option<Duration>,
+}

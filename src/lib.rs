@@ -1,0 +1,3 @@
+//! Evenkeel: an HTTP load balancer, reverse proxy, cache and small-file origin.
+
+pub mod config;
