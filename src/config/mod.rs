@@ -42,6 +42,15 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(out),
+            Address::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// One place where clients connect.
 #[derive(Debug, Clone)]
 pub struct Listener {

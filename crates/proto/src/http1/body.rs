@@ -5,7 +5,7 @@ use crate::error::BodyError;
 use crate::head::BodyFraming;
 
 /// Where in its body a message stands.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum BodyDecoder {
     /// So many bytes are still to come; 0 is the end.
     Length {

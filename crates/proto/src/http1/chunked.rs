@@ -53,7 +53,7 @@ pub enum Piece {
 }
 
 /// Follows a chunked body through its framing.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ChunkedDecoder {
     state: State,
     data_bytes: u64,
