@@ -58,7 +58,13 @@ pub enum Verb {
 #[derive(Debug, Args)]
 pub struct Source {
     /// The configuration file; `local.toml` beside it overrides it
-    #[arg(short, long, value_name = "FILE", env = "EVENKEEL_CONFIG", default_value = "evenkeel.toml")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        env = "EVENKEEL_CONFIG",
+        default_value = "evenkeel.toml"
+    )]
     pub config: PathBuf,
     /// Set one option; the value is TOML, or else taken as text
     #[arg(long = "set", value_name = "KEY=VALUE")]

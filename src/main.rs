@@ -16,7 +16,12 @@ fn main() -> ExitCode {
     let outcome = match cli::Call::parse().verb {
         cli::Verb::Run { source } => run(&source),
         cli::Verb::Check { schema: true, .. } => print(&config::schema()),
-        cli::Verb::Check { source, print, offline, .. } => check(&source, print, offline),
+        cli::Verb::Check {
+            source,
+            print,
+            offline,
+            ..
+        } => check(&source, print, offline),
         cli::Verb::Version => print(&format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match outcome {
@@ -34,12 +39,18 @@ fn run(source: &cli::Source) -> Result<(), Failed> {
 }
 
 fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(), Failed> {
-    let lookup = if offline { NameLookup::Skip } else { NameLookup::System };
+    let lookup = if offline {
+        NameLookup::Skip
+    } else {
+        NameLookup::System
+    };
     let loaded = load(source, lookup)?;
     if print_effective {
         return print(&loaded.effective);
     }
-    let Loaded { config, warnings, .. } = loaded;
+    let Loaded {
+        config, warnings, ..
+    } = loaded;
     print(&format!(
         "{} is fine: {}, {}, {}{}\n",
         source.config.display(),
@@ -60,6 +71,10 @@ fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     match config::load(&source.config, &source.sets, variables, lookup) {
         Ok(loaded) => {
+            if source.verbose > 0 {
+                let layers: Vec<_> = loaded.warnings.layers().collect();
+                note(&format!("configuration from {}", layers.join(", ")));
+            }
             show(&loaded.warnings);
             Ok(loaded)
         }
@@ -79,14 +94,20 @@ fn show(report: &Report) {
     }
 }
 
-fn complain(what: &str) -> Failed {
+fn note(what: &str) {
     let _ = writeln!(std::io::stderr(), "evenkeel: {what}");
+}
+
+fn complain(what: &str) -> Failed {
+    note(what);
     Failed
 }
 
 fn print(text: &str) -> Result<(), Failed> {
     let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
     written.map_err(|error| complain(&format!("write to standard output: {error}")))
 }
 

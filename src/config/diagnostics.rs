@@ -2,6 +2,7 @@
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use super::layers;
 use super::tree::Place;
 
 /// Everything found wrong or doubtful in one configuration.
@@ -89,8 +90,25 @@ impl Finding {
 impl Report {
     /// Adds a text that places can point into; returns its index.
     pub(super) fn add_source(&mut self, name: impl Into<String>, text: impl Into<String>) -> usize {
-        self.sources.push(Source { name: name.into(), text: text.into() });
+        self.sources.push(Source {
+            name: name.into(),
+            text: text.into(),
+        });
         self.sources.len() - 1
+    }
+
+    /// The layers that were read, in their order: files by path, variables by
+    /// name, and each `--set`.
+    pub fn layers(&self) -> impl Iterator<Item = String> {
+        self.sources
+            .iter()
+            .map(|source| match source.name.as_str() {
+                layers::VARIABLE_SOURCE => {
+                    source.text.split('=').next().unwrap_or_default().to_owned()
+                }
+                layers::SET_SOURCE => format!("{} {}", source.name, source.text),
+                file => file.to_owned(),
+            })
     }
 
     pub(super) fn source_text(&self, source: usize) -> &str {
@@ -119,7 +137,8 @@ impl Report {
 
     pub(super) fn syntax_mistake(&mut self, place: Place, title: &str) {
         self.syntax_broken = true;
-        self.add(Severity::Mistake, Some(place), title.replace('\n', ", ")).syntax = true;
+        self.add(Severity::Mistake, Some(place), title.replace('\n', ", "))
+            .syntax = true;
     }
 
     /// Whether a layer could be read only in part, so that something that
@@ -129,7 +148,15 @@ impl Report {
     }
 
     fn add(&mut self, severity: Severity, place: Option<Place>, title: String) -> &mut Finding {
-        let finding = Finding { severity, place, title, label: None, help: None, related: None, syntax: false };
+        let finding = Finding {
+            severity,
+            place,
+            title,
+            label: None,
+            help: None,
+            related: None,
+            syntax: false,
+        };
         self.findings.push(finding);
         let last = self.findings.len() - 1;
         &mut self.findings[last]
@@ -153,7 +180,12 @@ impl Report {
     /// Sorts by place, layer by layer, what has no place first, and drops
     /// what only follows from a syntax error on the same line.
     pub(super) fn settle(&mut self) {
-        let broken: Vec<_> = self.findings.iter().filter(|it| it.syntax).map(|it| self.line(it)).collect();
+        let broken: Vec<_> = self
+            .findings
+            .iter()
+            .filter(|it| it.syntax)
+            .map(|it| self.line(it))
+            .collect();
         let mut findings = std::mem::take(&mut self.findings);
         if self.syntax_broken {
             // What the parser makes up for a missing value stands nowhere.
@@ -161,7 +193,9 @@ impl Report {
             findings.retain(|it| it.syntax || !(made_up(it) || broken.contains(&self.line(it))));
         }
         findings.sort_by_key(|it| {
-            it.place.as_ref().map(|place| (place.source, place.range.start))
+            it.place
+                .as_ref()
+                .map(|place| (place.source, place.range.start))
         });
         self.findings = findings;
     }
@@ -170,7 +204,10 @@ impl Report {
         let place = finding.place.as_ref()?;
         let text = &self.sources[place.source].text;
         let before = &text.as_bytes()[..place.range.start.min(text.len())];
-        Some((place.source, before.iter().filter(|&&byte| byte == b'\n').count()))
+        Some((
+            place.source,
+            before.iter().filter(|&&byte| byte == b'\n').count(),
+        ))
     }
 
     /// Every finding with `file:line:column`, the line itself and the help
@@ -184,7 +221,11 @@ impl Report {
         for finding in &self.findings {
             let mut text = renderer.render(&[self.group(finding)]);
             // The renderer leaves blanks where a label would begin.
-            text = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+            text = text
+                .lines()
+                .map(str::trim_end)
+                .collect::<Vec<_>>()
+                .join("\n");
             shown.push_str(&text);
             shown.push_str("\n\n");
         }
@@ -201,10 +242,14 @@ impl Report {
         let mut group = Group::with_title(title);
         if let Some(place) = &finding.place {
             let mark = AnnotationKind::Primary.span(self.visible(place));
-            let mut snippet = self.snippet(place).annotation(mark.label(finding.label.as_deref()));
+            let mut snippet = self
+                .snippet(place)
+                .annotation(mark.label(finding.label.as_deref()));
             let mut second = None;
             if let Some((other, label)) = &finding.related {
-                let mark = AnnotationKind::Context.span(self.visible(other)).label(label.as_str());
+                let mark = AnnotationKind::Context
+                    .span(self.visible(other))
+                    .label(label.as_str());
                 if other.source == place.source {
                     snippet = snippet.annotation(mark);
                 } else {
@@ -222,10 +267,7 @@ impl Report {
         }
     }
 
-    fn snippet<'a>(
-        &'a self,
-        place: &Place,
-    ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
+    fn snippet<'a>(&'a self, place: &Place) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
         let source = &self.sources[place.source];
         Snippet::source(source.text.as_str()).path(source.name.as_str())
     }
@@ -259,9 +301,7 @@ pub(super) fn nearest<'a>(
         let candidate = candidate.to_lowercase().replace('-', "_");
         strsim::damerau_levenshtein(&word, &candidate)
     };
-    let near = |candidate: &str, distance: usize| {
-        distance <= word.len().max(candidate.len()) / 3
-    };
+    let near = |candidate: &str, distance: usize| distance <= word.len().max(candidate.len()) / 3;
     let ranked = candidates.into_iter().map(|it| (distance(it), it));
     let best = ranked.min_by_key(|(distance, _)| *distance)?;
     near(best.1, best.0).then_some(best.1)

@@ -12,6 +12,12 @@ use super::written::File;
 /// What the names of variables that set an option begin with.
 pub const VARIABLE_PREFIX: &str = "EVENKEEL_";
 
+/// How a mistake in a variable names its place.
+pub(super) const VARIABLE_SOURCE: &str = "environment variable";
+
+/// How a mistake in a `--set` names its place.
+pub(super) const SET_SOURCE: &str = "--set";
+
 /// Puts `over` on top of `base`.
 pub(super) fn merge(base: &mut Node, over: Node) {
     match (&mut base.value, over.value) {
@@ -32,7 +38,12 @@ pub(super) fn merge(base: &mut Node, over: Node) {
                 }
             }
         }
-        (_, value) => *base = Node { place: over.place, value },
+        (_, value) => {
+            *base = Node {
+                place: over.place,
+                value,
+            }
+        }
     }
 }
 
@@ -56,12 +67,19 @@ pub(super) fn apply_variables(
         .collect();
     variables.sort();
     for (name, value) in variables {
-        let source = report.add_source("environment variable", format!("{name}={value}"));
+        let source = report.add_source(VARIABLE_SOURCE, format!("{name}={value}"));
         let mut at = VARIABLE_PREFIX.len();
         let mut path = Vec::new();
         for part in name[at..].split("__") {
-            let place = Place { source, range: at..at + part.len() };
-            path.push(Step { key: part.to_ascii_lowercase(), place, spelling: Spelling::Variable });
+            let place = Place {
+                source,
+                range: at..at + part.len(),
+            };
+            path.push(Step {
+                key: part.to_ascii_lowercase(),
+                place,
+                spelling: Spelling::Variable,
+            });
             at += part.len() + 2;
         }
         let value = written_value(&value, source, name.len() + 1);
@@ -71,9 +89,12 @@ pub(super) fn apply_variables(
 
 /// Applies one `--set key=value`.
 pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
-    let source = report.add_source("--set", text);
+    let source = report.add_source(SET_SOURCE, text);
     let Some((path, value)) = split_set(text) else {
-        let place = Place { source, range: 0..text.len() };
+        let place = Place {
+            source,
+            range: 0..text.len(),
+        };
         report
             .mistake(&place, "expected `key=value`")
             .help("write it as in `--set server.workers=2`");
@@ -87,7 +108,11 @@ pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
             report.mistake(&place, "an empty key");
             return;
         }
-        steps.push(Step { key, place, spelling: Spelling::Exact });
+        steps.push(Step {
+            key,
+            place,
+            spelling: Spelling::Exact,
+        });
     }
     let value = written_value(&text[value..], source, value);
     insert(root, &steps, value, &File::shape(), report);
@@ -120,7 +145,10 @@ fn written_value(text: &str, source: usize, offset: usize) -> Node {
         let range = range.start + offset..range.end + offset;
         Place { source, range }
     };
-    let plain = || Node { place: at(0..text.len()), value: Value::Text(text.to_owned()) };
+    let plain = || Node {
+        place: at(0..text.len()),
+        value: Value::Text(text.to_owned()),
+    };
     let value = tree::read_value(text, &at).unwrap_or_else(plain);
     match value.value {
         // `1.2.3.4`-like and date-like text is meant as text.
@@ -172,7 +200,11 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
             let index = found.unwrap_or_else(|| {
                 let made = empty(&step.place, &inner);
                 let place = step.place.clone();
-                entries.push(Entry { key: step.key.clone(), key_place: place, node: made });
+                entries.push(Entry {
+                    key: step.key.clone(),
+                    key_place: place,
+                    node: made,
+                });
                 entries.len() - 1
             });
             let entry = &mut entries[index];
@@ -190,7 +222,9 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
                     true => format!("write an index below {}", items.len()),
                     false => format!("there are {}", names.join(", ")),
                 };
-                report.mistake(&step.place, format!("there is no item `{}`", step.key)).help(help);
+                report
+                    .mistake(&step.place, format!("there is no item `{}`", step.key))
+                    .help(help);
                 return;
             }
         },
@@ -215,12 +249,24 @@ fn item(items: &mut Vec<Node>, step: &Step, shape: &Shape) -> Option<usize> {
     if let Ok(index) = step.key.parse::<usize>() {
         return (index < items.len()).then_some(index);
     }
-    let Shape::Table(table) = inner_shape(shape, &step.key) else { return None };
+    let Shape::Table(table) = inner_shape(shape, &step.key) else {
+        return None;
+    };
     table.keys.iter().find(|it| it.key == "name")?;
     let place = step.place.clone();
-    let name = Node { place: place.clone(), value: Value::Text(step.key.clone()) };
-    let entry = Entry { key: "name".into(), key_place: place.clone(), node: name };
-    items.push(Node { place, value: Value::Table(vec![entry]) });
+    let name = Node {
+        place: place.clone(),
+        value: Value::Text(step.key.clone()),
+    };
+    let entry = Entry {
+        key: "name".into(),
+        key_place: place.clone(),
+        node: name,
+    };
+    items.push(Node {
+        place,
+        value: Value::Table(vec![entry]),
+    });
     Some(items.len() - 1)
 }
 
@@ -247,5 +293,8 @@ fn empty(place: &Place, shape: &Shape) -> Node {
         Shape::List(_) => Value::List(Vec::new()),
         _ => Value::Table(Vec::new()),
     };
-    Node { place: place.clone(), value }
+    Node {
+        place: place.clone(),
+        value,
+    }
 }

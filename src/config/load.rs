@@ -89,7 +89,11 @@ fn finish(mut root: Node, lookup: NameLookup, mut report: Report) -> Result<Load
     match config {
         Some(config) if !report.has_mistakes() => {
             print::fill_defaults(&mut root, &File::shape());
-            Ok(Loaded { config, warnings: report, effective: print::document(&root) })
+            Ok(Loaded {
+                config,
+                warnings: report,
+                effective: print::document(&root),
+            })
         }
         _ => Err(report),
     }

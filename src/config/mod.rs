@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use evenkeel_policy::route::RouteTable;
 
+mod check;
 pub mod diagnostics;
+mod docs;
 mod layers;
 mod load;
 mod print;
@@ -24,6 +26,7 @@ mod value;
 mod written;
 
 pub use diagnostics::{Colour, Report};
+pub use docs::reference;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;

@@ -15,16 +15,24 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
                 } else if let Presence::Default(text) = key.presence {
                     let place = node.place.clone();
                     let at = |_| place.clone();
-                    let Some(mut value) = tree::read_value(text, &at) else { continue };
+                    let Some(mut value) = tree::read_value(text, &at) else {
+                        continue;
+                    };
                     fill_defaults(&mut value, &key.shape);
-                    entries.push(Entry { key: key.key.into(), key_place: place.clone(), node: value });
+                    entries.push(Entry {
+                        key: key.key.into(),
+                        key_place: place.clone(),
+                        node: value,
+                    });
                 }
             }
             let order = |entry: &Entry| table.keys.iter().position(|it| it.key == entry.key);
             entries.sort_by_key(order);
         }
         (Value::Table(entries), Shape::Map(item)) => {
-            entries.iter_mut().for_each(|entry| fill_defaults(&mut entry.node, item));
+            entries
+                .iter_mut()
+                .for_each(|entry| fill_defaults(&mut entry.node, item));
         }
         (Value::List(items), Shape::List(item)) => {
             items.iter_mut().for_each(|it| fill_defaults(it, item));
@@ -47,12 +55,16 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
 /// named below it, and everything else in line.
 pub(super) fn document(root: &Node) -> String {
     let mut text = String::new();
-    let Value::Table(entries) = &root.value else { return text };
+    let Value::Table(entries) = &root.value else {
+        return text;
+    };
     for entry in entries {
         let name = key(&entry.key);
         match &entry.node.value {
             Value::List(items) => {
-                items.iter().for_each(|it| section(&mut text, &format!("[[{name}]]"), it));
+                items
+                    .iter()
+                    .for_each(|it| section(&mut text, &format!("[[{name}]]"), it));
             }
             Value::Table(inner) if entry.key == "upstream" => {
                 for named in inner {
@@ -74,13 +86,17 @@ fn section(text: &mut String, header: &str, node: &Node) {
     }
     text.push_str(header);
     text.push('\n');
-    let Value::Table(entries) = &node.value else { return };
+    let Value::Table(entries) = &node.value else {
+        return;
+    };
     for entry in entries {
         let value = match &entry.node.value {
-            Value::Table(inner) if inner.is_empty() => continue,
+            Value::Table(_) if is_empty(&entry.node) => continue,
             Value::List(items) if items.iter().any(|it| matches!(it.value, Value::Table(_))) => {
-                let lines: String =
-                    items.iter().map(|it| format!("  {},\n", inline(it))).collect();
+                let lines: String = items
+                    .iter()
+                    .map(|it| format!("  {},\n", inline(it)))
+                    .collect();
                 format!("[\n{lines}]")
             }
             _ => inline(&entry.node),
@@ -88,6 +104,11 @@ fn section(text: &mut String, header: &str, node: &Node) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{} = {value}", key(&entry.key));
     }
+}
+
+/// Whether it is a table that says nothing.
+fn is_empty(node: &Node) -> bool {
+    matches!(&node.value, Value::Table(inner) if inner.iter().all(|it| is_empty(&it.node)))
 }
 
 /// A value on one line.
@@ -98,12 +119,13 @@ pub(super) fn inline(node: &Node) -> String {
         Value::Boolean(boolean) => boolean.to_string(),
         Value::Other(text) => text.clone(),
         Value::List(items) => {
-            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
+            format!(
+                "[{}]",
+                items.iter().map(inline).collect::<Vec<_>>().join(", ")
+            )
         }
         Value::Table(entries) => {
-            let shown = |entry: &&Entry| {
-                !matches!(&entry.node.value, Value::Table(inner) if inner.is_empty())
-            };
+            let shown = |entry: &&Entry| !is_empty(&entry.node);
             let pair = |entry: &Entry| format!("{} = {}", key(&entry.key), inline(&entry.node));
             let pairs: Vec<_> = entries.iter().filter(shown).map(pair).collect();
             match pairs.is_empty() {
@@ -144,6 +166,9 @@ fn quoted(text: &str) -> String {
 
 /// The default `text`, a TOML value, as the reference page shows it.
 pub(super) fn default_text(text: &str) -> String {
-    let at = |_| tree::Place { source: 0, range: 0..0 };
+    let at = |_| tree::Place {
+        source: 0,
+        range: 0..0,
+    };
     tree::read_value(text, &at).map_or_else(|| text.to_owned(), |node| inline(&node))
 }

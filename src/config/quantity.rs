@@ -65,7 +65,9 @@ impl FromText for Span {
 fn duration_fault(text: &str) -> Fault {
     let fault = Fault::new(format!("`{text}` is no duration"));
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return fault.help(format!("a duration needs a unit: \"{text}s\" or \"{text}ms\""));
+        return fault.help(format!(
+            "a duration needs a unit: \"{text}s\" or \"{text}ms\""
+        ));
     }
     fault.help("write a number and a unit (us, ms, s, m, h or d), as in \"10s\" or \"1m30s\"")
 }
@@ -84,7 +86,7 @@ impl FromText for Timeout {
 }
 
 impl FromText for ByteSize {
-    const FORM: &'static str = "a size, such as `\"16KiB\"`, `\"1MB\"` or a number of bytes";
+    const FORM: &'static str = "a size, such as `\"16KiB\"` or `\"1MB\"`,";
     const PATTERN: Option<&'static str> = Some(r"^[0-9]+(\.[0-9]+)? ?(B|KB|MB|GB|KiB|MiB|GiB)?$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
@@ -127,8 +129,14 @@ impl Setting for Size {
 
     fn shape() -> Shape {
         Shape::AnyOf(vec![
-            Shape::Text { form: ByteSize::FORM, pattern: ByteSize::PATTERN },
-            Shape::Integer { min: 1, max: i64::MAX },
+            Shape::Text {
+                form: ByteSize::FORM,
+                pattern: ByteSize::PATTERN,
+            },
+            Shape::Integer {
+                min: 1,
+                max: i64::MAX,
+            },
         ])
     }
 }
@@ -139,15 +147,21 @@ fn quantity<'a>(text: &'a str, units: &[(&str, u64)]) -> Option<(u64, &'a str)> 
     let number_len = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, rest) = text.split_at(number_len);
     let rest = rest.trim_start();
-    let unit_len = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+    let unit_len = rest
+        .find(|c: char| !c.is_alphabetic())
+        .unwrap_or(rest.len());
     let (unit, rest) = rest.split_at(unit_len);
-    let (_, scale) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    let (_, scale) = units
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
     let value = match number.split_once('.') {
         None => number.parse::<u64>().ok()?.checked_mul(*scale)?,
         Some((whole, fraction)) => {
             let (whole, decimals): (u64, u64) = (whole.parse().ok()?, fraction.parse().ok()?);
             let divisor = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-            whole.checked_mul(*scale)?.checked_add(decimals.checked_mul(*scale)? / divisor)?
+            whole
+                .checked_mul(*scale)?
+                .checked_add(decimals.checked_mul(*scale)? / divisor)?
         }
     };
     Some((value, rest))
@@ -199,7 +213,11 @@ mod tests {
             ("1XB", None),
             ("99999999999GiB", None),
         ] {
-            assert_eq!(ByteSize::from_text(text).ok().map(|it| it.0), expected, "{text:?}");
+            assert_eq!(
+                ByteSize::from_text(text).ok().map(|it| it.0),
+                expected,
+                "{text:?}"
+            );
         }
     }
 }

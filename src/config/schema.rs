@@ -9,7 +9,10 @@ use super::written::File;
 /// The JSON Schema (draft 2020-12) of the configuration, ending in a newline.
 pub fn schema() -> String {
     let mut schema = shape_schema(&File::shape());
-    schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
+    schema.insert(
+        "$schema".into(),
+        json!("https://json-schema.org/draft/2020-12/schema"),
+    );
     schema.insert("title".into(), json!("Evenkeel configuration"));
     format!("{:#}\n", Json::Object(schema))
 }
@@ -22,7 +25,10 @@ fn shape_schema(shape: &Shape) -> Map<String, Json> {
             json!({ "type": "integer", "minimum": min, "maximum": max })
         }
         Shape::Text { pattern: None, .. } => json!({ "type": "string" }),
-        Shape::Text { pattern: Some(pattern), .. } => {
+        Shape::Text {
+            pattern: Some(pattern),
+            ..
+        } => {
             json!({ "type": "string", "pattern": pattern })
         }
         Shape::Choice(choices) => {
@@ -45,9 +51,17 @@ fn shape_schema(shape: &Shape) -> Map<String, Json> {
 
 fn table_schema(table: &TableShape) -> Json {
     let required = |key: &&KeyShape| matches!(key.presence, Presence::Required);
-    let required: Vec<_> = table.keys.iter().filter(required).map(|it| it.key).collect();
-    let properties: Map<_, _> =
-        table.keys.iter().map(|it| (it.key.to_owned(), key_schema(it))).collect();
+    let required: Vec<_> = table
+        .keys
+        .iter()
+        .filter(required)
+        .map(|it| it.key)
+        .collect();
+    let properties: Map<_, _> = table
+        .keys
+        .iter()
+        .map(|it| (it.key.to_owned(), key_schema(it)))
+        .collect();
     let mut schema = json!({
         "type": "object",
         "description": table.about,
@@ -64,7 +78,10 @@ fn key_schema(key: &KeyShape) -> Json {
     let mut schema = shape_schema(&key.shape);
     schema.insert("description".into(), json!(key.help));
     if let Presence::Default(text) = key.presence {
-        let at = |_| Place { source: 0, range: 0..0 };
+        let at = |_| Place {
+            source: 0,
+            range: 0..0,
+        };
         if let Some(default) = tree::read_value(text, &at) {
             schema.insert("default".into(), json(&default));
         }
@@ -78,8 +95,9 @@ fn json(node: &Node) -> Json {
         Value::Integer(integer) => json!(integer),
         Value::Boolean(boolean) => json!(boolean),
         Value::List(items) => items.iter().map(json).collect(),
-        Value::Table(entries) => {
-            entries.iter().map(|entry| (entry.key.clone(), json(&entry.node))).collect()
-        }
+        Value::Table(entries) => entries
+            .iter()
+            .map(|entry| (entry.key.clone(), json(&entry.node)))
+            .collect(),
     }
 }

@@ -59,8 +59,6 @@ pub struct Choice {
 /// A table of options.
 #[derive(Debug, Clone)]
 pub struct TableShape {
-    /// What it is called in mistakes, such as `a route`.
-    pub title: &'static str,
     /// What it is for.
     pub about: String,
     /// Its options, in the order to show.
@@ -92,6 +90,22 @@ pub enum Presence {
 }
 
 impl Shape {
+    /// What may be written, in words and without examples.
+    pub fn brief(&self) -> String {
+        let brief = |text: &'static str| text.split(", such as").next().unwrap_or(text);
+        match self {
+            Self::Text { form, .. } => brief(form).to_owned(),
+            Self::List(item) if !matches!(**item, Self::Table(_)) => {
+                format!("a list, each {}", item.brief())
+            }
+            Self::AnyOf(shapes) => match &shapes[..] {
+                [one, Self::List(_)] => format!("{}, or a list", one.brief()),
+                _ => alternatives(&shapes.iter().map(Shape::brief).collect::<Vec<_>>()),
+            },
+            _ => self.words(),
+        }
+    }
+
     /// What may be written, in words.
     pub fn words(&self) -> String {
         match self {
@@ -102,15 +116,25 @@ impl Shape {
             },
             Self::Text { form, .. } => (*form).into(),
             Self::Choice(choices) => {
-                let words: Vec<_> = choices.iter().map(|it| format!("`\"{}\"`", it.word)).collect();
+                let words: Vec<_> = choices
+                    .iter()
+                    .map(|it| format!("`\"{}\"`", it.word))
+                    .collect();
                 alternatives(&words)
             }
-            Self::Table(table) => format!("a table ({})", table.title),
-            Self::List(item) => format!("a list of: {}", item.words()),
-            Self::Map(_) => "a table of tables by name".into(),
-            Self::AnyOf(shapes) => {
-                alternatives(&shapes.iter().map(Shape::words).collect::<Vec<_>>())
-            }
+            Self::Table(_) => "a table".into(),
+            Self::List(item) => match &**item {
+                Self::Table(_) => "a list of tables".into(),
+                item => format!("a list, each {}", item.words()),
+            },
+            Self::Map(value) => match &**value {
+                Self::Table(_) => "a table of tables by name".into(),
+                _ => "a table by name".into(),
+            },
+            Self::AnyOf(shapes) => match &shapes[..] {
+                [one, Self::List(_)] => format!("{}, or a list", one.words()),
+                _ => alternatives(&shapes.iter().map(Shape::words).collect::<Vec<_>>()),
+            },
         }
     }
 }
@@ -153,7 +177,11 @@ pub(super) fn read_field<T: Setting>(
 ) -> Field<T> {
     if let Some(entry) = node.entry(key) {
         let value = T::read(&entry.node, report);
-        return Field { value, place: entry.node.place.clone(), written: true };
+        return Field {
+            value,
+            place: entry.node.place.clone(),
+            written: true,
+        };
     }
     let value = match presence {
         Presence::Default(text) => {
@@ -162,13 +190,27 @@ pub(super) fn read_field<T: Setting>(
         }
         Presence::Optional(_) => None,
         Presence::Required => {
-            if !report.is_syntax_broken() {
+            if !report.is_syntax_broken() && !is_misspelt(node, key) {
                 report.mistake(&node.place, format!("{title} needs the key `{key}`"));
             }
             None
         }
     };
-    Field { value, place: node.place.clone(), written: false }
+    Field {
+        value,
+        place: node.place.clone(),
+        written: false,
+    }
+}
+
+/// Whether a key of the table at `node` was probably meant to be `key`.
+fn is_misspelt(node: &Node, key: &str) -> bool {
+    let Value::Table(entries) = &node.value else {
+        return false;
+    };
+    entries
+        .iter()
+        .any(|it| super::diagnostics::nearest(&it.key, [key]).is_some())
 }
 
 /// Reports the keys of `entries` that are none of `known`.
@@ -177,8 +219,10 @@ pub(super) fn check_keys(entries: &[Entry], title: &str, known: &[&str], report:
         if known.contains(&entry.key.as_str()) {
             continue;
         }
-        let found = report
-            .mistake(&entry.key_place, format!("unknown key `{}` in {title}", entry.key));
+        let found = report.mistake(
+            &entry.key_place,
+            format!("unknown key `{}` in {title}", entry.key),
+        );
         if super::diagnostics::nearest(&entry.key, known.iter().copied()).is_some() {
             found.propose(&entry.key, known.iter().copied());
         } else {
@@ -226,7 +270,6 @@ macro_rules! options {
             fn shape() -> $crate::config::setting::Shape {
                 use $crate::config::setting::{self, Presence::*};
                 setting::Shape::Table(setting::TableShape {
-                    title: $title,
                     about: setting::prose(&[$($about),*]),
                     keys: vec![$( setting::KeyShape {
                         key: setting::key_name(stringify!($key)),
@@ -282,9 +325,9 @@ impl<const MIN: i64, const MAX: i64> Setting for Bounded<MIN, MAX> {
             Value::Integer(value) if (MIN..=MAX).contains(&value) => Some(Self(value)),
             Value::Integer(value) => {
                 let expected = Self::shape().words();
-                report.mistake(&node.place, format!("{value} is out of range")).label(format!(
-                    "expected {expected}"
-                ));
+                report
+                    .mistake(&node.place, format!("{value} is out of range"))
+                    .label(format!("expected {expected}"));
                 None
             }
             _ => wrong_type(node, report),
@@ -323,7 +366,10 @@ pub struct Fault {
 impl Fault {
     /// A fault without advice.
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), help: None }
+        Self {
+            what: what.into(),
+            help: None,
+        }
     }
 
     /// Adds what to write instead.
@@ -356,7 +402,10 @@ impl<T: FromText> Setting for T {
     }
 
     fn shape() -> Shape {
-        Shape::Text { form: T::FORM, pattern: T::PATTERN }
+        Shape::Text {
+            form: T::FORM,
+            pattern: T::PATTERN,
+        }
     }
 }
 
@@ -405,7 +454,10 @@ pub struct Placed<T> {
 
 impl<T: Setting> Setting for Placed<T> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        Some(Self { value: T::read(node, report)?, place: node.place.clone() })
+        Some(Self {
+            value: T::read(node, report)?,
+            place: node.place.clone(),
+        })
     }
 
     fn shape() -> Shape {

@@ -98,7 +98,10 @@ pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
         report.syntax_mistake(place, error.message());
     }
     let at = |range| Place { source, range };
-    Node { place: at(0..0), value: table_value(table.into_inner(), &at) }
+    Node {
+        place: at(0..0),
+        value: table_value(table.into_inner(), &at),
+    }
 }
 
 /// Reads one TOML value; `None` where `text` is not one. `at` turns a range
@@ -111,12 +114,10 @@ fn node(value: Spanned<DeValue<'_>>, at: &dyn Fn(Range<usize>) -> Place) -> Node
     let place = at(value.span());
     let value = match value.into_inner() {
         DeValue::String(text) => Value::Text(text.into_owned()),
-        DeValue::Integer(integer) => {
-            match i64::from_str_radix(integer.as_str(), integer.radix()) {
-                Ok(integer) => Value::Integer(integer),
-                Err(_) => Value::Other(integer.as_str().to_owned()),
-            }
-        }
+        DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+            Ok(integer) => Value::Integer(integer),
+            Err(_) => Value::Other(integer.as_str().to_owned()),
+        },
         DeValue::Float(float) => Value::Other(float.as_str().to_owned()),
         DeValue::Boolean(boolean) => Value::Boolean(boolean),
         DeValue::Datetime(datetime) => Value::Other(datetime.to_string()),

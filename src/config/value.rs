@@ -77,8 +77,17 @@ impl Setting for Workers {
     }
 
     fn shape() -> Shape {
-        let auto = Choice { word: "auto", help: "one per core" };
-        Shape::AnyOf(vec![Shape::Choice(vec![auto]), Shape::Integer { min: 1, max: Self::MAX }])
+        let auto = Choice {
+            word: "auto",
+            help: "one per core",
+        };
+        Shape::AnyOf(vec![
+            Shape::Choice(vec![auto]),
+            Shape::Integer {
+                min: 1,
+                max: Self::MAX,
+            },
+        ])
     }
 }
 
@@ -110,15 +119,18 @@ impl FromText for FieldValue {
     const PATTERN: Option<&'static str> = Some("^[!-~]([ -~]*[!-~])?$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let printable = |c: &char| (' '..='~').contains(c);
+        if let Some(found) = text.chars().find(|c| !(' '..='~').contains(c)) {
+            return Err(
+                Fault::new(format!("{found:?} cannot stand in a header field"))
+                    .help("only printable ASCII characters can; percent-encode it in a URL"),
+            );
+        }
         if text.is_empty() || text.trim() != text {
-            return Err(Fault::new("the text is empty, or begins or ends with a space"));
+            return Err(Fault::new(
+                "the text is empty, or begins or ends with a space",
+            ));
         }
-        match text.chars().find(|c| !printable(c)) {
-            Some(found) => Err(Fault::new(format!("{found:?} cannot stand in a header field"))
-                .help("percent-encode it")),
-            None => Ok(Self(text.to_owned())),
-        }
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -154,8 +166,7 @@ impl FromText for LogPath {
 pub struct Bind(pub Address);
 
 impl FromText for Bind {
-    const FORM: &'static str =
-        "an address such as `\"0.0.0.0:8080\"`, `\"[::]:80\"`, `\":8080\"` or `\"unix:/run/x.sock\"`";
+    const FORM: &'static str = "an address, such as `\"0.0.0.0:8080\"`, `\"[::]:80\"`, `\":8080\"` or `\"unix:/run/x.sock\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         if let Some(path) = text.strip_prefix("unix:") {
@@ -167,9 +178,10 @@ impl FromText for Bind {
         let fault = Fault::new(format!("`{text}` is no address to listen on"));
         if let Some(port) = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")) {
             return match port.parse() {
-                Ok(port) => {
-                    Ok(Self(Address::Tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))))
-                }
+                Ok(port) => Ok(Self(Address::Tcp(SocketAddr::new(
+                    Ipv4Addr::UNSPECIFIED.into(),
+                    port,
+                )))),
                 Err(_) => Err(fault.help("a port is a number from 0 to 65535")),
             };
         }
@@ -180,7 +192,10 @@ impl FromText for Bind {
             return Err(fault.help(format!("did you mean `\"unix:/{path}\"`?")));
         }
         if text.parse::<IpAddr>().is_ok() {
-            return Err(fault.help(format!("the port is missing: \"{}\"", with_port(text, 8080))));
+            return Err(fault.help(format!(
+                "the port is missing: \"{}\"",
+                with_port(text, 8080)
+            )));
         }
         if let Some(port) = text.strip_prefix("localhost:") {
             return Err(fault.help(format!("did you mean `\"127.0.0.1:{port}\"`?")));
@@ -204,7 +219,10 @@ fn unix_path(path: &str) -> Result<Address, Fault> {
             .help("write it after `unix:`, as in \"unix:/run/app.sock\""));
     }
     if path.len() >= MAX_LEN {
-        let what = format!("the path of the socket is longer than {} bytes", MAX_LEN - 1);
+        let what = format!(
+            "the path of the socket is longer than {} bytes",
+            MAX_LEN - 1
+        );
         return Err(Fault::new(what));
     }
     Ok(Address::Unix(PathBuf::from(path)))
@@ -234,12 +252,14 @@ pub struct EndpointAddress {
 }
 
 impl FromText for EndpointAddress {
-    const FORM: &'static str =
-        "an address such as `\"10.0.0.1:8080\"`, `\"app.internal:80\"` or `\"unix:/run/app.sock\"`";
+    const FORM: &'static str = "an address, such as `\"10.0.0.1:8080\"`, `\"app.internal:80\"` or `\"unix:/run/app.sock\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         let destination = destination(text)?;
-        Ok(Self { text: text.to_owned(), destination })
+        Ok(Self {
+            text: text.to_owned(),
+            destination,
+        })
     }
 }
 
@@ -257,7 +277,11 @@ fn destination(text: &str) -> Result<Destination, Fault> {
     if let Some((scheme, rest)) = text.split_once("://") {
         let port = if scheme == "https" { 443 } else { 80 };
         let host = rest.split('/').next().unwrap_or(rest);
-        let host = if host.contains(':') { host.to_owned() } else { with_port(host, port) };
+        let host = if host.contains(':') {
+            host.to_owned()
+        } else {
+            with_port(host, port)
+        };
         return Err(fault.help(format!("an endpoint has no scheme or path: \"{host}\"")));
     }
     if text.parse::<IpAddr>().is_ok() {
@@ -274,7 +298,10 @@ fn destination(text: &str) -> Result<Destination, Fault> {
         return Err(fault.help("write a host and a port, as in \"10.0.0.1:8080\""));
     }
     match port.parse() {
-        Ok(port) if port > 0 => Ok(Destination::Host { name: name.to_owned(), port }),
+        Ok(port) if port > 0 => Ok(Destination::Host {
+            name: name.to_owned(),
+            port,
+        }),
         _ => Err(fault.help("a port is a number from 1 to 65535")),
     }
 }
@@ -296,7 +323,9 @@ impl FromText for Host {
                 PatternError::HostWildcard => {
                     fault.help("a wildcard stands in front, as in \"*.example.com\"")
                 }
-                _ if text.contains(':') => fault.help("write the host alone, without a port or scheme"),
+                _ if text.contains(':') => {
+                    fault.help("write the host alone, without a port or scheme")
+                }
                 _ if !text.is_ascii() => fault.help("write it in its ASCII form (xn--…)"),
                 _ => fault.help("write it as in \"example.com\" or \"*.example.com\""),
             }
@@ -316,9 +345,8 @@ impl FromText for Path {
         PathPattern::new(text).map(Self).map_err(|error| {
             let fault = Fault::new(format!("`{text}` is no pattern of a path"));
             match error {
-                PatternError::QueryInPath => {
-                    fault.help("a path has no query; match that with `query = { name = \"value\" }`")
-                }
+                PatternError::QueryInPath => fault
+                    .help("a path has no query; match that with `query = { name = \"value\" }`"),
                 PatternError::TooLong => fault.help(too_long()),
                 _ if text.starts_with('*') => fault.help(format!(
                     "`*` stays within a segment, `**` crosses `/`: did you mean `\"*{text}\"`?"
@@ -343,22 +371,19 @@ impl FromText for Method {
     const PATTERN: Option<&'static str> = Some("^[A-Z][A-Z0-9_-]*$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        if text.bytes().next().is_some_and(|first| first.is_ascii_uppercase()) && text.bytes().all(allowed) {
+        let letters =
+            |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_uppercase());
+        let allowed =
+            |it: u8| it.is_ascii_uppercase() || it.is_ascii_digit() || b"-_".contains(&it);
+        if text.get(..1).is_some_and(letters) && text.bytes().all(allowed) {
             return Ok(Self(text.to_owned()));
         }
         let fault = Fault::new(format!("`{text}` is no method"));
         let upper = text.to_ascii_uppercase();
-        Err(match Self::from_upper(&upper) {
+        Err(match letters(&upper) {
             true => fault.help(format!("methods are upper case: \"{upper}\"")),
             false => fault.help("write it as in \"GET\""),
         })
-    }
-}
-
-impl Method {
-    fn from_upper(upper: &str) -> bool {
-        !upper.is_empty() && upper.bytes().all(|byte| byte.is_ascii_uppercase())
     }
 }
 
@@ -373,10 +398,11 @@ impl FromText for Client {
         text.parse().map(Self).map_err(|error| {
             let fault = Fault::new(format!("`{text}` is no address or network"));
             match error {
-                NetworkError::Address => fault.help("write it as in \"10.0.0.1\" or \"10.0.0.0/8\""),
-                NetworkError::PrefixLen => {
-                    fault.help("after `/` stands the number of bits: at most 32 for IPv4, 128 for IPv6")
+                NetworkError::Address => {
+                    fault.help("write it as in \"10.0.0.1\" or \"10.0.0.0/8\"")
                 }
+                NetworkError::PrefixLen => fault
+                    .help("after `/` stands the number of bits: at most 32 for IPv4, 128 for IPv6"),
             }
         })
     }
@@ -394,7 +420,9 @@ impl Setting for Wanted {
             Value::Text(text) => match ValuePattern::new(text) {
                 Ok(pattern) => pattern,
                 Err(_) => {
-                    report.mistake(&node.place, "the pattern is too long").help(too_long());
+                    report
+                        .mistake(&node.place, "the pattern is too long")
+                        .help(too_long());
                     return None;
                 }
             },
@@ -407,8 +435,14 @@ impl Setting for Wanted {
 
     fn shape() -> Shape {
         Shape::AnyOf(vec![
-            Shape::Text { form: "text in which `*` stands for anything", pattern: None },
-            Shape::Integer { min: 0, max: i64::MAX },
+            Shape::Text {
+                form: "text in which `*` stands for anything",
+                pattern: None,
+            },
+            Shape::Integer {
+                min: 0,
+                max: i64::MAX,
+            },
             Shape::Boolean,
         ])
     }

@@ -25,8 +25,9 @@ options! {
         access_log: AccessLog = Optional("no access log"),
         /// Where clients connect; at least one.
         listener: Vec<Listener> = Default("[]"),
-        /// What is done with which request. The first route that matches
-        /// decides; where none does, the answer is 404.
+        /// What is done with which request, by one of `upstream`, `answer` and
+        /// `redirect`. The first route that matches decides; where none does,
+        /// the answer is 404.
         route: Vec<Route> = Default("[]"),
         /// Groups of endpoints, by name.
         upstream: Map<Upstream> = Default("{}"),
@@ -117,8 +118,7 @@ options! {
 }
 
 options! {
-    /// Which requests, and what answers them: one of `upstream`, `answer` and
-    /// `redirect`.
+    /// Which requests, and what answers them.
     pub struct Route as "a route" {
         /// The name that logs use.
         name: Name = Optional("`route-N`, counted from 1"),
@@ -127,7 +127,7 @@ options! {
         r#match: Match = Default("{}"),
         /// Proxy to the upstream of this name.
         upstream: Placed<Text> = Optional(""),
-        /// Answer so, without an upstream.
+        /// Answer with this, without an upstream.
         answer: Answer = Optional(""),
         /// Redirect there: a URL, or a table.
         redirect: Redirect = Optional(""),
@@ -293,7 +293,10 @@ impl Setting for ListenerAccessLog {
 }
 
 fn empty_table(node: &Node) -> Node {
-    Node { place: node.place.clone(), value: Value::Table(Vec::new()) }
+    Node {
+        place: node.place.clone(),
+        value: Value::Table(Vec::new()),
+    }
 }
 
 /// Defines a value written as a table, or as the text of one key of it.
@@ -331,6 +334,13 @@ short_for!(
 /// The table that has only this key, with the value at `node`.
 fn table_of(key: &str, node: &Node) -> Node {
     let place = node.place.clone();
-    let entry = Entry { key: key.to_owned(), key_place: place.clone(), node: node.clone() };
-    Node { place, value: Value::Table(vec![entry]) }
+    let entry = Entry {
+        key: key.to_owned(),
+        key_place: place.clone(),
+        node: node.clone(),
+    };
+    Node {
+        place,
+        value: Value::Table(vec![entry]),
+    }
 }
