@@ -18,8 +18,6 @@ use crate::observe::end::{End, Failure};
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most that it may send in that time, in bytes.
 const LINGER_LEN: usize = 1024 * 1024;
-/// Heads kept for reuse.
-const HEADS_KEPT: usize = 64;
 
 /// What reading a head came to.
 enum Read {
@@ -48,14 +46,10 @@ struct Arrival {
 /// # Cancellation
 /// Dropping the future closes the connection.
 pub(super) async fn serve(clients: Rc<Clients>, mut client: Client) -> Option<Client> {
-    let mut head = clients.heads.borrow_mut().pop().unwrap_or_default();
+    let mut head = clients.take_head();
     let mut buffer = Buffer::small();
     let next = exchanges(&clients.context, &mut client, &mut buffer, &mut head).await;
-    let mut heads = clients.heads.borrow_mut();
-    if heads.len() < HEADS_KEPT {
-        heads.push(head);
-    }
-    drop(heads);
+    clients.keep_head(head);
     match next {
         Next::KeepAlive => return Some(client),
         Next::Close => {}
@@ -192,14 +186,10 @@ fn parse(
             Err(RequestError::TargetTooLong)
         }
         Parsed::Complete if head.end > limits.head_bytes => Err(RequestError::HeadTooLarge),
-        Parsed::Partial if bytes.len() >= limits.head_bytes => {
-            match memchr::memchr(b'\n', bytes) {
-                Some(line_end) if line_end <= limits.target_bytes => {
-                    Err(RequestError::HeadTooLarge)
-                }
-                _ => Err(RequestError::TargetTooLong),
-            }
-        }
+        Parsed::Partial if bytes.len() >= limits.head_bytes => match memchr::memchr(b'\n', bytes) {
+            Some(line_end) if line_end <= limits.target_bytes => Err(RequestError::HeadTooLarge),
+            _ => Err(RequestError::TargetTooLong),
+        },
         parsed => Ok(parsed),
     }
 }

@@ -7,7 +7,7 @@
 mod future_pool;
 mod http1;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -32,10 +32,11 @@ pub struct Clients {
     /// Connections open per listener, over all workers.
     open_per_listener: Arc<[AtomicU32]>,
     /// Heads to be filled again.
-    heads: Heads,
+    heads: RefCell<Vec<Box<RequestHead>>>,
 }
 
-type Heads = std::cell::RefCell<Vec<Box<RequestHead>>>;
+/// Heads kept for reuse.
+const HEADS_KEPT: usize = 64;
 
 impl Clients {
     /// No connection is open. `open_per_listener` is shared by all workers.
@@ -44,13 +45,24 @@ impl Clients {
             context,
             open: Cell::new(0),
             open_per_listener,
-            heads: Heads::default(),
+            heads: RefCell::default(),
         }
     }
 
     /// Connections open on this worker.
     pub fn open_count(&self) -> usize {
         self.open.get()
+    }
+
+    fn take_head(&self) -> Box<RequestHead> {
+        self.heads.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn keep_head(&self, head: Box<RequestHead>) {
+        let mut heads = self.heads.borrow_mut();
+        if heads.len() < HEADS_KEPT {
+            heads.push(head);
+        }
     }
 }
 

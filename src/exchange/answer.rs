@@ -54,12 +54,7 @@ pub async fn send(
     }
 }
 
-fn write_head(
-    out: &mut Vec<u8>,
-    context: &Context,
-    answer: &Answer<'_>,
-    persistence: Persistence,
-) {
+fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>, persistence: Persistence) {
     let mut field = |name: &str, value: &[u8]| {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(value);
@@ -73,12 +68,18 @@ fn write_head(
         field("Location: ", location.as_bytes());
     }
     if let Some(seconds) = answer.retry_after_s {
-        field("Retry-After: ", itoa::Buffer::new().format(seconds).as_bytes());
+        field(
+            "Retry-After: ",
+            itoa::Buffer::new().format(seconds).as_bytes(),
+        );
     }
     if !matches!(answer.status, 204 | 304) {
         field("Content-Type: ", answer.content_type.as_bytes());
         let len = answer.body.len();
-        field("Content-Length: ", itoa::Buffer::new().format(len).as_bytes());
+        field(
+            "Content-Length: ",
+            itoa::Buffer::new().format(len).as_bytes(),
+        );
     }
     write::connection_field(out, persistence);
     out.extend_from_slice(b"\r\n");

@@ -168,9 +168,7 @@ async fn open(
     let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
     context.wheel.set(&client.timer, deadline);
     let mut clock = Instant::now();
-    let connected = context
-        .until_deadline(&client.timer, slot.connect())
-        .await;
+    let connected = context.until_deadline(&client.timer, slot.connect()).await;
     progress.times.connect = Some(lap(&mut clock));
     let failure = match connected {
         Ok(Ok(stream)) => {
@@ -491,7 +489,13 @@ impl Sent<'_, '_> {
     ) -> Result<usize, End> {
         let scratch = &mut *self.context.scratch.borrow_mut();
         scratch.clear();
-        write::response_head(scratch, buffer.skipped(head.end), head, transcode, persistence);
+        write::response_head(
+            scratch,
+            buffer.skipped(head.end),
+            head,
+            transcode,
+            persistence,
+        );
         match buffer.prepend(scratch) {
             true => Ok(scratch.len()),
             // Headroom is larger than what is ever added to a head.
@@ -528,8 +532,7 @@ impl Sent<'_, '_> {
     fn lost_connection(&self, sending: Sending) -> Attempt {
         let can_replay = self.pump.as_ref().is_none_or(|pump| pump.bytes_read == 0)
             && (self.request.is_whole() || self.pump.is_some());
-        let is_allowed =
-            sending == Sending::Nothing || self.request.head.method.is_idempotent();
+        let is_allowed = sending == Sending::Nothing || self.request.head.method.is_idempotent();
         let retry = match self.is_reused && can_replay && is_allowed {
             true => Retry::OnNewConnection,
             false => Retry::Never,

@@ -264,10 +264,11 @@ impl Direction {
     }
 
     fn is_over(&self, other: &Direction) -> bool {
-        match (self, other) {
-            (Direction::Broken(_), _) | (_, Direction::Broken(_)) => true,
-            (Direction::Closed(_), Direction::Closed(_)) => true,
-            _ => false,
-        }
+        matches!(
+            (self, other),
+            (Direction::Broken(_), _)
+                | (_, Direction::Broken(_))
+                | (Direction::Closed(_), Direction::Closed(_))
+        )
     }
 }

@@ -65,11 +65,7 @@ fn bind_tcp(
 
 fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundListener>> {
     remove_dead_socket(path)?;
-    let socket = Socket::new(
-        Domain::UNIX,
-        Type::STREAM.nonblocking().cloexec(),
-        None,
-    )?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.bind(&socket2::SockAddr::unix(path)?)?;
     socket.listen(backlog.min(i32::MAX as u32) as i32)?;
     (0..workers)

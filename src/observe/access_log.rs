@@ -193,8 +193,14 @@ impl AccessLog {
             ("bytes_out", Some(record.bytes_out)),
             ("attempts", Some(u64::from(record.attempts))),
             ("head_us", Some(times.head.as_micros() as u64)),
-            ("connect_us", times.connect.map(|time| time.as_micros() as u64)),
-            ("first_byte_us", times.first_byte.map(|time| time.as_micros() as u64)),
+            (
+                "connect_us",
+                times.connect.map(|time| time.as_micros() as u64),
+            ),
+            (
+                "first_byte_us",
+                times.first_byte.map(|time| time.as_micros() as u64),
+            ),
             ("total_us", Some(times.total.as_micros() as u64)),
         ];
         for (name, value) in numbers {

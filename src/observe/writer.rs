@@ -54,7 +54,10 @@ pub fn start(paths: &[PathBuf]) -> io::Result<(LogSender, LogWriter)> {
         .iter()
         .map(|path| {
             let sink = open(path).map_err(|error| {
-                io::Error::new(error.kind(), format!("access log {}: {error}", path.display()))
+                io::Error::new(
+                    error.kind(),
+                    format!("access log {}: {error}", path.display()),
+                )
             })?;
             Ok(Log {
                 path: path.clone(),

@@ -58,17 +58,9 @@ pub fn run(config: Config) -> io::Result<()> {
         .build()?;
     let name = runtime.block_on(stop_signal())?;
     let timeout = running.config.server.drain_timeout;
-    tracing::info!(
-        "{name}: accepting nothing more; waiting up to {} for {}",
-        seconds(timeout),
-        "exchanges in flight"
-    );
+    tracing::info!("{name}: accepting nothing more; exchanges in flight have {timeout:?}");
     running.stop(timeout);
     Ok(())
-}
-
-fn seconds(duration: Duration) -> String {
-    format!("{} s", duration.as_secs_f64())
 }
 
 async fn stop_signal() -> io::Result<&'static str> {
@@ -92,7 +84,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         .first()
         .map(|first| first.iter().map(|bound| bound.address.clone()).collect())
         .unwrap_or_default();
-    let (log_sender, log_writer, logs) = open_logs(&config)?;
+    let logs = open_logs(&config)?;
     let shared = shared_state(&config);
     let counters: Vec<_> = (0..worker_count)
         .map(|_| Arc::new(Counters::new(&config)))
@@ -106,8 +98,8 @@ pub fn start(config: Config) -> io::Result<Running> {
             shared: shared.clone(),
             sockets: std::mem::take(&mut sockets[index]),
             counters: counters.clone(),
-            log_sender: log_sender.clone(),
-            logs: logs.clone(),
+            log_sender: logs.sender.clone(),
+            logs: logs.of_listener.clone(),
             phase: phase_receiver.clone(),
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
@@ -116,7 +108,7 @@ pub fn start(config: Config) -> io::Result<Running> {
     let running = Running {
         phase,
         workers,
-        log_writer,
+        log_writer: logs.writer,
         config,
         counters,
         addresses,
@@ -130,7 +122,10 @@ fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundLi
     let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in &config.listeners {
         let bound = listen::bind(&listener.bind, listener.backlog, workers).map_err(|error| {
-            let text = format!("listener {}: bind {}: {error}", listener.name, listener.bind);
+            let text = format!(
+                "listener {}: bind {}: {error}",
+                listener.name, listener.bind
+            );
             io::Error::new(error.kind(), text)
         })?;
         for (sockets, socket) in by_worker.iter_mut().zip(bound) {
@@ -140,8 +135,15 @@ fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundLi
     Ok(by_worker)
 }
 
-/// The distinct access logs, opened, and the index of each listener's.
-fn open_logs(config: &Config) -> io::Result<(LogSender, LogWriter, Arc<[Option<usize>]>)> {
+/// The access logs of all listeners, opened.
+struct Logs {
+    sender: LogSender,
+    writer: LogWriter,
+    /// The index of each listener's; listeners may share one.
+    of_listener: Arc<[Option<usize>]>,
+}
+
+fn open_logs(config: &Config) -> io::Result<Logs> {
     let mut paths: Vec<PathBuf> = Vec::new();
     let mut of_listener = Vec::with_capacity(config.listeners.len());
     for listener in &config.listeners {
@@ -155,7 +157,11 @@ fn open_logs(config: &Config) -> io::Result<(LogSender, LogWriter, Arc<[Option<u
         of_listener.push(index);
     }
     let (sender, writer) = writer::start(&paths)?;
-    Ok((sender, writer, of_listener.into()))
+    Ok(Logs {
+        sender,
+        writer,
+        of_listener: of_listener.into(),
+    })
 }
 
 fn shared_state(config: &Config) -> Arc<Shared> {

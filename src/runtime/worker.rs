@@ -91,9 +91,14 @@ impl Worker {
         }
         let open = clients.open_count();
         if open > 0 {
-            tracing::warn!("worker {}: {open} connections cut at the deadline", self.index);
+            tracing::warn!(
+                "worker {}: {open} connections cut at the deadline",
+                self.index
+            );
         }
-        context.access_log.flush(&context.counters.log_lines_dropped);
+        context
+            .access_log
+            .flush(&context.counters.log_lines_dropped);
         Ok(())
     }
 
@@ -131,7 +136,9 @@ fn is_over(deadline: Option<Instant>, open: usize) -> bool {
 /// connections that nobody needs.
 fn tick(context: &Context, started: Instant) {
     context.wheel.advance(started.elapsed());
-    context.access_log.flush(&context.counters.log_lines_dropped);
+    context
+        .access_log
+        .flush(&context.counters.log_lines_dropped);
     let now = context.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
         for upstream in &context.upstreams {

@@ -103,8 +103,14 @@ mod tests {
 
     #[test]
     fn weights_decide_shares() {
-        assert_eq!(shares(Balance::RoundRobin, &[5, 1, 0, 2], 80), [50, 10, 0, 20]);
-        assert_eq!(shares(Balance::ShortestQueue, &[5, 1, 0, 2], 80), [50, 10, 0, 20]);
+        assert_eq!(
+            shares(Balance::RoundRobin, &[5, 1, 0, 2], 80),
+            [50, 10, 0, 20]
+        );
+        assert_eq!(
+            shares(Balance::ShortestQueue, &[5, 1, 0, 2], 80),
+            [50, 10, 0, 20]
+        );
         let random = shares(Balance::Random, &[5, 1, 0, 2], 80_000);
         for (count, due) in random.iter().zip([50_000, 10_000, 0, 20_000]) {
             assert!(count.abs_diff(due) <= 1_000, "{random:?}");
@@ -145,7 +151,10 @@ mod tests {
                     Acquired::Reserved { endpoint: 4 }
                 );
             }
-            assert_eq!(endpoints.acquire(&mut balancer, &[3, 4]), Acquired::NoneEligible);
+            assert_eq!(
+                endpoints.acquire(&mut balancer, &[3, 4]),
+                Acquired::NoneEligible
+            );
             endpoints.states()[0].set_health(Health::Up);
             assert_eq!(
                 endpoints.acquire(&mut balancer, &[3, 4]),

@@ -34,9 +34,9 @@ impl ShortestQueue {
             }
             let load = u64::from(view.in_flight(index));
             let weight = u64::from(view.weight(index)).max(1);
-            if best.is_none_or(|(_, best_load, best_weight)| {
-                load * best_weight < best_load * weight
-            }) {
+            if best
+                .is_none_or(|(_, best_load, best_weight)| load * best_weight < best_load * weight)
+            {
                 best = Some((index, load, weight));
             }
         }

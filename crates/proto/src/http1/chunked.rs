@@ -174,7 +174,10 @@ fn trailer_len(input: &[u8]) -> Result<usize, BodyError> {
     // RFC 9110 §6.5.1: what frames, routes or authenticates has no place here.
     let sets_head_field = lines.iter().any(|line| {
         let kind = FieldKind::from_name(line.name.as_bytes());
-        !matches!(kind, FieldKind::Other | FieldKind::UserAgent | FieldKind::Referer)
+        !matches!(
+            kind,
+            FieldKind::Other | FieldKind::UserAgent | FieldKind::Referer
+        )
     });
     if sets_head_field || !fields::lines_end_in_crlf(&input[..len]) {
         return Err(BodyError::Trailer);

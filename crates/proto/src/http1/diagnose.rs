@@ -82,7 +82,10 @@ fn field_line_error(line: &[u8]) -> Option<RequestError> {
         return line.ends_with(b"\n").then_some(RequestError::FieldName);
     };
     let name = &line[..colon];
-    if name.last().is_some_and(|&byte| byte == b' ' || byte == b'\t') {
+    if name
+        .last()
+        .is_some_and(|&byte| byte == b' ' || byte == b'\t')
+    {
         return Some(RequestError::SpaceBeforeColon);
     }
     if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) {

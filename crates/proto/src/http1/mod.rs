@@ -3,12 +3,12 @@
 //! Strict where leniency would let two parsers disagree: no bare LF, no
 //! folding, no repeated or ambiguous length, no chunk extensions.
 
+pub mod body;
 pub mod chunked;
 mod diagnose;
 mod fields;
 mod request;
 mod response;
-pub mod body;
 pub mod write;
 
 pub use body::{Advance, BodyDecoder};

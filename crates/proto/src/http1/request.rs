@@ -204,6 +204,26 @@ fn split_query(buf: &[u8], head: &mut RequestHead) {
 /// Bytes that `host [":" port]` may hold; no user information (RFC 9110 §4.2.4).
 fn is_authority(authority: &[u8]) -> bool {
     authority.iter().all(|&byte| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']' | b'~' | b'%' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'=')
+        byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'.' | b'-'
+                    | b'_'
+                    | b':'
+                    | b'['
+                    | b']'
+                    | b'~'
+                    | b'%'
+                    | b'!'
+                    | b'$'
+                    | b'&'
+                    | b'\''
+                    | b'('
+                    | b')'
+                    | b'*'
+                    | b'+'
+                    | b';'
+                    | b'='
+            )
     })
 }
