@@ -32,6 +32,7 @@ pub struct Clients {
     /// Connections open per listener, over all workers.
     open_per_listener: Arc<[AtomicU32]>,
     /// Heads to be filled again.
+    #[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
     heads: RefCell<Vec<Box<RequestHead>>>,
 }
 
