@@ -333,6 +333,35 @@ fn a_mistake_names_the_layer_it_comes_from() {
 }
 
 #[test]
+fn names_are_looked_up_when_asked_for() {
+    let load = |host: &str, lookup| {
+        let endpoint = format!("endpoints = [\"{host}\"]");
+        let text = PLAIN.replace("endpoints = [\"10.0.0.1:80\"]", &endpoint);
+        config::load_text("test.toml", &text, lookup)
+    };
+    let endpoint =
+        |host, lookup| load(host, lookup).unwrap().config.upstreams[0].endpoints[0].clone();
+    let found = endpoint("localhost:81", NameLookup::System);
+    assert_eq!(found.name, "localhost:81");
+    let Address::Tcp(address) = found.address else {
+        panic!("{found:?}")
+    };
+    assert!(
+        address.ip().is_loopback() && address.port() == 81,
+        "{address}"
+    );
+    // Two dots in a row are no name, so that no server is asked.
+    assert!(load("no..host:81", NameLookup::Skip).is_ok());
+    let shown = load("no..host:81", NameLookup::System)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        shown.contains("look up `no..host`") && shown.contains("test.toml:11:14"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn a_file_that_is_not_there_is_a_mistake() {
     let folder = Folder::new("missing");
     let shown = folder.load(&[], &[]).unwrap_err().to_string();

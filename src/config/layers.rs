@@ -216,17 +216,7 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
         }
         Value::List(items) => match item(items, step, shape) {
             Some(index) => &mut items[index],
-            None => {
-                let names: Vec<_> = items.iter().filter_map(|it| it.text_of("name")).collect();
-                let help = match names.is_empty() {
-                    true => format!("write an index below {}", items.len()),
-                    false => format!("there are {}", names.join(", ")),
-                };
-                report
-                    .mistake(&step.place, format!("there is no item `{}`", step.key))
-                    .help(help);
-                return;
-            }
+            None => return report_no_item(items, step, report),
         },
         _ => {
             let kind = node.kind();
@@ -237,6 +227,18 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
         }
     };
     insert(target, rest, value, &inner, report);
+}
+
+fn report_no_item(items: &[Node], step: &Step, report: &mut Report) {
+    let names: Vec<_> = items.iter().filter_map(|it| it.text_of("name")).collect();
+    let help = match names.is_empty() {
+        true => format!("write an index below {}", items.len()),
+        false => format!("there are {}", names.join(", ")),
+    };
+    report
+        .mistake(&step.place, format!("there is no item `{}`", step.key))
+        .help(help)
+        .propose(&step.key, names);
 }
 
 /// The item that `step` names or counts; made where items of `shape` have

@@ -144,7 +144,7 @@ options! {
         /// every host below `example.com`, at any depth, but not that itself.
         host: OneOrMore<Host> = Optional("any"),
         /// Its path without query, in normal form: `%61` is `a`, `//` is `/`
-        /// and `/x/../` is `/`. `/a` is that path alone; `/a/*` is everything
+        /// and `/x/../` is `/`, while `%2F` is no `/`. `/a` is that path alone; `/a/*` is everything
         /// that begins with `/a/`; elsewhere `*` stands for anything within a
         /// segment and `**` for anything at all; `\*` is a star.
         path: OneOrMore<Path> = Optional("any"),
