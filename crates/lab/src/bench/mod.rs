@@ -4,7 +4,9 @@
 //! What counts is the CPU time of the proxy per request, as a ratio within one
 //! run: it holds from one machine to the next where requests per second don't.
 
+mod ab;
 mod case;
+mod crowd;
 mod process;
 mod proxy;
 mod report;
@@ -42,6 +44,9 @@ pub struct Options {
         default_value = "direct,relay,evenkeel,nginx,haproxy"
     )]
     proxies: Vec<Kind>,
+    /// Requests of the soak.
+    #[arg(long, default_value_t = 10_000_000)]
+    soak_count: u64,
     /// Where the figures go.
     #[arg(long, default_value = "bench-out")]
     out: PathBuf,
@@ -101,7 +106,28 @@ fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseRepor
             report.rows = rounds::run(site, &options.proxies, plan, options.effort())?;
             rounds::compare_cpu(&mut report, case.limits);
         }
-        _ => {}
+        Plan::Ab(plan) => {
+            let rounds = options.effort().rounds_of_ab(plan.count);
+            report.rows = ab::run(site, &options.proxies, plan, rounds)?;
+            rounds::compare_cpu(&mut report, case.limits);
+            ab::compare(&mut report, plan);
+        }
+        Plan::Idle { connections } => {
+            report.rows = crowd::idle(site, &options.proxies, *connections)?;
+            crowd::compare_idle(&mut report, *connections);
+        }
+        Plan::Many {
+            connections,
+            rate,
+            seconds,
+        } => {
+            report.rows = crowd::many(site, &options.proxies, *connections, *rate, *seconds)?;
+            crowd::compare_many(&mut report);
+        }
+        Plan::Soak => {
+            report.rows = crowd::soak(site, &options.proxies, options.soak_count)?;
+            crowd::compare_soak(&mut report);
+        }
     }
     Ok(report)
 }

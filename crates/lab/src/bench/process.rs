@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,11 @@ impl Process {
             std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// Its output, if that was to be read; once.
+    pub fn take_output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
     }
 
     /// CPU time used so far by it and its descendants, all threads together.

@@ -87,6 +87,18 @@ pub struct Effort {
     pub seconds: f64,
 }
 
+impl Effort {
+    /// Rounds of `ab` with so many requests: the long ones take their time.
+    #[must_use]
+    pub fn rounds_of_ab(self, count: u64) -> usize {
+        if count < 10_000 {
+            self.rounds
+        } else {
+            self.rounds.min(3)
+        }
+    }
+}
+
 /// Runs a load in rounds.
 ///
 /// # Errors

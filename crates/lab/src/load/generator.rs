@@ -225,7 +225,11 @@ impl Generator {
 
     /// Sends requests for as long as one is due and a connection is ready.
     fn dispatch(&mut self, now: Instant) {
-        while let Some(due) = self.pace.next(now) {
+        // Not more than is ready now: one that fails at once is ready again.
+        for _ in 0..self.ready.len() {
+            let Some(due) = self.pace.next(now) else {
+                return;
+            };
             let Some(key) = self.ready.pop_front() else {
                 return;
             };
@@ -238,9 +242,6 @@ impl Generator {
             connection.due = due;
             if connection.phase == Phase::Closed && !self.open(key) {
                 self.fail(key, Failure::Connect);
-                if self.errors.total() > ERRORS_MAX {
-                    return;
-                }
                 continue;
             }
             self.connections[key].phase = Phase::Sending { sent: 0 };
