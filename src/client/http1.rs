@@ -98,6 +98,8 @@ async fn exchanges(
         if buffer.is_empty() {
             return Next::KeepAlive;
         }
+        // A client that pipelines without pause gives way to others.
+        tokio::task::consume_budget().await;
     }
 }
 

@@ -20,6 +20,8 @@ use crate::net::stream::Stream;
 pub const HEADROOM: usize = 1024;
 /// Room left behind it: for the end of a chunk and of a chunked body.
 pub const TAILROOM: usize = 16;
+/// Reads and writes in a row before other connections have a turn.
+const TURNS: usize = 16;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// How a pump stopped.
@@ -118,7 +120,7 @@ impl Pump {
         source: &mut Stream,
         sink: &mut Stream,
     ) -> Poll<PumpEnd> {
-        loop {
+        for _ in 0..TURNS {
             match self.poll_write(cx, sink) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(end)) => return Poll::Ready(end),
@@ -138,6 +140,9 @@ impl Pump {
                 Poll::Pending => return Poll::Pending,
             }
         }
+        // Two sides that are always ready: let the others have a turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PumpEnd>> {
