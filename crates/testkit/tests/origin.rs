@@ -85,8 +85,12 @@ fn echoes_both_framings_and_keeps_the_connection() {
          POST /echo HTTP/1.1\r\nHost: o\r\nTransfer-Encoding: chunked\r\n\r\n\
          2\r\nde\r\n1\r\nf\r\n0\r\nX-T: y\r\n\r\n\
          POST /early HTTP/1.1\r\nHost: o\r\nContent-Length: 2\r\n\r\nxx\
-         GET /upgrade HTTP/1.1\r\nHost: o\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n",
-    );
+         GET /upgrade HTTP/1.1\r\nHost: o\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\ntunnelled";
+    stream.write_all(requests.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("\r\n\r\ntunnelled"), "{answer}");
     assert!(
         answer.contains("Content-Length: 3\r\n\r\nabcHTTP/1.1 200"),
         "{answer}"
