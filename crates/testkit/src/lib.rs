@@ -2,7 +2,17 @@
 //!
 //! * [`origin`]: an HTTP/1 server with a shape: service times, limited
 //!   concurrency and faults. `evenkeel origin` runs it from the command line.
+//! * [`proxy`]: the program under test, started from its binary.
+//! * [`raw`]: HTTP by hand on either side, for what no library would send.
+//! * [`deadline`]: waiting for conditions, never for luck.
 
+pub mod deadline;
 pub mod origin;
+pub mod proxy;
+pub mod raw;
+pub mod temp;
 
 pub use origin::{Origin, OriginHandle, OriginListener, OriginOptions, OriginStats};
+pub use proxy::{Proxy, ProxySetup};
+pub use raw::{RawClient, RawOrigin, RawStream, Response};
+pub use temp::TempDir;

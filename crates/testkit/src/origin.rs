@@ -12,7 +12,7 @@
 mod connection;
 mod options;
 mod page;
-mod request;
+pub(crate) mod request;
 mod service;
 mod stats;
 mod stream;

@@ -5,26 +5,26 @@
 
 /// A request head, together with its bytes as received.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) target: String,
-    pub(super) minor_version: u8,
-    pub(super) keep_alive: bool,
-    pub(super) expects_continue: bool,
-    pub(super) framing: Framing,
-    pub(super) content_type: Option<String>,
-    pub(super) upgrade: Option<String>,
-    pub(super) raw: Vec<u8>,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) minor_version: u8,
+    pub(crate) keep_alive: bool,
+    pub(crate) expects_continue: bool,
+    pub(crate) framing: Framing,
+    pub(crate) content_type: Option<String>,
+    pub(crate) upgrade: Option<String>,
+    pub(crate) raw: Vec<u8>,
 }
 
 impl Request {
     /// The target without its query.
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
     /// A parameter of the query.
-    pub(super) fn query(&self, name: &str) -> Option<&str> {
+    pub(crate) fn query(&self, name: &str) -> Option<&str> {
         let (_, query) = self.target.split_once('?')?;
         query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
@@ -35,17 +35,17 @@ impl Request {
 
 /// How a request's body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(crate) enum Framing {
     Length { len: u64 },
     Chunked,
 }
 
 /// The input is not HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// Takes a request head off the front of `input`; `None` while it is partial.
-pub(super) fn take_head(input: &mut Vec<u8>) -> Result<Option<Request>, Malformed> {
+pub(crate) fn take_head(input: &mut Vec<u8>) -> Result<Option<Request>, Malformed> {
     let mut fields = [httparse::EMPTY_HEADER; 128];
     let mut head = httparse::Request::new(&mut fields);
     let len = match head.parse(input) {
@@ -123,14 +123,14 @@ enum State {
 
 /// Decodes a request's body.
 #[derive(Debug)]
-pub(super) struct BodyReader {
+pub(crate) struct BodyReader {
     state: State,
     /// The trailer section's lines, each with its CRLF.
-    pub(super) trailers: Vec<u8>,
+    pub(crate) trailers: Vec<u8>,
 }
 
 impl BodyReader {
-    pub(super) fn new(framing: Framing) -> Self {
+    pub(crate) fn new(framing: Framing) -> Self {
         let state = match framing {
             Framing::Chunked => State::Size,
             Framing::Length { len: 0 } => State::Done,
@@ -145,12 +145,12 @@ impl BodyReader {
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
     /// Moves what is there of the body from the front of `input` to `data`.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         input: &mut Vec<u8>,
         data: &mut Vec<u8>,
