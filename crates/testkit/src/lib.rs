@@ -4,10 +4,12 @@
 //!   concurrency and faults. `evenkeel origin` runs it from the command line.
 //! * [`proxy`]: the program under test, started from its binary.
 //! * [`raw`]: HTTP by hand on either side, for what no library would send.
+//! * [`process`]: other programs, as servers and as clients.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
 pub mod deadline;
 pub mod origin;
+pub mod process;
 pub mod proxy;
 pub mod raw;
 pub mod temp;
