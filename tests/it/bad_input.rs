@@ -38,7 +38,7 @@ fn malformed_request_lines() {
         ("GET\t/\tHTTP/1.1\r\nHost: a\r\n\r\n", words::REQUEST_LINE),
         ("GET / HTTP/x\r\nHost: a\r\n\r\n", words::REQUEST_LINE),
         ("GET / http/1.1\r\nHost: a\r\n\r\n", words::REQUEST_LINE),
-        ("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", words::REQUEST_LINE),
+        ("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", words::NUL),
     ]);
 }
 
@@ -179,7 +179,7 @@ fn ambiguous_lengths() {
         ),
         post(
             &["Content-Length: 3", "Transfer-Encoding: identity"],
-            words::LENGTH_AND_CODING,
+            words::TRANSFER_CODING,
         ),
     ]);
 }
@@ -244,7 +244,7 @@ fn malformed_chunks() {
         chunked("+3\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked("-3\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked(" 3\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
-        chunked("3 \r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
+        chunked("3 \r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
         chunked("3_0\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked("10000000000000003\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked("3\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),

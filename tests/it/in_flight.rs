@@ -28,8 +28,8 @@ fn a_full_upstream_answers_503_and_serves_again_when_there_is_room() {
         until("two are in flight", || origin.stats().in_flight == 2);
         let mut client = proxy.client();
         let response = client.get("/ping").unwrap();
-        assert_refused(&response, words::UPSTREAM_FULL);
-        assert_logged(&proxy, words::UPSTREAM_FULL);
+        assert_refused(&response, words::SATURATED);
+        assert_logged(&proxy, words::SATURATED);
         for busy in &mut busy {
             assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
         }

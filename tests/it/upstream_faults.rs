@@ -32,7 +32,7 @@ fn assert_answered(proxy: &Proxy, reason: Reason) {
 fn an_endpoint_that_refuses_gives_502() {
     test(|| {
         let proxy = Site::default().start(&[nobody()]);
-        assert_answered(&proxy, words::UPSTREAM_CONNECT);
+        assert_answered(&proxy, words::CONNECT_FAILED);
     });
 }
 
@@ -153,6 +153,7 @@ fn malformed_chunks_of_an_answer_cut_the_client_off() {
                 .read_response("GET")
                 .is_ok_and(|response| response.status == 200);
             assert!(!looks_complete, "{body:?}");
+            assert_logged(&proxy, words::UPSTREAM_BODY);
         }
     });
 }
@@ -190,7 +191,7 @@ fn an_endpoint_that_does_not_answer_gives_504() {
             ..Site::default()
         }
         .start(&[origin.address.to_string()]);
-        assert_answered(&proxy, words::UPSTREAM_TIMEOUT);
+        assert_answered(&proxy, words::FIRST_BYTE_TIMEOUT);
         until("the request is abandoned", || origin.stats().in_flight == 0);
     });
 }
@@ -212,6 +213,7 @@ fn an_answer_that_stalls_midway_is_cut() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
         ));
         until("the request is abandoned", || origin.stats().aborted == 1);
+        assert_logged(&proxy, words::UPSTREAM_STALLED);
     });
 }
 
@@ -227,6 +229,7 @@ fn an_exchange_has_a_time_limit_in_all() {
         let mut client = proxy.client();
         client.send(get("/drip/1000/50")).unwrap();
         assert!(client.read_response("GET").is_err());
+        assert_logged(&proxy, words::TOTAL_TIMEOUT);
     });
 }
 

@@ -53,16 +53,22 @@ pub const HEAD_TIMEOUT: Reason = reason(408, "head-timeout", "head");
 pub const BODY_TIMEOUT: Reason = reason(408, "body-timeout", "body");
 
 // What is not done here.
-pub const CONNECT_REFUSED: Reason = reason(405, "connect", "CONNECT");
+pub const CONNECT_METHOD: Reason = reason(501, "connect-method", "CONNECT is not served");
 
 // The upstream.
-pub const UPSTREAM_CONNECT: Reason = reason(502, "upstream-connect", "connect");
+pub const CONNECT_FAILED: Reason = reason(502, "connect-failed", "no connection to an endpoint");
 pub const UPSTREAM_STATUS_LINE: Reason = reason(502, "upstream-status-line", "status line");
 pub const UPSTREAM_FRAMING: Reason = reason(502, "upstream-framing", "ambiguous");
 pub const UPSTREAM_HEAD_TOO_LARGE: Reason = reason(502, "upstream-head-too-large", "too large");
-pub const UPSTREAM_CLOSED: Reason = reason(502, "upstream-closed", "closed");
+pub const UPSTREAM_UPGRADE: Reason = reason(502, "upstream-upgrade", "nobody asked for");
+pub const UPSTREAM_CLOSED: Reason = reason(502, "upstream-closed", "closed the connection");
+pub const FIRST_BYTE_TIMEOUT: Reason = reason(504, "first-byte-timeout", "did not answer in time");
+pub const TOTAL_TIMEOUT: Reason = reason(504, "total-timeout", "longer than it may");
+pub const SATURATED: Reason = reason(503, "saturated", "at its limit");
+pub const NO_ENDPOINT: Reason = reason(503, "no-endpoint", "no endpoint is available");
+
+// Ends without an answer of their own: the response had begun.
 pub const UPSTREAM_CUT: Reason = reason(0, "upstream-cut", "");
-pub const UPSTREAM_TIMEOUT: Reason = reason(504, "upstream-timeout", "time");
-pub const UPSTREAM_FULL: Reason = reason(503, "upstream-full", "busy");
-pub const NO_ENDPOINT: Reason = reason(503, "no-endpoint", "endpoint");
+pub const UPSTREAM_STALLED: Reason = reason(0, "upstream-stalled", "");
+pub const UPSTREAM_BODY: Reason = reason(0, "upstream-body", "");
 pub const CLIENT_GONE: Reason = reason(0, "client-gone", "");
