@@ -168,6 +168,8 @@ pub(super) struct Service {
 /// The most that one late timer takes off the next service time; above it,
 /// the machine was busy, which is no error of the timer.
 const OVERSLEPT_MAX: Duration = Duration::from_millis(2);
+/// The most that is owed in all: the slots of an origin may be late together.
+const OWED_MAX: Duration = Duration::from_millis(50);
 
 impl Service {
     pub(super) fn new(options: &OriginOptions) -> Self {
@@ -233,7 +235,7 @@ impl Service {
         tokio::time::sleep_until(deadline.into()).await;
         let late = deadline.elapsed().min(OVERSLEPT_MAX);
         self.overslept
-            .set((self.overslept.get() + late).min(OVERSLEPT_MAX));
+            .set((self.overslept.get() + late).min(OWED_MAX));
     }
 
     /// Whether an event of this rate happens now.
