@@ -1,3 +1,14 @@
 //! Evenkeel: an HTTP load balancer, reverse proxy, cache and small-file origin.
+//!
+//! A request's way, and the only one: client → route → handler → exchange →
+//! upstream → net. Each module may call the next and never back; see
+//! `docs/architecture.md`.
 
+pub mod client;
 pub mod config;
+pub mod exchange;
+pub mod handler;
+pub mod net;
+pub mod observe;
+pub mod runtime;
+pub mod upstream;

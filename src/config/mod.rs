@@ -1,13 +1,35 @@
 //! The resolved configuration: what the program runs on.
 //!
 //! Immutable once built and shared by every worker as one snapshot. The file
-//! as a person wrote it, and every mistake in it, is the loader's business.
+//! as a person wrote it, and every mistake in it, is the loader's business:
+//! [`load`] reads all layers into a tree of values with their places, `written`
+//! says what may stand there, and `resolve` makes the [`Config`] of it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_policy::route::RouteTable;
+
+mod check;
+pub mod diagnostics;
+mod docs;
+mod layers;
+mod load;
+mod print;
+mod quantity;
+mod resolve;
+mod schema;
+mod setting;
+mod tree;
+mod value;
+mod written;
+
+pub use diagnostics::{Colour, Report};
+pub use docs::reference;
+pub use load::{LOCAL_FILE, Loaded, load, load_text};
+pub use resolve::NameLookup;
+pub use schema::schema;
 
 /// Everything the process runs on, checked and with every default filled in.
 #[derive(Debug)]
@@ -40,6 +62,15 @@ pub enum Address {
     Tcp(SocketAddr),
     /// Path of a Unix stream socket.
     Unix(PathBuf),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(out),
+            Address::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// One place where clients connect.

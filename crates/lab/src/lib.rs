@@ -1,1 +1,12 @@
-//! placeholder
+//! How Evenkeel's speed is measured.
+//!
+//! The bare relay that is the floor, an origin and a load generator that are
+//! cheap enough not to be the bottleneck, and the comparison of Evenkeel with
+//! the relay, nginx and HAProxy in one run on one machine.
+
+pub mod bench;
+pub mod load;
+pub mod origin;
+pub mod pinned;
+pub mod relay;
+pub mod socket;

@@ -5,4 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod dispatch;
+pub mod endpoint;
 pub mod route;

@@ -1,1 +1,13 @@
-//! placeholder
+//! HTTP messages without I/O: bytes in, spans and decisions out.
+//!
+//! A head is one byte buffer plus [`Span`]s into it ([`head`]); HTTP/1 fills
+//! it by parsing in place ([`http1`]). Nothing here opens a socket, reads a
+//! clock or knows an async runtime, and nothing the network sends can panic.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod head;
+pub mod http1;
+
+pub use error::{BodyError, RequestError, ResponseError};
+pub use head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version};

@@ -1,0 +1,255 @@
+//! The cases: what is loaded how, and what is required of Evenkeel.
+
+/// Ratios of Evenkeel's CPU time per request that must not be exceeded.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Limits {
+    /// To the relay's.
+    pub relay: Option<f64>,
+    /// To nginx's.
+    pub nginx: Option<f64>,
+    /// To HAProxy's.
+    pub haproxy: Option<f64>,
+}
+
+/// A load by this program's own generator, in rounds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadPlan {
+    /// Body size in bytes.
+    pub size: u64,
+    /// Connections at once.
+    pub connections: usize,
+    /// Whether connections are kept.
+    pub connection_use: ConnectionUse,
+    /// Open loop at so many requests per second.
+    pub rate: Option<f64>,
+}
+
+/// Whether a connection carries more than one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// It does.
+    Kept,
+    /// It carries one.
+    OneRequest,
+}
+
+/// A load by `ab`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AbPlan {
+    /// `-n`.
+    pub count: u64,
+    /// `-c`.
+    pub connections: usize,
+    /// Body size in bytes.
+    pub size: u64,
+    /// Origins behind the proxy.
+    pub origins: usize,
+    /// `-k`, or not.
+    pub connection_use: ConnectionUse,
+}
+
+/// What a case does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plan {
+    /// CPU time per request, in interleaved rounds.
+    Load(LoadPlan),
+    /// The same by `ab`, and which is fastest.
+    Ab(AbPlan),
+    /// Memory of idle connections.
+    Idle {
+        /// How many.
+        connections: usize,
+    },
+    /// Many connections with little to do each.
+    Many {
+        /// How many.
+        connections: usize,
+        /// Requests per second over all of them.
+        rate: f64,
+        /// For so long.
+        seconds: f64,
+    },
+    /// A long mixed load on Evenkeel.
+    Soak,
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// As `--case` takes it.
+    pub name: String,
+    /// As the table shows it.
+    pub title: String,
+    /// What it does.
+    pub plan: Plan,
+    /// What is required.
+    pub limits: Limits,
+}
+
+const SMALL: Limits = Limits {
+    relay: Some(1.20),
+    nginx: Some(0.90),
+    haproxy: Some(0.80),
+};
+const LARGE: Limits = Limits {
+    relay: Some(1.10),
+    nginx: Some(1.00),
+    haproxy: Some(0.70),
+};
+const UNKEPT: Limits = Limits {
+    relay: None,
+    nginx: Some(1.00),
+    haproxy: None,
+};
+const NONE: Limits = Limits {
+    relay: None,
+    nginx: None,
+    haproxy: None,
+};
+
+/// Requests per second of the case `latency`: well below what any of them can do.
+const LATENCY_RATE: f64 = 8_000.0;
+
+/// All cases, in the order in which they run.
+#[must_use]
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (size, word) in [(44, "44b"), (1024, "1k"), (10_240, "10k")] {
+        for connections in [16, 64, 256] {
+            cases.push(load(size, word, connections, SMALL));
+        }
+    }
+    for connections in [10, 64] {
+        cases.push(load(307_200, "300k", connections, LARGE));
+    }
+    cases.push(Case {
+        name: "1k-close".into(),
+        title: "1 KB, 16 at once, one request per connection".into(),
+        plan: Plan::Load(LoadPlan {
+            size: 1024,
+            connections: 16,
+            connection_use: ConnectionUse::OneRequest,
+            rate: None,
+        }),
+        limits: UNKEPT,
+    });
+    cases.push(ab("1k-close-ab", 20_000, 16, 1024, 1, UNKEPT));
+    cases.push(Case {
+        name: "latency".into(),
+        title: format!("1 KB, 64 connections, {LATENCY_RATE} requests/s, open loop"),
+        plan: Plan::Load(LoadPlan {
+            size: 1024,
+            connections: 64,
+            connection_use: ConnectionUse::Kept,
+            rate: Some(LATENCY_RATE),
+        }),
+        limits: NONE,
+    });
+    cases.extend(toy());
+    cases.push(Case {
+        name: "idle".into(),
+        title: "5,000 idle connections".into(),
+        plan: Plan::Idle { connections: 5_000 },
+        limits: NONE,
+    });
+    cases.push(Case {
+        name: "many".into(),
+        title: "9,000 connections, 2,500 requests/s over them".into(),
+        plan: Plan::Many {
+            connections: 9_000,
+            rate: 2_500.0,
+            seconds: 20.0,
+        },
+        limits: NONE,
+    });
+    cases.push(Case {
+        name: "soak".into(),
+        title: "mixed sizes, connections that come and go".into(),
+        plan: Plan::Soak,
+        limits: NONE,
+    });
+    cases
+}
+
+/// The three runs of toy-load-balancer, each also a hundred times as long, and
+/// that with kept connections.
+fn toy() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (word, count, connections, size, origins) in [
+        ("1k", 500, 10, 1024, 4),
+        ("300k", 500, 10, 307_200, 4),
+        ("10k", 900, 20, 10_240, 8),
+    ] {
+        let name = format!("toy-{word}");
+        cases.push(ab(&name, count, connections, size, origins, NONE));
+        let name = format!("toy-{word}-long");
+        cases.push(ab(&name, count * 100, connections, size, origins, NONE));
+        let name = format!("toy-{word}-long-k");
+        let mut kept = ab(&name, count * 100, connections, size, origins, NONE);
+        if let Plan::Ab(plan) = &mut kept.plan {
+            plan.connection_use = ConnectionUse::Kept;
+            kept.title = ab_title(plan);
+        }
+        cases.push(kept);
+    }
+    cases
+}
+
+fn load(size: u64, word: &str, connections: usize, limits: Limits) -> Case {
+    Case {
+        name: format!("{word}-{connections}"),
+        title: format!("{}, {connections} connections", size_title(size)),
+        plan: Plan::Load(LoadPlan {
+            size,
+            connections,
+            connection_use: ConnectionUse::Kept,
+            rate: None,
+        }),
+        limits,
+    }
+}
+
+fn ab(
+    name: &str,
+    count: u64,
+    connections: usize,
+    size: u64,
+    origins: usize,
+    limits: Limits,
+) -> Case {
+    let plan = AbPlan {
+        count,
+        connections,
+        size,
+        origins,
+        connection_use: ConnectionUse::OneRequest,
+    };
+    Case {
+        name: name.into(),
+        title: ab_title(&plan),
+        plan: Plan::Ab(plan),
+        limits,
+    }
+}
+
+fn ab_title(plan: &AbPlan) -> String {
+    let kept = match plan.connection_use {
+        ConnectionUse::Kept => " -k",
+        ConnectionUse::OneRequest => "",
+    };
+    format!(
+        "ab{kept} -n {} -c {}, {}, {} origins",
+        plan.count,
+        plan.connections,
+        size_title(plan.size),
+        plan.origins
+    )
+}
+
+fn size_title(size: u64) -> String {
+    if size < 1024 {
+        format!("{size} B")
+    } else {
+        format!("{} KB", size / 1024)
+    }
+}

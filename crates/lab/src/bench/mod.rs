@@ -1,0 +1,133 @@
+//! `evenkeel-lab bench`: Evenkeel, the relay, nginx and HAProxy in one run.
+//!
+//! Proxies run on one core with one worker each, load and origins on another.
+//! What counts is the CPU time of the proxy per request, as a ratio within one
+//! run: it holds from one machine to the next where requests per second don't.
+
+mod ab;
+mod case;
+mod crowd;
+mod process;
+mod proxy;
+mod report;
+mod rounds;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use case::{Case, Plan, all};
+pub use proxy::Kind;
+pub use report::CaseReport;
+
+use proxy::Site;
+use rounds::Effort;
+
+/// What `evenkeel-lab bench` is told.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only cases whose names begin so; may be given more than once.
+    #[arg(long = "case")]
+    cases: Vec<String>,
+    /// Rounds over the proxies in each case.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Fewer and shorter rounds.
+    #[arg(long)]
+    quick: bool,
+    /// The program to measure.
+    #[arg(long, default_value = "target/release/evenkeel")]
+    evenkeel: PathBuf,
+    /// What to compare.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "direct,relay,evenkeel,nginx,haproxy"
+    )]
+    proxies: Vec<Kind>,
+    /// Requests of the soak.
+    #[arg(long, default_value_t = 10_000_000)]
+    soak_count: u64,
+    /// Where the figures go.
+    #[arg(long, default_value = "bench-out")]
+    out: PathBuf,
+}
+
+impl Options {
+    fn effort(&self) -> Effort {
+        let (rounds, seconds) = if self.quick { (3, 0.5) } else { (7, 2.0) };
+        Effort {
+            rounds: self.rounds.unwrap_or(rounds),
+            seconds,
+        }
+    }
+
+    fn wants(&self, case: &Case) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|name| case.name.starts_with(name))
+    }
+}
+
+/// Runs the cases and returns whether everything required holds.
+///
+/// # Errors
+/// Something can't be started or written.
+pub fn run(options: &Options) -> io::Result<bool> {
+    let site = Site {
+        folder: options.out.join("run"),
+        evenkeel: options.evenkeel.clone(),
+        descriptors: crate::socket::raise_descriptor_limit(),
+    };
+    std::fs::create_dir_all(&site.folder)?;
+    let mut reports = Vec::new();
+    for case in all().iter().filter(|case| options.wants(case)) {
+        let report = run_case(options, &site, case)?;
+        print!("{}", report.table());
+        reports.push(report);
+        std::fs::write(
+            options.out.join("bench.json"),
+            serde_json::to_string_pretty(&reports)?,
+        )?;
+    }
+    let failed = reports
+        .iter()
+        .flat_map(|report| &report.verdicts)
+        .any(|verdict| verdict.passes() == Some(false));
+    Ok(!failed)
+}
+
+fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseReport> {
+    let mut report = CaseReport {
+        name: case.name.clone(),
+        title: case.title.clone(),
+        rows: Vec::new(),
+        verdicts: Vec::new(),
+    };
+    match &case.plan {
+        Plan::Load(plan) => {
+            report.rows = rounds::run(site, &options.proxies, plan, options.effort())?;
+            rounds::compare_cpu(&mut report, case.limits);
+        }
+        Plan::Ab(plan) => {
+            let rounds = options.effort().rounds_of_ab(plan.count);
+            report.rows = ab::run(site, &options.proxies, plan, rounds)?;
+            rounds::compare_cpu(&mut report, case.limits);
+            ab::compare(&mut report, plan);
+        }
+        Plan::Idle { connections } => {
+            report.rows = crowd::idle(site, &options.proxies, *connections)?;
+            crowd::compare_idle(&mut report, *connections);
+        }
+        Plan::Many {
+            connections,
+            rate,
+            seconds,
+        } => {
+            report.rows = crowd::many(site, &options.proxies, *connections, *rate, *seconds)?;
+            crowd::compare_many(&mut report);
+        }
+        Plan::Soak => {
+            report.rows = crowd::soak(site, &options.proxies, options.soak_count)?;
+            crowd::compare_soak(&mut report);
+        }
+    }
+    Ok(report)
+}

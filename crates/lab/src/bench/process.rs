@@ -1,0 +1,209 @@
+//! Processes of a benchmark: started on a core, measured, and ended.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Where the proxies run.
+pub const PROXY_CORE: usize = 0;
+/// Where the load and the origins run.
+pub const LOAD_CORE: usize = 1;
+
+/// How long a process may take to answer after its start, or to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A process that ends with its owner.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts this very program with `arguments` on `core`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn start_lab<S: AsRef<OsStr>>(core: usize, arguments: &[S]) -> io::Result<Self> {
+        let program = std::env::current_exe()?;
+        let mut command = pinned(core, &program)?;
+        command.args(arguments);
+        Self::start(command)
+    }
+
+    /// Starts a command made by `pinned`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn start(mut command: Command) -> io::Result<Self> {
+        let child = command.stdin(Stdio::null()).spawn()?;
+        Ok(Self { child })
+    }
+
+    /// Waits until it accepts connections on `address`.
+    ///
+    /// # Errors
+    /// It ended first, or took too long.
+    pub fn wait_for(&mut self, address: SocketAddr) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(io::Error::other(format!("ended with {status}")));
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::other(format!("does not accept on {address}")));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Its output, if that was to be read; once.
+    pub fn take_output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// CPU time used so far by it and its descendants, all threads together.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        self.tree()
+            .iter()
+            .map(|pid| cpu_time_of(*pid))
+            .sum::<Duration>()
+    }
+
+    /// Memory held by it and its descendants.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        let mut memory = Memory::default();
+        for pid in self.tree() {
+            memory.add(pid);
+        }
+        memory
+    }
+
+    fn tree(&self) -> Vec<u32> {
+        let mut pids = vec![self.child.id()];
+        let mut at = 0;
+        while at < pids.len() {
+            pids.extend(children(pids[at]));
+            at += 1;
+        }
+        pids
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let pid = Pid::from_child(&self.child);
+        // It may have ended by itself; then there is nothing to signal.
+        let _ = kill_process(pid, Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// Memory of a process, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Memory {
+    /// Resident.
+    pub rss: u64,
+    /// Resident, shared pages counted by their share.
+    pub pss: u64,
+    /// Written to and shared with nobody.
+    pub private_dirty: u64,
+}
+
+impl Memory {
+    fn add(&mut self, pid: u32) {
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
+            return;
+        };
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(name), Some(kib)) = (words.next(), words.next()) else {
+                continue;
+            };
+            let bytes = kib.parse::<u64>().unwrap_or(0) * 1024;
+            match name {
+                "Rss:" => self.rss += bytes,
+                "Pss:" => self.pss += bytes,
+                "Private_Dirty:" => self.private_dirty += bytes,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A command that runs `program` on `core`; arguments are yet to be added.
+///
+/// # Errors
+/// This program's own path can't be found.
+pub fn pinned(core: usize, program: &Path) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["pinned", "--core", &core.to_string(), "--"]);
+    command.arg(program);
+    Ok(command)
+}
+
+/// A loopback address that nobody listens on, below the range from which the
+/// kernel takes the ports of outgoing connections.
+///
+/// # Errors
+/// There is none left.
+pub fn free_address() -> io::Result<SocketAddr> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 18_000;
+    const COUNT: u16 = 12_000;
+    let offset = (std::process::id() % u32::from(COUNT)) as u16;
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST + (offset.wrapping_add(step)) % COUNT;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::AddrInUse))
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut children = Vec::new();
+    for task in tasks.flatten() {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        children.extend(text.split_whitespace().flat_map(str::parse::<u32>));
+    }
+    children
+}
+
+/// The scheduler's own count, in nanoseconds; the kernel's accounting ticks
+/// are too coarse for a run of a second.
+fn cpu_time_of(pid: u32) -> Duration {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Duration::ZERO;
+    };
+    let mut total_ns = 0;
+    for task in tasks.flatten() {
+        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        let running_ns = text.split_whitespace().next().unwrap_or("0");
+        total_ns += running_ns.parse::<u64>().unwrap_or(0);
+    }
+    Duration::from_nanos(total_ns)
+}

@@ -1,0 +1,261 @@
+//! The proxies compared, how each is configured, and how each is started.
+//!
+//! Every one gets one worker on one core and a keep-alive pool large enough.
+//! The peers run without any log; Evenkeel writes its access log.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::process::{PROXY_CORE, Process, free_address, pinned};
+
+/// What stands between the load and the origins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Nothing: the load goes to the origin.
+    Direct,
+    /// `evenkeel-lab relay`.
+    Relay,
+    /// Evenkeel.
+    Evenkeel,
+    /// nginx.
+    Nginx,
+    /// HAProxy.
+    Haproxy,
+}
+
+impl Kind {
+    /// As it is called in tables and plots.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Relay => "relay",
+            Self::Evenkeel => "Evenkeel",
+            Self::Nginx => "nginx",
+            Self::Haproxy => "HAProxy",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.label())
+    }
+}
+
+/// A proxy that accepts connections.
+#[derive(Debug)]
+pub struct Proxy {
+    /// Which one.
+    pub kind: Kind,
+    /// Where it accepts.
+    pub address: SocketAddr,
+    /// `None` for `Kind::Direct`.
+    pub process: Option<Process>,
+}
+
+/// What is needed to start a proxy.
+#[derive(Debug)]
+pub struct Site {
+    /// A folder for configurations and logs.
+    pub folder: PathBuf,
+    /// The program `evenkeel`.
+    pub evenkeel: PathBuf,
+    /// Descriptors that a process may open.
+    pub descriptors: u64,
+}
+
+impl Site {
+    /// Starts a proxy before `origins` and waits until it accepts.
+    ///
+    /// # Errors
+    /// It can't be started; the message names it.
+    pub fn start(&self, kind: Kind, origins: &[SocketAddr]) -> io::Result<Proxy> {
+        if kind == Kind::Direct {
+            let address = origins[0];
+            let process = None;
+            return Ok(Proxy {
+                kind,
+                address,
+                process,
+            });
+        }
+        let started = free_address().and_then(|address| {
+            let mut process = self.start_process(kind, address, origins)?;
+            process.wait_for(address)?;
+            let process = Some(process);
+            Ok(Proxy {
+                kind,
+                address,
+                process,
+            })
+        });
+        started.map_err(|error| io::Error::other(format!("start {kind}: {error}")))
+    }
+
+    fn start_process(
+        &self,
+        kind: Kind,
+        address: SocketAddr,
+        origins: &[SocketAddr],
+    ) -> io::Result<Process> {
+        if kind == Kind::Direct || kind == Kind::Relay {
+            let (listen, to) = (address.to_string(), origins[0].to_string());
+            let arguments = ["relay", "--listen", &listen, "--to", &to];
+            return Process::start_lab(PROXY_CORE, &arguments);
+        }
+        let folder = self.folder.join(kind.label());
+        fs::create_dir_all(&folder)?;
+        let folder = folder.canonicalize()?;
+        let text = match kind {
+            Kind::Nginx => nginx(address, origins, &folder, self.descriptors),
+            Kind::Haproxy => haproxy(address, origins, self.descriptors),
+            Kind::Evenkeel | Kind::Direct | Kind::Relay => evenkeel(address, origins, &folder),
+        };
+        let config = folder.join("config");
+        fs::write(&config, text)?;
+        let mut command = match kind {
+            Kind::Nginx => pinned(PROXY_CORE, Path::new("nginx"))?,
+            Kind::Haproxy => pinned(PROXY_CORE, Path::new("haproxy"))?,
+            Kind::Evenkeel | Kind::Direct | Kind::Relay => pinned(PROXY_CORE, &self.evenkeel)?,
+        };
+        match kind {
+            Kind::Nginx => command.arg("-p").arg(&folder).arg("-c").arg(&config),
+            Kind::Haproxy => command.arg("-db").arg("-q").arg("-f").arg(&config),
+            Kind::Evenkeel | Kind::Direct | Kind::Relay => {
+                command.arg("run").arg("--config").arg(&config)
+            }
+        };
+        let output = fs::File::create(folder.join("output"))?;
+        command.stdout(output.try_clone()?).stderr(output);
+        Process::start(command)
+    }
+}
+
+fn evenkeel(address: SocketAddr, origins: &[SocketAddr], folder: &Path) -> String {
+    let endpoints: Vec<String> = origins
+        .iter()
+        .map(|at| format!("{:?}", at.to_string()))
+        .collect();
+    let endpoints = endpoints.join(", ");
+    let log = folder.join("access.log");
+    format!(
+        r#"[server]
+workers = 1
+
+[[listener]]
+name = "web"
+bind = "{address}"
+
+[access_log]
+path = {log:?}
+format = "combined"
+
+[[route]]
+upstream = "app"
+
+[upstream.app]
+balance = "round-robin"
+endpoints = [ {endpoints} ]
+"#
+    )
+}
+
+/// Tried at 300 KB over 10 connections and 1 KB over 64, microseconds of CPU
+/// per request: buffering on with `proxy_buffers` 16 of 64k 148 and 14.5, 64 of
+/// 16k 170 and 15, 4 of 256k 138 and 15, defaults 258 and 15.7; buffering off
+/// with a buffer of 64k 79 and 15, of 256k 58 and 13.2. `multi_accept` gained
+/// nothing. It allocates buffers for each request, and several small ones cost
+/// it page faults. It gets the fastest.
+fn nginx(address: SocketAddr, origins: &[SocketAddr], folder: &Path, descriptors: u64) -> String {
+    let servers: String = origins
+        .iter()
+        .map(|at| format!("    server {at};\n"))
+        .collect();
+    let folder = folder.display();
+    format!(
+        "daemon off;
+user root;
+worker_processes 1;
+worker_rlimit_nofile {descriptors};
+pid {folder}/pid;
+error_log {folder}/error.log crit;
+events {{
+  worker_connections {descriptors};
+  use epoll;
+}}
+http {{
+  access_log off;
+  tcp_nodelay on;
+  keepalive_requests 1000000000;
+  keepalive_timeout 600s;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  proxy_http_version 1.1;
+  proxy_set_header Connection \"\";
+  proxy_buffering off;
+  proxy_buffer_size 256k;
+  proxy_buffers 4 256k;
+  proxy_busy_buffers_size 512k;
+  proxy_max_temp_file_size 0;
+  upstream app {{
+{servers}    keepalive 512;
+    keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+  }}
+  server {{
+    listen {address} backlog=4096;
+    location / {{ proxy_pass http://app; }}
+  }}
+}}
+"
+    )
+}
+
+/// Tried at 300 KB over 10 connections and 1 KB over 64, microseconds of CPU
+/// per request: `tune.bufsize` as it is (16384) 97 and 15.7, 32768 103 and 14.8,
+/// 65536 71 and 15, 262144 169 and 19.7. `option splice-auto` was no faster with
+/// either of the first two. It gets the fastest.
+fn haproxy(address: SocketAddr, origins: &[SocketAddr], descriptors: u64) -> String {
+    let servers: String = origins
+        .iter()
+        .enumerate()
+        .map(|(at, origin)| format!("  server o{at} {origin}\n"))
+        .collect();
+    // A connection takes a descriptor on either side, and some are its own.
+    let maxconn = descriptors / 2 - 100;
+    format!(
+        "global
+  nbthread 1
+  maxconn {maxconn}
+  tune.bufsize 65536
+
+defaults
+  mode http
+  maxconn {maxconn}
+  option http-keep-alive
+  http-reuse always
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+  timeout http-keep-alive 600s
+  timeout http-request 600s
+
+frontend web
+  bind {address} backlog 4096
+  default_backend app
+
+backend app
+  balance roundrobin
+{servers}"
+    )
+}

@@ -1,0 +1,193 @@
+//! CPU time per request, in interleaved rounds over the proxies.
+//!
+//! The proxies all run at once, and one is loaded at a time; the order turns
+//! by one each round, so that drift of the machine falls on all alike. Ratios
+//! are taken within a round and their median is reported.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use super::case::{ConnectionUse, Limits, LoadPlan};
+use super::process::{LOAD_CORE, Process, free_address, pinned};
+use super::proxy::{Kind, Proxy, Site};
+use super::report::{CaseReport, Limit, Round, Row, Verdict};
+use crate::load::Summary;
+
+/// Origins, and the proxies before them.
+#[derive(Debug)]
+pub struct Stage {
+    /// Kept only to end with the stage.
+    _origins: Vec<Process>,
+    /// In the order of the table.
+    pub proxies: Vec<Proxy>,
+}
+
+impl Stage {
+    /// Starts origins and proxies.
+    ///
+    /// # Errors
+    /// One of them can't be started.
+    pub fn set(site: &Site, kinds: &[Kind], origin_count: usize) -> io::Result<Self> {
+        let mut origins = Vec::new();
+        let mut addresses = Vec::new();
+        for _ in 0..origin_count {
+            let address = free_address()?;
+            let arguments = ["origin", "--listen", &address.to_string()];
+            let mut origin = Process::start_lab(LOAD_CORE, &arguments)?;
+            origin.wait_for(address)?;
+            origins.push(origin);
+            addresses.push(address);
+        }
+        let proxies = kinds
+            .iter()
+            .map(|kind| site.start(*kind, &addresses))
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            _origins: origins,
+            proxies,
+        })
+    }
+
+    /// Runs `measure` on every proxy `count` times, in turning order.
+    ///
+    /// # Errors
+    /// The first of `measure`.
+    pub fn rounds(
+        &self,
+        count: usize,
+        mut measure: impl FnMut(&Proxy) -> io::Result<Round>,
+    ) -> io::Result<Vec<Row>> {
+        let mut rows: Vec<Row> = self
+            .proxies
+            .iter()
+            .map(|proxy| Row {
+                proxy: proxy.kind,
+                rounds: Vec::new(),
+                memory: None,
+            })
+            .collect();
+        for round in 0..count {
+            for step in 0..self.proxies.len() {
+                let at = (round + step) % self.proxies.len();
+                let figures = measure(&self.proxies[at])?;
+                rows[at].rounds.push(figures);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Rounds for each case.
+    pub rounds: usize,
+    /// Seconds for each load.
+    pub seconds: f64,
+}
+
+impl Effort {
+    /// Rounds of `ab` with so many requests: the long ones take their time.
+    #[must_use]
+    pub fn rounds_of_ab(self, count: u64) -> usize {
+        if count < 10_000 {
+            self.rounds
+        } else {
+            self.rounds.min(3)
+        }
+    }
+}
+
+/// Runs a load in rounds.
+///
+/// # Errors
+/// Something can't be started.
+pub fn run(site: &Site, kinds: &[Kind], plan: &LoadPlan, effort: Effort) -> io::Result<Vec<Row>> {
+    let stage = Stage::set(site, kinds, 1)?;
+    let arguments = |seconds: f64| {
+        let mut arguments = vec![
+            format!("--connections={}", plan.connections),
+            format!("--sizes={}", plan.size),
+            format!("--seconds={seconds}"),
+        ];
+        if plan.connection_use == ConnectionUse::OneRequest {
+            arguments.push("--no-keepalive".into());
+        }
+        if let Some(rate) = plan.rate {
+            arguments.push(format!("--rate={rate}"));
+        }
+        arguments
+    };
+    for proxy in &stage.proxies {
+        load(proxy.address, &arguments(effort.seconds / 4.0))?;
+    }
+    stage.rounds(effort.rounds, |proxy| {
+        measured(proxy, |address| load(address, &arguments(effort.seconds)))
+    })
+}
+
+/// Measures a proxy's CPU time over a load.
+///
+/// # Errors
+/// Those of the load.
+pub fn measured(
+    proxy: &Proxy,
+    load: impl FnOnce(SocketAddr) -> io::Result<Summary>,
+) -> io::Result<Round> {
+    let before = proxy.process.as_ref().map(Process::cpu_time);
+    let summary = load(proxy.address)?;
+    let after = proxy.process.as_ref().map(Process::cpu_time);
+    let cpu_us = before.zip(after).map(|(before, after)| {
+        after.saturating_sub(before).as_secs_f64() * 1e6 / summary.answered.max(1) as f64
+    });
+    Ok(Round {
+        cpu_us,
+        per_second: summary.per_second,
+        mean_us: summary.mean_us,
+        answered: summary.answered,
+        failed: summary.errors.total(),
+        percentiles: summary.percentiles,
+    })
+}
+
+/// Runs the load generator on its core and reads its summary.
+///
+/// # Errors
+/// It can't be started, or failed.
+pub fn load(address: SocketAddr, arguments: &[String]) -> io::Result<Summary> {
+    let output = pinned(LOAD_CORE, &std::env::current_exe()?)?
+        .arg("load")
+        .arg(format!("--to={address}"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!(
+            "load ended with {}",
+            output.status
+        )));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Compares CPU times per request.
+pub fn compare_cpu(report: &mut CaseReport, limits: Limits) {
+    let pairs = [
+        (Kind::Evenkeel, Kind::Relay, limits.relay),
+        (Kind::Evenkeel, Kind::Nginx, limits.nginx),
+        (Kind::Evenkeel, Kind::Haproxy, limits.haproxy),
+        (Kind::Nginx, Kind::Relay, None),
+        (Kind::Haproxy, Kind::Relay, None),
+    ];
+    for (over, under, limit) in pairs {
+        if let Some(value) = report.cpu_ratio(over, under) {
+            report.verdicts.push(Verdict {
+                what: format!("CPU {over} / {under}"),
+                value,
+                limit: limit.map(Limit::AtMost),
+            });
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! One connection of the generator and the exchange on it.
+//!
+//! ```text
+//! Closed ──open──▶ Idle ──request──▶ Sending ──▶ Head ──▶ Body ──▶ Idle
+//!                                                           └────▶ Draining ──▶ Closed
+//! ```
+
+use std::time::Instant;
+
+use rustix::event::epoll::EventFlags;
+use rustix::fd::OwnedFd;
+
+use super::answer::{Parsed, parse};
+use crate::socket::{Transfer, receive, transmit};
+
+/// Why an exchange failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection could not be opened.
+    Connect,
+    /// The status was not 200.
+    Status,
+    /// The body's length was not the one asked for.
+    Length,
+    /// The connection ended before the answer did.
+    Closed,
+    /// What came was not HTTP/1.
+    Malformed,
+}
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// There is no socket.
+    Closed,
+    /// Nothing is asked.
+    Idle,
+    /// So much of the request has been sent.
+    Sending {
+        /// In bytes.
+        sent: usize,
+    },
+    /// The request is out, and the head has not come whole.
+    Head,
+    /// So much of the body is yet to come.
+    Body {
+        /// In bytes.
+        remaining: u64,
+    },
+    /// The answer is complete and the server is to close.
+    Draining,
+}
+
+/// What an event on a connection led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing to act on.
+    Pending,
+    /// The answer is complete; the connection may be used again.
+    Answered,
+    /// The answer is complete; the connection has yet to end.
+    AnsweredLast,
+    /// The connection has ended, and that was to be expected.
+    Ended,
+    /// The exchange failed.
+    Failed(Failure),
+}
+
+/// A connection of the generator.
+#[derive(Debug)]
+pub struct Connection {
+    /// `None` in `Phase::Closed`.
+    pub socket: Option<OwnedFd>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Which of the generator's requests is asked.
+    pub request: usize,
+    /// The length of the body that the answer must have.
+    pub body_len: u64,
+    /// When the request fell due.
+    pub due: Instant,
+    /// Answers yet to come before the connection is closed for churn.
+    pub lifetime: u32,
+    head: Vec<u8>,
+    last: bool,
+}
+
+impl Connection {
+    /// A connection that is not open.
+    #[must_use]
+    pub fn closed(now: Instant) -> Self {
+        Self {
+            socket: None,
+            phase: Phase::Closed,
+            request: 0,
+            body_len: 0,
+            due: now,
+            lifetime: u32::MAX,
+            head: Vec::new(),
+            last: false,
+        }
+    }
+
+    /// Drops the socket.
+    pub fn close(&mut self) {
+        self.socket = None;
+        self.phase = Phase::Closed;
+        self.head.clear();
+    }
+
+    /// Sends what is left of the request; `Pending` in `Phase::Sending` means
+    /// that the socket must be watched for room.
+    pub fn send(&mut self, request: &[u8]) -> Outcome {
+        let Phase::Sending { sent } = self.phase else {
+            return Outcome::Pending;
+        };
+        let Some(socket) = &self.socket else {
+            return Outcome::Failed(Failure::Connect);
+        };
+        match transmit(socket, &request[sent..]) {
+            Transfer::Moved(len) if sent + len == request.len() => self.phase = Phase::Head,
+            Transfer::Moved(len) => self.phase = Phase::Sending { sent: sent + len },
+            Transfer::Wait => {}
+            Transfer::Closed if sent == 0 => return Outcome::Failed(Failure::Connect),
+            Transfer::Closed => return Outcome::Failed(Failure::Closed),
+        }
+        Outcome::Pending
+    }
+
+    /// Receives once and follows the answer.
+    pub fn receive(&mut self, flags: EventFlags, buffer: &mut [u8]) -> Outcome {
+        let Some(socket) = &self.socket else {
+            return Outcome::Pending;
+        };
+        let len = match receive(socket, buffer) {
+            Transfer::Moved(len) => len,
+            Transfer::Wait => return Outcome::Pending,
+            Transfer::Closed => return self.ended(),
+        };
+        let outcome = match self.phase {
+            Phase::Head | Phase::Sending { .. } => self.read_head(&buffer[..len]),
+            Phase::Body { remaining } => self.read_body(remaining, len as u64),
+            Phase::Idle | Phase::Draining | Phase::Closed => Outcome::Failed(Failure::Length),
+        };
+        if outcome == Outcome::AnsweredLast && flags.contains(EventFlags::RDHUP) {
+            // The end has come with the last bytes: one receive less.
+            self.close();
+        }
+        outcome
+    }
+
+    fn ended(&self) -> Outcome {
+        match self.phase {
+            Phase::Idle | Phase::Draining | Phase::Closed => Outcome::Ended,
+            Phase::Sending { sent: 0 } => Outcome::Failed(Failure::Connect),
+            Phase::Sending { .. } | Phase::Head | Phase::Body { .. } => {
+                Outcome::Failed(Failure::Closed)
+            }
+        }
+    }
+
+    fn read_head(&mut self, input: &[u8]) -> Outcome {
+        if !self.head.is_empty() {
+            self.head.extend_from_slice(input);
+            let whole = std::mem::take(&mut self.head);
+            return self.read_whole_head(&whole);
+        }
+        self.read_whole_head(input)
+    }
+
+    fn read_whole_head(&mut self, input: &[u8]) -> Outcome {
+        let head = match parse(input) {
+            Parsed::Complete(head) => head,
+            Parsed::Invalid => return Outcome::Failed(Failure::Malformed),
+            Parsed::Partial => {
+                self.head.extend_from_slice(input);
+                return Outcome::Pending;
+            }
+        };
+        if head.status != 200 {
+            return Outcome::Failed(Failure::Status);
+        }
+        if head.body_len != Some(self.body_len) {
+            return Outcome::Failed(Failure::Length);
+        }
+        self.last = head.close;
+        self.read_body(self.body_len, (input.len() - head.len) as u64)
+    }
+
+    fn read_body(&mut self, remaining: u64, len: u64) -> Outcome {
+        if len > remaining {
+            return Outcome::Failed(Failure::Length);
+        }
+        if len < remaining {
+            self.phase = Phase::Body {
+                remaining: remaining - len,
+            };
+            return Outcome::Pending;
+        }
+        if self.last {
+            self.phase = Phase::Draining;
+            return Outcome::AnsweredLast;
+        }
+        self.phase = Phase::Idle;
+        Outcome::Answered
+    }
+}

@@ -1,0 +1,437 @@
+//! The generator's loop: when which connection sends, and what is counted.
+//!
+//! A connection that could take a request waits in `ready`, first in, first
+//! out. `Pace` says whether a request may leave now and when it fell due.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::event::epoll::{Event, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::Options;
+use super::connection::{Connection, Failure, Outcome, Phase};
+use super::summary::{Errors, Summary, percentiles};
+use crate::socket::{BUFFER_LEN, Poller, connect_to};
+
+const TIMER: u64 = u64::MAX;
+const EVENTS_PER_WAIT: usize = 512;
+/// Connections are opened in groups of this size, with `OPENING_PAUSE` between.
+const OPENING_GROUP: usize = 64;
+const OPENING_PAUSE: Duration = Duration::from_millis(2);
+/// The load ends when nothing has moved for so long.
+const STALL_MAX: Duration = Duration::from_secs(10);
+/// How often the end and a stall are looked for.
+const TICK: Duration = Duration::from_millis(50);
+/// Failures that end the load.
+const ERRORS_MAX: u64 = 100_000;
+const LATENCY_MAX_NS: u64 = 120_000_000_000;
+
+/// A request as it is sent, and the body that it asks for.
+struct Request {
+    bytes: Vec<u8>,
+    body_len: u64,
+    /// The sum of the weights up to and with this one.
+    weight_until: u32,
+}
+
+/// When requests may leave.
+#[derive(Debug)]
+struct Pace {
+    began: Instant,
+    ends: Instant,
+    /// Zero in a closed loop.
+    interval: Duration,
+    issued: u64,
+    count: u64,
+}
+
+impl Pace {
+    /// When the next request fell due, if it has and is still wanted.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        if self.issued >= self.count {
+            return None;
+        }
+        if self.interval.is_zero() {
+            return (now < self.ends).then_some(now);
+        }
+        let due = self.due_next();
+        (due <= now && due < self.ends).then_some(due)
+    }
+
+    fn due_next(&self) -> Instant {
+        let elapsed_ns = self.interval.as_nanos() * u128::from(self.issued);
+        self.began + Duration::from_nanos(elapsed_ns as u64)
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let open_loop_done = !self.interval.is_zero() && self.due_next() >= self.ends;
+        let closed_loop_done = self.interval.is_zero() && now >= self.ends;
+        self.issued >= self.count || open_loop_done || closed_loop_done
+    }
+}
+
+/// The load generator.
+pub struct Generator {
+    options: Options,
+    poller: Poller,
+    timer: OwnedFd,
+    requests: Vec<Request>,
+    connections: Vec<Connection>,
+    ready: VecDeque<usize>,
+    pace: Pace,
+    in_flight: u64,
+    latency_ns: Histogram<u64>,
+    errors: Errors,
+    opened: u64,
+    last_progress: Instant,
+    /// When the timer goes off, if it is set.
+    wakes: Option<Instant>,
+    random: fastrand::Rng,
+}
+
+impl Generator {
+    /// Makes a generator that has opened nothing yet.
+    ///
+    /// # Errors
+    /// Options that make no sense, and the kernel's.
+    pub fn new(options: &Options) -> io::Result<Self> {
+        let now = Instant::now();
+        let poller = Poller::new()?;
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        poller.add(&timer, TIMER, EventFlags::IN)?;
+        let interval = options
+            .rate
+            .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
+        let count = match options.hold {
+            Some(_) => options.connections as u64,
+            None => options.count.unwrap_or(u64::MAX),
+        };
+        let latency_ns = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
+            .map_err(|error| io::Error::other(format!("latency histogram: {error}")))?;
+        Ok(Self {
+            options: options.clone(),
+            poller,
+            timer,
+            requests: requests(options)?,
+            connections: (0..options.connections)
+                .map(|_| Connection::closed(now))
+                .collect(),
+            ready: (0..options.connections).collect(),
+            pace: Pace {
+                began: now,
+                ends: now,
+                interval,
+                issued: 0,
+                count,
+            },
+            in_flight: 0,
+            latency_ns,
+            errors: Errors::default(),
+            opened: 0,
+            last_progress: now,
+            wakes: None,
+            // The same requests in the same order for every proxy.
+            random: fastrand::Rng::with_seed(7),
+        })
+    }
+
+    /// Runs the load to its end.
+    ///
+    /// # Errors
+    /// The kernel's; a failed exchange is counted, and no error.
+    pub fn run(&mut self) -> io::Result<Summary> {
+        if !self.options.no_keepalive {
+            self.open_all();
+        }
+        std::thread::sleep(Duration::from_secs_f64(self.options.settle));
+        let began = Instant::now();
+        self.pace.began = began;
+        self.pace.ends = began + Duration::from_secs_f64(self.options.seconds);
+        self.last_progress = began;
+        self.dispatch(began);
+        let mut buffer = vec![0; BUFFER_LEN];
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_PER_WAIT);
+        loop {
+            let now = Instant::now();
+            if self.is_over(now) {
+                break;
+            }
+            self.set_timer(now)?;
+            self.poller.wait(&mut events)?;
+            for event in &events {
+                match event.data.u64() {
+                    TIMER => {
+                        self.wakes = None;
+                        self.dispatch(Instant::now());
+                    }
+                    token => self.event(token as usize, event.flags, &mut buffer),
+                }
+            }
+        }
+        Ok(self.summary(began))
+    }
+
+    fn open_all(&mut self) {
+        for key in 0..self.connections.len() {
+            self.open(key);
+            if key % OPENING_GROUP == OPENING_GROUP - 1 {
+                std::thread::sleep(OPENING_PAUSE);
+            }
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let stalled = now.duration_since(self.last_progress) > STALL_MAX;
+        let done = self.in_flight == 0 && self.pace.is_over(now);
+        done || stalled || self.errors.total() > ERRORS_MAX
+    }
+
+    /// Closed loop: wakes now and then to look for the end. Open loop: wakes
+    /// when the next request falls due. A timer that is set stays set.
+    fn set_timer(&mut self, now: Instant) -> io::Result<()> {
+        let waits_for_answers = self.pace.interval.is_zero() || self.ready.is_empty();
+        let wakes = if waits_for_answers {
+            now + TICK
+        } else {
+            self.pace.due_next().min(now + TICK)
+        };
+        if self.wakes.is_some_and(|set| set <= wakes) {
+            return Ok(());
+        }
+        self.wakes = Some(wakes);
+        let wait = wakes.saturating_duration_since(now).as_nanos().max(1);
+        let setting = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: Timespec {
+                tv_sec: 0,
+                tv_nsec: wait as i64,
+            },
+        };
+        // Setting it anew also takes back that it has gone off.
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting)?;
+        Ok(())
+    }
+
+    /// Sends requests for as long as one is due and a connection is ready.
+    fn dispatch(&mut self, now: Instant) {
+        // Not more than is ready now: one that fails at once is ready again.
+        for _ in 0..self.ready.len() {
+            let Some(due) = self.pace.next(now) else {
+                return;
+            };
+            let Some(key) = self.ready.pop_front() else {
+                return;
+            };
+            self.pace.issued += 1;
+            self.in_flight += 1;
+            let request = self.choose();
+            let connection = &mut self.connections[key];
+            connection.request = request;
+            connection.body_len = self.requests[request].body_len;
+            connection.due = due;
+            if connection.phase == Phase::Closed && !self.open(key) {
+                self.fail(key, Failure::Connect);
+                continue;
+            }
+            self.connections[key].phase = Phase::Sending { sent: 0 };
+            self.send(key);
+        }
+    }
+
+    fn choose(&mut self) -> usize {
+        if self.requests.len() == 1 {
+            return 0;
+        }
+        let total = self.requests.last().map_or(1, |last| last.weight_until);
+        let draw = self.random.u32(0..total);
+        self.requests
+            .partition_point(|request| request.weight_until <= draw)
+    }
+
+    fn open(&mut self, key: usize) -> bool {
+        let Ok(socket) = connect_to(self.options.to) else {
+            return false;
+        };
+        let interest = EventFlags::IN | EventFlags::RDHUP;
+        if self.poller.add(&socket, key as u64, interest).is_err() {
+            return false;
+        }
+        self.opened += 1;
+        let connection = &mut self.connections[key];
+        connection.socket = Some(socket);
+        connection.phase = Phase::Idle;
+        connection.lifetime = match self.options.churn {
+            // Spread out, so that the connections don't all end at once.
+            Some(mean) => self.random.u32(1..=mean * 2),
+            None => u32::MAX,
+        };
+        true
+    }
+
+    fn send(&mut self, key: usize) {
+        let connection = &mut self.connections[key];
+        let outcome = connection.send(&self.requests[connection.request].bytes);
+        if matches!(connection.phase, Phase::Sending { .. }) {
+            self.watch(key, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP);
+        }
+        if let Outcome::Failed(failure) = outcome {
+            self.fail(key, failure);
+        }
+    }
+
+    fn watch(&self, key: usize, interest: EventFlags) {
+        if let Some(socket) = &self.connections[key].socket {
+            // A socket that can't be watched shows up as a stall.
+            let _ = self.poller.modify(socket, key as u64, interest);
+        }
+    }
+
+    fn event(&mut self, key: usize, flags: EventFlags, buffer: &mut [u8]) {
+        if flags.contains(EventFlags::OUT) {
+            self.send(key);
+            if self.connections[key].phase == Phase::Head {
+                self.watch(key, EventFlags::IN | EventFlags::RDHUP);
+            }
+        }
+        if flags.difference(EventFlags::OUT).is_empty() {
+            return;
+        }
+        match self.connections[key].receive(flags, buffer) {
+            Outcome::Pending => {}
+            Outcome::Answered => self.answered(key),
+            Outcome::AnsweredLast => self.answered_last(key),
+            Outcome::Ended => self.ended(key),
+            Outcome::Failed(failure) => self.fail(key, failure),
+        }
+    }
+
+    fn record(&mut self, key: usize) -> Instant {
+        let now = Instant::now();
+        self.in_flight -= 1;
+        self.last_progress = now;
+        let latency = now.duration_since(self.connections[key].due);
+        self.latency_ns
+            .saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
+        now
+    }
+
+    fn answered(&mut self, key: usize) {
+        let now = self.record(key);
+        if self.options.hold.is_some() {
+            return;
+        }
+        let connection = &mut self.connections[key];
+        connection.lifetime -= 1;
+        if connection.lifetime == 0 {
+            connection.close();
+        }
+        self.ready.push_back(key);
+        self.dispatch(now);
+    }
+
+    fn answered_last(&mut self, key: usize) {
+        let now = self.record(key);
+        if self.connections[key].phase == Phase::Closed {
+            self.ready.push_back(key);
+            self.dispatch(now);
+        }
+    }
+
+    /// The server closed a connection on which nothing was asked.
+    fn ended(&mut self, key: usize) {
+        let connection = &mut self.connections[key];
+        // A connection in `Phase::Idle` waits in `ready` already.
+        let waits = connection.phase == Phase::Idle;
+        connection.close();
+        if !waits {
+            self.ready.push_back(key);
+            self.dispatch(Instant::now());
+        }
+    }
+
+    /// Counts, and leaves the next attempt to the next turn of the loop.
+    fn fail(&mut self, key: usize, failure: Failure) {
+        let counted = match failure {
+            Failure::Connect => &mut self.errors.connect,
+            Failure::Status => &mut self.errors.status,
+            Failure::Length => &mut self.errors.length,
+            Failure::Closed => &mut self.errors.closed,
+            Failure::Malformed => &mut self.errors.malformed,
+        };
+        *counted += 1;
+        // Bytes that nobody asked for can come on an idle connection too.
+        let waits = self.connections[key].phase == Phase::Idle;
+        self.connections[key].close();
+        if !waits {
+            self.in_flight = self.in_flight.saturating_sub(1);
+            self.ready.push_back(key);
+        }
+    }
+
+    fn summary(&mut self, began: Instant) -> Summary {
+        self.errors.unanswered += self.in_flight;
+        if !self.pace.interval.is_zero() {
+            // Open loop: what fell due and found no connection is unanswered too.
+            let wanted = self.pace.ends.duration_since(began).as_nanos()
+                / self.pace.interval.as_nanos().max(1);
+            let wanted = u64::try_from(wanted)
+                .unwrap_or(u64::MAX)
+                .min(self.pace.count);
+            self.errors.unanswered += wanted.saturating_sub(self.pace.issued);
+        }
+        let answered = self.latency_ns.len();
+        let seconds = self.last_progress.duration_since(began).as_secs_f64();
+        Summary {
+            answered,
+            errors: self.errors,
+            seconds,
+            per_second: answered as f64 / seconds.max(1e-9),
+            opened: self.opened,
+            mean_us: self.latency_ns.mean() / 1e3,
+            percentiles: percentiles(&self.latency_ns),
+        }
+    }
+}
+
+fn requests(options: &Options) -> io::Result<Vec<Request>> {
+    let invalid = |part: &str| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("--sizes: {part:?} is not SIZE or SIZE:WEIGHT"),
+        )
+    };
+    let connection = if options.no_keepalive {
+        "Connection: close\r\n"
+    } else {
+        ""
+    };
+    let mut requests = Vec::new();
+    let mut weight_until = 0;
+    for part in options.sizes.split(',') {
+        let (size, weight) = part.split_once(':').unwrap_or((part, "1"));
+        let body_len: u64 = size.parse().map_err(|_| invalid(part))?;
+        let weight: u32 = weight.parse().map_err(|_| invalid(part))?;
+        weight_until += weight;
+        requests.push(Request {
+            bytes: format!(
+                "GET /{body_len} HTTP/1.1\r\nHost: {}\r\nUser-Agent: lab\r\nAccept: */*\r\n{connection}\r\n",
+                options.to
+            )
+            .into_bytes(),
+            body_len,
+            weight_until,
+        });
+    }
+    Ok(requests)
+}

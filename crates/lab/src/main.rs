@@ -1,0 +1,50 @@
+//! The `evenkeel-lab` program.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+use evenkeel_lab::{bench, load, origin, pinned, relay, socket};
+
+/// Measures Evenkeel against the bare relay, nginx and HAProxy.
+#[derive(Debug, clap::Parser)]
+#[command(name = "evenkeel-lab", version)]
+enum Command {
+    /// Copy bytes between a client and one address: the floor.
+    Relay(relay::Options),
+    /// Answer `/N` with N bytes.
+    Origin(origin::Options),
+    /// Load an address and print the figures as JSON.
+    Load(load::Options),
+    /// Compare Evenkeel with the relay, nginx and HAProxy.
+    Bench(bench::Options),
+    /// Become another program, on one core.
+    #[command(hide = true)]
+    Pinned(pinned::Options),
+}
+
+fn main() -> ExitCode {
+    let _ = socket::raise_descriptor_limit();
+    match run(&Command::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("evenkeel-lab: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> io::Result<ExitCode> {
+    match command {
+        Command::Relay(options) => relay::run(options)?,
+        Command::Origin(options) => origin::run(options)?,
+        Command::Load(options) => load::run(options)?,
+        Command::Bench(options) => {
+            if !bench::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::Pinned(options) => match pinned::run(options)? {},
+    }
+    Ok(ExitCode::SUCCESS)
+}

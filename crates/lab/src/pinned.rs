@@ -1,0 +1,37 @@
+//! `evenkeel-lab pinned`: becomes another program, on one core, that ends
+//! together with whoever started it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// What `evenkeel-lab pinned` is told.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// The core to stay on.
+    #[arg(long)]
+    core: usize,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Pins this process and becomes the program; returns only if it can't.
+///
+/// # Errors
+/// No such core, or no such program.
+pub fn run(options: &Options) -> io::Result<std::convert::Infallible> {
+    let mut cores = CpuSet::new();
+    cores.set(options.core);
+    sched_setaffinity(None, &cores)?;
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    let (program, arguments) = options
+        .command
+        .split_first()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Err(Command::new(program).args(arguments).exec())
+}

@@ -1,0 +1,163 @@
+//! Non-blocking TCP sockets and epoll, as thin as they come.
+//!
+//! Shared by the relay, the origin and the load generator. One `Poller` per
+//! thread; every socket made here is non-blocking with Nagle's delay off.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, recv, send, socket_with, sockopt,
+};
+
+/// The size of the one receive buffer that each tool has.
+pub const BUFFER_LEN: usize = 256 * 1024;
+
+/// Connections that may wait for `accept`.
+const BACKLOG: i32 = 4096;
+
+/// One epoll instance.
+#[derive(Debug)]
+pub struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    /// Makes an empty epoll instance.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll })
+    }
+
+    /// Watches `source`, level-triggered, under `token`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add(&self, source: impl AsFd, token: u64, interest: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            source,
+            EventData::new_u64(token),
+            interest,
+        )?)
+    }
+
+    /// Replaces what `source` is watched for.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn modify(&self, source: impl AsFd, token: u64, interest: EventFlags) -> io::Result<()> {
+        Ok(epoll::modify(
+            &self.epoll,
+            source,
+            EventData::new_u64(token),
+            interest,
+        )?)
+    }
+
+    /// Sleeps until something is ready and leaves it in `events`.
+    ///
+    /// # Errors
+    /// The kernel's; an interrupted sleep is no error and leaves no event.
+    pub fn wait(&self, events: &mut Vec<Event>) -> io::Result<()> {
+        events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What one receive or send came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// So many bytes moved; never zero for a receive.
+    Moved(usize),
+    /// The socket is not ready.
+    Wait,
+    /// The other end has closed, or the connection broke.
+    Closed,
+}
+
+/// Listens on `address`.
+///
+/// # Errors
+/// The kernel's, such as an address in use.
+pub fn listen_on(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = new_socket(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Takes the next waiting connection, if there is one.
+#[must_use]
+pub fn accept_from(listener: &OwnedFd) -> Option<OwnedFd> {
+    let socket = accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()?;
+    sockopt::set_tcp_nodelay(&socket, true).ok()?;
+    Some(socket)
+}
+
+/// Begins a connection; it may still be on its way when this returns.
+///
+/// # Errors
+/// The kernel's, such as no local port left.
+pub fn connect_to(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = new_socket(address)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Receives once.
+pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Transfer {
+    match recv(socket, buffer, RecvFlags::empty()) {
+        Ok((0, _)) => Transfer::Closed,
+        Ok((len, _)) => Transfer::Moved(len),
+        Err(Errno::AGAIN | Errno::INTR) => Transfer::Wait,
+        Err(_) => Transfer::Closed,
+    }
+}
+
+/// Sends once.
+#[must_use]
+pub fn transmit(socket: &OwnedFd, bytes: &[u8]) -> Transfer {
+    match send(socket, bytes, SendFlags::NOSIGNAL) {
+        Ok(len) => Transfer::Moved(len),
+        Err(Errno::AGAIN | Errno::INTR) => Transfer::Wait,
+        Err(_) => Transfer::Closed,
+    }
+}
+
+fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+/// Raises the limit on open descriptors as far as it goes, and returns it.
+#[must_use]
+pub fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let current = limit.current.unwrap_or(u64::MAX);
+    if setrlimit(Resource::Nofile, limit).is_err() {
+        return getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    }
+    current
+}

@@ -1,0 +1,375 @@
+//! Patterns over text: globs, paths and hosts.
+
+use super::path;
+
+/// Why text is not a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatternError {
+    /// More than [`Glob::MAX_LEN`] bytes beside its wildcards.
+    TooLong,
+    /// A path that begins neither with `/` nor with `**`.
+    NoLeadingSlash,
+    /// A path with `?` or `#` in it.
+    QueryInPath,
+    /// A host with a wildcard elsewhere than in a leading `*.`.
+    HostWildcard,
+    /// A host with a port, a path, a space or nothing in it.
+    HostSyntax,
+}
+
+/// What a single `*` of a glob stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Star {
+    /// Anything but `/`; `**` stands for anything.
+    WithinSegment,
+    /// Anything.
+    Anything,
+}
+
+/// Text with wildcards; `\*` is a plain star.
+///
+/// It runs as an automaton whose states fit one machine integer, so the time
+/// is linear in the text whatever the pattern: there is no backtracking for a
+/// client to exploit.
+#[derive(Clone)]
+pub struct Glob {
+    /// Bit `i` of entry `b`: the `i`-th literal of the pattern is `b`.
+    literals: Box<[u128; 256]>,
+    /// Bit `i`: after `i` literals stands a wildcard that takes anything.
+    any: u128,
+    /// Bit `i`: after `i` literals stands a wildcard that takes all but `/`.
+    within_segment: u128,
+    /// The state in which the whole pattern has matched.
+    accept: u128,
+}
+
+impl Glob {
+    /// Most bytes in a pattern, wildcards not counted.
+    pub const MAX_LEN: usize = 127;
+
+    /// Compiles `pattern`.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError::TooLong`].
+    pub fn new(pattern: &[u8], star: Star) -> Result<Self, PatternError> {
+        let mut glob = Self {
+            literals: Box::new([0; 256]),
+            any: 0,
+            within_segment: 0,
+            accept: 1,
+        };
+        let mut rest = pattern;
+        while let Some((&byte, tail)) = rest.split_first() {
+            rest = tail;
+            let literal = match (byte, tail.first()) {
+                (b'*', Some(b'*')) => {
+                    rest = &tail[1..];
+                    glob.any |= glob.accept;
+                    continue;
+                }
+                (b'*', _) => {
+                    match star {
+                        Star::Anything => glob.any |= glob.accept,
+                        Star::WithinSegment => glob.within_segment |= glob.accept,
+                    }
+                    continue;
+                }
+                (b'\\', Some(&escaped @ (b'*' | b'\\'))) => {
+                    rest = &tail[1..];
+                    escaped
+                }
+                _ => byte,
+            };
+            glob.literals[usize::from(literal)] |= glob.accept;
+            glob.accept = glob.accept.checked_mul(2).ok_or(PatternError::TooLong)?;
+        }
+        Ok(glob)
+    }
+
+    /// Whether the whole of `text` matches.
+    pub fn matches(&self, text: impl IntoIterator<Item = u8>) -> bool {
+        let mut states = 1_u128;
+        for byte in text {
+            let mut next = (states & self.literals[usize::from(byte)]) << 1 | states & self.any;
+            if byte != b'/' {
+                next |= states & self.within_segment;
+            }
+            if next == 0 {
+                return false;
+            }
+            states = next;
+        }
+        states & self.accept != 0
+    }
+}
+
+impl std::fmt::Debug for Glob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Glob")
+            .field("len", &self.accept.trailing_zeros())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether `pattern` has a wildcard in it (an escaped star is none).
+pub(crate) fn has_wildcard(pattern: &[u8]) -> bool {
+    let mut escaped = false;
+    pattern.iter().any(|&byte| {
+        let wildcard = byte == b'*' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        wildcard
+    })
+}
+
+/// `pattern` with `\*` and `\\` replaced by what they stand for.
+pub(crate) fn unescape(pattern: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(pattern.len());
+    let mut bytes = pattern.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        let escaped = bytes.next_if(|&next| byte == b'\\' && matches!(next, b'*' | b'\\'));
+        text.push(escaped.unwrap_or(byte));
+    }
+    text
+}
+
+/// A pattern over the normal form of a path (see [`path`]).
+///
+/// `/a` is that path alone. `/a/*` is everything that begins with `/a/`,
+/// however deep, but not `/a` itself. Elsewhere `*` stands for anything within
+/// a segment and `**` for anything at all.
+#[derive(Debug, Clone)]
+pub enum PathPattern {
+    /// This path.
+    Exact(Vec<u8>),
+    /// Every path that begins so.
+    Prefix(Vec<u8>),
+    /// Every path that matches.
+    Glob(Glob),
+}
+
+impl PathPattern {
+    /// Compiles `pattern`, written as it would be in a URL or with characters
+    /// outside ASCII as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError::NoLeadingSlash`], [`PatternError::QueryInPath`] or
+    /// [`PatternError::TooLong`].
+    pub fn new(pattern: &str) -> Result<Self, PatternError> {
+        if pattern.contains(['?', '#']) {
+            return Err(PatternError::QueryInPath);
+        }
+        if !pattern.starts_with('/') && !pattern.starts_with("**") {
+            return Err(PatternError::NoLeadingSlash);
+        }
+        let pattern = path::normalise(pattern.as_bytes());
+        if let Some(prefix) = pattern.strip_suffix(b"*")
+            && prefix.ends_with(b"/")
+            && !has_wildcard(prefix)
+        {
+            return Ok(Self::Prefix(unescape(prefix)));
+        }
+        if has_wildcard(&pattern) {
+            return Glob::new(&pattern, Star::WithinSegment).map(Self::Glob);
+        }
+        Ok(Self::Exact(unescape(&pattern)))
+    }
+
+    /// Whether `path`, in its normal form, matches.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        match self {
+            Self::Exact(exact) => path == exact,
+            Self::Prefix(prefix) => path.starts_with(prefix),
+            Self::Glob(glob) => glob.matches(path.iter().copied()),
+        }
+    }
+}
+
+/// A pattern over hosts, compared without case; a dot at the end of the host
+/// does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    /// This host.
+    Exact(Vec<u8>),
+    /// Every host that ends so, at any depth, and is longer.
+    Suffix(Vec<u8>),
+}
+
+impl HostPattern {
+    /// Compiles `example.com`, `*.example.com` or `[::1]`.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError::HostWildcard`] or [`PatternError::HostSyntax`].
+    pub fn new(pattern: &str) -> Result<Self, PatternError> {
+        let pattern = pattern.strip_suffix('.').unwrap_or(pattern);
+        let (suffix, name) = match pattern.strip_prefix('*') {
+            Some(name) if name.starts_with('.') && name.len() > 1 => (true, name),
+            Some(_) => return Err(PatternError::HostWildcard),
+            None => (false, pattern),
+        };
+        if name.contains('*') {
+            return Err(PatternError::HostWildcard);
+        }
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        let bracketed = name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        let valid = match bracketed {
+            Some(address) => !suffix && address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !name.is_empty() && name.bytes().all(plain),
+        };
+        if !valid {
+            return Err(PatternError::HostSyntax);
+        }
+        let name = name.as_bytes().to_vec();
+        Ok(if suffix {
+            Self::Suffix(name)
+        } else {
+            Self::Exact(name)
+        })
+    }
+
+    /// Whether `host`, without port, matches.
+    pub fn matches(&self, host: &[u8]) -> bool {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        match self {
+            Self::Exact(name) => host.eq_ignore_ascii_case(name),
+            Self::Suffix(suffix) => host
+                .split_at_checked(host.len().wrapping_sub(suffix.len()))
+                .is_some_and(|(rest, end)| !rest.is_empty() && end.eq_ignore_ascii_case(suffix)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn paths() {
+        for (pattern, path, expected) in [
+            ("/a", "/a", true),
+            ("/a", "/a/", false),
+            ("/a", "/A", false),
+            ("/img/*", "/img/", true),
+            ("/img/*", "/img/a/b.png", true),
+            ("/img/*", "/img", false),
+            ("/img/*", "/imgs/a", false),
+            ("/*", "/", true),
+            ("/*", "/a/b", true),
+            ("/*/edit", "/page/edit", true),
+            ("/*/edit", "/a/b/edit", false),
+            ("/*/edit", "//edit", true),
+            ("/**/edit", "/a/b/edit", true),
+            ("/**/edit", "/edit", false),
+            ("**.png", "/a/b.png", true),
+            ("**.png", "/a/b.pngx", false),
+            ("/*.png", "/b.png", true),
+            ("/*.png", "/a/b.png", false),
+            ("/a*/*c", "/abb/ccc", true),
+            ("/users/*/posts/*", "/users/7/posts/9", true),
+            ("/users/*/posts/*", "/users/7/posts/9/x", false),
+            ("/a\\*b", "/a*b", true),
+            ("/a\\*b", "/axb", false),
+            ("/a\\*b*", "/a*bc", true),
+            ("/%61dmin", "/admin", true),
+            ("/caf\u{e9}/*", "/caf%C3%A9/x", true),
+            ("/%c3*", "/%C3%A9", true),
+        ] {
+            let pattern_compiled = PathPattern::new(pattern).expect(pattern);
+            assert_eq!(
+                pattern_compiled.matches(path.as_bytes()),
+                expected,
+                "{pattern} on {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn kinds_of_path() {
+        assert!(matches!(
+            PathPattern::new("/a/b"),
+            Ok(PathPattern::Exact(_))
+        ));
+        assert!(matches!(
+            PathPattern::new("/a/*"),
+            Ok(PathPattern::Prefix(_))
+        ));
+        assert!(matches!(
+            PathPattern::new("/*/a/*"),
+            Ok(PathPattern::Glob(_))
+        ));
+        let long = format!("/*{}", "a".repeat(Glob::MAX_LEN));
+        for (pattern, expected) in [
+            ("a", PatternError::NoLeadingSlash),
+            ("*.png", PatternError::NoLeadingSlash),
+            ("", PatternError::NoLeadingSlash),
+            ("/a?b=c", PatternError::QueryInPath),
+            (&long, PatternError::TooLong),
+        ] {
+            assert_eq!(PathPattern::new(pattern).err(), Some(expected), "{pattern}");
+        }
+        assert!(PathPattern::new(&long[..long.len() - 1]).is_ok());
+    }
+
+    #[test]
+    fn hosts() {
+        for (pattern, host, expected) in [
+            ("example.com", "Example.COM", true),
+            ("example.com", "example.com.", true),
+            ("example.com", "www.example.com", false),
+            ("*.example.com", "www.example.com", true),
+            ("*.Example.com", "a.b.EXAMPLE.com", true),
+            ("*.example.com", "example.com", false),
+            ("*.example.com", ".example.com", false),
+            ("*.example.com", "badexample.com", false),
+            ("*.example.com", "", false),
+            ("[::1]", "[::1]", true),
+        ] {
+            let compiled = HostPattern::new(pattern).expect(pattern);
+            assert_eq!(
+                compiled.matches(host.as_bytes()),
+                expected,
+                "{pattern} on {host}"
+            );
+        }
+        for (pattern, expected) in [
+            ("*", PatternError::HostWildcard),
+            ("*.", PatternError::HostWildcard),
+            ("www.*.com", PatternError::HostWildcard),
+            ("a.com:80", PatternError::HostSyntax),
+            ("http://a.com", PatternError::HostSyntax),
+            ("", PatternError::HostSyntax),
+        ] {
+            assert_eq!(HostPattern::new(pattern), Err(expected), "{pattern}");
+        }
+    }
+
+    /// The obvious matcher, exponential and plainly right.
+    fn matches_slowly(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            [b'*', b'*', rest @ ..] => {
+                (0..=text.len()).any(|skipped| matches_slowly(rest, &text[skipped..]))
+            }
+            [b'*', rest @ ..] => (0..=text.len())
+                .take_while(|&skipped| !text[..skipped].contains(&b'/'))
+                .any(|skipped| matches_slowly(rest, &text[skipped..])),
+            [byte, rest @ ..] => text.first() == Some(byte) && matches_slowly(rest, &text[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_obvious_matcher(pattern in "[ab/*]{0,8}", text in "[ab/]{0,8}") {
+            let glob = Glob::new(pattern.as_bytes(), Star::WithinSegment).unwrap();
+            prop_assert_eq!(
+                glob.matches(text.bytes()),
+                matches_slowly(pattern.as_bytes(), text.as_bytes())
+            );
+        }
+    }
+}

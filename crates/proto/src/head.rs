@@ -1,0 +1,300 @@
+//! The message model that every protocol fills and everything else reads.
+//!
+//! A head never owns its text: it holds [`Span`]s into the one buffer that the
+//! bytes arrived in, so an HTTP/1 to HTTP/1 exchange is a copy of ranges, with
+//! order and case of the fields kept. Heads are reused: their field list keeps
+//! its capacity from one message to the next.
+
+/// A range of bytes in the buffer that a head was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The span from `start` to `end`.
+    pub fn new(start: usize, end: usize) -> Self {
+        Span {
+            start: start as u32,
+            end: end as u32,
+        }
+    }
+
+    /// The bytes that the span stands for; empty if it lies outside of `buf`.
+    pub fn of(self, buf: &[u8]) -> &[u8] {
+        buf.get(self.start as usize..self.end as usize)
+            .unwrap_or_default()
+    }
+
+    /// Number of bytes.
+    pub fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+}
+
+/// HTTP version of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+}
+
+impl Version {
+    /// The version as the request line, the access log and `Via` write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+/// Request methods that something decides on; the rest is `Other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Method {
+    /// GET.
+    #[default]
+    Get,
+    /// HEAD: the response has no body, whatever its fields say.
+    Head,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// DELETE.
+    Delete,
+    /// OPTIONS.
+    Options,
+    /// TRACE.
+    Trace,
+    /// CONNECT: asks for a tunnel.
+    Connect,
+    /// Any other token.
+    Other,
+}
+
+impl Method {
+    /// Recognises a method token (case matters, RFC 9110 §9.1).
+    pub fn from_token(token: &[u8]) -> Self {
+        match token {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            b"POST" => Method::Post,
+            b"PUT" => Method::Put,
+            b"DELETE" => Method::Delete,
+            b"OPTIONS" => Method::Options,
+            b"TRACE" => Method::Trace,
+            b"CONNECT" => Method::Connect,
+            _ => Method::Other,
+        }
+    }
+
+    /// Whether doing it twice is the same as doing it once (RFC 9110 §9.2.2).
+    pub fn is_idempotent(self) -> bool {
+        !matches!(self, Method::Post | Method::Connect | Method::Other)
+    }
+}
+
+/// Fields whose names mean something to a proxy; the rest is `Other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FieldKind {
+    /// Carried along without being looked at.
+    #[default]
+    Other,
+    /// `Host`.
+    Host,
+    /// `Content-Length`.
+    ContentLength,
+    /// `Transfer-Encoding`.
+    TransferEncoding,
+    /// `Connection`.
+    Connection,
+    /// `Keep-Alive`, `Proxy-Connection`, `TE`, `Proxy-Authenticate` and the
+    /// like, and every field named by `Connection`: for one hop only.
+    HopByHop,
+    /// `Upgrade`.
+    Upgrade,
+    /// `Expect`.
+    Expect,
+    /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port`, and `Forwarded`: what a
+    /// proxy says of the client.
+    Forwarded,
+    /// `Via`.
+    Via,
+    /// `Referer`.
+    Referer,
+    /// `User-Agent`.
+    UserAgent,
+}
+
+impl FieldKind {
+    /// Recognises a field name, without regard to case.
+    pub fn from_name(name: &[u8]) -> Self {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            2 if is("te") => FieldKind::HopByHop,
+            3 if is("via") => FieldKind::Via,
+            4 if is("host") => FieldKind::Host,
+            6 if is("expect") => FieldKind::Expect,
+            7 if is("referer") => FieldKind::Referer,
+            7 if is("upgrade") => FieldKind::Upgrade,
+            9 if is("forwarded") => FieldKind::Forwarded,
+            10 if is("connection") => FieldKind::Connection,
+            10 if is("keep-alive") => FieldKind::HopByHop,
+            10 if is("user-agent") => FieldKind::UserAgent,
+            14 if is("content-length") => FieldKind::ContentLength,
+            15 if is("x-forwarded-for") => FieldKind::Forwarded,
+            16 if is("x-forwarded-host") || is("x-forwarded-port") => FieldKind::Forwarded,
+            16 if is("proxy-connection") => FieldKind::HopByHop,
+            17 if is("transfer-encoding") => FieldKind::TransferEncoding,
+            17 if is("x-forwarded-proto") => FieldKind::Forwarded,
+            _ => FieldKind::Other,
+        }
+    }
+}
+
+/// One field line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Field {
+    /// The name, as sent.
+    pub name: Span,
+    /// The value without surrounding white space.
+    pub value: Span,
+    /// What the name means here.
+    pub kind: FieldKind,
+}
+
+/// How the end of a body is known (RFC 9112 §6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyFraming {
+    /// There is no body.
+    #[default]
+    None,
+    /// So many bytes.
+    Length {
+        /// Value of `Content-Length`.
+        bytes: u64,
+    },
+    /// The chunked transfer coding.
+    Chunked,
+    /// Everything until the connection closes (responses only).
+    UntilClose,
+}
+
+/// A request's head.
+#[derive(Debug, Default)]
+pub struct RequestHead {
+    /// Method, recognised.
+    pub method: Method,
+    /// Method, as sent.
+    pub method_span: Span,
+    /// Target, as sent.
+    pub target: Span,
+    /// Path and query as an endpoint gets them; `*` for `OPTIONS *`.
+    pub path_and_query: Span,
+    /// Path without query.
+    pub path: Span,
+    /// Query without `?`.
+    pub query: Span,
+    /// Authority of the target where it has one, else the value of `Host`.
+    pub host: Span,
+    /// Whether `host` comes from the target (absolute form, RFC 9112 §3.2.2).
+    pub host_in_target: bool,
+    /// Version of the client.
+    pub version: Version,
+    /// Field lines in the order sent.
+    pub fields: Vec<Field>,
+    /// Where the head begins in the buffer (after a stray empty line).
+    pub start: usize,
+    /// Where the body begins in the buffer.
+    pub end: usize,
+    /// How the body ends.
+    pub framing: BodyFraming,
+    /// Whether the client wants the connection kept (RFC 9112 §9.3).
+    pub keep_alive: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expect_continue: bool,
+    /// The protocol asked for, where `Connection` names `upgrade`.
+    pub upgrade: Option<Span>,
+}
+
+/// A response's head.
+#[derive(Debug, Default)]
+pub struct ResponseHead {
+    /// Status code.
+    pub status: u16,
+    /// Version of the endpoint.
+    pub version: Version,
+    /// Reason phrase.
+    pub reason: Span,
+    /// Field lines in the order sent.
+    pub fields: Vec<Field>,
+    /// Where the head begins in the buffer.
+    pub start: usize,
+    /// Where the body begins in the buffer.
+    pub end: usize,
+    /// How the body ends.
+    pub framing: BodyFraming,
+    /// Whether the connection can carry another exchange afterwards.
+    pub keep_alive: bool,
+}
+
+impl RequestHead {
+    /// Value of the first field of this kind.
+    pub fn value_of<'a>(&self, kind: FieldKind, buf: &'a [u8]) -> Option<&'a [u8]> {
+        let field = self.fields.iter().find(|field| field.kind == kind)?;
+        Some(field.value.of(buf))
+    }
+
+    /// The host without its port.
+    pub fn host_name<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        without_port(self.host.of(buf))
+    }
+}
+
+/// Strips `:port` from an authority, leaving a bracketed IPv6 address whole.
+fn without_port(authority: &[u8]) -> &[u8] {
+    match memchr::memrchr(b':', authority) {
+        Some(colon) if !authority[colon..].contains(&b']') => &authority[..colon],
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_ports() {
+        for (authority, host) in [
+            ("example.com", "example.com"),
+            ("example.com:80", "example.com"),
+            ("[::1]", "[::1]"),
+            ("[::1]:8080", "[::1]"),
+            ("", ""),
+        ] {
+            assert_eq!(without_port(authority.as_bytes()), host.as_bytes());
+        }
+    }
+
+    #[test]
+    fn knows_fields_without_case() {
+        assert_eq!(FieldKind::from_name(b"hOST"), FieldKind::Host);
+        assert_eq!(
+            FieldKind::from_name(b"TRANSFER-encoding"),
+            FieldKind::TransferEncoding
+        );
+        assert_eq!(FieldKind::from_name(b"Hosts"), FieldKind::Other);
+    }
+}

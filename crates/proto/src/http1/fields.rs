@@ -1,0 +1,135 @@
+//! Field lines: from the grammar's output to spans with a meaning.
+
+use httparse::Header;
+
+use crate::head::{Field, FieldKind, Span};
+
+/// Where `part` lies in `buf`; both come from the same buffer.
+pub(super) fn span_in(buf: &[u8], part: &[u8]) -> Span {
+    let start = (part.as_ptr() as usize).wrapping_sub(buf.as_ptr() as usize);
+    Span::new(start, start + part.len())
+}
+
+/// Fills `fields` from the parsed lines of `buf`.
+pub(super) fn collect(buf: &[u8], lines: &[Header<'_>], fields: &mut Vec<Field>) {
+    fields.clear();
+    fields.extend(lines.iter().map(|line| Field {
+        name: span_in(buf, line.name.as_bytes()),
+        value: span_in(buf, line.value),
+        kind: FieldKind::from_name(line.name.as_bytes()),
+    }));
+}
+
+/// Whether every LF of `head` follows a CR: httparse lets a bare one pass.
+pub(super) fn lines_end_in_crlf(head: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', head).all(|lf| lf > 0 && head[lf - 1] == b'\r')
+}
+
+/// What the `Connection` fields of a message say.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct ConnectionOptions {
+    pub close: bool,
+    pub keep_alive: bool,
+    pub upgrade: bool,
+}
+
+/// Reads every `Connection` field and marks the fields that it names as
+/// hop-by-hop (RFC 9110 §7.6.1).
+pub(super) fn connection_options(buf: &[u8], fields: &mut [Field]) -> ConnectionOptions {
+    let mut options = ConnectionOptions::default();
+    for index in 0..fields.len() {
+        if fields[index].kind != FieldKind::Connection {
+            continue;
+        }
+        for option in list_items(fields[index].value.of(buf)) {
+            if option.eq_ignore_ascii_case(b"close") {
+                options.close = true;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                options.keep_alive = true;
+            } else if option.eq_ignore_ascii_case(b"upgrade") {
+                options.upgrade = true;
+            } else {
+                mark_hop_by_hop(buf, fields, option);
+            }
+        }
+    }
+    options
+}
+
+/// Only fields that nothing here depends on can be taken off by their sender:
+/// naming `Host` or `Content-Length` in `Connection` changes nothing.
+fn mark_hop_by_hop(buf: &[u8], fields: &mut [Field], option: &[u8]) {
+    for field in fields {
+        let removable = matches!(
+            field.kind,
+            FieldKind::Other | FieldKind::Referer | FieldKind::UserAgent
+        );
+        if removable && field.name.of(buf).eq_ignore_ascii_case(option) {
+            field.kind = FieldKind::HopByHop;
+        }
+    }
+}
+
+/// Items of a comma-separated list, without white space and empty ones.
+pub(super) fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|item| !item.is_empty())
+}
+
+/// A number of nothing but digits that fits.
+pub(super) fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 {
+        return None;
+    }
+    value.iter().try_fold(0u64, |sum, &byte| {
+        byte.is_ascii_digit()
+            .then(|| sum * 10 + u64::from(byte - b'0'))
+    })
+}
+
+/// What the framing fields of a message say, before its kind is considered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    Unstated,
+    Length { bytes: u64 },
+    Chunked,
+}
+
+/// Why framing fields can't be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FramingError {
+    Length,
+    Repeated,
+    Both,
+    Coding,
+}
+
+/// Reads `Content-Length` and `Transfer-Encoding` (RFC 9112 §6).
+///
+/// Deviation: a list of equal lengths, and a coding other than exactly one
+/// `chunked`, are refused although RFC 9112 §6.3 lets a recipient cope.
+pub(super) fn framing(buf: &[u8], fields: &[Field]) -> Result<Framing, FramingError> {
+    let mut found = Framing::Unstated;
+    for field in fields {
+        let value = field.value.of(buf);
+        let next = match field.kind {
+            FieldKind::ContentLength => Framing::Length {
+                bytes: decimal(value).ok_or(FramingError::Length)?,
+            },
+            FieldKind::TransferEncoding if value.eq_ignore_ascii_case(b"chunked") => {
+                Framing::Chunked
+            }
+            FieldKind::TransferEncoding => return Err(FramingError::Coding),
+            _ => continue,
+        };
+        found = match (found, next) {
+            (Framing::Unstated, next) => next,
+            (Framing::Length { .. }, Framing::Length { .. }) => return Err(FramingError::Repeated),
+            (Framing::Chunked, Framing::Chunked) => return Err(FramingError::Coding),
+            _ => return Err(FramingError::Both),
+        };
+    }
+    Ok(found)
+}

@@ -1,0 +1,29 @@
+//! HTTP/1.0 and HTTP/1.1 (RFC 9112): parsing in place, framing, writing.
+//!
+//! Strict where leniency would let two parsers disagree: no bare LF, no
+//! folding, no repeated or ambiguous length, no chunk extensions.
+
+pub mod body;
+pub mod chunked;
+mod diagnose;
+mod fields;
+mod request;
+mod response;
+pub mod write;
+
+pub use body::{Advance, BodyDecoder};
+pub use chunked::ChunkedDecoder;
+pub use request::parse_request;
+pub use response::parse_response;
+
+/// Most fields in a head or a trailer section.
+pub const MAX_FIELDS: usize = 128;
+
+/// What became of the bytes given to a parser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parsed {
+    /// The head is whole; it was filled in.
+    Complete,
+    /// More bytes are needed.
+    Partial,
+}

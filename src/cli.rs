@@ -1,0 +1,75 @@
+//! The command line: verbs and their options.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// HTTP and TCP load balancer.
+#[derive(Debug, Parser)]
+#[command(
+    name = "evenkeel",
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit status: 0 fine, 1 the configuration or the work failed, 2 the call was wrong.\n\n\
+                  Example:\n  evenkeel run --config evenkeel.toml"
+)]
+pub struct Call {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run the load balancer
+    #[command(after_help = "Examples:\n  evenkeel run --config evenkeel.toml\n  \
+        evenkeel run -c evenkeel.toml --set listener.web.bind=:9090 --set server.workers=2\n  \
+        EVENKEEL_SERVER__WORKERS=2 evenkeel run")]
+    Run {
+        /// Where the configuration comes from.
+        #[command(flatten)]
+        source: Source,
+    },
+    /// Check the configuration: every mistake with its place
+    #[command(after_help = "Examples:\n  evenkeel check --config evenkeel.toml\n  \
+        evenkeel check --print --set upstream.app.balance=random\n  \
+        evenkeel check --schema > evenkeel.schema.json")]
+    Check {
+        /// Where the configuration comes from.
+        #[command(flatten)]
+        source: Source,
+        /// Print the effective configuration: all layers and every default
+        #[arg(long)]
+        print: bool,
+        /// Print the JSON Schema of the configuration and read no file
+        #[arg(long, conflicts_with = "print")]
+        schema: bool,
+        /// Do not look up the names of endpoints
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Print the version
+    #[command(after_help = "Example:\n  evenkeel version")]
+    Version,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// The configuration file; `local.toml` beside it overrides it
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        env = "EVENKEEL_CONFIG",
+        default_value = "evenkeel.toml"
+    )]
+    pub config: PathBuf,
+    /// Set one option; the value is TOML, or else taken as text
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Say more; twice for still more
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}

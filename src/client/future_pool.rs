@@ -1,0 +1,41 @@
+//! Places for futures, used again: an active connection needs kilobytes of
+//! state, an idle one must not, and neither may cost an allocation a request.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+
+/// Places kept for reuse.
+const KEPT: usize = 128;
+
+/// Free places for one type of future; per worker.
+#[derive(Debug)]
+pub(super) struct FuturePool<F> {
+    free: RefCell<Vec<Pin<Box<Option<F>>>>>,
+}
+
+impl<F: Future> FuturePool<F> {
+    pub fn new() -> Self {
+        FuturePool {
+            free: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Runs a future in a place of the pool.
+    ///
+    /// # Cancellation
+    /// Dropping this drops the future and frees its place.
+    pub async fn run(&self, future: F) -> F::Output {
+        let reused = self.free.borrow_mut().pop();
+        let mut place = reused.unwrap_or_else(|| Box::pin(None));
+        place.set(Some(future));
+        let running = place.as_mut().as_pin_mut().expect("it was set just now");
+        let output = running.await;
+        place.set(None);
+        let mut free = self.free.borrow_mut();
+        if free.len() < KEPT {
+            free.push(place);
+        }
+        output
+    }
+}

@@ -1,0 +1,257 @@
+//! HTTP/1 on a client's connection: heads in, exchanges, one after the other.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use evenkeel_proto::http1::{Parsed, parse_request};
+use evenkeel_proto::{RequestError, RequestHead};
+
+use super::Clients;
+use crate::exchange::{Client, Context, Next, Outcome, Progress, answer};
+use crate::handler;
+use crate::net::buffer::Buffer;
+use crate::observe::end::{End, Failure};
+
+/// Longest time that a client may go on sending after it was refused.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Most that it may send in that time, in bytes.
+const LINGER_LEN: usize = 1024 * 1024;
+
+/// What reading a head came to.
+enum Read {
+    /// It is whole.
+    Head(Arrival),
+    /// There is nothing to read for now.
+    Nothing,
+    /// The client closed between two requests.
+    Closed,
+    /// It is refused, or did not come in time.
+    Refused(Arrival, End),
+}
+
+/// When a head came.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    /// When its first byte was there.
+    started: Instant,
+    /// How long it took from there to its last; zero if it came in one piece.
+    took: Duration,
+}
+
+/// Serves a connection that has something to read, until there is nothing
+/// more: gives it back idle, or `None` once it is closed.
+///
+/// # Cancellation
+/// Dropping the future closes the connection.
+pub(super) async fn serve(clients: Rc<Clients>, mut client: Client) -> Option<Client> {
+    let mut head = clients.take_head();
+    let mut buffer = Buffer::small();
+    let next = exchanges(&clients.context, &mut client, &mut buffer, &mut head).await;
+    clients.keep_head(head);
+    match next {
+        Next::KeepAlive => return Some(client),
+        Next::Close => {}
+        Next::Linger => linger(&clients.context, &mut client, buffer).await,
+        Next::Abort => client.stream.abort_on_close(),
+    }
+    None
+}
+
+/// Exchange after exchange; [`Next::KeepAlive`] when the connection is idle.
+async fn exchanges(
+    context: &Context,
+    client: &mut Client,
+    buffer: &mut Buffer,
+    head: &mut RequestHead,
+) -> Next {
+    loop {
+        let arrival = match read_head(context, client, buffer, head).await {
+            Read::Head(arrival) => arrival,
+            Read::Nothing => return Next::KeepAlive,
+            Read::Closed => return Next::Close,
+            Read::Refused(arrival, end) => {
+                return refuse(context, client, buffer, arrival, end).await;
+            }
+        };
+        let mut progress = Progress::new(arrival.started, arrival.took, head.end);
+        let bytes = buffer.filled();
+        let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
+        let Outcome {
+            end,
+            next,
+            consumed,
+            leftover,
+        } = outcome;
+        progress.conclude(context, client, buffer.filled(), Some(head), end);
+        match leftover {
+            Some(leftover) => *buffer = leftover,
+            None => buffer.consume(consumed),
+        }
+        if next != Next::KeepAlive {
+            return next;
+        }
+        if context.is_draining.get() {
+            return Next::Close;
+        }
+        if buffer.is_empty() {
+            return Next::KeepAlive;
+        }
+    }
+}
+
+/// Answers a head that is no request, and writes its line.
+async fn refuse(
+    context: &Context,
+    client: &mut Client,
+    buffer: &Buffer,
+    arrival: Arrival,
+    end: End,
+) -> Next {
+    let mut progress = Progress::new(arrival.started, arrival.took, buffer.len());
+    let next = answer::refuse(context, client, None, end, &mut progress).await;
+    progress.conclude(context, client, buffer.filled(), None, end);
+    next
+}
+
+/// A head that is being read.
+struct Incoming {
+    /// When its first byte was there, and the tick by which it must be whole.
+    begun: Option<(Instant, u64)>,
+    /// Bytes that were looked at and hold no whole head.
+    seen: usize,
+}
+
+/// Reads until a head is whole, refused, or too late.
+async fn read_head(
+    context: &Context,
+    client: &mut Client,
+    buffer: &mut Buffer,
+    head: &mut RequestHead,
+) -> Read {
+    let mut incoming = Incoming {
+        begun: None,
+        seen: 0,
+    };
+    loop {
+        if !buffer.is_empty() {
+            let is_first = incoming.begun.is_none();
+            let (started, _) = *incoming.begun.get_or_insert_with(|| {
+                let timeout = context.listener(client).timeouts.head;
+                (Instant::now(), context.wheel.deadline(timeout))
+            });
+            let arrival = |took| Arrival { started, took };
+            match parse(context, client, buffer, head, &mut incoming.seen) {
+                Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
+                Ok(Parsed::Complete) => return Read::Head(arrival(started.elapsed())),
+                Ok(Parsed::Partial) => {}
+                Err(error) => return Read::Refused(arrival(started.elapsed()), error.into()),
+            }
+        }
+        match read_more(context, client, buffer, &incoming).await {
+            ReadMore::Some => {}
+            ReadMore::Nothing => return Read::Nothing,
+            ReadMore::Failed(failure) => {
+                let Some((started, _)) = incoming.begun else {
+                    return Read::Closed;
+                };
+                let took = started.elapsed();
+                return Read::Refused(Arrival { started, took }, failure.into());
+            }
+        }
+    }
+}
+
+/// Looks for a head in `buffer` and holds it against the listener's limits.
+fn parse(
+    context: &Context,
+    client: &Client,
+    buffer: &Buffer,
+    head: &mut RequestHead,
+    seen: &mut usize,
+) -> Result<Parsed, RequestError> {
+    let bytes = buffer.filled();
+    let limits = &context.listener(client).limits;
+    // Without a line's end among the new bytes there can be no whole head:
+    // one that comes byte by byte is not parsed at each of them.
+    let news = &bytes[(*seen).min(bytes.len())..];
+    let parsed = match *seen == 0 || memchr::memchr(b'\n', news).is_some() {
+        true => parse_request(bytes, head)?,
+        false => Parsed::Partial,
+    };
+    *seen = bytes.len();
+    match parsed {
+        Parsed::Complete if head.target.len() > limits.target_bytes => {
+            Err(RequestError::TargetTooLong)
+        }
+        Parsed::Complete if head.end > limits.head_bytes => Err(RequestError::HeadTooLarge),
+        Parsed::Partial if bytes.len() >= limits.head_bytes => match memchr::memchr(b'\n', bytes) {
+            Some(line_end) if line_end <= limits.target_bytes => Err(RequestError::HeadTooLarge),
+            _ => Err(RequestError::TargetTooLong),
+        },
+        parsed => Ok(parsed),
+    }
+}
+
+/// What a wait for more of a head came to.
+enum ReadMore {
+    Some,
+    Nothing,
+    Failed(Failure),
+}
+
+/// Reads once. Waits only when a head has begun: until its deadline.
+async fn read_more(
+    context: &Context,
+    client: &mut Client,
+    buffer: &mut Buffer,
+    incoming: &Incoming,
+) -> ReadMore {
+    if buffer.room().is_empty() {
+        buffer.grow();
+    }
+    if let Some((_, deadline)) = incoming.begun {
+        context.wheel.set(&client.timer, deadline);
+    }
+    poll_fn(|cx| {
+        let polled = client.stream.poll_read(cx, buffer.room());
+        Poll::Ready(match polled {
+            Poll::Ready(Ok(len)) if len > 0 => {
+                buffer.fill(len);
+                ReadMore::Some
+            }
+            Poll::Ready(_) => ReadMore::Failed(Failure::ClientGone),
+            Poll::Pending if incoming.begun.is_none() => ReadMore::Nothing,
+            Poll::Pending if context.wheel.has_fired(&client.timer) => {
+                ReadMore::Failed(Failure::HeadTimeout)
+            }
+            Poll::Pending => return Poll::Pending,
+        })
+    })
+    .await
+}
+
+/// Says that nothing more comes, then takes what the client still sends until
+/// it closes: a close with unread bytes would reset the connection and take
+/// the answer with it (RFC 9112 §9.6).
+async fn linger(context: &Context, client: &mut Client, mut buffer: Buffer) {
+    if client.stream.shutdown().is_err() {
+        return;
+    }
+    context.set_timeout(&client.timer, LINGER_TIMEOUT);
+    let mut taken = 0;
+    poll_fn(|cx| {
+        while taken < LINGER_LEN {
+            buffer.clear();
+            match client.stream.poll_read(cx, buffer.room()) {
+                Poll::Ready(Ok(len)) if len > 0 => taken += len,
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending if context.wheel.has_fired(&client.timer) => break,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+}

@@ -1,0 +1,219 @@
+//! The accepting side: connections of clients, idle and active.
+//!
+//! Per worker. An idle connection is a small task that waits for readability;
+//! when it comes, the connection takes a place for its larger active state
+//! (`http1`) and gives it back when there is nothing more to read.
+
+mod future_pool;
+mod http1;
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
+
+use evenkeel_proto::RequestHead;
+
+use crate::exchange::{Client, Context};
+use crate::net::listen::{Listener, Peer};
+use crate::net::stream::Stream;
+use future_pool::FuturePool;
+
+/// What the connections of a worker share.
+#[derive(Debug)]
+pub struct Clients {
+    /// What their exchanges work with.
+    pub context: Context,
+    /// Connections open on this worker.
+    open: Cell<usize>,
+    /// Connections open per listener, over all workers.
+    open_per_listener: Arc<[AtomicU32]>,
+    /// Heads to be filled again.
+    #[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
+    heads: RefCell<Vec<Box<RequestHead>>>,
+}
+
+/// Heads kept for reuse.
+const HEADS_KEPT: usize = 64;
+
+impl Clients {
+    /// No connection is open. `open_per_listener` is shared by all workers.
+    pub fn new(context: Context, open_per_listener: Arc<[AtomicU32]>) -> Self {
+        Clients {
+            context,
+            open: Cell::new(0),
+            open_per_listener,
+            heads: RefCell::default(),
+        }
+    }
+
+    /// Connections open on this worker.
+    pub fn open_count(&self) -> usize {
+        self.open.get()
+    }
+
+    fn take_head(&self) -> Box<RequestHead> {
+        self.heads.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn keep_head(&self, head: Box<RequestHead>) {
+        let mut heads = self.heads.borrow_mut();
+        if heads.len() < HEADS_KEPT {
+            heads.push(head);
+        }
+    }
+}
+
+/// Counts a connection for as long as it is open.
+struct OpenConnection {
+    clients: Rc<Clients>,
+    listener: usize,
+}
+
+impl OpenConnection {
+    fn new(clients: &Rc<Clients>, listener: usize) -> Self {
+        clients.open.set(clients.open.get() + 1);
+        clients.open_per_listener[listener].fetch_add(1, Ordering::Relaxed);
+        OpenConnection {
+            clients: clients.clone(),
+            listener,
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let open = &self.clients.open;
+        open.set(open.get() - 1);
+        self.clients.open_per_listener[self.listener].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Accepts connections until the future is dropped.
+///
+/// # Cancellation
+/// Dropping it closes the listening socket; accepted connections go on.
+pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
+    let serve = http1::serve;
+    let places = Rc::new(FuturePool::new());
+    let mut pause = AcceptPause::default();
+    loop {
+        match poll_fn(|cx| listener.poll_accept(cx)).await {
+            Ok((stream, peer)) => {
+                pause.is_over(&clients, index);
+                let Some(client) = admit(&clients, stream, peer, index) else {
+                    continue;
+                };
+                let open = OpenConnection::new(&clients, index);
+                tokio::task::spawn_local(connection(open, client, places.clone(), serve));
+            }
+            Err(error) => pause.wait(&clients, index, &error).await,
+        }
+    }
+}
+
+/// Takes a connection in, unless the listener has as many as it may.
+fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Option<Client> {
+    let context = &clients.context;
+    let counters = &context.counters.listeners[listener];
+    counters.connections.add(1);
+    let limit = context.config.listeners[listener].limits.connections;
+    let open = clients.open_per_listener[listener].load(Ordering::Relaxed);
+    if limit.is_some_and(|limit| open >= limit) {
+        counters.connections_refused.add(1);
+        return None;
+    }
+    Some(Client {
+        stream,
+        timer: context.wheel.timer(),
+        address: match peer {
+            Peer::Tcp(address) => Some(address.ip()),
+            Peer::Unix => None,
+        },
+        listener,
+    })
+}
+
+/// Accepting failed: the process is out of descriptors, or the kernel of
+/// memory. Trying again at once would spin, so it pauses until a connection
+/// has closed, or for a moment.
+#[derive(Debug, Default)]
+struct AcceptPause {
+    is_paused: bool,
+}
+
+/// How long a pause lasts at most.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+
+impl AcceptPause {
+    async fn wait(&mut self, clients: &Clients, listener: usize, error: &io::Error) {
+        // The client left before it was accepted: nothing is wrong here.
+        if error.kind() == io::ErrorKind::ConnectionAborted {
+            return;
+        }
+        let context = &clients.context;
+        if !self.is_paused {
+            self.is_paused = true;
+            context.counters.listeners[listener].accept_pauses.add(1);
+            let name = &context.config.listeners[listener].name;
+            tracing::warn!("listener {name}: accepting pauses: {error}");
+        }
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    fn is_over(&mut self, clients: &Clients, listener: usize) {
+        if std::mem::take(&mut self.is_paused) {
+            let name = &clients.context.config.listeners[listener].name;
+            tracing::info!("listener {name}: accepting again");
+        }
+    }
+}
+
+/// One client's connection, from accept to close.
+async fn connection<F>(
+    open: OpenConnection,
+    mut client: Client,
+    places: Rc<FuturePool<F>>,
+    serve: impl Fn(Rc<Clients>, Client) -> F,
+) where
+    F: Future<Output = Option<Client>>,
+{
+    let clients = &open.clients;
+    let timeouts = &clients.context.config.listeners[open.listener].timeouts;
+    let mut wait = timeouts.head;
+    while wait_for_request(&clients.context, &client, wait).await {
+        match places.run(serve(clients.clone(), client)).await {
+            Some(idle) => client = idle,
+            None => return,
+        }
+        wait = timeouts.idle;
+    }
+}
+
+/// Whether the client sent something (or closed) before `timeout`, and the
+/// worker is not draining.
+async fn wait_for_request(
+    context: &Context,
+    client: &Client,
+    timeout: std::time::Duration,
+) -> bool {
+    context.set_timeout(&client.timer, timeout);
+    let mut is_registered = false;
+    poll_fn(|cx| {
+        if !is_registered {
+            client.timer.register(cx);
+            is_registered = true;
+        }
+        if client.stream.poll_read_ready(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        match context.is_draining.get() || context.wheel.has_fired(&client.timer) {
+            true => Poll::Ready(false),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,347 @@
+//! The checks that take more than one option to see.
+//!
+//! All of them run over all of the configuration, whatever an earlier one
+//! found, so that every mistake is reported at once.
+
+use std::collections::HashMap;
+
+use super::Address;
+use super::diagnostics::Report;
+use super::setting::{Placed, read_text};
+use super::tree::Place;
+use super::value::{Name, Text};
+use super::written::{self, Endpoint, File};
+
+/// Reports what is wrong or doubtful between the options of `file`.
+pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
+    check_names(file, report);
+    check_listeners(file, report);
+    check_routes(file, names, report);
+    check_upstreams(file, names, report);
+}
+
+/// What can be referred to by name.
+pub(super) struct Names<'a> {
+    pub(super) listeners: Vec<String>,
+    pub(super) upstreams: Vec<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn collect(file: &'a File) -> Self {
+        let listeners = file.listener.value.iter().flatten().enumerate();
+        let upstreams = file.upstream.value.iter().flat_map(|map| &map.0);
+        let mut upstreams: Vec<_> = upstreams.map(|it| it.name.as_str()).collect();
+        upstreams.sort_unstable();
+        let listeners = listeners.map(|(index, it)| listener_name(it, index));
+        Self {
+            listeners: listeners.collect(),
+            upstreams,
+        }
+    }
+
+    /// Index of the listener of this name.
+    pub(super) fn listener(&self, name: &str) -> Option<usize> {
+        self.listeners.iter().position(|it| it == name)
+    }
+
+    /// Index of the upstream of this name, among all in order of their names.
+    pub(super) fn upstream(&self, name: &str) -> Option<usize> {
+        self.upstreams.binary_search(&name).ok()
+    }
+}
+
+/// The name of a listener, written or by its index.
+pub(super) fn listener_name(listener: &written::Listener, index: usize) -> String {
+    match &listener.name.value {
+        Some(name) => name.0.clone(),
+        None => format!("listener-{}", index + 1),
+    }
+}
+
+/// The name of a route, written or by its index.
+pub(super) fn route_name(route: &written::Route, index: usize) -> String {
+    match &route.name.value {
+        Some(name) => name.0.clone(),
+        None => format!("route-{}", index + 1),
+    }
+}
+
+fn check_names(file: &File, report: &mut Report) {
+    let listeners = file.listener.value.iter().flatten().enumerate();
+    let listeners = listeners.map(|(index, it)| (listener_name(it, index), &it.name.place));
+    check_unique("listener", listeners, report);
+    let routes = file.route.value.iter().flatten().enumerate();
+    let routes = routes.map(|(index, it)| (route_name(it, index), &it.name.place));
+    check_unique("route", routes, report);
+    for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
+        read_text::<Name>(&upstream.name, &upstream.place, report);
+    }
+}
+
+fn check_unique<'a>(
+    what: &str,
+    names: impl Iterator<Item = (String, &'a Place)>,
+    report: &mut Report,
+) {
+    let mut first_places: HashMap<String, &Place> = HashMap::new();
+    for (name, place) in names {
+        if let Some(first) = first_places.get(&name) {
+            report
+                .mistake(place, format!("a second {what} named `{name}`"))
+                .related(first, "the first one");
+        } else {
+            first_places.insert(name, place);
+        }
+    }
+}
+
+fn check_listeners(file: &File, report: &mut Report) {
+    let Some(listeners) = &file.listener.value else {
+        return;
+    };
+    let left_out = !file.listener.written || !report.has_mistakes();
+    if listeners.is_empty() && left_out && !report.is_syntax_broken() {
+        report
+            .mistake_without_place("there is no listener, so no client could connect")
+            .help("add one:\n[[listener]]\nbind = \":8080\"");
+    }
+    let mut first_places: HashMap<&Address, &Place> = HashMap::new();
+    for listener in listeners {
+        let Some(bind) = &listener.bind.value else {
+            continue;
+        };
+        let any_port = matches!(&bind.0, Address::Tcp(address) if address.port() == 0);
+        if let Some(first) = first_places.get(&bind.0).filter(|_| !any_port) {
+            report
+                .mistake(
+                    &listener.bind.place,
+                    "a second listener at the same address",
+                )
+                .related(first, "the first one");
+        } else {
+            first_places.insert(&bind.0, &listener.bind.place);
+        }
+    }
+}
+
+fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
+    let Some(routes) = &file.route.value else {
+        return;
+    };
+    if routes.is_empty() && !file.route.written && !report.is_syntax_broken() {
+        report
+            .warning_without_place("there is no route, so every request is answered 404")
+            .help("add one that matches everything:\n[[route]]\nupstream = \"NAME\"");
+    }
+    let mut catch_all: Option<&Place> = None;
+    for route in routes {
+        check_action(route, report);
+        check_references(route, names, report);
+        check_redirect(route, report);
+        check_header_names(route, report);
+        if let Some(earlier) = catch_all {
+            report
+                .warning(route.place(), "this route is never reached")
+                .related(earlier, "this one matches everything");
+        } else if !route.r#match.written {
+            catch_all = Some(route.place());
+        }
+    }
+}
+
+impl written::Route {
+    /// Where it stands: the place of an option that is not written is that
+    /// of the table.
+    fn place(&self) -> &Place {
+        let fields = [
+            (self.upstream.written, &self.upstream.place),
+            (self.answer.written, &self.answer.place),
+        ];
+        let table = fields.into_iter().find(|(written, _)| !written);
+        table.map_or(&self.redirect.place, |(_, place)| place)
+    }
+}
+
+fn check_action(route: &written::Route, report: &mut Report) {
+    let actions = [
+        ("upstream", route.upstream.written, &route.upstream.place),
+        ("answer", route.answer.written, &route.answer.place),
+        ("redirect", route.redirect.written, &route.redirect.place),
+    ];
+    let mut written = actions.iter().filter(|(_, written, _)| *written);
+    match (written.next(), written.next()) {
+        (None, _) if !report.is_syntax_broken() => {
+            report
+                .mistake(&route.upstream.place, "a route without an action")
+                .help("add one of `upstream`, `answer` and `redirect`");
+        }
+        (Some((first, _, first_place)), Some((second, _, second_place))) => {
+            report
+                .mistake(
+                    second_place,
+                    format!("a route with two actions: `{first}` and `{second}`"),
+                )
+                .related(first_place, "the other one")
+                .help("a route has one of `upstream`, `answer` and `redirect`");
+        }
+        _ => {}
+    }
+}
+
+fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Report) {
+    if report.is_syntax_broken() {
+        return;
+    }
+    if let Some(Placed {
+        value: Text(name),
+        place,
+    }) = &route.upstream.value
+        && names.upstream(name).is_none()
+    {
+        let found = report.mistake(place, format!("there is no upstream named `{name}`"));
+        if names.upstreams.is_empty() {
+            found.help(format!(
+                "add it:\n[upstream.{name}]\nendpoints = [\"10.0.0.1:8080\"]"
+            ));
+        } else {
+            found.help(format!("there are {}", names.upstreams.join(", ")));
+            found.propose(name, names.upstreams.iter().copied());
+        }
+    }
+    let wanted = route
+        .r#match
+        .value
+        .as_ref()
+        .and_then(|it| it.listener.value.as_ref());
+    for Placed {
+        value: Text(name),
+        place,
+    } in wanted.iter().flat_map(|it| &it.0)
+    {
+        if names.listener(name).is_none() {
+            report
+                .mistake(place, format!("there is no listener named `{name}`"))
+                .help(format!("there are {}", names.listeners.join(", ")))
+                .propose(name, names.listeners.iter().map(String::as_str));
+        }
+    }
+}
+
+fn check_redirect(route: &written::Route, report: &mut Report) {
+    let Some(redirect) = route.redirect.value.as_ref().map(|it| &it.0) else {
+        return;
+    };
+    if let Some(status) = &redirect.status.value
+        && let Some(code @ (304..=306)) = status.value.to::<u16>()
+    {
+        report
+            .mistake(&status.place, format!("{code} is no status of a redirect"))
+            .help("use 301, 302, 303, 307 or 308");
+    }
+    let Some(to) = &redirect.to.value else { return };
+    for part in to.value.0.split('$').skip(1) {
+        let len = part
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(part.len());
+        let word = &part[..len];
+        let known = ["host", "path", "query"];
+        if !word.is_empty() && !known.iter().any(|it| word.starts_with(it)) {
+            report
+                .warning(
+                    &to.place,
+                    format!("`${word}` stands for nothing and is sent as it is"),
+                )
+                .help("there are `$host`, `$path` and `$query`");
+        }
+    }
+}
+
+fn check_header_names(route: &written::Route, report: &mut Report) {
+    let header = route
+        .r#match
+        .value
+        .as_ref()
+        .and_then(|it| it.header.value.as_ref());
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    for field in header.iter().flat_map(|map| &map.0) {
+        if field.name.is_empty() || !field.name.bytes().all(is_token) {
+            report.mistake(
+                &field.place,
+                format!("`{}` is no name of a field", field.name),
+            );
+        }
+    }
+}
+
+fn check_upstreams(file: &File, names: &Names<'_>, report: &mut Report) {
+    let routes = || file.route.value.iter().flatten();
+    let used = |name: &str| {
+        routes().any(|it| {
+            it.upstream
+                .value
+                .as_ref()
+                .is_some_and(|it| it.value.0 == name)
+        })
+    };
+    for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
+        let Some(value) = &upstream.value else {
+            continue;
+        };
+        let name = &upstream.name;
+        if !used(name) && names.upstream(name).is_some() && !report.is_syntax_broken() {
+            report.warning(
+                &upstream.place,
+                format!("no route uses the upstream `{name}`"),
+            );
+        }
+        let Some(endpoints) = &value.endpoints.value else {
+            continue;
+        };
+        if endpoints.is_empty() {
+            // An item that is itself mistaken has been left out of the list.
+            if !report.has_mistakes() {
+                report.warning(
+                    &upstream.place,
+                    format!("the upstream `{name}` has no endpoint: every request is answered 503"),
+                );
+            }
+            continue;
+        }
+        let weightless = |it: &Placed<Endpoint>| {
+            it.value
+                .0
+                .weight
+                .value
+                .and_then(|weight| weight.to::<u32>())
+                == Some(0)
+        };
+        if endpoints.iter().all(weightless) {
+            report.warning(
+                &value.endpoints.place,
+                format!("every endpoint of `{name}` has weight 0: every request is answered 503"),
+            );
+        }
+        check_endpoints(name, endpoints, report);
+    }
+}
+
+fn check_endpoints(upstream: &str, endpoints: &[Placed<Endpoint>], report: &mut Report) {
+    let mut first_places: HashMap<&str, &Place> = HashMap::new();
+    for endpoint in endpoints {
+        let Some(address) = &endpoint.value.0.address.value else {
+            continue;
+        };
+        if let Some(first) = first_places.get(address.value.text.as_str()) {
+            let text = &address.value.text;
+            report
+                .mistake(
+                    &address.place,
+                    format!("`{text}` is in the upstream `{upstream}` twice"),
+                )
+                .related(first, "the first time")
+                .help("give it a larger `weight` to send it more");
+        } else {
+            first_places.insert(&address.value.text, &address.place);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Mistakes and warnings, each with its place, and how they are shown.
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+use super::layers;
+use super::tree::Place;
+
+/// Everything found wrong or doubtful in one configuration.
+#[derive(Debug, Default)]
+pub struct Report {
+    sources: Vec<Source>,
+    findings: Vec<Finding>,
+    syntax_broken: bool,
+}
+
+/// A text that part of the configuration came from.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    text: String,
+}
+
+/// Whether a finding stops the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Mistake,
+    /// It can, and is probably not what was meant.
+    Warning,
+}
+
+/// Whether a report is shown with colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// With terminal escapes.
+    On,
+    /// Plain text.
+    Off,
+}
+
+/// One mistake or warning.
+#[derive(Debug)]
+pub struct Finding {
+    severity: Severity,
+    place: Option<Place>,
+    title: String,
+    label: Option<String>,
+    help: Option<String>,
+    related: Option<(Place, String)>,
+    /// Whether it is the parser's, of a text that is not TOML.
+    syntax: bool,
+}
+
+impl Finding {
+    /// Adds what to say under the offending text.
+    pub fn label(&mut self, label: impl Into<String>) -> &mut Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Adds what to do about it.
+    pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Proposes the nearest of `candidates` to `word`, where one is near.
+    pub fn propose<'a>(
+        &mut self,
+        word: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> &mut Self {
+        if let Some(nearest) = nearest(word, candidates) {
+            self.help = Some(format!("did you mean `{nearest}`?"));
+        }
+        self
+    }
+
+    /// Shows a second place that has to do with it.
+    pub fn related(&mut self, place: &Place, label: impl Into<String>) -> &mut Self {
+        self.related = Some((place.clone(), label.into()));
+        self
+    }
+
+    fn is_mistake(&self) -> bool {
+        self.severity == Severity::Mistake
+    }
+}
+
+impl Report {
+    /// Adds a text that places can point into; returns its index.
+    pub(super) fn add_source(&mut self, name: impl Into<String>, text: impl Into<String>) -> usize {
+        self.sources.push(Source {
+            name: name.into(),
+            text: text.into(),
+        });
+        self.sources.len() - 1
+    }
+
+    /// The layers that were read, in their order: files by path, variables by
+    /// name, and each `--set`.
+    pub fn layers(&self) -> impl Iterator<Item = String> {
+        self.sources
+            .iter()
+            .map(|source| match source.name.as_str() {
+                layers::VARIABLE_SOURCE => {
+                    source.text.split('=').next().unwrap_or_default().to_owned()
+                }
+                layers::SET_SOURCE => format!("{} {}", source.name, source.text),
+                file => file.to_owned(),
+            })
+    }
+
+    pub(super) fn source_text(&self, source: usize) -> &str {
+        &self.sources[source].text
+    }
+
+    /// Records a mistake at a place.
+    pub fn mistake(&mut self, place: &Place, title: impl Into<String>) -> &mut Finding {
+        self.add(Severity::Mistake, Some(place.clone()), title.into())
+    }
+
+    /// Records a mistake that has no place, as a file that cannot be read.
+    pub fn mistake_without_place(&mut self, title: impl Into<String>) -> &mut Finding {
+        self.add(Severity::Mistake, None, title.into())
+    }
+
+    /// Records a warning at a place.
+    pub fn warning(&mut self, place: &Place, title: impl Into<String>) -> &mut Finding {
+        self.add(Severity::Warning, Some(place.clone()), title.into())
+    }
+
+    /// Records a warning that has no place.
+    pub fn warning_without_place(&mut self, title: impl Into<String>) -> &mut Finding {
+        self.add(Severity::Warning, None, title.into())
+    }
+
+    pub(super) fn syntax_mistake(&mut self, place: Place, title: &str) {
+        self.syntax_broken = true;
+        self.add(Severity::Mistake, Some(place), title.replace('\n', ", "))
+            .syntax = true;
+    }
+
+    /// Whether a layer could be read only in part, so that something that
+    /// seems to be missing may well be there.
+    pub(super) fn is_syntax_broken(&self) -> bool {
+        self.syntax_broken
+    }
+
+    fn add(&mut self, severity: Severity, place: Option<Place>, title: String) -> &mut Finding {
+        let finding = Finding {
+            severity,
+            place,
+            title,
+            label: None,
+            help: None,
+            related: None,
+            syntax: false,
+        };
+        self.findings.push(finding);
+        let last = self.findings.len() - 1;
+        &mut self.findings[last]
+    }
+
+    /// Whether there is a mistake among the findings.
+    pub fn has_mistakes(&self) -> bool {
+        self.findings.iter().any(Finding::is_mistake)
+    }
+
+    /// Number of mistakes.
+    pub fn mistake_count(&self) -> usize {
+        self.findings.iter().filter(|it| it.is_mistake()).count()
+    }
+
+    /// Number of warnings.
+    pub fn warning_count(&self) -> usize {
+        self.findings.len() - self.mistake_count()
+    }
+
+    /// Sorts by place, layer by layer, what has no place first, and drops
+    /// what only follows from a syntax error on the same line.
+    pub(super) fn settle(&mut self) {
+        let broken: Vec<_> = self
+            .findings
+            .iter()
+            .filter(|it| it.syntax)
+            .map(|it| self.line(it))
+            .collect();
+        let mut findings = std::mem::take(&mut self.findings);
+        if self.syntax_broken {
+            // What the parser makes up for a missing value stands nowhere.
+            let made_up = |it: &Finding| it.place.as_ref().is_some_and(|it| it.range == (0..0));
+            findings.retain(|it| it.syntax || !(made_up(it) || broken.contains(&self.line(it))));
+        }
+        findings.sort_by_key(|it| {
+            it.place
+                .as_ref()
+                .map(|place| (place.source, place.range.start))
+        });
+        self.findings = findings;
+    }
+
+    fn line(&self, finding: &Finding) -> Option<(usize, usize)> {
+        let place = finding.place.as_ref()?;
+        let text = &self.sources[place.source].text;
+        let before = &text.as_bytes()[..place.range.start.min(text.len())];
+        Some((
+            place.source,
+            before.iter().filter(|&&byte| byte == b'\n').count(),
+        ))
+    }
+
+    /// Every finding with `file:line:column`, the line itself and the help
+    /// that there is, ending in a newline; empty where there is nothing.
+    pub fn render(&self, colour: Colour) -> String {
+        let renderer = match colour {
+            Colour::On => Renderer::styled(),
+            Colour::Off => Renderer::plain(),
+        };
+        let mut shown = String::new();
+        for finding in &self.findings {
+            let mut text = renderer.render(&[self.group(finding)]);
+            // The renderer leaves blanks where a label would begin.
+            text = text
+                .lines()
+                .map(str::trim_end)
+                .collect::<Vec<_>>()
+                .join("\n");
+            shown.push_str(&text);
+            shown.push_str("\n\n");
+        }
+        shown.truncate(shown.len().saturating_sub(1));
+        shown
+    }
+
+    fn group<'a>(&'a self, finding: &'a Finding) -> Group<'a> {
+        let level = match finding.severity {
+            Severity::Mistake => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let title = level.primary_title(finding.title.as_str());
+        let mut group = Group::with_title(title);
+        if let Some(place) = &finding.place {
+            let mark = AnnotationKind::Primary.span(self.visible(place));
+            let mut snippet = self
+                .snippet(place)
+                .annotation(mark.label(finding.label.as_deref()));
+            let mut second = None;
+            if let Some((other, label)) = &finding.related {
+                let mark = AnnotationKind::Context
+                    .span(self.visible(other))
+                    .label(label.as_str());
+                if other.source == place.source {
+                    snippet = snippet.annotation(mark);
+                } else {
+                    second = Some(self.snippet(other).annotation(mark));
+                }
+            }
+            group = group.element(snippet);
+            if let Some(second) = second {
+                group = group.element(second);
+            }
+        }
+        match &finding.help {
+            Some(help) => group.element(Level::HELP.message(help.as_str())),
+            None => group,
+        }
+    }
+
+    fn snippet<'a>(&'a self, place: &Place) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
+        let source = &self.sources[place.source];
+        Snippet::source(source.text.as_str()).path(source.name.as_str())
+    }
+
+    /// The part of `place` on its first line: a table that runs over half the
+    /// file is shown by where it begins.
+    fn visible(&self, place: &Place) -> std::ops::Range<usize> {
+        let text = &self.sources[place.source].text;
+        let start = place.range.start.min(text.len());
+        let end = place.range.end.min(text.len());
+        let line_len = text[start..end].find('\n').unwrap_or(end - start);
+        start..start + line_len
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.render(Colour::Off))
+    }
+}
+
+impl std::error::Error for Report {}
+
+/// The candidate that `word` was most likely meant to be.
+pub(super) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let word = word.to_lowercase().replace('-', "_");
+    let distance = |candidate: &str| {
+        let candidate = candidate.to_lowercase().replace('-', "_");
+        strsim::damerau_levenshtein(&word, &candidate)
+    };
+    let near = |candidate: &str, distance: usize| distance <= word.len().max(candidate.len()) / 3;
+    let ranked = candidates.into_iter().map(|it| (distance(it), it));
+    let best = ranked.min_by_key(|(distance, _)| *distance)?;
+    near(best.1, best.0).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_near() {
+        let keys = ["upstream", "listener", "max_idle", "round-robin"];
+        for (word, expected) in [
+            ("upstrem", Some("upstream")),
+            ("Listner", Some("listener")),
+            ("max-idle", Some("max_idle")),
+            ("round_robin", Some("round-robin")),
+            ("roundrobin", Some("round-robin")),
+            ("colour", None),
+        ] {
+            assert_eq!(nearest(word, keys), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Layers: the file, `local.toml` beside it, variables, `--set`.
+//!
+//! A later layer wins over an earlier one. Tables are merged key by key; a
+//! list replaces the list, except that its items with a `name` are merged into
+//! the item of that name or added at the end.
+
+use super::diagnostics::Report;
+use super::setting::{Setting, Shape};
+use super::tree::{self, Entry, Node, Place, Value};
+use super::written::File;
+
+/// What the names of variables that set an option begin with.
+pub const VARIABLE_PREFIX: &str = "EVENKEEL_";
+
+/// How a mistake in a variable names its place.
+pub(super) const VARIABLE_SOURCE: &str = "environment variable";
+
+/// How a mistake in a `--set` names its place.
+pub(super) const SET_SOURCE: &str = "--set";
+
+/// Puts `over` on top of `base`.
+pub(super) fn merge(base: &mut Node, over: Node) {
+    match (&mut base.value, over.value) {
+        (Value::Table(entries), Value::Table(later)) => {
+            for entry in later {
+                match entries.iter_mut().find(|it| it.key == entry.key) {
+                    Some(earlier) => merge(&mut earlier.node, entry.node),
+                    None => entries.push(entry),
+                }
+            }
+        }
+        (Value::List(items), Value::List(later)) if all_named(&later) => {
+            for item in later {
+                let name = item.text_of("name");
+                match items.iter_mut().find(|it| it.text_of("name") == name) {
+                    Some(earlier) => merge(earlier, item),
+                    None => items.push(item),
+                }
+            }
+        }
+        (_, value) => {
+            *base = Node {
+                place: over.place,
+                value,
+            }
+        }
+    }
+}
+
+fn all_named(items: &[Node]) -> bool {
+    !items.is_empty() && items.iter().all(|it| it.text_of("name").is_some())
+}
+
+/// Applies the variables that set an option: `EVENKEEL_SERVER__WORKERS=2` is
+/// `server.workers = 2`.
+///
+/// One without `__` sets nothing, since every option is within a table; that
+/// keeps apart what a container platform sets for a service of this name.
+pub(super) fn apply_variables(
+    root: &mut Node,
+    variables: impl IntoIterator<Item = (String, String)>,
+    report: &mut Report,
+) {
+    let mut variables: Vec<_> = variables
+        .into_iter()
+        .filter(|(name, _)| name.starts_with(VARIABLE_PREFIX) && name.contains("__"))
+        .collect();
+    variables.sort();
+    for (name, value) in variables {
+        let source = report.add_source(VARIABLE_SOURCE, format!("{name}={value}"));
+        let mut at = VARIABLE_PREFIX.len();
+        let mut path = Vec::new();
+        for part in name[at..].split("__") {
+            let place = Place {
+                source,
+                range: at..at + part.len(),
+            };
+            path.push(Step {
+                key: part.to_ascii_lowercase(),
+                place,
+                spelling: Spelling::Variable,
+            });
+            at += part.len() + 2;
+        }
+        let value = written_value(&value, source, name.len() + 1);
+        insert(root, &path, value, &File::shape(), report);
+    }
+}
+
+/// Applies one `--set key=value`.
+pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
+    let source = report.add_source(SET_SOURCE, text);
+    let Some((path, value)) = split_set(text) else {
+        let place = Place {
+            source,
+            range: 0..text.len(),
+        };
+        report
+            .mistake(&place, "expected `key=value`")
+            .help("write it as in `--set server.workers=2`");
+        return;
+    };
+    let mut steps = Vec::new();
+    for range in path {
+        let key = text[range.clone()].trim().trim_matches('"').to_owned();
+        let place = Place { source, range };
+        if key.is_empty() {
+            report.mistake(&place, "an empty key");
+            return;
+        }
+        steps.push(Step {
+            key,
+            place,
+            spelling: Spelling::Exact,
+        });
+    }
+    let value = written_value(&text[value..], source, value);
+    insert(root, &steps, value, &File::shape(), report);
+}
+
+/// The ranges of the keys in `a.b."c.d"=value`, and where the value begins.
+fn split_set(text: &str) -> Option<(Vec<std::ops::Range<usize>>, usize)> {
+    let mut keys = Vec::new();
+    let (mut start, mut quoted) = (0, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'.' | b'=' if !quoted => {
+                keys.push(start..at);
+                start = at + 1;
+                if byte == b'=' {
+                    return Some((keys, start));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The value that `text`, `offset` bytes into its source, stands for: TOML,
+/// or else the text itself.
+fn written_value(text: &str, source: usize, offset: usize) -> Node {
+    let at = |range: std::ops::Range<usize>| {
+        let range = range.start + offset..range.end + offset;
+        Place { source, range }
+    };
+    let plain = || Node {
+        place: at(0..text.len()),
+        value: Value::Text(text.to_owned()),
+    };
+    let value = tree::read_value(text, &at).unwrap_or_else(plain);
+    match value.value {
+        // `1.2.3.4`-like and date-like text is meant as text.
+        Value::Other(_) => plain(),
+        _ => value,
+    }
+}
+
+/// One key on the way to a value.
+struct Step {
+    key: String,
+    place: Place,
+    spelling: Spelling,
+}
+
+/// How a step is compared with the keys that are there.
+#[derive(Clone, Copy)]
+enum Spelling {
+    Exact,
+    /// Without case, and `_` stands for `-` and `.` too: that is all that the
+    /// name of a variable can say.
+    Variable,
+}
+
+impl Step {
+    fn names(&self, key: &str) -> bool {
+        let plain = |byte: u8| match byte {
+            b'-' | b'.' => b'_',
+            _ => byte.to_ascii_lowercase(),
+        };
+        match self.spelling {
+            Spelling::Exact => self.key == key,
+            Spelling::Variable => self.key.bytes().map(plain).eq(key.bytes().map(plain)),
+        }
+    }
+}
+
+/// Puts `value` at `path` below `node`, making tables and named items on the
+/// way where `shape` has them.
+fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &mut Report) {
+    let Some((step, rest)) = path.split_first() else {
+        merge(node, value);
+        return;
+    };
+    let inner = inner_shape(shape, &step.key);
+    let target = match &mut node.value {
+        Value::Table(entries) => {
+            let found = entries.iter().position(|it| step.names(&it.key));
+            let index = found.unwrap_or_else(|| {
+                let made = empty(&step.place, &inner);
+                let place = step.place.clone();
+                entries.push(Entry {
+                    key: step.key.clone(),
+                    key_place: place,
+                    node: made,
+                });
+                entries.len() - 1
+            });
+            let entry = &mut entries[index];
+            if rest.is_empty() && found.is_none() {
+                entry.node = value;
+                return;
+            }
+            &mut entry.node
+        }
+        Value::List(items) => match item(items, step, shape) {
+            Some(index) => &mut items[index],
+            None => return report_no_item(items, step, report),
+        },
+        _ => {
+            let kind = node.kind();
+            report
+                .mistake(&step.place, format!("`{}` leads into {kind}", step.key))
+                .related(&node.place, format!("this is {kind}"));
+            return;
+        }
+    };
+    insert(target, rest, value, &inner, report);
+}
+
+fn report_no_item(items: &[Node], step: &Step, report: &mut Report) {
+    let names: Vec<_> = items.iter().filter_map(|it| it.text_of("name")).collect();
+    let help = match names.is_empty() {
+        true => format!("write an index below {}", items.len()),
+        false => format!("there are {}", names.join(", ")),
+    };
+    report
+        .mistake(&step.place, format!("there is no item `{}`", step.key))
+        .help(help)
+        .propose(&step.key, names);
+}
+
+/// The item that `step` names or counts; made where items of `shape` have
+/// names.
+fn item(items: &mut Vec<Node>, step: &Step, shape: &Shape) -> Option<usize> {
+    let named = |it: &Node| it.text_of("name").is_some_and(|name| step.names(name));
+    if let Some(index) = items.iter().position(named) {
+        return Some(index);
+    }
+    if let Ok(index) = step.key.parse::<usize>() {
+        return (index < items.len()).then_some(index);
+    }
+    let Shape::Table(table) = inner_shape(shape, &step.key) else {
+        return None;
+    };
+    table.keys.iter().find(|it| it.key == "name")?;
+    let place = step.place.clone();
+    let name = Node {
+        place: place.clone(),
+        value: Value::Text(step.key.clone()),
+    };
+    let entry = Entry {
+        key: "name".into(),
+        key_place: place.clone(),
+        node: name,
+    };
+    items.push(Node {
+        place,
+        value: Value::Table(vec![entry]),
+    });
+    Some(items.len() - 1)
+}
+
+/// The shape of what stands under `key` in a value of `shape`; an empty
+/// choice where there is no such key.
+fn inner_shape(shape: &Shape, key: &str) -> Shape {
+    let unknown = Shape::Choice(Vec::new());
+    match shape {
+        Shape::Table(table) => {
+            let found = table.keys.iter().find(|it| it.key == key);
+            found.map_or(unknown, |it| it.shape.clone())
+        }
+        Shape::List(item) | Shape::Map(item) => (**item).clone(),
+        Shape::AnyOf(shapes) => {
+            let table = shapes.iter().find(|it| matches!(it, Shape::Table(_)));
+            table.map_or(unknown, |table| inner_shape(table, key))
+        }
+        _ => unknown,
+    }
+}
+
+fn empty(place: &Place, shape: &Shape) -> Node {
+    let value = match shape {
+        Shape::List(_) => Value::List(Vec::new()),
+        _ => Value::Table(Vec::new()),
+    };
+    Node {
+        place: place.clone(),
+        value,
+    }
+}

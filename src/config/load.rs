@@ -1,0 +1,100 @@
+//! From files, variables and arguments to a configuration or a report.
+
+use std::io;
+use std::path::Path;
+
+use super::Config;
+use super::diagnostics::Report;
+use super::layers;
+use super::print;
+use super::resolve::{NameLookup, resolve};
+use super::setting::Setting;
+use super::tree::{self, Node};
+use super::written::File;
+
+/// The file beside the configuration file that overrides it.
+pub const LOCAL_FILE: &str = "local.toml";
+
+/// A configuration without mistakes.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What to run on.
+    pub config: Config,
+    /// What is doubtful about it; may be empty.
+    pub warnings: Report,
+    /// All layers as one TOML document, with every default filled in.
+    pub effective: String,
+}
+
+/// Loads the file at `path`, then `local.toml` beside it, then those of
+/// `variables` that begin with `EVENKEEL_`, then `sets`, each a `key=value`.
+///
+/// # Errors
+///
+/// Every mistake in any layer.
+pub fn load(
+    path: &Path,
+    sets: &[String],
+    variables: impl IntoIterator<Item = (String, String)>,
+    lookup: NameLookup,
+) -> Result<Loaded, Report> {
+    let mut report = Report::default();
+    let mut root = match std::fs::read_to_string(path) {
+        Ok(text) => read_layer(path, text, &mut report),
+        Err(error) => {
+            report.mistake_without_place(format!("read {}: {error}", path.display()));
+            return Err(report);
+        }
+    };
+    let local = path.with_file_name(LOCAL_FILE);
+    if local != path {
+        match std::fs::read_to_string(&local) {
+            Ok(text) => {
+                let over = read_layer(&local, text, &mut report);
+                layers::merge(&mut root, over);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                report.mistake_without_place(format!("read {}: {error}", local.display()));
+            }
+        }
+    }
+    layers::apply_variables(&mut root, variables, &mut report);
+    for set in sets {
+        layers::apply_set(&mut root, set, &mut report);
+    }
+    finish(root, lookup, report)
+}
+
+/// Loads `text` alone, shown as `name` in mistakes.
+///
+/// # Errors
+///
+/// Every mistake in it.
+pub fn load_text(name: &str, text: &str, lookup: NameLookup) -> Result<Loaded, Report> {
+    let mut report = Report::default();
+    let root = read_layer(Path::new(name), text.to_owned(), &mut report);
+    finish(root, lookup, report)
+}
+
+fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
+    let source = report.add_source(path.display().to_string(), text);
+    tree::read_document(source, report)
+}
+
+fn finish(mut root: Node, lookup: NameLookup, mut report: Report) -> Result<Loaded, Report> {
+    let file = File::read(&root, &mut report);
+    let config = file.and_then(|file| resolve(&file, lookup, &mut report));
+    report.settle();
+    match config {
+        Some(config) if !report.has_mistakes() => {
+            print::fill_defaults(&mut root, &File::shape());
+            Ok(Loaded {
+                config,
+                warnings: report,
+                effective: print::document(&root),
+            })
+        }
+        _ => Err(report),
+    }
+}

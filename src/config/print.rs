@@ -1,0 +1,174 @@
+//! The effective configuration as a TOML document.
+
+use std::fmt::Write;
+
+use super::setting::{Presence, Shape};
+use super::tree::{self, Entry, Node, Value};
+
+/// Adds every option that is not written and has a default.
+pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
+    match (&mut node.value, shape) {
+        (Value::Table(entries), Shape::Table(table)) => {
+            for key in &table.keys {
+                if let Some(entry) = entries.iter_mut().find(|it| it.key == key.key) {
+                    fill_defaults(&mut entry.node, &key.shape);
+                } else if let Presence::Default(text) = key.presence {
+                    let place = node.place.clone();
+                    let at = |_| place.clone();
+                    let Some(mut value) = tree::read_value(text, &at) else {
+                        continue;
+                    };
+                    fill_defaults(&mut value, &key.shape);
+                    entries.push(Entry {
+                        key: key.key.into(),
+                        key_place: place.clone(),
+                        node: value,
+                    });
+                }
+            }
+            let order = |entry: &Entry| table.keys.iter().position(|it| it.key == entry.key);
+            entries.sort_by_key(order);
+        }
+        (Value::Table(entries), Shape::Map(item)) => {
+            entries
+                .iter_mut()
+                .for_each(|entry| fill_defaults(&mut entry.node, item));
+        }
+        (Value::List(items), Shape::List(item)) => {
+            items.iter_mut().for_each(|it| fill_defaults(it, item));
+        }
+        (_, Shape::AnyOf(shapes)) => {
+            let fits = |shape: &&Shape| match node.value {
+                Value::Table(_) => matches!(shape, Shape::Table(_)),
+                Value::List(_) => matches!(shape, Shape::List(_)),
+                _ => false,
+            };
+            if let Some(shape) = shapes.iter().find(fits) {
+                fill_defaults(node, shape);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The tree as a document, with sections for the first level and for what is
+/// named below it, and everything else in line.
+pub(super) fn document(root: &Node) -> String {
+    let mut text = String::new();
+    let Value::Table(entries) = &root.value else {
+        return text;
+    };
+    for entry in entries {
+        let name = key(&entry.key);
+        match &entry.node.value {
+            Value::List(items) => {
+                items
+                    .iter()
+                    .for_each(|it| section(&mut text, &format!("[[{name}]]"), it));
+            }
+            Value::Table(inner) if entry.key == "upstream" => {
+                for named in inner {
+                    let header = format!("[{name}.{}]", key(&named.key));
+                    section(&mut text, &header, &named.node);
+                }
+            }
+            Value::Table(_) => section(&mut text, &format!("[{name}]"), &entry.node),
+            // Cannot follow a section; they come first in the shape.
+            _ => text.insert_str(0, &format!("{name} = {}\n", inline(&entry.node))),
+        }
+    }
+    text
+}
+
+fn section(text: &mut String, header: &str, node: &Node) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(header);
+    text.push('\n');
+    let Value::Table(entries) = &node.value else {
+        return;
+    };
+    for entry in entries {
+        let value = match &entry.node.value {
+            Value::Table(_) if is_empty(&entry.node) => continue,
+            Value::List(items) if items.iter().any(|it| matches!(it.value, Value::Table(_))) => {
+                let lines: String = items
+                    .iter()
+                    .map(|it| format!("  {},\n", inline(it)))
+                    .collect();
+                format!("[\n{lines}]")
+            }
+            _ => inline(&entry.node),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{} = {value}", key(&entry.key));
+    }
+}
+
+/// Whether it is a table that says nothing.
+fn is_empty(node: &Node) -> bool {
+    matches!(&node.value, Value::Table(inner) if inner.iter().all(|it| is_empty(&it.node)))
+}
+
+/// A value on one line.
+pub(super) fn inline(node: &Node) -> String {
+    match &node.value {
+        Value::Text(text) => quoted(text),
+        Value::Integer(integer) => integer.to_string(),
+        Value::Boolean(boolean) => boolean.to_string(),
+        Value::Other(text) => text.clone(),
+        Value::List(items) => {
+            format!(
+                "[{}]",
+                items.iter().map(inline).collect::<Vec<_>>().join(", ")
+            )
+        }
+        Value::Table(entries) => {
+            let shown = |entry: &&Entry| !is_empty(&entry.node);
+            let pair = |entry: &Entry| format!("{} = {}", key(&entry.key), inline(&entry.node));
+            let pairs: Vec<_> = entries.iter().filter(shown).map(pair).collect();
+            match pairs.is_empty() {
+                true => "{}".into(),
+                false => format!("{{ {} }}", pairs.join(", ")),
+            }
+        }
+    }
+}
+
+fn key(key: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    match !key.is_empty() && key.bytes().all(bare) {
+        true => key.to_owned(),
+        false => quoted(key),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            c if c.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// The default `text`, a TOML value, as the reference page shows it.
+pub(super) fn default_text(text: &str) -> String {
+    let at = |_| tree::Place {
+        source: 0,
+        range: 0..0,
+    };
+    tree::read_value(text, &at).map_or_else(|| text.to_owned(), |node| inline(&node))
+}

@@ -1,0 +1,259 @@
+//! From the configuration as written to the one the program runs on.
+//!
+//! First everything that takes more than one option to see is checked, for
+//! all of the configuration; only one without a mistake is then built.
+
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use evenkeel_policy::route::{Condition, RouteTable, Rule};
+
+use super::check::{self, Names, listener_name, route_name};
+use super::diagnostics::Report;
+use super::setting::{Field, Map, OneOrMore};
+use super::value::{Destination, Wanted, Workers};
+use super::written::{self, AccessLog as WrittenLog, Endpoint as WrittenEndpoint, File};
+use super::{
+    AccessLog, AccessLogFormat, Action, Address, ClientTimeouts, Config, Endpoint, Limits,
+    Listener, Pool, Route, Server, Upstream, UpstreamTimeouts,
+};
+
+/// Whether the names of endpoints are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameLookup {
+    /// With the system's resolver; blocks.
+    System,
+    /// Not at all: such an endpoint gets the address 0.0.0.0. For checks.
+    Skip,
+}
+
+/// Checks `file` as a whole and builds what to run on; `None` where there is
+/// a mistake in it or was one before.
+pub(super) fn resolve(file: &File, lookup: NameLookup, report: &mut Report) -> Option<Config> {
+    let names = Names::collect(file);
+    check::check(file, &names, report);
+    let upstreams = upstreams(file, lookup, report);
+    if report.has_mistakes() {
+        return None;
+    }
+    let log = file.access_log.value.as_ref();
+    let routes = file.route.value.as_ref()?;
+    let rules = routes
+        .iter()
+        .map(|route| rule(route, &names))
+        .collect::<Option<_>>()?;
+    let routes = routes
+        .iter()
+        .enumerate()
+        .map(|(index, it)| self::route(it, index, &names));
+    let listeners = file.listener.value.as_ref()?.iter().enumerate();
+    Some(Config {
+        server: server(file.server.value.as_ref()?)?,
+        listeners: listeners
+            .map(|(i, it)| listener(it, i, log))
+            .collect::<Option<_>>()?,
+        route_table: RouteTable::new(rules),
+        routes: routes.collect::<Option<_>>()?,
+        upstreams: upstreams?,
+    })
+}
+
+fn server(server: &written::Server) -> Option<Server> {
+    let workers = match server.workers.value? {
+        Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+        Workers::Count(count) => count,
+    };
+    Some(Server {
+        workers,
+        drain_timeout: server.drain_timeout.value?.0,
+    })
+}
+
+fn listener(it: &written::Listener, index: usize, log: Option<&WrittenLog>) -> Option<Listener> {
+    let limits = it.limits.value.as_ref()?;
+    let timeouts = it.timeouts.value.as_ref()?;
+    Some(Listener {
+        name: listener_name(it, index),
+        bind: it.bind.value.as_ref()?.0.clone(),
+        backlog: it.backlog.value?.to()?,
+        limits: Limits {
+            head_bytes: usize::try_from(limits.head.value?.0).unwrap_or(usize::MAX),
+            target_bytes: usize::try_from(limits.target.value?.0).unwrap_or(usize::MAX),
+            body_bytes: limits.body.value.map(|size| size.0),
+            connections: limits.connections.value.and_then(|count| count.to()),
+        },
+        timeouts: ClientTimeouts {
+            head: timeouts.head.value?.0,
+            body: timeouts.body.value?.0,
+            idle: timeouts.idle.value?.0,
+        },
+        access_log: access_log(it.access_log.value.as_ref(), log),
+    })
+}
+
+fn access_log(
+    own: Option<&written::ListenerAccessLog>,
+    global: Option<&WrittenLog>,
+) -> Option<AccessLog> {
+    let global = match global {
+        Some(WrittenLog::On(table)) => Some(AccessLog {
+            path: table.path.value.as_ref()?.0.clone(),
+            format: table.format.value?,
+        }),
+        Some(WrittenLog::Off) | None => None,
+    };
+    let own = match own {
+        None => return global,
+        Some(written::ListenerAccessLog::Off) => return None,
+        Some(written::ListenerAccessLog::On(table)) => table,
+    };
+    let base = global.unwrap_or_else(|| AccessLog {
+        path: PathBuf::from("-"),
+        format: AccessLogFormat::Combined,
+    });
+    Some(AccessLog {
+        path: own
+            .path
+            .value
+            .as_ref()
+            .map_or(base.path, |path| path.0.clone()),
+        format: own.format.value.unwrap_or(base.format),
+    })
+}
+
+fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {
+    let wanted = route.r#match.value.as_ref()?;
+    let mut conditions = Vec::new();
+    if let Some(OneOrMore(listeners)) = &wanted.listener.value {
+        let indexes = listeners.iter().map(|it| names.listener(&it.value.0));
+        conditions.push(Condition::Listener(indexes.collect::<Option<_>>()?));
+    }
+    if let Some(OneOrMore(hosts)) = &wanted.host.value {
+        conditions.push(Condition::Host(
+            hosts.iter().map(|it| it.0.clone()).collect(),
+        ));
+    }
+    if let Some(OneOrMore(paths)) = &wanted.path.value {
+        conditions.push(Condition::Path(
+            paths.iter().map(|it| it.0.clone()).collect(),
+        ));
+    }
+    if let Some(OneOrMore(methods)) = &wanted.method.value {
+        conditions.push(Condition::Method(
+            methods.iter().map(|it| it.0.clone()).collect(),
+        ));
+    }
+    if let Some(OneOrMore(networks)) = &wanted.client.value {
+        conditions.push(Condition::Client(networks.iter().map(|it| it.0).collect()));
+    }
+    let named = |field: &Field<Map<Wanted>>| -> Option<Vec<_>> {
+        let pairs = field.value.as_ref()?.0.iter();
+        pairs
+            .map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())))
+            .collect()
+    };
+    let header = |(name, value)| Condition::Header { name, value };
+    let query = |(name, value)| Condition::Query { name, value };
+    let cookie = |(name, value)| Condition::Cookie { name, value };
+    conditions.extend(named(&wanted.header)?.into_iter().map(header));
+    conditions.extend(named(&wanted.query)?.into_iter().map(query));
+    conditions.extend(named(&wanted.cookie)?.into_iter().map(cookie));
+    Some(Rule::new(conditions))
+}
+
+fn route(route: &written::Route, index: usize, names: &Names<'_>) -> Option<Route> {
+    Some(Route {
+        name: route_name(route, index),
+        action: action(route, names)?,
+    })
+}
+
+fn action(route: &written::Route, names: &Names<'_>) -> Option<Action> {
+    if let Some(upstream) = &route.upstream.value {
+        return names.upstream(&upstream.value.0).map(Action::Upstream);
+    }
+    if let Some(answer) = &route.answer.value {
+        return Some(Action::Answer {
+            status: answer.status.value?.to()?,
+            content_type: answer.content_type.value.as_ref()?.0.clone(),
+            body: answer.body.value.as_ref()?.0.clone().into_bytes(),
+        });
+    }
+    let redirect = &route.redirect.value.as_ref()?.0;
+    Some(Action::Redirect {
+        status: redirect.status.value.as_ref()?.value.to()?,
+        location: redirect.to.value.as_ref()?.value.0.clone(),
+    })
+}
+
+/// Builds the upstreams in the order of their names, looking up names on the
+/// way; goes on after a mistake, so that every one is reported.
+fn upstreams(file: &File, lookup: NameLookup, report: &mut Report) -> Option<Vec<Upstream>> {
+    let mut named: Vec<_> = file.upstream.value.as_ref()?.0.iter().collect();
+    named.sort_by_key(|it| &it.name);
+    let built: Vec<_> = named
+        .into_iter()
+        .map(|it| upstream(&it.name, it.value.as_ref()?, lookup, report))
+        .collect();
+    built.into_iter().collect()
+}
+
+fn upstream(
+    name: &str,
+    it: &written::Upstream,
+    lookup: NameLookup,
+    report: &mut Report,
+) -> Option<Upstream> {
+    let endpoints = it.endpoints.value.as_ref()?.iter();
+    let endpoints: Vec<_> = endpoints
+        .map(|it| endpoint(&it.value, lookup, report))
+        .collect();
+    let pool = it.pool.value.as_ref()?;
+    let timeouts = it.timeouts.value.as_ref()?;
+    Some(Upstream {
+        name: name.to_owned(),
+        balance: it.balance.value?,
+        endpoints: endpoints.into_iter().collect::<Option<_>>()?,
+        pool: Pool {
+            max_idle: pool.max_idle.value?.to()?,
+            idle_timeout: pool.idle_timeout.value?.0,
+        },
+        timeouts: UpstreamTimeouts {
+            connect: timeouts.connect.value?.0,
+            first_byte: timeouts.first_byte.value?.0,
+            idle: timeouts.idle.value?.0,
+            total: timeouts.total.value.map(|timeout| timeout.0),
+        },
+        retries: it.retries.value?.to()?,
+    })
+}
+
+fn endpoint(it: &WrittenEndpoint, lookup: NameLookup, report: &mut Report) -> Option<Endpoint> {
+    let written = it.0.address.value.as_ref()?;
+    let address = match &written.value.destination {
+        Destination::Address(address) => address.clone(),
+        Destination::Host { port, .. } if lookup == NameLookup::Skip => {
+            Address::Tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), *port))
+        }
+        Destination::Host { name, port } => match look_up(name, *port) {
+            Ok(address) => Address::Tcp(address),
+            Err(error) => {
+                report
+                    .mistake(&written.place, format!("look up `{name}`: {error}"))
+                    .help("a name is looked up when the configuration is loaded");
+                return None;
+            }
+        },
+    };
+    Some(Endpoint {
+        name: written.value.text.clone(),
+        address,
+        weight: it.0.weight.value?.to()?,
+        max_in_flight: it.0.max_in_flight.value.and_then(|count| count.to()),
+    })
+}
+
+fn look_up(name: &str, port: u16) -> std::io::Result<SocketAddr> {
+    let first = (name, port).to_socket_addrs()?.next();
+    first.ok_or_else(|| std::io::Error::other("it has no address"))
+}

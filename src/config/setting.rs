@@ -1,0 +1,499 @@
+//! How one option is read, and what can be said about it.
+//!
+//! [`options!`] defines a table of options: key, type, default and help, each
+//! once. Reading, the checks for unknown and missing keys, the reference page,
+//! the JSON Schema and the effective configuration all derive from it.
+
+use super::diagnostics::Report;
+use super::tree::{self, Entry, Node, Place, Value};
+
+/// A type that can stand as the value of an option.
+pub trait Setting: Sized {
+    /// Reads it; `None` after reporting why not.
+    fn read(node: &Node, report: &mut Report) -> Option<Self>;
+
+    /// What may be written.
+    fn shape() -> Shape;
+}
+
+/// What may be written as a value.
+#[derive(Debug, Clone)]
+pub enum Shape {
+    /// `true` or `false`.
+    Boolean,
+    /// An integer between bounds, both included.
+    Integer {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// Text of some form.
+    Text {
+        /// The form, in words.
+        form: &'static str,
+        /// The form as a regular expression (ECMA 262), where it has one.
+        pattern: Option<&'static str>,
+    },
+    /// One of a few words.
+    Choice(Vec<Choice>),
+    /// A table of options.
+    Table(TableShape),
+    /// A list.
+    List(Box<Shape>),
+    /// A table whose keys are names.
+    Map(Box<Shape>),
+    /// Any of these.
+    AnyOf(Vec<Shape>),
+}
+
+/// One of a few words.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    /// The word.
+    pub word: &'static str,
+    /// What it stands for.
+    pub help: &'static str,
+}
+
+/// A table of options.
+#[derive(Debug, Clone)]
+pub struct TableShape {
+    /// What it is for.
+    pub about: String,
+    /// Its options, in the order to show.
+    pub keys: Vec<KeyShape>,
+}
+
+/// One option.
+#[derive(Debug, Clone)]
+pub struct KeyShape {
+    /// The key.
+    pub key: &'static str,
+    /// What it does.
+    pub help: String,
+    /// What may be written.
+    pub shape: Shape,
+    /// Whether it must be.
+    pub presence: Presence,
+}
+
+/// What holds where an option is not written.
+#[derive(Debug, Clone, Copy)]
+pub enum Presence {
+    /// It must be written.
+    Required,
+    /// This value, as TOML.
+    Default(&'static str),
+    /// This, in words.
+    Optional(&'static str),
+}
+
+impl Shape {
+    /// What may be written, in words and without examples.
+    pub fn brief(&self) -> String {
+        let brief = |text: &'static str| text.split(", such as").next().unwrap_or(text);
+        match self {
+            Self::Text { form, .. } => brief(form).to_owned(),
+            Self::List(item) if !matches!(**item, Self::Table(_)) => {
+                format!("a list, each {}", item.brief())
+            }
+            Self::AnyOf(shapes) => match &shapes[..] {
+                [one, Self::List(_)] => format!("{}, or a list", one.brief()),
+                _ => alternatives(&shapes.iter().map(Shape::brief).collect::<Vec<_>>()),
+            },
+            _ => self.words(),
+        }
+    }
+
+    /// What may be written, in words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Boolean => "`true` or `false`".into(),
+            Self::Integer { min, max } => match (*min, *max) {
+                (min, i64::MAX | 0xFFFF_FFFF) => format!("an integer from {min}"),
+                (min, max) => format!("an integer from {min} to {max}"),
+            },
+            Self::Text { form, .. } => (*form).into(),
+            Self::Choice(choices) => {
+                let words: Vec<_> = choices
+                    .iter()
+                    .map(|it| format!("`\"{}\"`", it.word))
+                    .collect();
+                alternatives(&words)
+            }
+            Self::Table(_) => "a table".into(),
+            Self::List(item) => match &**item {
+                Self::Table(_) => "a list of tables".into(),
+                item => format!("a list, each {}", item.words()),
+            },
+            Self::Map(value) => match &**value {
+                Self::Table(_) => "a table of tables by name".into(),
+                _ => "a table by name".into(),
+            },
+            Self::AnyOf(shapes) => match &shapes[..] {
+                [one, Self::List(_)] => format!("{}, or a list", one.words()),
+                _ => alternatives(&shapes.iter().map(Shape::words).collect::<Vec<_>>()),
+            },
+        }
+    }
+}
+
+/// `a, b or c`.
+pub(super) fn alternatives(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+/// Says what was expected in place of what stands at `node`.
+pub(super) fn wrong_type<T: Setting>(node: &Node, report: &mut Report) -> Option<T> {
+    report
+        .mistake(&node.place, format!("expected {}", T::shape().words()))
+        .label(format!("this is {}", node.kind()));
+    None
+}
+
+/// An option as read.
+#[derive(Debug)]
+pub struct Field<T> {
+    /// Its value or default; `None` where it has neither or is mistaken.
+    pub value: Option<T>,
+    /// Where it stands, or else the table that it would stand in.
+    pub place: Place,
+    /// Whether it was written.
+    pub written: bool,
+}
+
+/// Reads the option `key` of the table at `node`.
+pub(super) fn read_field<T: Setting>(
+    node: &Node,
+    title: &str,
+    key: &str,
+    presence: Presence,
+    report: &mut Report,
+) -> Field<T> {
+    if let Some(entry) = node.entry(key) {
+        let value = T::read(&entry.node, report);
+        return Field {
+            value,
+            place: entry.node.place.clone(),
+            written: true,
+        };
+    }
+    let value = match presence {
+        Presence::Default(text) => {
+            let at = |_| node.place.clone();
+            tree::read_value(text, &at).and_then(|default| T::read(&default, report))
+        }
+        Presence::Optional(_) => None,
+        Presence::Required => {
+            if !report.is_syntax_broken() && !is_misspelt(node, key) {
+                report.mistake(&node.place, format!("{title} needs the key `{key}`"));
+            }
+            None
+        }
+    };
+    Field {
+        value,
+        place: node.place.clone(),
+        written: false,
+    }
+}
+
+/// Whether a key of the table at `node` was probably meant to be `key`.
+fn is_misspelt(node: &Node, key: &str) -> bool {
+    let Value::Table(entries) = &node.value else {
+        return false;
+    };
+    entries
+        .iter()
+        .any(|it| super::diagnostics::nearest(&it.key, [key]).is_some())
+}
+
+/// Reports the keys of `entries` that are none of `known`.
+pub(super) fn check_keys(entries: &[Entry], title: &str, known: &[&str], report: &mut Report) {
+    for entry in entries {
+        if known.contains(&entry.key.as_str()) {
+            continue;
+        }
+        let found = report.mistake(
+            &entry.key_place,
+            format!("unknown key `{}` in {title}", entry.key),
+        );
+        if super::diagnostics::nearest(&entry.key, known.iter().copied()).is_some() {
+            found.propose(&entry.key, known.iter().copied());
+        } else {
+            found.help(format!("the keys of {title} are {}", known.join(", ")));
+        }
+    }
+}
+
+/// Defines a table of options. See the head of this file.
+macro_rules! options {
+    (
+        $(#[doc = $about:literal])*
+        pub struct $name:ident as $title:literal {
+            $(
+                $(#[doc = $help:literal])*
+                $key:ident: $type:ty = $presence:expr,
+            )*
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Debug)]
+        pub struct $name {
+            $( $(#[doc = $help])* pub $key: $crate::config::setting::Field<$type>, )*
+        }
+
+        impl $crate::config::setting::Setting for $name {
+            fn read(
+                node: &$crate::config::tree::Node,
+                report: &mut $crate::config::diagnostics::Report,
+            ) -> Option<Self> {
+                use $crate::config::setting::{self, Presence::*};
+                let $crate::config::tree::Value::Table(entries) = &node.value else {
+                    return setting::wrong_type(node, report);
+                };
+                let known = [$( setting::key_name(stringify!($key)) ),*];
+                setting::check_keys(entries, $title, &known, report);
+                Some(Self {
+                    $( $key: {
+                        let key = setting::key_name(stringify!($key));
+                        setting::read_field(node, $title, key, $presence, report)
+                    }, )*
+                })
+            }
+
+            fn shape() -> $crate::config::setting::Shape {
+                use $crate::config::setting::{self, Presence::*};
+                setting::Shape::Table(setting::TableShape {
+                    about: setting::prose(&[$($about),*]),
+                    keys: vec![$( setting::KeyShape {
+                        key: setting::key_name(stringify!($key)),
+                        help: setting::prose(&[$($help),*]),
+                        shape: <$type as setting::Setting>::shape(),
+                        presence: $presence,
+                    }, )*],
+                })
+            }
+        }
+    };
+}
+pub(super) use options;
+
+/// The key that a Rust identifier stands for (`r#match` is `match`).
+pub(super) fn key_name(identifier: &'static str) -> &'static str {
+    identifier.trim_start_matches("r#")
+}
+
+/// The lines of a doc comment as one text.
+pub(super) fn prose(lines: &[&str]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
+    lines.join(" ").replace("  ", "\n\n")
+}
+
+impl Setting for bool {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        match node.value {
+            Value::Boolean(value) => Some(value),
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::Boolean
+    }
+}
+
+/// An integer between bounds, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounded<const MIN: i64, const MAX: i64>(i64);
+
+impl<const MIN: i64, const MAX: i64> Bounded<MIN, MAX> {
+    /// The value, in whatever type holds it.
+    pub fn to<T: TryFrom<i64>>(self) -> Option<T> {
+        T::try_from(self.0).ok()
+    }
+}
+
+impl<const MIN: i64, const MAX: i64> Setting for Bounded<MIN, MAX> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        match node.value {
+            Value::Integer(value) if (MIN..=MAX).contains(&value) => Some(Self(value)),
+            Value::Integer(value) => {
+                let expected = Self::shape().words();
+                report
+                    .mistake(&node.place, format!("{value} is out of range"))
+                    .label(format!("expected {expected}"));
+                None
+            }
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::Integer { min: MIN, max: MAX }
+    }
+}
+
+/// A value read from text.
+pub trait FromText: Sized {
+    /// The form of the text, in words.
+    const FORM: &'static str;
+    /// The form as a regular expression, where it has one.
+    const PATTERN: Option<&'static str> = None;
+
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and what to write instead.
+    fn from_text(text: &str) -> Result<Self, Fault>;
+}
+
+/// Why text is no value.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What is wrong, following "`text` is not …".
+    pub what: String,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+impl Fault {
+    /// A fault without advice.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            help: None,
+        }
+    }
+
+    /// Adds what to write instead.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// Reads a value from text, reporting what is wrong at `place`.
+pub(super) fn read_text<T: FromText>(text: &str, place: &Place, report: &mut Report) -> Option<T> {
+    match T::from_text(text) {
+        Ok(value) => Some(value),
+        Err(fault) => {
+            let found = report.mistake(place, fault.what);
+            if let Some(help) = fault.help {
+                found.help(help);
+            }
+            None
+        }
+    }
+}
+
+impl<T: FromText> Setting for T {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            Value::Text(text) => read_text(text, &node.place, report),
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::Text {
+            form: T::FORM,
+            pattern: T::PATTERN,
+        }
+    }
+}
+
+impl<T: Setting> Setting for Vec<T> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            Value::List(items) => Some(items.iter().filter_map(|it| T::read(it, report)).collect()),
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::List(Box::new(T::shape()))
+    }
+}
+
+/// One value, or a list of them.
+#[derive(Debug)]
+pub struct OneOrMore<T>(pub Vec<T>);
+
+impl<T: Setting> Setting for OneOrMore<T> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            Value::List(items) if items.is_empty() => {
+                report.mistake(&node.place, "the list is empty, so nothing could match");
+                None
+            }
+            Value::List(_) => Vec::read(node, report).map(Self),
+            _ => T::read(node, report).map(|it| Self(vec![it])),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![T::shape(), Shape::List(Box::new(T::shape()))])
+    }
+}
+
+/// A value with its place.
+#[derive(Debug)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl<T: Setting> Setting for Placed<T> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        Some(Self {
+            value: T::read(node, report)?,
+            place: node.place.clone(),
+        })
+    }
+
+    fn shape() -> Shape {
+        T::shape()
+    }
+}
+
+/// A table whose keys are names.
+#[derive(Debug)]
+pub struct Map<T>(pub Vec<Named<T>>);
+
+/// One entry of a [`Map`].
+#[derive(Debug)]
+pub struct Named<T> {
+    /// The key.
+    pub name: String,
+    /// Where the key stands.
+    pub place: Place,
+    /// The value; `None` where it is mistaken.
+    pub value: Option<T>,
+}
+
+impl<T: Setting> Setting for Map<T> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let Value::Table(entries) = &node.value else {
+            return wrong_type(node, report);
+        };
+        let named = entries.iter().map(|entry| Named {
+            name: entry.key.clone(),
+            place: entry.key_place.clone(),
+            value: T::read(&entry.node, report),
+        });
+        Some(Self(named.collect()))
+    }
+
+    fn shape() -> Shape {
+        Shape::Map(Box::new(T::shape()))
+    }
+}

@@ -1,0 +1,137 @@
+//! The configuration as a tree of values, each with the place it came from.
+//!
+//! Every layer (file, variable, `--set`) is read into this tree before
+//! anything knows what the keys mean, so that a mistake found later can still
+//! show the text that a person wrote.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostics::Report;
+
+/// A stretch of one of the report's sources, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Index of the source in its [`Report`].
+    pub source: usize,
+    /// Bytes of that source's text.
+    pub range: Range<usize>,
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Where it stands.
+    pub place: Place,
+    /// What stands there.
+    pub value: Value,
+}
+
+/// A TOML value.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// An integer.
+    Integer(i64),
+    /// A float, date or time, as written: no option takes one.
+    Other(String),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// An array.
+    List(Vec<Node>),
+    /// A table, in the order written.
+    Table(Vec<Entry>),
+}
+
+/// One key of a table.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key stands.
+    pub key_place: Place,
+    /// Its value.
+    pub node: Node,
+}
+
+impl Node {
+    /// The entry of this key, where it is a table that has it.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Table(entries) => entries.iter().find(|entry| entry.key == key),
+            _ => None,
+        }
+    }
+
+    /// The text under this key, where it is a table that has one.
+    pub fn text_of(&self, key: &str) -> Option<&str> {
+        match &self.entry(key)?.node.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What it is, for a mistake that says what was found.
+    pub fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Text(_) => "text",
+            Value::Integer(_) => "an integer",
+            Value::Other(_) => "a float or a date",
+            Value::Boolean(_) => "a boolean",
+            Value::List(_) => "a list",
+            Value::Table(_) => "a table",
+        }
+    }
+}
+
+/// Reads a whole document; syntax errors go to `report`, and what could be
+/// read around them is returned.
+pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
+    let text = report.source_text(source).to_owned();
+    let (table, errors) = DeTable::parse_recoverable(&text);
+    for error in errors {
+        let range = error.span().unwrap_or(0..0);
+        let place = Place { source, range };
+        report.syntax_mistake(place, error.message());
+    }
+    let at = |range| Place { source, range };
+    Node {
+        place: at(0..0),
+        value: table_value(table.into_inner(), &at),
+    }
+}
+
+/// Reads one TOML value; `None` where `text` is not one. `at` turns a range
+/// of `text` into a place.
+pub(super) fn read_value(text: &str, at: &dyn Fn(Range<usize>) -> Place) -> Option<Node> {
+    Some(node(DeValue::parse(text).ok()?, at))
+}
+
+fn node(value: Spanned<DeValue<'_>>, at: &dyn Fn(Range<usize>) -> Place) -> Node {
+    let place = at(value.span());
+    let value = match value.into_inner() {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+            Ok(integer) => Value::Integer(integer),
+            Err(_) => Value::Other(integer.as_str().to_owned()),
+        },
+        DeValue::Float(float) => Value::Other(float.as_str().to_owned()),
+        DeValue::Boolean(boolean) => Value::Boolean(boolean),
+        DeValue::Datetime(datetime) => Value::Other(datetime.to_string()),
+        DeValue::Array(items) => Value::List(items.into_iter().map(|it| node(it, at)).collect()),
+        DeValue::Table(table) => table_value(table, at),
+    };
+    Node { place, value }
+}
+
+fn table_value(table: DeTable<'_>, at: &dyn Fn(Range<usize>) -> Place) -> Value {
+    let entries = table.into_iter().map(|(key, value)| Entry {
+        key_place: at(key.span()),
+        key: key.into_inner().into_owned(),
+        node: node(value, at),
+    });
+    Value::Table(entries.collect())
+}

@@ -1,0 +1,449 @@
+//! The kinds of value that options take: names, addresses, patterns, words.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use evenkeel_policy::balance::Balance;
+use evenkeel_policy::route::network::NetworkError;
+use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
+
+use super::diagnostics::Report;
+use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
+use super::tree::{Node, Value};
+use super::{AccessLogFormat, Address};
+
+/// One of a few words, with the value each stands for.
+macro_rules! choice {
+    ($(#[doc = $about:literal])* $type:ty { $($word:literal => $value:expr, $help:literal;)* }) => {
+        impl Setting for $type {
+            fn read(node: &Node, report: &mut Report) -> Option<Self> {
+                let Value::Text(text) = &node.value else {
+                    return wrong_type(node, report);
+                };
+                match text.as_str() {
+                    $($word => Some($value),)*
+                    _ => {
+                        let words = [$($word),*];
+                        let expected = Self::shape().words();
+                        report
+                            .mistake(&node.place, format!("unknown word `{text}`"))
+                            .label(format!("expected {expected}"))
+                            .propose(text, words);
+                        None
+                    }
+                }
+            }
+
+            fn shape() -> Shape {
+                Shape::Choice(vec![$(Choice { word: $word, help: $help }),*])
+            }
+        }
+    };
+}
+
+choice!(Balance {
+    "random" => Balance::Random, "a live endpoint at random, by weight";
+    "round-robin" => Balance::RoundRobin, "smooth weighted round-robin";
+    "shortest-queue" => Balance::ShortestQueue, "least exchanges in flight, ties by round-robin";
+});
+
+choice!(AccessLogFormat {
+    "combined" => AccessLogFormat::Combined, "the combined format of Apache and nginx";
+    "json" => AccessLogFormat::Json, "one JSON object a line";
+});
+
+/// Number of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// One per core.
+    Auto,
+    /// This many.
+    Count(usize),
+}
+
+impl Workers {
+    const MAX: i64 = 1024;
+}
+
+impl Setting for Workers {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            Value::Text(text) if text == "auto" => Some(Self::Auto),
+            Value::Integer(count) if (1..=Self::MAX).contains(count) => {
+                usize::try_from(*count).ok().map(Self::Count)
+            }
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        let auto = Choice {
+            word: "auto",
+            help: "one per core",
+        };
+        Shape::AnyOf(vec![
+            Shape::Choice(vec![auto]),
+            Shape::Integer {
+                min: 1,
+                max: Self::MAX,
+            },
+        ])
+    }
+}
+
+/// The name of a listener, a route or an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name(pub String);
+
+impl FromText for Name {
+    const FORM: &'static str = "a name of letters, digits, `-`, `_` and `.`";
+    const PATTERN: Option<&'static str> = Some("^[A-Za-z0-9_.-]+$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if text.is_empty() || !text.bytes().all(allowed) {
+            // It ends up in logs and metric labels, unquoted.
+            return Err(Fault::new(format!("`{text}` is no name"))
+                .help("a name is made of letters, digits, `-`, `_` and `.`"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// A value of a header field: printable ASCII.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldValue(pub String);
+
+impl FromText for FieldValue {
+    const FORM: &'static str = "text of printable ASCII characters";
+    const PATTERN: Option<&'static str> = Some("^[!-~]([ -~]*[!-~])?$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if let Some(found) = text.chars().find(|c| !(' '..='~').contains(c)) {
+            return Err(
+                Fault::new(format!("{found:?} cannot stand in a header field"))
+                    .help("only printable ASCII characters can; percent-encode it in a URL"),
+            );
+        }
+        if text.is_empty() || text.trim() != text {
+            return Err(Fault::new(
+                "the text is empty, or begins or ends with a space",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Any text, such as a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text(pub String);
+
+impl FromText for Text {
+    const FORM: &'static str = "text";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Path of a file, or `-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPath(pub PathBuf);
+
+impl FromText for LogPath {
+    const FORM: &'static str = "the path of a file, or `\"-\"` for standard output";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if text.is_empty() {
+            return Err(Fault::new("the path is empty").help("`\"-\"` is standard output"));
+        }
+        Ok(Self(PathBuf::from(text)))
+    }
+}
+
+/// Where a listener listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind(pub Address);
+
+impl FromText for Bind {
+    const FORM: &'static str = "an address, such as `\"0.0.0.0:8080\"`, `\"[::]:80\"`, `\":8080\"` or `\"unix:/run/x.sock\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return unix_path(path).map(Self);
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(Self(Address::Tcp(address)));
+        }
+        let fault = Fault::new(format!("`{text}` is no address to listen on"));
+        if let Some(port) = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")) {
+            return match port.parse() {
+                Ok(port) => Ok(Self(Address::Tcp(SocketAddr::new(
+                    Ipv4Addr::UNSPECIFIED.into(),
+                    port,
+                )))),
+                Err(_) => Err(fault.help("a port is a number from 0 to 65535")),
+            };
+        }
+        if text.parse::<u16>().is_ok() {
+            return Err(fault.help(format!("did you mean `\":{text}\"`?")));
+        }
+        if let Some(path) = text.strip_prefix('/') {
+            return Err(fault.help(format!("did you mean `\"unix:/{path}\"`?")));
+        }
+        if text.parse::<IpAddr>().is_ok() {
+            return Err(fault.help(format!(
+                "the port is missing: \"{}\"",
+                with_port(text, 8080)
+            )));
+        }
+        if let Some(port) = text.strip_prefix("localhost:") {
+            return Err(fault.help(format!("did you mean `\"127.0.0.1:{port}\"`?")));
+        }
+        Err(fault.help("write an IP address and a port, as in \"0.0.0.0:8080\" or \":8080\""))
+    }
+}
+
+fn with_port(address: &str, port: u16) -> String {
+    match address.contains(':') {
+        true => format!("[{address}]:{port}"),
+        false => format!("{address}:{port}"),
+    }
+}
+
+fn unix_path(path: &str) -> Result<Address, Fault> {
+    /// Bytes in `sockaddr_un`, the final NUL among them.
+    const MAX_LEN: usize = 108;
+    if path.is_empty() {
+        return Err(Fault::new("the path of the socket is missing")
+            .help("write it after `unix:`, as in \"unix:/run/app.sock\""));
+    }
+    if path.len() >= MAX_LEN {
+        let what = format!(
+            "the path of the socket is longer than {} bytes",
+            MAX_LEN - 1
+        );
+        return Err(Fault::new(what));
+    }
+    Ok(Address::Unix(PathBuf::from(path)))
+}
+
+/// Where an endpoint is, before its name is looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// An address.
+    Address(Address),
+    /// A name to look up.
+    Host {
+        /// The name.
+        name: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// An endpoint's address with the text that it was written as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointAddress {
+    /// As written.
+    pub text: String,
+    /// What it means.
+    pub destination: Destination,
+}
+
+impl FromText for EndpointAddress {
+    const FORM: &'static str = "an address, such as `\"10.0.0.1:8080\"`, `\"app.internal:80\"` or `\"unix:/run/app.sock\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let destination = destination(text)?;
+        Ok(Self {
+            text: text.to_owned(),
+            destination,
+        })
+    }
+}
+
+fn destination(text: &str) -> Result<Destination, Fault> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return unix_path(path).map(Destination::Address);
+    }
+    let fault = Fault::new(format!("`{text}` is no address of an endpoint"));
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return match address.port() {
+            0 => Err(fault.help("nothing can be reached at port 0")),
+            _ => Ok(Destination::Address(Address::Tcp(address))),
+        };
+    }
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let port = if scheme == "https" { 443 } else { 80 };
+        let host = rest.split('/').next().unwrap_or(rest);
+        let host = if host.contains(':') {
+            host.to_owned()
+        } else {
+            with_port(host, port)
+        };
+        return Err(fault.help(format!("an endpoint has no scheme or path: \"{host}\"")));
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Err(fault.help(format!("the port is missing: \"{}\"", with_port(text, 80))));
+    }
+    let Some((name, port)) = text.rsplit_once(':') else {
+        if text.starts_with('/') {
+            return Err(fault.help(format!("did you mean `\"unix:{text}\"`?")));
+        }
+        return Err(fault.help(format!("the port is missing: \"{text}:80\"")));
+    };
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if name.is_empty() || name.len() > 253 || !name.bytes().all(allowed) {
+        return Err(fault.help("write a host and a port, as in \"10.0.0.1:8080\""));
+    }
+    match port.parse() {
+        Ok(port) if port > 0 => Ok(Destination::Host {
+            name: name.to_owned(),
+            port,
+        }),
+        _ => Err(fault.help("a port is a number from 1 to 65535")),
+    }
+}
+
+/// A pattern over hosts.
+#[derive(Debug)]
+pub struct Host(pub HostPattern);
+
+impl FromText for Host {
+    const FORM: &'static str = "a host, such as `\"example.com\"` or `\"*.example.com\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        HostPattern::new(text).map(Self).map_err(|error| {
+            let fault = Fault::new(format!("`{text}` is no pattern of a host"));
+            match error {
+                PatternError::HostWildcard if text == "*" => {
+                    fault.help("leave out `host` to match every host")
+                }
+                PatternError::HostWildcard => {
+                    fault.help("a wildcard stands in front, as in \"*.example.com\"")
+                }
+                _ if text.contains(':') => {
+                    fault.help("write the host alone, without a port or scheme")
+                }
+                _ if !text.is_ascii() => fault.help("write it in its ASCII form (xn--…)"),
+                _ => fault.help("write it as in \"example.com\" or \"*.example.com\""),
+            }
+        })
+    }
+}
+
+/// A pattern over paths.
+#[derive(Debug)]
+pub struct Path(pub PathPattern);
+
+impl FromText for Path {
+    const FORM: &'static str = "a path, such as `\"/exact\"`, `\"/below/*\"` or `\"**.png\"`";
+    const PATTERN: Option<&'static str> = Some(r"^(/|\*\*)[^?#]*$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        PathPattern::new(text).map(Self).map_err(|error| {
+            let fault = Fault::new(format!("`{text}` is no pattern of a path"));
+            match error {
+                PatternError::QueryInPath => fault
+                    .help("a path has no query; match that with `query = { name = \"value\" }`"),
+                PatternError::TooLong => fault.help(too_long()),
+                _ if text.starts_with('*') => fault.help(format!(
+                    "`*` stays within a segment, `**` crosses `/`: did you mean `\"*{text}\"`?"
+                )),
+                _ => fault.help(format!("a path begins with `/`: \"/{text}\"")),
+            }
+        })
+    }
+}
+
+fn too_long() -> String {
+    let len = evenkeel_policy::route::Glob::MAX_LEN;
+    format!("a pattern with wildcards has at most {len} other characters")
+}
+
+/// A method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Method(pub String);
+
+impl FromText for Method {
+    const FORM: &'static str = "a method, such as `\"GET\"`";
+    const PATTERN: Option<&'static str> = Some("^[A-Z][A-Z0-9_-]*$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let letters =
+            |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_uppercase());
+        let allowed =
+            |it: u8| it.is_ascii_uppercase() || it.is_ascii_digit() || b"-_".contains(&it);
+        if text.get(..1).is_some_and(letters) && text.bytes().all(allowed) {
+            return Ok(Self(text.to_owned()));
+        }
+        let fault = Fault::new(format!("`{text}` is no method"));
+        let upper = text.to_ascii_uppercase();
+        Err(match letters(&upper) {
+            true => fault.help(format!("methods are upper case: \"{upper}\"")),
+            false => fault.help("write it as in \"GET\""),
+        })
+    }
+}
+
+/// A network of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client(pub Network);
+
+impl FromText for Client {
+    const FORM: &'static str = "an address or network, such as `\"10.0.0.0/8\"` or `\"::1\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        text.parse().map(Self).map_err(|error| {
+            let fault = Fault::new(format!("`{text}` is no address or network"));
+            match error {
+                NetworkError::Address => {
+                    fault.help("write it as in \"10.0.0.1\" or \"10.0.0.0/8\"")
+                }
+                NetworkError::PrefixLen => fault
+                    .help("after `/` stands the number of bits: at most 32 for IPv4, 128 for IPv6"),
+            }
+        })
+    }
+}
+
+/// What a header, parameter or cookie must be.
+#[derive(Debug)]
+pub struct Wanted(pub ValuePattern);
+
+impl Setting for Wanted {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let pattern = match &node.value {
+            Value::Boolean(true) => ValuePattern::Present,
+            Value::Boolean(false) => ValuePattern::Absent,
+            Value::Text(text) => match ValuePattern::new(text) {
+                Ok(pattern) => pattern,
+                Err(_) => {
+                    report
+                        .mistake(&node.place, "the pattern is too long")
+                        .help(too_long());
+                    return None;
+                }
+            },
+            // A plain number is plainly meant as its text.
+            Value::Integer(number) => ValuePattern::Exact(number.to_string().into_bytes()),
+            _ => return wrong_type(node, report),
+        };
+        Some(Self(pattern))
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![
+            Shape::Text {
+                form: "text in which `*` stands for anything",
+                pattern: None,
+            },
+            Shape::Integer {
+                min: 0,
+                max: i64::MAX,
+            },
+            Shape::Boolean,
+        ])
+    }
+}

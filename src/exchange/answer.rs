@@ -1,0 +1,178 @@
+//! Answers that the proxy makes itself.
+
+use std::time::Instant;
+
+use evenkeel_proto::http1::write::{self, Persistence};
+use evenkeel_proto::{Method, RequestHead};
+
+use super::{Client, Context, Next, Progress, WriteFailure, write_all};
+use crate::observe::end::{End, Failure};
+
+/// An answer that is not an endpoint's.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    /// Status code.
+    pub status: u16,
+    /// Value of `Content-Type`.
+    pub content_type: &'a str,
+    /// Value of `Location`, for redirects.
+    pub location: Option<&'a str>,
+    /// Value of `Retry-After`, in seconds.
+    pub retry_after_s: Option<u32>,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// Sends `answer` and counts what was sent.
+///
+/// # Errors
+/// The client closed, or took nothing until `client`'s timer fired.
+pub async fn send(
+    context: &Context,
+    client: &mut Client,
+    answer: &Answer<'_>,
+    method: Method,
+    persistence: Persistence,
+    progress: &mut Progress,
+) -> Result<(), End> {
+    let mut bytes = Vec::with_capacity(256 + answer.body.len());
+    write_head(&mut bytes, context, answer, persistence);
+    let head_len = bytes.len();
+    if method != Method::Head && !matches!(answer.status, 204 | 304) {
+        bytes.extend_from_slice(answer.body);
+    }
+    progress.status = answer.status;
+    context.set_timeout(&client.timer, context.listener(client).timeouts.body);
+    match write_all(context, client, &bytes).await {
+        Ok(()) => {
+            progress.bytes_out += bytes.len() as u64;
+            progress.body_bytes_out += (bytes.len() - head_len) as u64;
+            Ok(())
+        }
+        Err(WriteFailure::Closed) => Err(End::Failure(Failure::ClientGone)),
+        Err(WriteFailure::TimedOut) => Err(End::Failure(Failure::ClientStalled)),
+    }
+}
+
+fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>, persistence: Persistence) {
+    let mut field = |name: &str, value: &[u8]| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    };
+    field("HTTP/1.1 ", &status_line(answer.status));
+    field("Server: ", b"evenkeel");
+    let date = context.access_log.http_date(Instant::now());
+    field("Date: ", date.as_bytes());
+    if let Some(location) = answer.location {
+        field("Location: ", location.as_bytes());
+    }
+    if let Some(seconds) = answer.retry_after_s {
+        field(
+            "Retry-After: ",
+            itoa::Buffer::new().format(seconds).as_bytes(),
+        );
+    }
+    if !matches!(answer.status, 204 | 304) {
+        field("Content-Type: ", answer.content_type.as_bytes());
+        let len = answer.body.len();
+        field(
+            "Content-Length: ",
+            itoa::Buffer::new().format(len).as_bytes(),
+        );
+    }
+    write::connection_field(out, persistence);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn status_line(status: u16) -> Vec<u8> {
+    let mut line = write::status_digits(status).to_vec();
+    line.push(b' ');
+    line.extend_from_slice(reason_phrase(status).as_bytes());
+    line
+}
+
+/// Refuses a request: a short answer that says why, in the log's word.
+///
+/// Gives the end to be logged: that of the refusal, whether or not the client
+/// stayed to hear it.
+pub async fn refuse(
+    context: &Context,
+    client: &mut Client,
+    head: Option<&RequestHead>,
+    end: End,
+    progress: &mut Progress,
+) -> Next {
+    let status = end.status();
+    if status == Failure::ClientGone.status() {
+        return Next::Close;
+    }
+    let retry_after_s = (status == 503).then_some(1);
+    let body = format!(
+        "{status} {}\n\n{}: {}\n",
+        reason_phrase(status),
+        end.word(),
+        end.text()
+    );
+    let answer = Answer {
+        status,
+        content_type: "text/plain; charset=utf-8",
+        location: None,
+        retry_after_s,
+        body: body.as_bytes(),
+    };
+    // Only a request that was read to its end leaves the connection usable.
+    let persistence = match head {
+        Some(head) if is_read_whole(head, end) => context.persistence(head, true),
+        _ => Persistence::Close,
+    };
+    let method = head.map_or(Method::Get, |head| head.method);
+    match send(context, client, &answer, method, persistence, progress).await {
+        Err(_) => Next::Close,
+        Ok(()) if persistence != Persistence::Close => Next::KeepAlive,
+        Ok(()) => Next::Linger,
+    }
+}
+
+fn is_read_whole(head: &RequestHead, end: End) -> bool {
+    head.framing == evenkeel_proto::BodyFraming::None
+        && matches!(end, End::Failure(_) | End::Response(_))
+        && head.method != Method::Connect
+}
+
+/// The phrases of RFC 9110 §15 for what is sent here.
+fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        410 => "Gone",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        418 => "I'm a teapot",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "Status",
+    }
+}

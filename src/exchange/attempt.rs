@@ -1,0 +1,619 @@
+//! One attempt at one endpoint: connect, send, wait for the response's head,
+//! then relay it.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Transcode};
+use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
+use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
+
+use super::forward::{Connection, Outcome, Request};
+use super::pump::{HEADROOM, Pump, PumpEnd, TAILROOM, WaitsFor, decode_front};
+use super::relay::{self, Relay, Response, TunnelStart};
+use super::{Client, Context, Next, Progress, TimedOut, WriteFailure, lap, write_all};
+use crate::config::UpstreamTimeouts;
+use crate::net::buffer::Buffer;
+use crate::net::stream::{Peeked, Stream};
+use crate::observe::access_log::AddressText;
+use crate::observe::counters::{EndpointCounters, status_class};
+use crate::observe::end::{End, Failure};
+use crate::upstream::Slot;
+
+/// Longest response head that is read, in bytes.
+const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
+
+/// A client that closes its sending side this soon after its request has only
+/// said that no further request comes; later, it has left. See
+/// `docs/decisions/0002-half-closed-clients.md`.
+const HALF_CLOSE_GRACE: Duration = Duration::from_millis(100);
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// A response was relayed, whole or not.
+    Finished(Outcome),
+    /// No response has begun.
+    Failed {
+        /// What to answer if there is no further attempt.
+        end: End,
+        /// Whether there may be one.
+        retry: Retry,
+    },
+}
+
+/// Whether and where a failed attempt may be repeated (RFC 9110 §9.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// The endpoint may have acted on the request.
+    Never,
+    /// Only the connection was at fault.
+    OnNewConnection,
+    /// At an endpoint not tried yet.
+    Elsewhere,
+}
+
+impl Attempt {
+    fn failed(end: impl Into<End>) -> Self {
+        Attempt::Failed {
+            end: end.into(),
+            retry: Retry::Never,
+        }
+    }
+}
+
+/// The endpoint's side while its response is awaited.
+struct Sent<'a, 'b> {
+    context: &'a Context,
+    slot: &'a Slot<'a>,
+    request: &'a Request<'b>,
+    stream: Stream,
+    is_reused: bool,
+    /// The rest of the request, while there is some.
+    pump: Option<Pump>,
+    /// Whether all of the request was written.
+    is_sent_whole: bool,
+    /// What was read beyond the request's body.
+    leftover: Option<Buffer>,
+    /// Whether the client is watched for leaving.
+    watches_client: bool,
+    /// When the request's last byte had been read.
+    request_end: Instant,
+}
+
+/// What ended a wait for the response.
+enum Event {
+    Request(PumpEnd),
+    Readable,
+    ClientReadable,
+    TimedOut,
+}
+
+/// What the bytes received so far amount to.
+enum Received {
+    Partial,
+    /// A 1xx head of this length at the front of the buffer, to be passed on.
+    Interim(usize),
+    /// The response's head at the front of the buffer, then some of its body.
+    Final(Response),
+    /// The endpoint changed protocols: a head at the front of the buffer, then
+    /// the tunnel's first bytes.
+    Tunnel,
+}
+
+/// Makes one attempt.
+///
+/// # Cancellation
+/// Dropping the future closes the endpoint's connection.
+pub(super) async fn attempt(
+    context: &Context,
+    client: &mut Client,
+    slot: &Slot<'_>,
+    request: &Request<'_>,
+    connection: Connection,
+    progress: &mut Progress,
+) -> Attempt {
+    let opened = open(context, client, slot, request, connection, progress).await;
+    let (stream, is_reused) = match opened {
+        Ok(opened) => opened,
+        Err(failure) => {
+            return Attempt::Failed {
+                end: failure.into(),
+                retry: Retry::Elsewhere,
+            };
+        }
+    };
+    let mut sent = Sent {
+        context,
+        slot,
+        request,
+        stream,
+        is_reused,
+        pump: None,
+        is_sent_whole: request.is_whole(),
+        leftover: None,
+        watches_client: true,
+        request_end: progress.started + progress.times.head,
+    };
+    if sent.send_head(client).await.is_err() {
+        // The endpoint took none of it, so it can't have acted on it.
+        return sent.lost_connection(Sending::Nothing);
+    }
+    sent.set_timeout(client);
+    sent.await_response(client, progress).await
+}
+
+/// An idle connection, or a new one; says which.
+async fn open(
+    context: &Context,
+    client: &Client,
+    slot: &Slot<'_>,
+    request: &Request<'_>,
+    connection: Connection,
+    progress: &mut Progress,
+) -> Result<(Stream, bool), Failure> {
+    let counters = endpoint_counters(context, slot);
+    if connection == Connection::AnyIdle {
+        let reused = slot.take_idle();
+        if reused.stale > 0 {
+            counters.stale.add(reused.stale);
+        }
+        if let Some(stream) = reused.stream {
+            counters.reuses.add(1);
+            return Ok((stream, true));
+        }
+    }
+    let timeout = slot.upstream().config().timeouts.connect;
+    let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
+    context.wheel.set(&client.timer, deadline);
+    let mut clock = Instant::now();
+    let connected = context.until_deadline(&client.timer, slot.connect()).await;
+    progress.times.connect = Some(lap(&mut clock));
+    let failure = match connected {
+        Ok(Ok(stream)) => {
+            counters.connects.add(1);
+            return Ok((stream, false));
+        }
+        Ok(Err(_)) => Failure::ConnectFailed,
+        Err(TimedOut) => Failure::ConnectTimeout,
+    };
+    counters.connect_failures.add(1);
+    Err(failure)
+}
+
+fn endpoint_counters<'a>(context: &'a Context, slot: &Slot<'_>) -> &'a EndpointCounters {
+    &context.counters.upstreams[slot.upstream().index()].endpoints[slot.endpoint()]
+}
+
+/// How much of a request went to the endpoint before its connection was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    Nothing,
+    Something,
+}
+
+impl Sent<'_, '_> {
+    /// Writes the head and what is there of the body; what does not go at once
+    /// is left to a pump.
+    ///
+    /// # Errors
+    /// The endpoint had closed the connection.
+    async fn send_head(&mut self, client: &Client) -> Result<(), ()> {
+        let request = self.request;
+        poll_fn(|cx| {
+            let mut address = AddressText::default();
+            let mut scratch = self.context.scratch.borrow_mut();
+            scratch.clear();
+            let info = ClientInfo {
+                address: address.format(client.address),
+                scheme: "http",
+            };
+            write::request_head(&mut scratch, request.bytes, request.head, info);
+            scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
+            let sent = match self.stream.poll_write(cx, &scratch) {
+                Poll::Ready(Ok(len)) => len,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
+                Poll::Pending => 0,
+            };
+            if sent < scratch.len() || !request.is_whole() {
+                let limit = self.context.listener(client).limits.body_bytes;
+                self.pump = Some(request.rest(&scratch[sent..]).with_limit(limit));
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    fn timeouts(&self) -> &UpstreamTimeouts {
+        &self.slot.upstream().config().timeouts
+    }
+
+    /// How long the present wait may take: for the client's body, for the
+    /// endpoint to take it, or for its response.
+    fn set_timeout(&self, client: &Client) {
+        let timeout = match self.pump.as_ref().map(Pump::waits_for) {
+            Some(WaitsFor::Source) => self.context.listener(client).timeouts.body,
+            Some(WaitsFor::Sink) => self.timeouts().idle,
+            None => self.timeouts().first_byte,
+        };
+        let wheel = &self.context.wheel;
+        let deadline = wheel.deadline(timeout).min(self.request.total_deadline);
+        wheel.set(&client.timer, deadline);
+    }
+
+    async fn await_response(mut self, client: &mut Client, progress: &mut Progress) -> Attempt {
+        let mut held = None;
+        loop {
+            let went_on = match self.next_event(client).await {
+                Event::Request(end) => self.request_ended(client, end, progress),
+                Event::ClientReadable => self.look_at_client(client),
+                Event::TimedOut => Err(self.timed_out()),
+                Event::Readable => {
+                    let mut buffer = held.take().unwrap_or_else(response_buffer);
+                    match self.receive(client, &mut buffer, progress).await {
+                        Ok(Received::Final(response)) => {
+                            progress.times.first_byte = Some(self.request_end.elapsed());
+                            return self.relay(client, response, buffer, progress).await;
+                        }
+                        Ok(Received::Tunnel) => {
+                            progress.times.first_byte = Some(self.request_end.elapsed());
+                            return self.tunnel(client, buffer, progress).await;
+                        }
+                        Ok(Received::Partial | Received::Interim(_)) => {
+                            held = (!buffer.is_empty()).then_some(buffer);
+                            Ok(())
+                        }
+                        Err(attempt) => return attempt,
+                    }
+                }
+            };
+            if let Err(end) = went_on {
+                return Attempt::failed(end);
+            }
+        }
+    }
+
+    async fn next_event(&mut self, client: &mut Client) -> Event {
+        poll_fn(|cx| {
+            if let Some(pump) = &mut self.pump {
+                let before = pump.progress();
+                let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
+                let has_moved = pump.progress() != before;
+                if let Poll::Ready(end) = polled {
+                    return Poll::Ready(Event::Request(end));
+                }
+                if has_moved {
+                    self.set_timeout(client);
+                }
+            }
+            if self.stream.poll_read_ready(cx).is_ready() {
+                return Poll::Ready(Event::Readable);
+            }
+            let watches_client = self.watches_client && self.pump.is_none();
+            if watches_client && client.stream.poll_read_ready(cx).is_ready() {
+                return Poll::Ready(Event::ClientReadable);
+            }
+            match self.context.wheel.has_fired(&client.timer) {
+                true => Poll::Ready(Event::TimedOut),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// The request's body is at its end, one way or another.
+    fn request_ended(
+        &mut self,
+        client: &Client,
+        end: PumpEnd,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let Some(pump) = self.pump.take() else {
+            return Ok(());
+        };
+        progress.bytes_in += pump.bytes_read;
+        match end {
+            PumpEnd::Done => {
+                self.is_sent_whole = true;
+                self.leftover = pump.into_leftover();
+                self.request_end = Instant::now();
+            }
+            // It may have answered before it closed.
+            PumpEnd::SinkClosed => self.is_sent_whole = false,
+            PumpEnd::SourceCut => return Err(Failure::ClientGone.into()),
+            PumpEnd::Malformed(error) => return Err(error.into()),
+            PumpEnd::TooLarge => return Err(Failure::BodyTooLarge.into()),
+        }
+        self.set_timeout(client);
+        Ok(())
+    }
+
+    /// The client's connection became readable while its request is being
+    /// answered: the next request, or its end.
+    fn look_at_client(&mut self, client: &Client) -> Result<(), End> {
+        match client.stream.peek() {
+            Peeked::Nothing => client.stream.clear_read_ready(),
+            Peeked::Data => self.watches_client = false,
+            Peeked::End if self.request_end.elapsed() < HALF_CLOSE_GRACE => {
+                self.watches_client = false;
+            }
+            Peeked::End | Peeked::Broken => return Err(Failure::ClientGone.into()),
+        }
+        Ok(())
+    }
+
+    fn timed_out(&self) -> End {
+        let failure = if self.request.total_deadline <= self.context.wheel.now() {
+            Failure::TotalTimeout
+        } else {
+            match self.pump.as_ref().map(Pump::waits_for) {
+                Some(WaitsFor::Source) => Failure::BodyTimeout,
+                Some(WaitsFor::Sink) => Failure::UpstreamStalled,
+                None => Failure::FirstByteTimeout,
+            }
+        };
+        failure.into()
+    }
+
+    /// Reads what is there of the response and passes interim ones on.
+    async fn receive(
+        &mut self,
+        client: &mut Client,
+        buffer: &mut Buffer,
+        progress: &mut Progress,
+    ) -> Result<Received, Attempt> {
+        match self.read(buffer).await {
+            None => return Ok(Received::Partial),
+            Some(Ok(len)) if len > 0 => {
+                buffer.fill(len);
+                let counters = endpoint_counters(self.context, self.slot);
+                counters.bytes_in.add(len as u64);
+            }
+            Some(_) if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
+            Some(_) => return Err(Attempt::failed(Failure::UpstreamClosed)),
+        }
+        loop {
+            let received = self
+                .parse(buffer)
+                .inspect_err(|_| self.count_status(0))
+                .map_err(Attempt::failed)?;
+            let Received::Interim(len) = received else {
+                return Ok(received);
+            };
+            self.pass_interim(client, &buffer.filled()[..len], progress)
+                .await
+                .map_err(Attempt::failed)?;
+            buffer.skip(len);
+            if buffer.is_empty() {
+                return Ok(Received::Partial);
+            }
+        }
+    }
+
+    /// One read; `None` if there was nothing after all.
+    async fn read(&mut self, buffer: &mut Buffer) -> Option<std::io::Result<usize>> {
+        poll_fn(|cx| {
+            let room = buffer.room();
+            let room_len = room.len() - TAILROOM;
+            Poll::Ready(match self.stream.poll_read(cx, &mut room[..room_len]) {
+                Poll::Ready(read) => Some(read),
+                Poll::Pending => None,
+            })
+        })
+        .await
+    }
+
+    /// Looks for a head at the front of `buffer`, and puts the one that the
+    /// client gets in its place.
+    fn parse(&self, buffer: &mut Buffer) -> Result<Received, End> {
+        let request = self.request.head;
+        let head = &mut *self.context.response_head.borrow_mut();
+        if parse_response(buffer.filled(), request.method, head)? == Parsed::Partial {
+            if buffer.len() >= MAX_RESPONSE_HEAD_LEN || buffer.room().len() <= TAILROOM {
+                return Err(ResponseError::HeadTooLarge.into());
+            }
+            return Ok(Received::Partial);
+        }
+        match head.status {
+            101 if request.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
+            101 => {
+                self.replace_head(buffer, head, Transcode::Raw, Persistence::Upgrade)?;
+                Ok(Received::Tunnel)
+            }
+            100..200 => {
+                let len = self.replace_head(buffer, head, Transcode::Raw, Persistence::Keep)?;
+                Ok(Received::Interim(len))
+            }
+            _ => self.prepare(buffer, head).map(Received::Final),
+        }
+    }
+
+    /// Decides how the response goes to the client, and takes the part of its
+    /// body that came with the head.
+    fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
+        let request = self.request.head;
+        let transcode = match (head.framing, request.version) {
+            (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
+            (BodyFraming::UntilClose, Version::Http11) => Transcode::Chunk,
+            _ => Transcode::Raw,
+        };
+        let ends_with_connection = transcode == Transcode::Strip
+            || (head.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
+        let is_whole = self.pump.is_none() && self.is_sent_whole;
+        let persistence = match ends_with_connection {
+            true => Persistence::Close,
+            false => self.context.persistence(request, is_whole),
+        };
+        buffer.skip(head.end);
+        let mut decoder = BodyDecoder::new(head.framing);
+        let body_len = decode_front(&mut decoder, transcode, buffer)
+            .map_err(|_| End::Failure(Failure::UpstreamBody))?;
+        let has_surplus = decoder.is_done() && buffer.len() > body_len;
+        if has_surplus {
+            buffer.truncate(body_len);
+        }
+        let head_len = self.prepend_head(buffer, head, transcode, persistence)?;
+        self.count_status(head.status);
+        Ok(Response {
+            status: head.status,
+            head_len,
+            ready: head_len + body_len,
+            decoder,
+            transcode,
+            persistence,
+            ends_with_connection,
+            keeps_upstream: head.keep_alive && is_whole && !has_surplus,
+        })
+    }
+
+    fn replace_head(
+        &self,
+        buffer: &mut Buffer,
+        head: &ResponseHead,
+        transcode: Transcode,
+        persistence: Persistence,
+    ) -> Result<usize, End> {
+        buffer.skip(head.end);
+        self.prepend_head(buffer, head, transcode, persistence)
+    }
+
+    /// Puts the client's head in front of the body; the endpoint's, whose
+    /// bytes it is made of, stands in the buffer right before it.
+    fn prepend_head(
+        &self,
+        buffer: &mut Buffer,
+        head: &ResponseHead,
+        transcode: Transcode,
+        persistence: Persistence,
+    ) -> Result<usize, End> {
+        let scratch = &mut *self.context.scratch.borrow_mut();
+        scratch.clear();
+        write::response_head(
+            scratch,
+            buffer.skipped(head.end),
+            head,
+            transcode,
+            persistence,
+        );
+        match buffer.prepend(scratch) {
+            true => Ok(scratch.len()),
+            // Headroom is larger than what is ever added to a head.
+            false => Err(ResponseError::HeadTooLarge.into()),
+        }
+    }
+
+    fn count_status(&self, status: u16) {
+        let counters = endpoint_counters(self.context, self.slot);
+        counters.status[status_class(status)].add(1);
+    }
+
+    /// Passes an interim response on; HTTP/1.0 knows none (RFC 9110 §15.2).
+    async fn pass_interim(
+        &self,
+        client: &mut Client,
+        bytes: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        if self.request.head.version == Version::Http10 {
+            return Ok(());
+        }
+        match write_all(self.context, client, bytes).await {
+            Ok(()) => {
+                progress.bytes_out += bytes.len() as u64;
+                Ok(())
+            }
+            Err(WriteFailure::Closed) => Err(Failure::ClientGone.into()),
+            Err(WriteFailure::TimedOut) => Err(Failure::ClientStalled.into()),
+        }
+    }
+
+    /// The endpoint closed before the first byte of its response.
+    fn lost_connection(&self, sending: Sending) -> Attempt {
+        let can_replay = self.pump.as_ref().is_none_or(|pump| pump.bytes_read == 0)
+            && (self.request.is_whole() || self.pump.is_some());
+        let is_allowed = sending == Sending::Nothing || self.request.head.method.is_idempotent();
+        let retry = match self.is_reused && can_replay && is_allowed {
+            true => Retry::OnNewConnection,
+            false => Retry::Never,
+        };
+        Attempt::Failed {
+            end: Failure::UpstreamClosed.into(),
+            retry,
+        }
+    }
+
+    async fn relay(
+        self,
+        client: &mut Client,
+        response: Response,
+        buffer: Buffer,
+        progress: &mut Progress,
+    ) -> Attempt {
+        let Sent {
+            context,
+            slot,
+            request,
+            stream,
+            pump,
+            leftover,
+            ..
+        } = self;
+        let relay = Relay {
+            context,
+            timeouts: &slot.upstream().config().timeouts,
+            stream,
+            total_deadline: request.total_deadline,
+            request: pump,
+        };
+        let relayed = relay.response(client, response, buffer, progress).await;
+        let counters = endpoint_counters(context, slot);
+        counters.bytes_out.add(progress.bytes_in);
+        if relayed.end != End::Complete {
+            counters.failures.add(1);
+        }
+        if let Some(stream) = relayed.reusable {
+            slot.keep_idle(stream, context.wheel.now());
+        }
+        Attempt::Finished(Outcome {
+            end: relayed.end,
+            next: relayed.next,
+            consumed: match request.is_whole() {
+                true => request.valid_len,
+                // The rest went to the pump.
+                false => request.bytes.len(),
+            },
+            leftover,
+        })
+    }
+
+    async fn tunnel(self, client: &mut Client, buffer: Buffer, progress: &mut Progress) -> Attempt {
+        let first_bytes = &self.request.bytes[self.request.valid_len..];
+        let mut from_client = Buffer::with_capacity(first_bytes.len());
+        let fits = from_client.append(first_bytes);
+        debug_assert!(fits, "the buffer was made for them");
+        progress.status = 101;
+        let idle_timeout = self.timeouts().idle;
+        let start = TunnelStart {
+            from_client,
+            from_upstream: buffer,
+        };
+        relay::tunnel(
+            self.context,
+            client,
+            self.stream,
+            start,
+            idle_timeout,
+            progress,
+        )
+        .await;
+        let consumed = self.request.bytes.len();
+        Attempt::Finished(Outcome::new(End::Tunnel, Next::Close, consumed))
+    }
+}
+
+fn response_buffer() -> Buffer {
+    let mut buffer = Buffer::large();
+    buffer.clear_with_headroom(HEADROOM);
+    buffer
+}

@@ -1,0 +1,174 @@
+//! One request and its response: forward, retry, tunnel, error answers.
+//!
+//! Per worker. Knows streams and upstreams; does not accept connections, match
+//! routes or keep pools.
+
+pub mod answer;
+mod attempt;
+mod forward;
+pub mod pump;
+mod record;
+mod relay;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::{Duration, Instant};
+
+use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::{RequestHead, ResponseHead, Version};
+
+use crate::config::{self, Config};
+use crate::net::stream::Stream;
+use crate::net::timer::{Timer, Wheel};
+use crate::observe::access_log::AccessLog;
+use crate::observe::counters::{Counters, ListenerCounters};
+use crate::upstream::Upstream;
+
+pub use forward::{Outcome, forward};
+pub use record::Progress;
+
+/// What every exchange of a worker works with.
+#[derive(Debug)]
+pub struct Context {
+    /// The configuration that the exchange began with.
+    pub config: Arc<Config>,
+    /// Its upstreams, in order.
+    pub upstreams: Vec<Upstream>,
+    /// The worker's timeouts.
+    pub wheel: Wheel,
+    /// The worker's counters.
+    pub counters: Arc<Counters>,
+    /// The worker's access logs.
+    pub access_log: AccessLog,
+    /// Index of each listener's log among the worker's access logs.
+    pub log_of_listener: Vec<Option<usize>>,
+    /// Whether the worker is finishing what it has.
+    pub is_draining: Cell<bool>,
+    /// Where heads are written before they are sent; never held over a wait.
+    pub scratch: RefCell<Vec<u8>>,
+    /// Where a response's head is read into; never held over a wait.
+    pub response_head: RefCell<ResponseHead>,
+}
+
+/// The accepting side of an exchange.
+#[derive(Debug)]
+pub struct Client {
+    /// The client's connection.
+    pub stream: Stream,
+    /// The one timeout that its task has at a time.
+    pub timer: Timer,
+    /// Its address; `None` over a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Index of the listener that accepted it.
+    pub listener: usize,
+}
+
+/// What becomes of the client's connection after an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It can carry another one.
+    KeepAlive,
+    /// Everything was sent, and nothing more comes: close.
+    Close,
+    /// Everything was sent, but the client may still be sending: closing at
+    /// once would reset the connection and lose the answer.
+    Linger,
+    /// Cut it, so that the client can't take what it got for a whole answer.
+    Abort,
+}
+
+/// A wait was over before what it waited for came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedOut;
+
+impl Context {
+    /// Settings of the listener that accepted this client.
+    pub fn listener(&self, client: &Client) -> &config::Listener {
+        &self.config.listeners[client.listener]
+    }
+
+    /// Counters of the listener that accepted this client.
+    pub fn listener_counters(&self, client: &Client) -> &ListenerCounters {
+        &self.counters.listeners[client.listener]
+    }
+
+    /// Waits for `future`, at most until the client's timer fires.
+    ///
+    /// # Errors
+    /// [`TimedOut`], with the future dropped.
+    pub async fn until_deadline<T>(
+        &self,
+        timer: &Timer,
+        future: impl Future<Output = T>,
+    ) -> Result<T, TimedOut> {
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending if self.wheel.has_fired(timer) => Poll::Ready(Err(TimedOut)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Sets the client's timer to fire after `timeout`.
+    pub fn set_timeout(&self, timer: &Timer, timeout: Duration) {
+        self.wheel.set(timer, self.wheel.deadline(timeout));
+    }
+
+    /// What the response's head tells the client about its connection.
+    pub fn persistence(&self, head: &RequestHead, is_whole: bool) -> Persistence {
+        if !head.keep_alive || !is_whole || self.is_draining.get() {
+            Persistence::Close
+        } else if head.version == Version::Http10 {
+            Persistence::KeepTold
+        } else {
+            Persistence::Keep
+        }
+    }
+}
+
+/// Writes all of `bytes`, or as much as the client takes until its timer fires.
+///
+/// # Errors
+/// The client closed, or took too long.
+pub(crate) async fn write_all(
+    context: &Context,
+    client: &mut Client,
+    mut bytes: &[u8],
+) -> Result<(), WriteFailure> {
+    let Client { stream, timer, .. } = client;
+    std::future::poll_fn(|cx: &mut TaskContext<'_>| {
+        while !bytes.is_empty() {
+            match stream.poll_write(cx, bytes) {
+                Poll::Ready(Ok(len)) if len > 0 => bytes = &bytes[len..],
+                Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
+                Poll::Pending if context.wheel.has_fired(timer) => {
+                    return Poll::Ready(Err(WriteFailure::TimedOut));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await
+}
+
+/// Why a client did not get all of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteFailure {
+    /// It closed the connection.
+    Closed,
+    /// It took nothing for too long.
+    TimedOut,
+}
+
+/// Time since `start`, and `start` moved to now: one clock call a phase.
+fn lap(start: &mut Instant) -> Duration {
+    let now = Instant::now();
+    let elapsed = now.duration_since(*start);
+    *start = now;
+    elapsed
+}

@@ -1,0 +1,267 @@
+//! Moves a body from one stream to another, as far as both will go.
+//!
+//! A pump holds a buffer only between a read and the write that empties it,
+//! or while a piece of chunked framing is incomplete.
+//!
+//! ```text
+//!   buffer.filled():  [ ready: may be written ][ leftover: an unfinished piece ]
+//! ```
+
+use std::task::{Context, Poll};
+
+use evenkeel_proto::BodyError;
+use evenkeel_proto::http1::BodyDecoder;
+use evenkeel_proto::http1::write::Transcode;
+
+use crate::net::buffer::Buffer;
+use crate::net::stream::Stream;
+
+/// Room left in front of what is read: for a rewritten head or a chunk's size.
+pub const HEADROOM: usize = 1024;
+/// Room left behind it: for the end of a chunk and of a chunked body.
+pub const TAILROOM: usize = 16;
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// How a pump stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PumpEnd {
+    /// The whole body was written.
+    Done,
+    /// The source closed before the body's end.
+    SourceCut,
+    /// The sink takes nothing more.
+    SinkClosed,
+    /// The body is malformed.
+    Malformed(BodyError),
+    /// The body is over the limit.
+    TooLarge,
+}
+
+/// Which side a pump waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// More to read.
+    Source,
+    /// Room to write.
+    Sink,
+}
+
+/// A body on its way.
+#[derive(Debug)]
+pub struct Pump {
+    decoder: BodyDecoder,
+    transcode: Transcode,
+    buffer: Option<Buffer>,
+    ready: usize,
+    source_is_done: bool,
+    limit_bytes: Option<u64>,
+    /// Bytes read from the source.
+    pub bytes_read: u64,
+    /// Bytes written to the sink.
+    pub bytes_written: u64,
+}
+
+impl Pump {
+    /// A pump at the point where `decoder` stands. `buffer` holds `ready`
+    /// bytes to be written as they are, then what the decoder could not take.
+    pub fn new(
+        decoder: BodyDecoder,
+        transcode: Transcode,
+        buffer: Option<Buffer>,
+        ready: usize,
+    ) -> Self {
+        let source_is_done = decoder.is_done();
+        Pump {
+            decoder,
+            transcode,
+            buffer,
+            ready,
+            source_is_done,
+            limit_bytes: None,
+            bytes_read: 0,
+            bytes_written: 0,
+        }
+    }
+
+    /// Refuses a chunked body of more content than this.
+    pub fn with_limit(mut self, limit_bytes: Option<u64>) -> Self {
+        self.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// Which side it waits for when it is not through.
+    pub fn waits_for(&self) -> WaitsFor {
+        match self.ready {
+            0 => WaitsFor::Source,
+            _ => WaitsFor::Sink,
+        }
+    }
+
+    /// A number that changes whenever something moved.
+    pub fn progress(&self) -> u64 {
+        self.bytes_read + self.bytes_written
+    }
+
+    /// What was read beyond the body's end: the next message.
+    pub fn into_leftover(self) -> Option<Buffer> {
+        self.buffer.filter(|buffer| !buffer.is_empty())
+    }
+
+    /// Moves as much as possible.
+    ///
+    /// # Cancellation
+    /// It can be polled again, or dropped, at any time; what was read and not
+    /// written is lost with the pump only.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        sink: &mut Stream,
+    ) -> Poll<PumpEnd> {
+        loop {
+            match self.poll_write(cx, sink) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(end)) => return Poll::Ready(end),
+                Poll::Pending => return Poll::Pending,
+            }
+            if self.source_is_done {
+                return Poll::Ready(PumpEnd::Done);
+            }
+            // Wait first, take a buffer then: it will still be in the cache
+            // when it is written.
+            if source.poll_read_ready(cx).is_pending() {
+                return Poll::Pending;
+            }
+            match self.poll_fill(cx, source) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(end)) => return Poll::Ready(end),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PumpEnd>> {
+        let Some(buffer) = &mut self.buffer else {
+            return Poll::Ready(Ok(()));
+        };
+        while self.ready > 0 {
+            let bytes = &buffer.filled()[..self.ready];
+            match sink.poll_write(cx, bytes) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(PumpEnd::SinkClosed)),
+                Poll::Ready(Ok(len)) => {
+                    buffer.consume(len);
+                    self.ready -= len;
+                    self.bytes_written += len as u64;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if buffer.is_empty() {
+            self.buffer = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+    ) -> Poll<Result<(), PumpEnd>> {
+        let mut buffer = self.take_buffer();
+        let room = buffer.room();
+        let mut room_len = room.len() - TAILROOM;
+        if let BodyDecoder::Length { remaining } = self.decoder {
+            room_len = room_len.min(usize::try_from(remaining).unwrap_or(usize::MAX));
+        }
+        let len = match source.poll_read(cx, &mut room[..room_len]) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(self.end_of_source(buffer)),
+            Poll::Ready(Ok(len)) => len,
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(PumpEnd::SourceCut)),
+            Poll::Pending => {
+                if !buffer.is_empty() {
+                    self.buffer = Some(buffer);
+                }
+                return Poll::Pending;
+            }
+        };
+        buffer.fill(len);
+        self.bytes_read += len as u64;
+        Poll::Ready(self.decode(buffer))
+    }
+
+    /// The buffer with an unfinished piece moved to its front, or a new one.
+    /// A chunked source may send what belongs to the next message, which then
+    /// stays in the buffer: that must fit where heads are read.
+    fn take_buffer(&mut self) -> Buffer {
+        if let Some(mut buffer) = self.buffer.take() {
+            let leftover = buffer.len();
+            if buffer.room().len() < 2 * TAILROOM + leftover {
+                buffer.compact();
+            }
+            return buffer;
+        }
+        let mut buffer = Buffer::large();
+        if self.transcode == Transcode::Chunk {
+            buffer.clear_with_headroom(HEADROOM);
+        }
+        buffer
+    }
+
+    fn end_of_source(&mut self, mut buffer: Buffer) -> Result<(), PumpEnd> {
+        if !matches!(self.decoder, BodyDecoder::UntilClose) {
+            return Err(PumpEnd::SourceCut);
+        }
+        self.source_is_done = true;
+        if self.transcode == Transcode::Chunk && buffer.append(LAST_CHUNK) {
+            self.ready = buffer.len();
+            self.buffer = Some(buffer);
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, mut buffer: Buffer) -> Result<(), PumpEnd> {
+        self.ready = decode_front(&mut self.decoder, self.transcode, &mut buffer)
+            .map_err(PumpEnd::Malformed)?;
+        let announced = self.decoder.announced_bytes().unwrap_or(0);
+        if self.limit_bytes.is_some_and(|limit| announced > limit) {
+            self.ready = 0;
+            return Err(PumpEnd::TooLarge);
+        }
+        self.source_is_done = self.decoder.is_done();
+        self.buffer = Some(buffer);
+        Ok(())
+    }
+}
+
+/// Runs the filled bytes of `buffer` through the decoder and gives the number
+/// of bytes at its front that may be written; what follows them was not taken.
+///
+/// # Errors
+/// The body is malformed.
+pub fn decode_front(
+    decoder: &mut BodyDecoder,
+    transcode: Transcode,
+    buffer: &mut Buffer,
+) -> Result<usize, BodyError> {
+    match transcode {
+        Transcode::Raw => Ok(decoder.advance(buffer.filled())?.consumed),
+        Transcode::Strip => {
+            let advance = decoder.strip(buffer.filled_mut())?;
+            let bytes = buffer.filled_mut();
+            bytes.copy_within(advance.consumed.., advance.kept);
+            let len = bytes.len() - (advance.consumed - advance.kept);
+            buffer.truncate(len);
+            Ok(advance.kept)
+        }
+        Transcode::Chunk => {
+            let len = decoder.advance(buffer.filled())?.consumed;
+            if len == 0 {
+                return Ok(0);
+            }
+            let size = format!("{len:x}\r\n");
+            let fits = buffer.prepend(size.as_bytes()) && buffer.append(b"\r\n");
+            debug_assert!(fits, "head- and tailroom are left for this");
+            Ok(buffer.len())
+        }
+    }
+}

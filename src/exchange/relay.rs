@@ -1,0 +1,274 @@
+//! Carries a response to the client, with what is left of the request going
+//! the other way; and tunnels.
+
+use std::future::poll_fn;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use evenkeel_proto::BodyFraming;
+use evenkeel_proto::http1::BodyDecoder;
+use evenkeel_proto::http1::write::{Persistence, Transcode};
+
+use super::pump::{Pump, PumpEnd, WaitsFor};
+use super::{Client, Context, Next, Progress};
+use crate::config::UpstreamTimeouts;
+use crate::net::buffer::Buffer;
+use crate::net::stream::Stream;
+use crate::observe::end::{End, Failure};
+
+/// A response whose head was read and rewritten.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub status: u16,
+    /// Length of the rewritten head.
+    pub head_len: usize,
+    /// Bytes at the front of the buffer that can be sent: the head and what
+    /// came of the body.
+    pub ready: usize,
+    pub decoder: BodyDecoder,
+    pub transcode: Transcode,
+    pub persistence: Persistence,
+    /// Whether the client knows the body's end only by its connection's.
+    pub ends_with_connection: bool,
+    /// Whether the endpoint's connection can carry another exchange.
+    pub keeps_upstream: bool,
+}
+
+/// Both streams of an exchange whose response has begun.
+pub(super) struct Relay<'a> {
+    pub context: &'a Context,
+    pub timeouts: &'a UpstreamTimeouts,
+    pub stream: Stream,
+    pub total_deadline: u64,
+    /// The rest of the request, while there is some.
+    pub request: Option<Pump>,
+}
+
+/// How relaying a response stopped.
+#[derive(Debug, Clone, Copy)]
+enum Stop {
+    Response(PumpEnd),
+    Request(PumpEnd),
+    TimedOut(WaitsFor),
+}
+
+/// How a relayed exchange ended.
+#[derive(Debug)]
+pub(super) struct Relayed {
+    pub end: End,
+    pub next: Next,
+    /// The endpoint's connection, if it can carry another exchange.
+    pub reusable: Option<Stream>,
+}
+
+impl Relay<'_> {
+    /// Sends the response to its end, or as far as both sides go along.
+    pub async fn response(
+        mut self,
+        client: &mut Client,
+        response: Response,
+        buffer: Buffer,
+        progress: &mut Progress,
+    ) -> Relayed {
+        progress.status = response.status;
+        let mut pump = Pump::new(
+            response.decoder,
+            response.transcode,
+            Some(buffer),
+            response.ready,
+        );
+        let stop = self.run(client, &mut pump).await;
+        progress.bytes_out += pump.bytes_written;
+        progress.body_bytes_out += pump.bytes_written.saturating_sub(response.head_len as u64);
+        if let Some(request) = &self.request {
+            progress.bytes_in += request.bytes_read;
+        }
+        let end = self.end_of(stop);
+        let next = match (end, response.persistence) {
+            (End::Complete, _) if self.request.is_some() => Next::Linger,
+            (End::Complete, Persistence::Keep | Persistence::KeepTold) => Next::KeepAlive,
+            (End::Complete, _) => Next::Close,
+            _ if response.ends_with_connection => Next::Abort,
+            _ => Next::Close,
+        };
+        let keeps = end == End::Complete && response.keeps_upstream;
+        Relayed {
+            end,
+            next,
+            reusable: keeps.then_some(self.stream),
+        }
+    }
+
+    async fn run(&mut self, client: &mut Client, response: &mut Pump) -> Stop {
+        let mut is_timed = false;
+        poll_fn(|cx| {
+            let before = response.progress();
+            let polled = response.poll(cx, &mut self.stream, &mut client.stream);
+            if let Poll::Ready(end) = polled {
+                return Poll::Ready(Stop::Response(end));
+            }
+            let request_moved = match self.poll_request(cx, client) {
+                Ok(has_moved) => has_moved,
+                Err(end) => return Poll::Ready(Stop::Request(end)),
+            };
+            if !is_timed || request_moved || response.progress() != before {
+                is_timed = true;
+                self.set_timeout(client, response.waits_for());
+            }
+            match self.context.wheel.has_fired(&client.timer) {
+                true => Poll::Ready(Stop::TimedOut(response.waits_for())),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Moves the rest of the request, and says whether some of it moved.
+    fn poll_request(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+        client: &mut Client,
+    ) -> Result<bool, PumpEnd> {
+        let Some(request) = &mut self.request else {
+            return Ok(false);
+        };
+        let before = request.progress();
+        match request.poll(cx, &mut client.stream, &mut self.stream) {
+            // An endpoint may answer without reading all of the request.
+            Poll::Pending | Poll::Ready(PumpEnd::Done | PumpEnd::SinkClosed) => {
+                Ok(request.progress() != before)
+            }
+            Poll::Ready(end) => Err(end),
+        }
+    }
+
+    fn set_timeout(&self, client: &Client, waits_for: WaitsFor) {
+        let timeout = match waits_for {
+            WaitsFor::Source => self.timeouts.idle,
+            WaitsFor::Sink => self.context.listener(client).timeouts.body,
+        };
+        let wheel = &self.context.wheel;
+        let deadline = wheel.deadline(timeout).min(self.total_deadline);
+        wheel.set(&client.timer, deadline);
+    }
+
+    fn end_of(&self, stop: Stop) -> End {
+        let failure = match stop {
+            Stop::Response(PumpEnd::Done) => return End::Complete,
+            Stop::Response(PumpEnd::SourceCut) => Failure::UpstreamCut,
+            Stop::Response(PumpEnd::SinkClosed) => Failure::ClientGone,
+            Stop::Response(PumpEnd::Malformed(_) | PumpEnd::TooLarge) => Failure::UpstreamBody,
+            Stop::Request(PumpEnd::Malformed(error)) => return End::Body(error),
+            Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,
+            Stop::Request(_) => Failure::ClientGone,
+            Stop::TimedOut(_) if self.total_deadline <= self.context.wheel.now() => {
+                Failure::TotalTimeout
+            }
+            Stop::TimedOut(WaitsFor::Source) => Failure::UpstreamStalled,
+            Stop::TimedOut(WaitsFor::Sink) => Failure::ClientStalled,
+        };
+        End::Failure(failure)
+    }
+}
+
+/// Carries bytes both ways until both sides have closed, one of them broke, or
+/// nothing moved for `idle_timeout`. A side that closes its sending half only
+/// has that passed on.
+pub(super) async fn tunnel(
+    context: &Context,
+    client: &mut Client,
+    mut stream: Stream,
+    first: TunnelStart,
+    idle_timeout: Duration,
+    progress: &mut Progress,
+) {
+    let start = |buffer: Buffer| {
+        let len = buffer.len();
+        let decoder = BodyDecoder::new(BodyFraming::UntilClose);
+        Pump::new(decoder, Transcode::Raw, Some(buffer), len)
+    };
+    let mut up = Direction::Open(start(first.from_client));
+    let mut down = Direction::Open(start(first.from_upstream));
+    context.set_timeout(&client.timer, idle_timeout);
+    poll_fn(|cx| {
+        let up_moved = up.poll(cx, &mut client.stream, &mut stream);
+        let down_moved = down.poll(cx, &mut stream, &mut client.stream);
+        if up.is_over(&down) {
+            return Poll::Ready(());
+        }
+        if up_moved || down_moved {
+            context.set_timeout(&client.timer, idle_timeout);
+        }
+        match context.wheel.has_fired(&client.timer) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    progress.bytes_in += up.bytes_read();
+    progress.bytes_out += down.bytes_written();
+    progress.body_bytes_out += down.bytes_written();
+}
+
+/// What each side of a tunnel has sent before it began.
+pub(super) struct TunnelStart {
+    pub from_client: Buffer,
+    /// Begins with the head of the 101.
+    pub from_upstream: Buffer,
+}
+
+/// One direction of a tunnel.
+enum Direction {
+    Open(Pump),
+    /// Its source closed, which was passed on.
+    Closed(Pump),
+    /// One of the streams broke.
+    Broken(Pump),
+}
+
+impl Direction {
+    /// Moves what can be moved, and says whether something was.
+    fn poll(&mut self, cx: &mut TaskContext<'_>, source: &mut Stream, sink: &mut Stream) -> bool {
+        let Direction::Open(pump) = self else {
+            return false;
+        };
+        let before = pump.progress();
+        let polled = pump.poll(cx, source, sink);
+        let has_moved = pump.progress() != before;
+        let Poll::Ready(end) = polled else {
+            return has_moved;
+        };
+        let pump = std::mem::replace(
+            pump,
+            Pump::new(BodyDecoder::UntilClose, Transcode::Raw, None, 0),
+        );
+        *self = match end {
+            PumpEnd::Done if sink.shutdown().is_ok() => Direction::Closed(pump),
+            _ => Direction::Broken(pump),
+        };
+        true
+    }
+
+    fn pump(&self) -> &Pump {
+        match self {
+            Direction::Open(pump) | Direction::Closed(pump) | Direction::Broken(pump) => pump,
+        }
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.pump().bytes_read
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.pump().bytes_written
+    }
+
+    fn is_over(&self, other: &Direction) -> bool {
+        matches!(
+            (self, other),
+            (Direction::Broken(_), _)
+                | (_, Direction::Broken(_))
+                | (Direction::Closed(_), Direction::Closed(_))
+        )
+    }
+}

@@ -1,0 +1,177 @@
+//! What answers a request: a route's action, or a refusal where none matches.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use evenkeel_policy::route::Facts;
+use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::{BodyFraming, Method, RequestHead};
+
+use crate::config::Action;
+use crate::exchange::answer::{self, Answer};
+use crate::exchange::{self, Client, Context, Next, Outcome, Progress};
+use crate::observe::end::{End, Failure};
+
+/// Answers the request whose head stands at the front of `bytes`.
+///
+/// # Cancellation
+/// Dropping the future abandons the exchange.
+pub async fn handle(
+    context: &Context,
+    client: &mut Client,
+    bytes: &[u8],
+    head: &RequestHead,
+    progress: &mut Progress,
+) -> Outcome {
+    if head.method == Method::Connect {
+        return refuse(context, client, head, Failure::ConnectMethod, progress).await;
+    }
+    let facts = RequestFacts {
+        bytes,
+        head,
+        client,
+    };
+    let Some(route) = context.config.route_table.find(&facts) else {
+        return refuse(context, client, head, Failure::NoRoute, progress).await;
+    };
+    progress.route = Some(route);
+    match &context.config.routes[route].action {
+        Action::Upstream(index) => {
+            let upstream = &context.upstreams[*index];
+            exchange::forward(context, client, upstream, bytes, head, progress).await
+        }
+        Action::Answer {
+            status,
+            content_type,
+            body,
+        } => {
+            let answer = Answer {
+                status: *status,
+                content_type,
+                location: None,
+                retry_after_s: None,
+                body,
+            };
+            respond(context, client, head, &answer, progress).await
+        }
+        Action::Redirect { status, location } => {
+            let location = expand(location, bytes, head);
+            let answer = Answer {
+                status: *status,
+                content_type: "text/plain; charset=utf-8",
+                location: Some(&location),
+                retry_after_s: None,
+                body: b"",
+            };
+            respond(context, client, head, &answer, progress).await
+        }
+    }
+}
+
+async fn refuse(
+    context: &Context,
+    client: &mut Client,
+    head: &RequestHead,
+    failure: Failure,
+    progress: &mut Progress,
+) -> Outcome {
+    let end = End::Failure(failure);
+    let next = answer::refuse(context, client, Some(head), end, progress).await;
+    Outcome::new(end, next, head.end)
+}
+
+/// Sends an answer of the configuration. A request with a body is answered
+/// without reading it, and its connection closed.
+async fn respond(
+    context: &Context,
+    client: &mut Client,
+    head: &RequestHead,
+    answer: &Answer<'_>,
+    progress: &mut Progress,
+) -> Outcome {
+    let has_body = head.framing != BodyFraming::None;
+    let persistence = context.persistence(head, !has_body);
+    let sent = answer::send(context, client, answer, head.method, persistence, progress).await;
+    let (end, next) = match sent {
+        Err(end) => (end, Next::Close),
+        Ok(()) if has_body => (End::Complete, Next::Linger),
+        Ok(()) if persistence == Persistence::Close => (End::Complete, Next::Close),
+        Ok(()) => (End::Complete, Next::KeepAlive),
+    };
+    Outcome::new(end, next, head.end)
+}
+
+/// Replaces `$host`, `$path` and `$query` in a redirect's target.
+fn expand(template: &str, bytes: &[u8], head: &RequestHead) -> String {
+    // The parser lets only ASCII through in targets and hosts.
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let mut query = text(head.query.of(bytes));
+    if !query.is_empty() {
+        query.insert(0, '?');
+    }
+    let mut out = String::with_capacity(template.len() + 64);
+    let mut rest = template;
+    while let Some(dollar) = rest.find('$') {
+        out.push_str(&rest[..dollar]);
+        rest = &rest[dollar..];
+        let (name_len, value) = if rest.starts_with("$host") {
+            (5, text(head.host_name(bytes)))
+        } else if rest.starts_with("$path") {
+            (5, text(head.path.of(bytes)))
+        } else if rest.starts_with("$query") {
+            (6, query.clone())
+        } else {
+            (1, "$".to_owned())
+        };
+        out.push_str(&value);
+        rest = &rest[name_len..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A request as the route table asks about it.
+struct RequestFacts<'a> {
+    bytes: &'a [u8],
+    head: &'a RequestHead,
+    client: &'a Client,
+}
+
+impl Facts for RequestFacts<'_> {
+    fn listener(&self) -> usize {
+        self.client.listener
+    }
+
+    fn method(&self) -> &[u8] {
+        self.head.method_span.of(self.bytes)
+    }
+
+    fn host(&self) -> &[u8] {
+        self.head.host_name(self.bytes)
+    }
+
+    fn path(&self) -> &[u8] {
+        self.head.path.of(self.bytes)
+    }
+
+    fn query(&self) -> &[u8] {
+        self.head.query.of(self.bytes)
+    }
+
+    fn client(&self) -> IpAddr {
+        // A process of this machine, on a Unix socket.
+        self.client
+            .address
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.head
+            .fields
+            .iter()
+            .filter(move |field| {
+                let found = field.name.of(self.bytes);
+                found.eq_ignore_ascii_case(name.as_bytes())
+            })
+            .map(|field| field.value.of(self.bytes))
+    }
+}

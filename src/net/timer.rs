@@ -1,0 +1,248 @@
+//! Timeouts: a coarse clock and a wheel, one per worker.
+//!
+//! Moving a deadline later costs one store: the wheel looks at an entry when
+//! the slot it lies in comes round, and puts it back if its deadline has moved
+//! on. Only a deadline that moves before the entry's place needs a new place.
+//! A timeout may be up to two ticks late and is never early.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+/// Length of a tick.
+pub const TICK: Duration = Duration::from_millis(100);
+/// Slots of the wheel: a turn takes 51.2 s, longer waits go round again.
+const SLOTS: usize = 512;
+/// A deadline that never comes.
+const NEVER: u64 = u64::MAX;
+
+/// The wheel of one worker.
+#[derive(Debug)]
+pub struct Wheel {
+    now: Cell<u64>,
+    slots: Box<[RefCell<Vec<Weak<Entry>>>]>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Tick at which it fires.
+    deadline: Cell<u64>,
+    /// Earliest tick at which the wheel will look at it.
+    place: Cell<u64>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// One task's timeout, of which it has one at a time.
+#[derive(Debug)]
+pub struct Timer {
+    entry: Rc<Entry>,
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Wheel {
+            now: Cell::new(0),
+            slots: (0..SLOTS).map(|_| RefCell::default()).collect(),
+        }
+    }
+}
+
+impl Wheel {
+    /// A timer that is not set.
+    pub fn timer(&self) -> Timer {
+        Timer {
+            entry: Rc::new(Entry {
+                deadline: Cell::new(NEVER),
+                place: Cell::new(NEVER),
+                waker: RefCell::new(None),
+            }),
+        }
+    }
+
+    /// The present tick.
+    pub fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// The tick in which a wait that starts now and lasts `timeout` is over.
+    pub fn deadline(&self, timeout: Duration) -> u64 {
+        let ticks = timeout.as_millis().div_ceil(TICK.as_millis());
+        self.now.get() + 1 + ticks.min(u128::from(u32::MAX)) as u64
+    }
+
+    /// Sets `timer` to a tick given by [`deadline`](Self::deadline).
+    pub fn set(&self, timer: &Timer, deadline: u64) {
+        let entry = &timer.entry;
+        entry.deadline.set(deadline);
+        if deadline < entry.place.get() {
+            self.put(entry, deadline);
+        }
+    }
+
+    fn put(&self, entry: &Rc<Entry>, tick: u64) {
+        entry.place.set(tick);
+        self.slots[(tick % SLOTS as u64) as usize]
+            .borrow_mut()
+            .push(Rc::downgrade(entry));
+    }
+
+    /// Moves time on to `elapsed` since the wheel was made, and wakes the tasks
+    /// whose deadline has come.
+    pub fn advance(&self, elapsed: Duration) {
+        let target = (elapsed.as_millis() / TICK.as_millis()) as u64;
+        while self.now.get() < target {
+            let tick = self.now.get() + 1;
+            self.now.set(tick);
+            self.turn(tick);
+        }
+    }
+
+    fn turn(&self, tick: u64) {
+        let slot = &self.slots[(tick % SLOTS as u64) as usize];
+        let due = std::mem::take(&mut *slot.borrow_mut());
+        let mut stay = Vec::new();
+        for weak in due {
+            let Some(entry) = weak.upgrade() else {
+                continue;
+            };
+            let place = entry.place.get();
+            if place > tick && place % SLOTS as u64 == tick % SLOTS as u64 {
+                // A turn of the wheel too early.
+                stay.push(weak);
+            } else if place == tick {
+                entry.place.set(NEVER);
+                let deadline = entry.deadline.get();
+                if deadline > tick && deadline != NEVER {
+                    self.put(&entry, deadline);
+                } else if deadline <= tick {
+                    entry.wake();
+                }
+            }
+            // Otherwise it has an earlier place elsewhere.
+        }
+        if !stay.is_empty() {
+            slot.borrow_mut().append(&mut stay);
+        }
+    }
+
+    /// Wakes every task that has a timer in the wheel.
+    pub fn wake_all(&self) {
+        for slot in &self.slots {
+            for weak in slot.borrow().iter() {
+                if let Some(entry) = weak.upgrade() {
+                    entry.wake();
+                }
+            }
+        }
+    }
+
+    /// Whether the deadline of `timer` has come.
+    pub fn has_fired(&self, timer: &Timer) -> bool {
+        timer.entry.deadline.get() <= self.now.get()
+    }
+}
+
+impl Entry {
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Timer {
+    /// Names the task to wake; once is enough, for a task keeps its waker.
+    pub fn register(&self, cx: &Context<'_>) {
+        *self.entry.waker.borrow_mut() = Some(cx.waker().clone());
+    }
+
+    /// Takes the deadline away.
+    pub fn clear(&self) {
+        self.entry.deadline.set(NEVER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Wakes(AtomicU32);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn registered(wheel: &Wheel) -> (Timer, Arc<Wakes>) {
+        let wakes = Arc::new(Wakes::default());
+        let timer = wheel.timer();
+        timer.register(&Context::from_waker(&Waker::from(wakes.clone())));
+        (timer, wakes)
+    }
+
+    /// The time in ms at which a timer fires under the given moves of its
+    /// deadline: (at ms, timeout in ms).
+    fn fires_at(moves: &[(u64, u64)], until: u64) -> Option<u64> {
+        let wheel = Wheel::default();
+        let (timer, wakes) = registered(&wheel);
+        for now in (0..until).step_by(50) {
+            wheel.advance(Duration::from_millis(now));
+            for (_, timeout) in moves.iter().filter(|(at, _)| *at == now) {
+                wheel.set(&timer, wheel.deadline(Duration::from_millis(*timeout)));
+            }
+            if wakes.0.load(Ordering::Relaxed) > 0 {
+                assert!(wheel.has_fired(&timer));
+                return Some(now);
+            }
+            assert!(!wheel.has_fired(&timer));
+        }
+        None
+    }
+
+    #[test]
+    fn fires_never_early_and_at_most_two_ticks_late() {
+        for timeout in [1, 50, 100, 101, 250, 5_000, 51_100, 51_200, 120_000] {
+            for start in [0, 50, 350] {
+                let at = fires_at(&[(start, timeout)], start + timeout + 1_000).expect("fires");
+                assert!(at >= start + timeout, "{timeout} at {at}");
+                assert!(at <= start + timeout + 250, "{timeout} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn deadlines_move_later_and_earlier() {
+        assert_eq!(
+            fires_at(&[(0, 500), (400, 500), (800, 500)], 5_000),
+            Some(1_400)
+        );
+        assert_eq!(fires_at(&[(0, 60_000), (100, 500)], 5_000), Some(700));
+        assert_eq!(
+            fires_at(
+                &[(0, 500), (50, 60_000), (100, 300), (200, 90_000)],
+                120_000
+            ),
+            Some(90_300)
+        );
+    }
+
+    #[test]
+    fn cleared_and_dropped_timers_do_not_fire() {
+        let wheel = Wheel::default();
+        let (timer, wakes) = registered(&wheel);
+        wheel.set(&timer, wheel.deadline(Duration::from_millis(300)));
+        timer.clear();
+        let (dropped, dropped_wakes) = registered(&wheel);
+        wheel.set(&dropped, wheel.deadline(Duration::from_millis(300)));
+        drop(dropped);
+        wheel.advance(Duration::from_secs(100));
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        assert_eq!(dropped_wakes.0.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! How an exchange ended: one word, the same in the log, the counter and the
+//! answer's text.
+
+use evenkeel_proto::{BodyError, RequestError, ResponseError, reasons};
+
+reasons! {
+    /// Ends that are nobody's grammar mistake.
+    Failure {
+        /// No route matches.
+        NoRoute => 404, "no-route", "no route matches this request";
+        /// The head did not come in time.
+        HeadTimeout => 408, "head-timeout", "the request head did not arrive in time";
+        /// The body did not come in time.
+        BodyTimeout => 408, "body-timeout", "the request body did not arrive in time";
+        /// The body is over the limit.
+        BodyTooLarge => 413, "body-too-large", "the request body is larger than the limit";
+        /// CONNECT, which only a forward proxy serves.
+        ConnectMethod => 501, "connect-method", "this is no forward proxy: CONNECT is not served";
+        /// Every endpoint is at its limit.
+        Saturated => 503, "saturated", "every endpoint is at its limit";
+        /// No endpoint is up and ready.
+        NoEndpoint => 503, "no-endpoint", "no endpoint is available";
+        /// No endpoint took a connection.
+        ConnectFailed => 502, "connect-failed", "no connection to an endpoint could be opened";
+        /// No endpoint took a connection in time.
+        ConnectTimeout => 504, "connect-timeout", "no connection to an endpoint was opened in time";
+        /// The endpoint closed before it answered.
+        UpstreamClosed => 502, "upstream-closed", "the endpoint closed the connection without an answer";
+        /// The endpoint did not begin to answer in time.
+        FirstByteTimeout => 504, "first-byte-timeout", "the endpoint did not answer in time";
+        /// The exchange took longer than it may in all.
+        TotalTimeout => 504, "total-timeout", "the exchange took longer than it may";
+        /// The endpoint closed in mid-body: the client's connection is cut.
+        UpstreamCut => 502, "upstream-cut", "the endpoint's answer was cut off";
+        /// The endpoint fell silent in mid-body: the client's connection is cut.
+        UpstreamStalled => 504, "upstream-stalled", "the endpoint's answer stopped";
+        /// The body of the endpoint's answer is malformed: likewise.
+        UpstreamBody => 502, "upstream-body", "the body of the endpoint's answer is malformed";
+        /// The client closed before its exchange was over.
+        ClientGone => 499, "client-gone", "the client closed the connection";
+        /// The client took nothing of its response for too long.
+        ClientStalled => 408, "client-stalled", "the client stopped taking its response";
+        /// The proxy was stopped before the exchange was over.
+        Stopped => 503, "stopped", "the proxy was stopped";
+    }
+}
+
+/// How an exchange ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The whole response went to the client.
+    Complete,
+    /// A tunnel was opened and closed.
+    Tunnel,
+    /// The request's head was refused.
+    Request(RequestError),
+    /// The request's body was refused.
+    Body(BodyError),
+    /// The response's head was not believed.
+    Response(ResponseError),
+    /// Anything else.
+    Failure(Failure),
+}
+
+impl End {
+    /// Number of different ends.
+    pub const COUNT: usize = 2
+        + RequestError::ALL.len()
+        + BodyError::ALL.len()
+        + ResponseError::ALL.len()
+        + Failure::ALL.len();
+
+    /// Every end, in the order of [`index`](Self::index).
+    pub fn all() -> impl Iterator<Item = End> {
+        [End::Complete, End::Tunnel]
+            .into_iter()
+            .chain(RequestError::ALL.iter().map(|&error| End::Request(error)))
+            .chain(BodyError::ALL.iter().map(|&error| End::Body(error)))
+            .chain(ResponseError::ALL.iter().map(|&error| End::Response(error)))
+            .chain(Failure::ALL.iter().map(|&failure| End::Failure(failure)))
+    }
+
+    /// Position among all ends: the index of its counter.
+    pub fn index(self) -> usize {
+        let request = 2;
+        let body = request + RequestError::ALL.len();
+        let response = body + BodyError::ALL.len();
+        let failure = response + ResponseError::ALL.len();
+        match self {
+            End::Complete => 0,
+            End::Tunnel => 1,
+            End::Request(error) => request + error as usize,
+            End::Body(error) => body + error as usize,
+            End::Response(error) => response + error as usize,
+            End::Failure(kind) => failure + kind as usize,
+        }
+    }
+
+    /// The word for logs and counters.
+    pub fn word(self) -> &'static str {
+        match self {
+            End::Complete => "complete",
+            End::Tunnel => "tunnel",
+            End::Request(error) => error.word(),
+            End::Body(error) => error.word(),
+            End::Response(error) => error.word(),
+            End::Failure(failure) => failure.word(),
+        }
+    }
+
+    /// The status that the proxy answers with, where no response has begun.
+    pub fn status(self) -> u16 {
+        match self {
+            End::Complete | End::Tunnel => 200,
+            End::Request(error) => error.status(),
+            End::Body(error) => error.status(),
+            End::Response(error) => error.status(),
+            End::Failure(failure) => failure.status(),
+        }
+    }
+
+    /// A sentence for the answer's body.
+    pub fn text(self) -> &'static str {
+        match self {
+            End::Complete | End::Tunnel => "",
+            End::Request(error) => error.text(),
+            End::Body(error) => error.text(),
+            End::Response(error) => error.text(),
+            End::Failure(failure) => failure.text(),
+        }
+    }
+}
+
+impl From<RequestError> for End {
+    fn from(error: RequestError) -> Self {
+        End::Request(error)
+    }
+}
+
+impl From<BodyError> for End {
+    fn from(error: BodyError) -> Self {
+        End::Body(error)
+    }
+}
+
+impl From<ResponseError> for End {
+    fn from(error: ResponseError) -> Self {
+        End::Response(error)
+    }
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        End::Failure(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_has_a_place_and_a_word_of_its_own() {
+        let words: std::collections::HashSet<_> = End::all().map(End::word).collect();
+        assert_eq!(words.len(), End::COUNT);
+        for (index, end) in End::all().enumerate() {
+            assert_eq!(end.index(), index, "{end:?}");
+        }
+    }
+}

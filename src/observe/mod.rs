@@ -1,0 +1,7 @@
+//! What the program says of its work: ends, counters, access log.
+
+pub mod access_log;
+pub mod calendar;
+pub mod counters;
+pub mod end;
+pub mod writer;

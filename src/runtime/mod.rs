@@ -1,0 +1,239 @@
+//! The process: starts the workers, waits for signals, stops them.
+//!
+//! The thread that calls [`run`] is the supervisor. Workers are threads with an
+//! event loop each (`worker`).
+
+mod worker;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::{Address, Config};
+use crate::net::listen::{self, BoundListener};
+use crate::observe::counters::Counters;
+use crate::observe::end::End;
+use crate::observe::writer::{self, LogSender, LogWriter};
+use crate::upstream;
+use worker::{Shared, Worker};
+
+/// What the workers are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Accept and serve.
+    Serve,
+    /// Accept nothing more, finish what is open until this moment.
+    Drain {
+        /// When to stop waiting.
+        deadline: Instant,
+    },
+}
+
+/// A running set of workers.
+#[derive(Debug)]
+pub struct Running {
+    phase: watch::Sender<Phase>,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+    log_writer: LogWriter,
+    config: Arc<Config>,
+    counters: Vec<Arc<Counters>>,
+    /// Where each listener listens, with the ports that the kernel chose.
+    pub addresses: Vec<Address>,
+}
+
+/// Runs until TERM or INT, then drains.
+///
+/// # Errors
+/// A listener can't be bound, a log can't be opened, a thread can't be started.
+pub fn run(config: Config) -> io::Result<()> {
+    let running = start(config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let name = runtime.block_on(stop_signal())?;
+    let timeout = running.config.server.drain_timeout;
+    tracing::info!("{name}: accepting nothing more; exchanges in flight have {timeout:?}");
+    running.stop(timeout);
+    Ok(())
+}
+
+async fn stop_signal() -> io::Result<&'static str> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = term.recv() => "TERM",
+        _ = int.recv() => "INT",
+    })
+}
+
+/// Binds every listener and starts the workers.
+///
+/// # Errors
+/// As for [`run`].
+pub fn start(config: Config) -> io::Result<Running> {
+    let config = Arc::new(config);
+    let worker_count = config.server.workers;
+    let mut sockets = bind_listeners(&config, worker_count)?;
+    let addresses = sockets
+        .first()
+        .map(|first| first.iter().map(|bound| bound.address.clone()).collect())
+        .unwrap_or_default();
+    let logs = open_logs(&config)?;
+    let shared = shared_state(&config);
+    let counters: Vec<_> = (0..worker_count)
+        .map(|_| Arc::new(Counters::new(&config)))
+        .collect();
+    let (phase, phase_receiver) = watch::channel(Phase::Serve);
+    let mut workers = Vec::with_capacity(worker_count);
+    for (index, counters) in counters.iter().enumerate() {
+        let worker = Worker {
+            index,
+            config: config.clone(),
+            shared: shared.clone(),
+            sockets: std::mem::take(&mut sockets[index]),
+            counters: counters.clone(),
+            log_sender: logs.sender.clone(),
+            logs: logs.of_listener.clone(),
+            phase: phase_receiver.clone(),
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+        workers.push(thread.spawn(move || worker.run())?);
+    }
+    let running = Running {
+        phase,
+        workers,
+        log_writer: logs.writer,
+        config,
+        counters,
+        addresses,
+    };
+    running.announce();
+    Ok(running)
+}
+
+/// One socket per worker and listener, indexed in this order.
+fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundListener>>> {
+    let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+    for listener in &config.listeners {
+        let bound = listen::bind(&listener.bind, listener.backlog, workers).map_err(|error| {
+            let text = format!(
+                "listener {}: bind {}: {error}",
+                listener.name, listener.bind
+            );
+            io::Error::new(error.kind(), text)
+        })?;
+        for (sockets, socket) in by_worker.iter_mut().zip(bound) {
+            sockets.push(socket);
+        }
+    }
+    Ok(by_worker)
+}
+
+/// The access logs of all listeners, opened.
+struct Logs {
+    sender: LogSender,
+    writer: LogWriter,
+    /// The index of each listener's; listeners may share one.
+    of_listener: Arc<[Option<usize>]>,
+}
+
+fn open_logs(config: &Config) -> io::Result<Logs> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    let mut of_listener = Vec::with_capacity(config.listeners.len());
+    for listener in &config.listeners {
+        let index = listener.access_log.as_ref().map(|log| {
+            let known = paths.iter().position(|path| *path == log.path);
+            known.unwrap_or_else(|| {
+                paths.push(log.path.clone());
+                paths.len() - 1
+            })
+        });
+        of_listener.push(index);
+    }
+    let (sender, writer) = writer::start(&paths)?;
+    Ok(Logs {
+        sender,
+        writer,
+        of_listener: of_listener.into(),
+    })
+}
+
+fn shared_state(config: &Config) -> Arc<Shared> {
+    Arc::new(Shared {
+        endpoints: config
+            .upstreams
+            .iter()
+            .map(|upstream| Arc::new(upstream::shared_endpoints(upstream)))
+            .collect(),
+        open_per_listener: config.listeners.iter().map(|_| AtomicU32::new(0)).collect(),
+    })
+}
+
+impl Running {
+    fn announce(&self) {
+        for (listener, address) in self.config.listeners.iter().zip(&self.addresses) {
+            tracing::info!("listener {}: listening on {address}", listener.name);
+        }
+    }
+
+    /// Counters of each worker.
+    pub fn counters(&self) -> &[Arc<Counters>] {
+        &self.counters
+    }
+
+    /// Drains for at most `timeout`, then stops, and says what was done.
+    pub fn stop(self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        self.phase.send_replace(Phase::Drain { deadline });
+        for worker in self.workers {
+            match worker.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("a worker failed: {error}"),
+                Err(_) => tracing::error!("a worker panicked"),
+            }
+        }
+        for listener in &self.config.listeners {
+            if let Address::Unix(path) = &listener.bind {
+                // Gone already is as good.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        let unwritten = self.log_writer.finish();
+        summarise(&self.config, &self.counters, unwritten);
+    }
+}
+
+/// Says in the event log what every listener and upstream has done.
+fn summarise(config: &Config, counters: &[Arc<Counters>], unwritten: u64) {
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let sum = |count: &dyn Fn(&Counters) -> u64| -> u64 {
+            counters.iter().map(|counters| count(counters)).sum()
+        };
+        let requests = sum(&|c| c.listeners[index].requests.value());
+        let connections = sum(&|c| c.listeners[index].connections.value());
+        let ends: Vec<_> = End::all()
+            .map(|end| {
+                let count = sum(&|c| c.listeners[index].ends[end.index()].value());
+                (end.word(), count)
+            })
+            .filter(|(_, count)| *count > 0)
+            .map(|(word, count)| format!("{word} {count}"))
+            .collect();
+        tracing::info!(
+            "listener {}: {connections} connections, {requests} requests ({})",
+            listener.name,
+            ends.join(", ")
+        );
+    }
+    let dropped: u64 = counters.iter().map(|c| c.log_lines_dropped.value()).sum();
+    if dropped + unwritten > 0 {
+        tracing::warn!("access log: {} lines were lost", dropped + unwritten);
+    }
+    tracing::info!("stopped");
+}

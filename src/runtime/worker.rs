@@ -1,0 +1,148 @@
+//! One worker: a thread with an event loop, its own sockets, pools and
+//! counters.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Instant;
+
+use evenkeel_policy::dispatch::Endpoints;
+use evenkeel_proto::ResponseHead;
+use tokio::sync::watch;
+
+use super::Phase;
+use crate::client::{self, Clients};
+use crate::config::Config;
+use crate::exchange::Context;
+use crate::net::listen::{BoundListener, Listener};
+use crate::net::timer::{TICK, Wheel};
+use crate::observe::access_log::AccessLog;
+use crate::observe::counters::Counters;
+use crate::observe::writer::LogSender;
+use crate::upstream::Upstream;
+
+/// What the workers share, and nothing else.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Per upstream.
+    pub endpoints: Vec<Arc<Endpoints>>,
+    /// Open connections per listener.
+    pub open_per_listener: Arc<[AtomicU32]>,
+}
+
+/// What a worker is started with.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub index: usize,
+    pub config: Arc<Config>,
+    pub shared: Arc<Shared>,
+    pub sockets: Vec<BoundListener>,
+    pub counters: Arc<Counters>,
+    pub log_sender: LogSender,
+    pub logs: Arc<[Option<usize>]>,
+    pub phase: watch::Receiver<Phase>,
+}
+
+/// Ticks between two looks at the idle pools.
+const SWEEP_TICKS: u64 = 10;
+
+impl Worker {
+    /// Serves until told to drain and drained, or the deadline has passed.
+    pub fn run(self) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())?;
+        runtime.block_on(self.serve())
+    }
+
+    async fn serve(mut self) -> io::Result<()> {
+        let clients = Rc::new(self.clients());
+        let mut listeners = Vec::new();
+        for (index, socket) in self.sockets.drain(..).enumerate() {
+            let listener = Listener::register(socket)?;
+            let accept = client::accept(clients.clone(), listener, index);
+            listeners.push(tokio::task::spawn_local(accept));
+        }
+        let context = &clients.context;
+        let started = Instant::now();
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut deadline = None;
+        while !is_over(deadline, clients.open_count()) {
+            tokio::select! {
+                _ = ticks.tick() => tick(context, started),
+                changed = self.phase.changed(), if deadline.is_none() => {
+                    deadline = match *self.phase.borrow_and_update() {
+                        Phase::Drain { deadline } => Some(deadline),
+                        // The supervisor is gone: nothing can stop us later.
+                        Phase::Serve if changed.is_err() => Some(Instant::now()),
+                        Phase::Serve => continue,
+                    };
+                    for listener in &listeners {
+                        listener.abort();
+                    }
+                    context.is_draining.set(true);
+                    context.wheel.wake_all();
+                }
+            }
+        }
+        let open = clients.open_count();
+        if open > 0 {
+            tracing::warn!(
+                "worker {}: {open} connections cut at the deadline",
+                self.index
+            );
+        }
+        context
+            .access_log
+            .flush(&context.counters.log_lines_dropped);
+        Ok(())
+    }
+
+    fn clients(&self) -> Clients {
+        let seed = |upstream: usize| fastrand::u64(..).wrapping_add((self.index + upstream) as u64);
+        let context = Context {
+            config: self.config.clone(),
+            upstreams: (0..self.config.upstreams.len())
+                .map(|index| {
+                    let endpoints = self.shared.endpoints[index].clone();
+                    Upstream::new(self.config.clone(), index, endpoints, seed(index))
+                })
+                .collect(),
+            wheel: Wheel::default(),
+            counters: self.counters.clone(),
+            access_log: AccessLog::new(
+                self.log_sender.clone(),
+                self.logs.iter().flatten().max().map_or(0, |last| last + 1),
+            ),
+            log_of_listener: self.logs.to_vec(),
+            is_draining: Cell::new(false),
+            scratch: RefCell::default(),
+            response_head: RefCell::new(ResponseHead::default()),
+        };
+        Clients::new(context, self.shared.open_per_listener.clone())
+    }
+}
+
+/// Whether a draining worker may end.
+fn is_over(deadline: Option<Instant>, open: usize) -> bool {
+    deadline.is_some_and(|deadline| open == 0 || Instant::now() >= deadline)
+}
+
+/// Moves the wheel on, hands log lines over, and now and then closes idle
+/// connections that nobody needs.
+fn tick(context: &Context, started: Instant) {
+    context.wheel.advance(started.elapsed());
+    context
+        .access_log
+        .flush(&context.counters.log_lines_dropped);
+    let now = context.wheel.now();
+    if now.is_multiple_of(SWEEP_TICKS) {
+        for upstream in &context.upstreams {
+            upstream.sweep(now);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Configurations as users write them: golden diagnostics, layers, examples,
+//! and the pages that derive from the types.
+//!
+//! `BLESS=1 cargo test --test config` writes the expected diagnostics and the
+//! derived pages anew; look at the difference before committing it.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel::config::{
+    self, AccessLogFormat, Action, Address, Colour, Loaded, NameLookup, Report,
+};
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn toml_files(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(repository().join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = paths
+        .filter(|it| it.extension().is_some_and(|it| it == "toml"))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no configuration in {folder}");
+    paths
+}
+
+fn load_text(text: &str) -> Result<Loaded, Report> {
+    config::load_text("test.toml", text, NameLookup::Skip)
+}
+
+/// Compares with what stands in `path`, or writes it there when blessing;
+/// says whether it was the same.
+fn is_as_expected(path: &Path, actual: &str) -> bool {
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(path, actual).unwrap();
+        return true;
+    }
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    let same = expected == actual;
+    if !same {
+        eprintln!("{} differs; it would be:\n{actual}", path.display());
+    }
+    same
+}
+
+#[test]
+fn diagnostics_are_as_expected() {
+    let mut different = Vec::new();
+    for path in toml_files("tests/config") {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let report = match config::load_text(&name, &text, NameLookup::Skip) {
+            Ok(loaded) => loaded.warnings,
+            Err(report) => report,
+        };
+        let shown = report.render(Colour::Off);
+        assert!(!shown.is_empty(), "{name} has nothing to report");
+        if !is_as_expected(&path.with_extension("expected"), &shown) {
+            different.push(name);
+        }
+    }
+    assert!(
+        different.is_empty(),
+        "diagnostics differ: {different:?} (BLESS=1 accepts them)"
+    );
+}
+
+#[test]
+fn every_example_loads_without_a_warning() {
+    for path in toml_files("examples") {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.display().to_string();
+        match config::load_text(&name, &text, NameLookup::Skip) {
+            Ok(loaded) => assert_eq!(loaded.warnings.render(Colour::Off), "", "{name}"),
+            Err(report) => panic!("{report}"),
+        }
+    }
+}
+
+#[test]
+fn the_effective_configuration_is_one_that_loads_to_itself() {
+    for path in toml_files("examples") {
+        let text = fs::read_to_string(&path).unwrap();
+        let first = load_text(&text).unwrap();
+        let second = load_text(&first.effective).unwrap_or_else(|report| panic!("{report}"));
+        assert_eq!(first.effective, second.effective, "{}", path.display());
+        let shown = [&first.config, &second.config].map(|it| format!("{it:#?}"));
+        assert_eq!(shown[0], shown[1], "{}", path.display());
+    }
+}
+
+#[test]
+fn derived_pages_are_up_to_date() {
+    let docs = repository().join("docs");
+    let page = is_as_expected(&docs.join("configuration.md"), &config::reference());
+    let schema = is_as_expected(&docs.join("configuration.schema.json"), &config::schema());
+    assert!(
+        page && schema,
+        "run `make docs` (BLESS=1 cargo test --test config)"
+    );
+}
+
+#[test]
+fn the_example_of_the_reference_page_loads() {
+    let page = config::reference();
+    let example = page
+        .split("```toml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    load_text(example.expect("an example")).unwrap();
+}
+
+const PLAIN: &str = r#"
+[[listener]]
+name = "web"
+bind = ":8080"
+
+[[route]]
+name = "all"
+upstream = "app"
+
+[upstream.app]
+endpoints = ["10.0.0.1:80"]
+"#;
+
+#[test]
+fn defaults_are_filled_in() {
+    let config = load_text(PLAIN).unwrap().config;
+    assert!(config.server.workers >= 1);
+    assert_eq!(config.server.drain_timeout, Duration::from_secs(30));
+    let listener = &config.listeners[0];
+    assert_eq!(listener.bind, Address::Tcp("0.0.0.0:8080".parse().unwrap()));
+    assert_eq!(listener.limits.head_bytes, 32 * 1024);
+    assert_eq!(listener.limits.target_bytes, 8 * 1024);
+    assert_eq!(listener.limits.body_bytes, None);
+    assert_eq!(listener.timeouts.head, Duration::from_secs(10));
+    assert_eq!(listener.access_log, None);
+    let upstream = &config.upstreams[0];
+    assert_eq!(upstream.retries, 2);
+    assert_eq!(upstream.pool.max_idle, 64);
+    assert_eq!(upstream.timeouts.connect, Duration::from_secs(1));
+    assert_eq!(upstream.timeouts.total, None);
+    assert_eq!(upstream.endpoints[0].weight, 1);
+    assert_eq!(upstream.endpoints[0].name, "10.0.0.1:80");
+}
+
+#[test]
+fn upstreams_are_sorted_and_routes_find_them() {
+    let text = "[[listener]]\nbind=':1'\n[[route]]\nmatch={path='/z'}\nupstream='z'\n\
+                [[route]]\nupstream='a'\n[upstream.z]\nendpoints=['1.1.1.1:1']\n\
+                [upstream.a]\nendpoints=['1.1.1.1:1']";
+    let config = load_text(text).unwrap().config;
+    let names: Vec<_> = config.upstreams.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["a", "z"]);
+    assert!(matches!(config.routes[0].action, Action::Upstream(1)));
+    assert!(matches!(config.routes[1].action, Action::Upstream(0)));
+    assert_eq!(config.routes[1].name, "route-2");
+}
+
+#[test]
+fn a_listener_says_otherwise_about_its_access_log() {
+    let log = |global: &str, own: &str| {
+        let text = format!("{global}\n[[listener]]\nbind=':1'\n{own}\n[[route]]\nanswer={{}}");
+        load_text(&text).unwrap().config.listeners[0]
+            .access_log
+            .clone()
+    };
+    let shown = |global, own| {
+        log(global, own).map(|it| {
+            (
+                it.path.display().to_string(),
+                it.format == AccessLogFormat::Json,
+            )
+        })
+    };
+    let line = |path: &str, json| Some((path.to_owned(), json));
+    let global = "access_log = { path = '/l', format = 'json' }";
+    assert_eq!(shown("", ""), None);
+    assert_eq!(shown("access_log = true", ""), line("-", false));
+    assert_eq!(shown("access_log = false", ""), None);
+    assert_eq!(shown(global, ""), line("/l", true));
+    assert_eq!(shown(global, "access_log = false"), None);
+    assert_eq!(shown(global, "access_log = true"), line("/l", true));
+    assert_eq!(
+        shown(global, "access_log = { path = '/m' }"),
+        line("/m", true)
+    );
+    assert_eq!(
+        shown("", "access_log = { format = 'json' }"),
+        line("-", true)
+    );
+}
+
+/// A folder of this test's own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn load(&self, sets: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Report> {
+        let sets: Vec<_> = sets.iter().map(|it| (*it).to_owned()).collect();
+        let variables = variables
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()));
+        config::load(
+            &self.0.join("evenkeel.toml"),
+            &sets,
+            variables,
+            NameLookup::Skip,
+        )
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn each_layer_wins_over_the_one_before() {
+    let folder = Folder::new("layers");
+    fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    let retries = |sets: &[&str], variables: &[(&str, &str)]| {
+        folder
+            .load(sets, variables)
+            .unwrap_or_else(|it| panic!("{it}"))
+            .config
+            .upstreams[0]
+            .retries
+    };
+    let variable = ("EVENKEEL_UPSTREAM__APP__RETRIES", "5");
+    let others = ("EVENKEEL_PORT", "tcp://10.0.0.1:80");
+    assert_eq!(retries(&[], &[]), 2);
+    fs::write(folder.0.join("local.toml"), "[upstream.app]\nretries = 4").unwrap();
+    assert_eq!(retries(&[], &[others]), 4);
+    assert_eq!(retries(&[], &[variable]), 5);
+    assert_eq!(retries(&["upstream.app.retries=6"], &[variable]), 6);
+    assert_eq!(
+        retries(&["upstream.app.retries=6", "upstream.app.retries=7"], &[]),
+        7
+    );
+}
+
+#[test]
+fn items_are_reached_by_name_and_by_index() {
+    let folder = Folder::new("items");
+    fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    let local = "[[listener]]\nname='web'\nbacklog=7\n[[listener]]\nname='more'\nbind=':2'";
+    fs::write(folder.0.join("local.toml"), local).unwrap();
+    let sets = [
+        "listener.web.bind=:9090",
+        "listener.1.backlog=8",
+        "listener.admin.bind=127.0.0.1:1",
+        "upstream.app.endpoints=[\"10.0.0.9:80\", { address = \"10.0.0.8:80\", weight = 3 }]",
+        "upstream.app.endpoints.1.weight=4",
+        "upstream.app.timeouts.connect=250ms",
+        "upstream.\"x.y\".balance=random",
+    ];
+    let variables = [
+        ("EVENKEEL_ROUTE__ALL__MATCH__PATH", "/a/*"),
+        ("EVENKEEL_SERVER__WORKERS", "3"),
+    ];
+    let loaded = folder
+        .load(&sets, &variables)
+        .unwrap_or_else(|report| panic!("{report}"));
+    let config = &loaded.config;
+    let binds: Vec<_> = config
+        .listeners
+        .iter()
+        .map(|it| (it.name.as_str(), it.backlog))
+        .collect();
+    assert_eq!(binds, [("web", 7), ("more", 8), ("admin", 4096)]);
+    assert_eq!(
+        config.listeners[0].bind,
+        Address::Tcp("0.0.0.0:9090".parse().unwrap())
+    );
+    assert_eq!(config.server.workers, 3);
+    assert_eq!(config.upstreams[0].endpoints[1].weight, 4);
+    assert_eq!(
+        config.upstreams[0].timeouts.connect,
+        Duration::from_millis(250)
+    );
+    assert_eq!(config.upstreams[1].name, "x.y");
+    assert!(
+        loaded.effective.contains("path = \"/a/*\""),
+        "{}",
+        loaded.effective
+    );
+}
+
+#[test]
+fn a_mistake_names_the_layer_it_comes_from() {
+    let folder = Folder::new("places");
+    fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    fs::write(folder.0.join("local.toml"), "[server]\nworker = 2").unwrap();
+    let sets = [
+        "upstream.app.balance=randm",
+        "listener.web.bind.x=1",
+        "listener.7.bind=:1",
+        "nothing",
+    ];
+    let variables = [("EVENKEEL_SERVER__DRAIN_TIMEOUT", "10")];
+    let shown = folder
+        .load(&sets, &variables)
+        .unwrap_err()
+        .render(Colour::Off);
+    for expected in [
+        "local.toml:2:1",
+        "did you mean `workers`?",
+        "environment variable:1:32",
+        "EVENKEEL_SERVER__DRAIN_TIMEOUT=10",
+        "--set:1:22",
+        "did you mean `random`?",
+        "`x` leads into text",
+        "there is no item `7`",
+        "expected `key=value`",
+    ] {
+        assert!(
+            shown.contains(expected),
+            "{expected} is missing in:\n{shown}"
+        );
+    }
+}
+
+#[test]
+fn names_are_looked_up_when_asked_for() {
+    let load = |host: &str, lookup| {
+        let endpoint = format!("endpoints = [\"{host}\"]");
+        let text = PLAIN.replace("endpoints = [\"10.0.0.1:80\"]", &endpoint);
+        config::load_text("test.toml", &text, lookup)
+    };
+    let endpoint =
+        |host, lookup| load(host, lookup).unwrap().config.upstreams[0].endpoints[0].clone();
+    let found = endpoint("localhost:81", NameLookup::System);
+    assert_eq!(found.name, "localhost:81");
+    let Address::Tcp(address) = found.address else {
+        panic!("{found:?}")
+    };
+    assert!(
+        address.ip().is_loopback() && address.port() == 81,
+        "{address}"
+    );
+    // Two dots in a row are no name, so that no server is asked.
+    assert!(load("no..host:81", NameLookup::Skip).is_ok());
+    let shown = load("no..host:81", NameLookup::System)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        shown.contains("look up `no..host`") && shown.contains("test.toml:11:14"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_mistake() {
+    let folder = Folder::new("missing");
+    let shown = folder.load(&[], &[]).unwrap_err().to_string();
+    assert!(shown.contains("evenkeel.toml: No such file"), "{shown}");
+}
+
+/// Whatever is typed into a configuration, and wherever typing stops, the
+/// outcome is a configuration or a report that can be shown.
+#[test]
+fn a_damaged_configuration_is_reported() {
+    let typed = [
+        "\"", "[", "]", "{", "}", "=", ".", "é", "\n", "\0", "9", "#",
+    ];
+    for (number, path) in toml_files("examples").into_iter().enumerate() {
+        let text = fs::read_to_string(&path).unwrap();
+        for (at, c) in text.char_indices() {
+            let (before, after) = (&text[..at], &text[at + c.len_utf8()..]);
+            let damaged = format!("{before}{}{after}", typed[(at + number) % typed.len()]);
+            for text in [before, &damaged] {
+                if let Err(report) = load_text(text) {
+                    assert!(report.mistake_count() > 0);
+                    assert!(report.render(Colour::Off).contains("error: "), "{text}");
+                }
+            }
+        }
+    }
+}
