@@ -35,25 +35,40 @@ fn bodies_of_every_size_arrive_whole() {
 #[test]
 fn request_bodies_of_every_size_arrive_whole() {
     test(|| {
-        let (origin, proxy) = site();
+        let (_origin, proxy) = site();
         let mut client = proxy.client();
         for len in [0, 1, 100, 4_000, 16_384, 65_536, 200_000, 1_000_003] {
             let body = pattern(len);
-            let mut request =
-                format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n")
-                    .into_bytes();
-            request.extend_from_slice(&body);
-            assert!(
-                client.ask(request).unwrap().body == body,
-                "{len} bytes with a length"
-            );
-
+            let response = client.ask(with_length(&body)).unwrap();
+            assert!(response.body == body, "{len} bytes with a length");
             let response = client.ask(in_chunks(&body, 1000)).unwrap();
             assert!(response.body == body, "{len} bytes in chunks");
             assert_eq!(response.trailers, "X-Checked: yes\r\n");
         }
-        assert_eq!(origin.stats().connections, 1);
     });
+}
+
+#[test]
+fn the_upstream_connection_is_kept_after_a_body_of_any_size() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut client = proxy.client();
+        for len in [1, 16_384, 100_000, 1_000_003, 100_000, 1] {
+            let body = pattern(len);
+            for request in [in_chunks(&body, 1000), with_length(&body)] {
+                client.ask(request).unwrap();
+                let connections = origin.stats().connections;
+                assert_eq!(connections, 1, "another connection by {len} bytes");
+            }
+        }
+    });
+}
+
+/// A request to echo a body with its length.
+fn with_length(body: &[u8]) -> Vec<u8> {
+    let len = body.len();
+    let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
+    [head.as_bytes(), body].concat()
 }
 
 /// A request to echo a body in chunks of a length, with a trailer.

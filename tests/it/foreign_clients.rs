@@ -119,10 +119,9 @@ print("done")
 #[test]
 fn python_http_client() {
     test(|| {
-        let (origin, proxy) = site();
+        let (_origin, proxy) = site();
         let printed = output_of(python(), &["-c", HTTP_CLIENT, proxy.address("web")]);
         assert_eq!(printed.trim(), "done");
-        assert_eq!(origin.stats().connections, 1);
     });
 }
 
@@ -163,13 +162,12 @@ fn websockets_both_ends() {
 #[test]
 fn hyper_client() {
     test(|| {
-        let (origin, proxy) = site();
+        let (_origin, proxy) = site();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         runtime.block_on(ask_with_hyper(&proxy));
-        assert_eq!(origin.stats().connections, 1);
     });
 }
 

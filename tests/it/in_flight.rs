@@ -59,6 +59,10 @@ fn the_limit_is_never_exceeded() {
     });
 }
 
+// A client that closes both ways looks like one that closed its sending side
+// alone, which gets its answer, until something is sent to it. A reset leaves
+// no doubt: it is what these clients leave with.
+
 #[test]
 fn a_client_that_leaves_gives_up_its_slot_at_once() {
     test(|| {
@@ -67,7 +71,7 @@ fn a_client_that_leaves_gives_up_its_slot_at_once() {
         let leaving = occupy(&proxy, "/slow/20000");
         until("the request is in flight", || origin.stats().in_flight == 1);
         let begun = Instant::now();
-        drop(leaving);
+        leaving.reset();
         until("the upstream request is abandoned", || {
             origin.stats().aborted == 1
         });
@@ -87,15 +91,14 @@ fn a_client_that_leaves_gives_up_its_slot_at_once() {
 }
 
 #[test]
-fn a_client_that_resets_gives_up_its_slot_at_once() {
+fn a_client_that_closes_gives_up_its_slot_when_its_answer_comes() {
     test(|| {
         let origin = origin();
         let proxy = Site::default().start(&[limited(&origin.address.to_string(), 1)]);
-        let leaving = occupy(&proxy, "/slow/20000");
-        until("the request is in flight", || origin.stats().in_flight == 1);
-        leaving.reset();
-        until("the upstream request is abandoned", || {
-            origin.stats().aborted == 1
+        drop(occupy(&proxy, "/slow/200"));
+        until("the request has been served", || {
+            let stats = origin.stats();
+            stats.requests == 1 && stats.in_flight == 0
         });
         until("the slot is free", || {
             proxy
@@ -119,6 +122,21 @@ fn a_client_that_leaves_during_its_answer_stops_it() {
         });
         assert_eq!(origin.stats().aborted, 1);
         assert_serves(&mut proxy.client());
+    });
+}
+
+#[test]
+fn a_client_that_leaves_during_a_silence_in_its_answer_stops_it() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut leaving = occupy(&proxy, "/drip/10/60000");
+        leaving.read_head().unwrap();
+        leaving.read_len(1).unwrap();
+        leaving.reset();
+        until("the upstream request is abandoned", || {
+            origin.stats().aborted == 1
+        });
+        assert_logged(&proxy, words::CLIENT_GONE);
     });
 }
 
@@ -160,7 +178,7 @@ fn slots_come_back_whatever_ends_an_exchange() {
             );
             let mut leaving = occupy(&proxy, "/drip/10/60000");
             leaving.read_head().unwrap();
-            drop(leaving);
+            leaving.reset();
             until("the origin is idle", || {
                 origin.stats().in_flight == 0 || {
                     // A drip notices at its next byte; being gone is counted at once.

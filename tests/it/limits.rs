@@ -9,7 +9,7 @@ use crate::setup::{
 };
 use crate::words;
 
-const LIMITS: &str = "max_head = \"4KiB\"\nmax_target = \"1KiB\"\nmax_body = \"1000\"";
+const LIMITS: &str = "limits = { head = \"4KiB\", target = \"1KiB\", body = 1000 }";
 
 fn request_with_head_len(len: usize) -> Vec<u8> {
     let (before, after) = ("GET /ping HTTP/1.1\r\nHost: a\r\nX: ", "\r\n\r\n");
@@ -151,7 +151,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
 #[test]
 fn connections_above_the_limit_wait_or_are_refused_and_room_is_given_back() {
     test(|| {
-        let listener = "max_connections = 2";
+        let listener = "limits = { connections = 2 }";
         let (_origin, proxy) = Site {
             listener,
             ..Site::default()
