@@ -1,1 +1,20 @@
-//! placeholder
+//! What the tests, the demo and the measurements need around the program.
+//!
+//! * [`origin`]: an HTTP/1 server with a shape: service times, limited
+//!   concurrency and faults. `evenkeel origin` runs it from the command line.
+//! * [`proxy`]: the program under test, started from its binary.
+//! * [`raw`]: HTTP by hand on either side, for what no library would send.
+//! * [`process`]: other programs, as servers and as clients.
+//! * [`deadline`]: waiting for conditions, never for luck.
+
+pub mod deadline;
+pub mod origin;
+pub mod process;
+pub mod proxy;
+pub mod raw;
+pub mod temp;
+
+pub use origin::{Origin, OriginHandle, OriginListener, OriginOptions, OriginStats};
+pub use proxy::{Proxy, ProxySetup};
+pub use raw::{RawClient, RawOrigin, RawStream, Response};
+pub use temp::TempDir;

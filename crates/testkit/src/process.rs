@@ -1,0 +1,104 @@
+//! Other programs that a test runs: servers beside the proxy, clients before
+//! it.
+
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use crate::deadline::{self, STEP};
+
+/// A server that runs until dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    pid: Pid,
+    stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// When it cannot be started; the error names it.
+    pub fn start(mut command: Command) -> io::Result<Self> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| named(&command, &error))?;
+        let pid = Pid::from_child(&child);
+        deadline::note_started(pid);
+        let stdout = child.stdout.take().map(BufReader::new);
+        Ok(Running { child, pid, stdout })
+    }
+
+    /// Waits for the next line that it writes to standard output.
+    ///
+    /// # Errors
+    /// When it ends first, or writes none within [`STEP`] (it is killed).
+    pub fn line(&mut self) -> io::Result<String> {
+        let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let mut stdout = self.stdout.take().ok_or_else(ended)?;
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let read = stdout.read_line(&mut line);
+            let _ = sender.send((read, line, stdout));
+        });
+        match receiver.recv_timeout(STEP) {
+            Ok((read, line, stdout)) => {
+                self.stdout = Some(stdout);
+                if read? == 0 {
+                    Err(ended())
+                } else {
+                    Ok(line.trim_end().to_owned())
+                }
+            }
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        deadline::note_ended(self.pid);
+    }
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// When it cannot be started, or has to be killed after `limit`.
+pub fn run(mut command: Command, limit: Duration) -> io::Result<Output> {
+    let command = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().map_err(|error| named(command, &error))?;
+    let pid = Pid::from_child(&child);
+    let (sender, receiver) = channel();
+    // The thread that waits for the process is the one that reaps it, so the
+    // process id is valid for as long as nothing has been received.
+    std::thread::spawn(move || {
+        let _ = sender.send(child.wait_with_output());
+    });
+    match receiver.recv_timeout(limit) {
+        Ok(output) => output,
+        Err(_) => {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+            Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("{command:?} within {limit:?}"),
+            ))
+        }
+    }
+}
+
+fn named(command: &Command, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("start {:?}: {error}", command.get_program()),
+    )
+}

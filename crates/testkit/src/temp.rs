@@ -1,0 +1,43 @@
+//! Folders that last as long as a test.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A folder of its own, removed with what is in it on drop.
+#[derive(Debug)]
+pub struct TempDir {
+    path: PathBuf,
+}
+
+impl TempDir {
+    /// Makes a folder below the system's one for temporary files.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new() -> io::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Relaxed);
+        let name = format!("evenkeel-test-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path)?;
+        Ok(TempDir { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path inside it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the system.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,226 @@
+//! Bodies both ways: lengths, chunks, trailers, early answers, large bodies
+//! in constant memory.
+
+use std::time::Duration;
+
+use evenkeel_testkit::RawOrigin;
+use evenkeel_testkit::deadline::{STEP, until, within};
+
+use crate::setup::{Site, assert_serves, get, pattern, site, test};
+
+const MEMORY_MAX: u64 = 64 << 20;
+const LARGE: u64 = 1 << 30;
+
+#[test]
+fn bodies_of_every_size_arrive_whole() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        for len in [
+            0, 1, 100, 4_000, 16_383, 16_384, 16_385, 65_536, 200_000, 1_000_003,
+        ] {
+            let response = client.get(&format!("/{len}")).unwrap();
+            assert!(response.body == pattern(len), "{len} bytes with a length");
+            assert_eq!(
+                response.field("content-length"),
+                Some(len.to_string().as_str())
+            );
+            let response = client.get(&format!("/chunked/{len}")).unwrap();
+            assert!(response.body == pattern(len), "{len} bytes in chunks");
+            assert_eq!(response.trailers, format!("X-Origin-Trailer: {len}\r\n"));
+        }
+    });
+}
+
+#[test]
+fn request_bodies_of_every_size_arrive_whole() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        for len in [0, 1, 100, 4_000, 16_384, 65_536, 200_000, 1_000_003] {
+            let body = pattern(len);
+            let response = client.ask(with_length(&body)).unwrap();
+            assert!(response.body == body, "{len} bytes with a length");
+            let response = client.ask(in_chunks(&body, 1000)).unwrap();
+            assert!(response.body == body, "{len} bytes in chunks");
+            assert_eq!(response.trailers, "X-Checked: yes\r\n");
+        }
+    });
+}
+
+#[test]
+fn the_upstream_connection_is_kept_after_a_body_of_any_size() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut client = proxy.client();
+        for len in [1, 16_384, 100_000, 1_000_003, 100_000, 1] {
+            let body = pattern(len);
+            for request in [in_chunks(&body, 1000), with_length(&body)] {
+                client.ask(request).unwrap();
+                let connections = origin.stats().connections;
+                assert_eq!(connections, 1, "another connection by {len} bytes");
+            }
+        }
+    });
+}
+
+/// A request to echo a body with its length.
+fn with_length(body: &[u8]) -> Vec<u8> {
+    let len = body.len();
+    let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// A request to echo a body in chunks of a length, with a trailer.
+fn in_chunks(body: &[u8], chunk_len: usize) -> Vec<u8> {
+    let mut request = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+        Trailer: X-Checked\r\n\r\n"
+        .to_vec();
+    for chunk in body.chunks(chunk_len) {
+        request.extend_from_slice(format!("{:X}\r\n", chunk.len()).as_bytes());
+        request.extend_from_slice(chunk);
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"0\r\nX-Checked: yes\r\n\r\n");
+    request
+}
+
+#[test]
+fn an_answer_is_passed_on_as_it_arrives() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        client.send(get("/events")).unwrap();
+        client.read_head().unwrap();
+        // The stream is endless: its first event has to come before its end.
+        let first = String::from_utf8(client.read_len(24).unwrap()).unwrap();
+        assert!(first.contains("data: event 0"), "{first:?}");
+    });
+}
+
+#[test]
+fn a_request_is_passed_on_as_it_arrives() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut client = proxy.client();
+        client
+            .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello")
+            .unwrap();
+        until("the origin has the head", || origin.stats().requests == 1);
+        client.send("world").unwrap();
+        assert_eq!(client.read_response("POST").unwrap().text(), "helloworld");
+    });
+}
+
+#[test]
+fn an_early_answer_reaches_a_client_that_still_sends() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        client
+            .send("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx")
+            .unwrap();
+        let response = client.read_response("POST").unwrap();
+        assert_eq!(response.text(), "early");
+    });
+}
+
+#[test]
+fn after_an_early_answer_and_a_whole_body_the_next_request_is_served() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        client
+            .send("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello")
+            .unwrap();
+        let response = client.read_response("POST").unwrap();
+        assert_eq!(response.text(), "early");
+        if response.field("connection") == Some("close") {
+            return;
+        }
+        client.send("world").unwrap();
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn an_early_refusal_by_an_origin_that_closes_is_delivered() {
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            stream.read_head().unwrap();
+            let answer =
+                "HTTP/1.1 413 Too Much\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbig!";
+            stream.send(answer).unwrap();
+            stream.finish_sending().unwrap();
+            let _ = stream.read_to_end();
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
+            .unwrap();
+        let response = client.read_response("POST").unwrap();
+        assert_eq!((response.status, response.text().as_str()), (413, "big!"));
+    });
+}
+
+#[test]
+fn a_large_response_takes_constant_memory() {
+    within(Duration::from_secs(120), || {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        client.send(get(&format!("/{LARGE}"))).unwrap();
+        assert!(client.read_head().unwrap().starts_with("HTTP/1.1 200 "));
+        // A reader that stops must stop the origin too, not fill the proxy.
+        client.skip_len(LARGE / 4).unwrap();
+        assert_stays_small(&proxy);
+        client.skip_len(LARGE - LARGE / 4).unwrap();
+        assert_stays_small(&proxy);
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn a_large_request_takes_constant_memory() {
+    within(Duration::from_secs(120), || {
+        let (origin, proxy) = site();
+        let mut client = proxy.client();
+        let head = format!("POST /ping HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n");
+        client.send(head).unwrap();
+        let piece = vec![b'x'; 1 << 20];
+        for count in 0..LARGE / piece.len() as u64 {
+            client.send(&piece).unwrap();
+            if count % 128 == 0 {
+                assert_stays_small(&proxy);
+            }
+        }
+        assert_eq!(client.read_response("POST").unwrap().text(), "pong");
+        assert!(origin.stats().bytes_received >= LARGE);
+        assert_stays_small(&proxy);
+    });
+}
+
+#[track_caller]
+fn assert_stays_small(proxy: &evenkeel_testkit::Proxy) {
+    let rss_bytes = proxy.rss_bytes().unwrap();
+    assert!(rss_bytes < MEMORY_MAX, "{rss_bytes} bytes resident");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_waited_for_in_memory() {
+    within(Duration::from_secs(60), || {
+        let (origin, proxy) = site();
+        let mut clients = Vec::new();
+        for _ in 0..20 {
+            let mut client = proxy.client();
+            client.set_step(STEP);
+            client.send(get(&format!("/{LARGE}"))).unwrap();
+            client.read_head().unwrap();
+            clients.push(client);
+        }
+        assert_eq!(origin.stats().in_flight, 20);
+        assert_stays_small(&proxy);
+        assert_serves(&mut proxy.client());
+    });
+}

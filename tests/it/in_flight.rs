@@ -1,0 +1,196 @@
+//! Limits on what an endpoint has in flight, and clients that leave.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{Proxy, RawClient};
+
+use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, origin, site, test};
+use crate::words;
+
+/// An endpoint with a limit.
+fn limited(address: &str, max_in_flight: u32) -> String {
+    format!("{{ address = \"{address}\", max_in_flight = {max_in_flight} }}")
+}
+
+fn occupy(proxy: &Proxy, path: &str) -> RawClient {
+    let mut client = proxy.client();
+    client.send(get(path)).unwrap();
+    client
+}
+
+#[test]
+fn a_full_upstream_answers_503_and_serves_again_when_there_is_room() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site::default().start(&[limited(&origin.address.to_string(), 2)]);
+        let mut busy = [occupy(&proxy, "/slow/500"), occupy(&proxy, "/slow/500")];
+        until("two are in flight", || origin.stats().in_flight == 2);
+        let mut client = proxy.client();
+        let response = client.get("/ping").unwrap();
+        assert_refused(&response, words::SATURATED);
+        assert_logged(&proxy, words::SATURATED);
+        for busy in &mut busy {
+            assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
+        }
+        assert_serves(&mut client);
+        assert_eq!(origin.stats().max_in_flight, 2);
+    });
+}
+
+#[test]
+fn the_limit_is_never_exceeded() {
+    test(|| {
+        let origins = [origin(), origin()];
+        let endpoints = origins
+            .each_ref()
+            .map(|origin| limited(&origin.address.to_string(), 3));
+        let proxy = Site::default().start(&endpoints);
+        let mut clients: Vec<RawClient> = (0..20).map(|_| occupy(&proxy, "/slow/200")).collect();
+        let statuses: Vec<u16> = clients
+            .iter_mut()
+            .map(|client| client.read_response("GET").unwrap().status)
+            .collect();
+        let served = statuses.iter().filter(|&&status| status == 200).count();
+        assert!(served >= 6, "{statuses:?}");
+        for origin in &origins {
+            assert_eq!(origin.stats().max_in_flight, 3);
+        }
+    });
+}
+
+// A client that closes both ways looks like one that closed its sending side
+// alone, which gets its answer, until something is sent to it. A reset leaves
+// no doubt: it is what these clients leave with.
+
+#[test]
+fn a_client_that_leaves_gives_up_its_slot_at_once() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site::default().start(&[limited(&origin.address.to_string(), 1)]);
+        let leaving = occupy(&proxy, "/slow/20000");
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        let begun = Instant::now();
+        leaving.reset();
+        until("the upstream request is abandoned", || {
+            origin.stats().aborted == 1
+        });
+        until("the slot is free", || {
+            proxy
+                .client()
+                .get("/ping")
+                .is_ok_and(|response| response.status == 200)
+        });
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "took {:?}",
+            begun.elapsed()
+        );
+        assert_logged(&proxy, words::CLIENT_GONE);
+    });
+}
+
+#[test]
+fn a_client_that_closes_gives_up_its_slot_when_its_answer_comes() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site::default().start(&[limited(&origin.address.to_string(), 1)]);
+        drop(occupy(&proxy, "/slow/200"));
+        until("the request has been served", || {
+            let stats = origin.stats();
+            stats.requests == 1 && stats.in_flight == 0
+        });
+        until("the slot is free", || {
+            proxy
+                .client()
+                .get("/ping")
+                .is_ok_and(|response| response.status == 200)
+        });
+    });
+}
+
+#[test]
+fn a_client_that_leaves_during_its_answer_stops_it() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut leaving = occupy(&proxy, "/10000000000");
+        leaving.read_head().unwrap();
+        leaving.skip_len(1_000_000).unwrap();
+        drop(leaving);
+        until("the upstream request is abandoned", || {
+            origin.stats().in_flight == 0
+        });
+        assert_eq!(origin.stats().aborted, 1);
+        assert_serves(&mut proxy.client());
+    });
+}
+
+#[test]
+fn a_client_that_leaves_during_a_silence_in_its_answer_stops_it() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut leaving = occupy(&proxy, "/drip/10/60000");
+        leaving.read_head().unwrap();
+        leaving.read_len(1).unwrap();
+        leaving.reset();
+        until("the upstream request is abandoned", || {
+            origin.stats().aborted == 1
+        });
+        assert_logged(&proxy, words::CLIENT_GONE);
+    });
+}
+
+#[test]
+fn a_client_that_leaves_during_its_request_stops_it() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut leaving = proxy.client();
+        let head = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nhello";
+        leaving.send(head).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        drop(leaving);
+        until("the upstream request is abandoned", || {
+            origin.stats().in_flight == 0
+        });
+        assert_eq!(origin.stats().aborted, 1);
+    });
+}
+
+#[test]
+fn slots_come_back_whatever_ends_an_exchange() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site::default().start(&[limited(&origin.address.to_string(), 1)]);
+        for round in 0..5 {
+            let mut client = proxy.client();
+            assert_serves(&mut client);
+            assert_eq!(
+                client.get("/status/500").unwrap().status,
+                500,
+                "round {round}"
+            );
+            assert_eq!(
+                client
+                    .ask("HEAD /5 HTTP/1.1\r\nHost: a\r\n\r\n")
+                    .unwrap()
+                    .status,
+                200
+            );
+            let mut leaving = occupy(&proxy, "/drip/10/60000");
+            leaving.read_head().unwrap();
+            leaving.reset();
+            until("the origin is idle", || {
+                origin.stats().in_flight == 0 || {
+                    // A drip notices at its next byte; being gone is counted at once.
+                    origin.stats().aborted == round + 1
+                }
+            });
+            until("the slot is free", || {
+                proxy
+                    .client()
+                    .get("/ping")
+                    .is_ok_and(|response| response.status == 200)
+            });
+        }
+    });
+}

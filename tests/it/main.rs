@@ -1,0 +1,25 @@
+//! The real program between real sockets.
+//!
+//! Every test starts its own program and origins on free ports, waits on
+//! conditions and has a deadline. `words.rs` holds the vocabulary that logs
+//! and answers must use; `setup.rs` the configuration they share.
+
+// Integration tests are tests throughout; the lint's exception for tests does
+// not see that.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod setup;
+mod words;
+
+mod bad_input;
+mod bodies;
+mod fields;
+mod foreign_clients;
+mod foreign_origins;
+mod in_flight;
+mod limits;
+mod messages;
+mod process;
+mod sockets;
+mod tunnels;
+mod upstream_faults;

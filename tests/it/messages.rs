@@ -1,0 +1,317 @@
+//! Messages and connections: persistence, pipelining, versions, answers
+//! without a body, informational answers.
+
+use evenkeel_testkit::RawOrigin;
+use evenkeel_testkit::deadline::until;
+
+use crate::setup::{Site, assert_serves, get, site, test};
+use crate::words::EXPECTATION;
+
+#[test]
+fn a_connection_carries_many_requests_on_both_sides() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut client = proxy.client();
+        for _ in 0..50 {
+            assert_serves(&mut client);
+        }
+        let stats = origin.stats();
+        assert_eq!((stats.requests, stats.connections), (50, 1));
+    });
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        let paths = ["/3", "/slow/30", "/5", "/chunked/7", "/ping"];
+        client.send(paths.map(get).concat()).unwrap();
+        let bodies = paths.map(|_| client.read_response("GET").unwrap().text());
+        assert_eq!(bodies, ["abc", "pong", "abcde", "abcdefg", "pong"]);
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn pipelined_requests_with_bodies_keep_their_bounds() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        client
+            .send(
+                "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nGETPOST /echo HTTP/1.1\r\n\
+                 Host: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nPOST\r\n0\r\n\r\n\
+                 GET /ping HTTP/1.1\r\nHost: a\r\n\r\n",
+            )
+            .unwrap();
+        assert_eq!(client.read_response("POST").unwrap().text(), "GET");
+        assert_eq!(client.read_response("POST").unwrap().text(), "POST");
+        assert_eq!(client.read_response("GET").unwrap().text(), "pong");
+    });
+}
+
+#[test]
+fn a_request_may_arrive_byte_by_byte() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        let request = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                       5\r\nhello\r\n0\r\nX-T: y\r\n\r\n";
+        for byte in request.as_bytes() {
+            client.send([*byte]).unwrap();
+        }
+        assert_eq!(client.read_response("POST").unwrap().text(), "hello");
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn http_1_0_closes_unless_asked_to_stay() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        let response = client.ask("GET /ping HTTP/1.0\r\n\r\n").unwrap();
+        assert_eq!(response.text(), "pong");
+        assert!(client.is_closed());
+
+        let mut client = proxy.client();
+        for _ in 0..3 {
+            let request = "GET /5 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+            let response = client.ask(request).unwrap();
+            assert_eq!(response.text(), "abcde");
+            assert_eq!(response.field("connection"), Some("keep-alive"));
+        }
+    });
+}
+
+#[test]
+fn http_1_0_gets_no_chunks() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        let request = "GET /chunked/5 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+        let response = client.ask(request).unwrap();
+        assert_eq!(response.field("transfer-encoding"), None);
+        assert_eq!(response.text(), "abcde");
+        if response.field("content-length").is_none() {
+            assert!(client.is_closed());
+        }
+    });
+}
+
+#[test]
+fn connection_close_is_honoured() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        let request = "GET /ping HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let response = client.ask(request).unwrap();
+        assert_eq!(response.field("connection"), Some("close"));
+        assert!(client.is_closed());
+    });
+}
+
+#[test]
+fn an_answer_that_ends_by_closing_arrives_whole() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        let response = client.get("/close/5").unwrap();
+        assert_eq!(response.text(), "abcde");
+        // A client of HTTP/1.1 gets it in chunks and can go on.
+        if response.field("transfer-encoding").is_some() {
+            assert_serves(&mut client);
+        }
+    });
+}
+
+#[test]
+fn head_has_the_fields_of_get_and_no_body() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        let response = client.ask("HEAD /5 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert_eq!(
+            (response.status, response.field("content-length")),
+            (200, Some("5"))
+        );
+        let response = client
+            .ask("HEAD /chunked/5 HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        assert_eq!(response.status, 200);
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn answers_without_a_body() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut client = proxy.client();
+        for status in [204, 304] {
+            let response = client.get(&format!("/status/{status}")).unwrap();
+            assert_eq!((response.status, response.body.len()), (status, 0));
+            assert_eq!(response.field("transfer-encoding"), None);
+            assert_eq!(response.field("etag"), Some("\"1\""));
+        }
+        assert_serves(&mut client);
+        assert_eq!(origin.stats().connections, 1);
+    });
+}
+
+#[test]
+fn a_304_may_name_the_length_of_what_it_does_not_carry() {
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            while stream.read_head().is_ok() {
+                stream
+                    .send("HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n")
+                    .unwrap();
+            }
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        for _ in 0..3 {
+            let response = client.get("/").unwrap();
+            assert_eq!(
+                (response.status, response.field("content-length")),
+                (304, Some("1000"))
+            );
+        }
+        assert_eq!(origin.connections(), 1);
+    });
+}
+
+#[test]
+fn statuses_and_reasons_pass_unchanged() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        for status in [201, 206, 301, 302, 403, 404, 500, 503] {
+            let response = client.get(&format!("/status/{status}")).unwrap();
+            assert_eq!(response.status, status);
+            assert_eq!(response.text(), format!("status {status}\n"));
+        }
+    });
+}
+
+#[test]
+fn informational_answers_are_passed_on() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        for status in [102, 103] {
+            let response = client.get(&format!("/status/{status}")).unwrap();
+            assert_eq!(
+                (response.interim.as_slice(), response.status),
+                ([status].as_slice(), 200)
+            );
+        }
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn http_1_0_gets_no_informational_answers() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let response = proxy
+            .client()
+            .ask("GET /status/103 HTTP/1.0\r\n\r\n")
+            .unwrap();
+        assert_eq!((response.interim.len(), response.status), (0, 200));
+    });
+}
+
+#[test]
+fn a_client_that_waits_for_100_continue_gets_it() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        client
+            .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+            .unwrap();
+        assert!(client.read_head().unwrap().starts_with("HTTP/1.1 100 "));
+        client.send("hello").unwrap();
+        let response = client.read_response("POST").unwrap();
+        assert_eq!(
+            (response.interim.len(), response.text().as_str()),
+            (0, "hello")
+        );
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn a_refusal_reaches_a_client_that_waits_for_100_continue() {
+    test(|| {
+        let origin = RawOrigin::answering(
+            "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        let request =
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+        client.send(request).unwrap();
+        let response = client.read_response("POST").unwrap();
+        assert_eq!(response.status, 403, "{response:?}");
+    });
+}
+
+#[test]
+fn other_expectations_are_refused() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let request = "GET /ping HTTP/1.1\r\nHost: a\r\nExpect: the-unexpected\r\n\r\n";
+        let response = proxy.client().ask(request).unwrap();
+        crate::setup::assert_refused(&response, EXPECTATION);
+    });
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answer() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        client.send(get("/slow/100")).unwrap();
+        client.finish_sending().unwrap();
+        assert_eq!(client.read_response("GET").unwrap().text(), "pong");
+        assert!(client.is_closed());
+    });
+}
+
+#[test]
+fn an_idle_client_is_let_go_without_a_word() {
+    test(|| {
+        let listener = "timeouts = { idle = \"200ms\" }";
+        let (_origin, proxy) = Site {
+            listener,
+            ..Site::default()
+        }
+        .with_origin();
+        let mut client = proxy.client();
+        assert_serves(&mut client);
+        assert!(client.is_closed());
+    });
+}
+
+#[test]
+fn every_exchange_has_one_line_in_the_log() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        for path in ["/ping", "/5?x=y", "/nowhere"] {
+            client.get(path).unwrap();
+        }
+        until("three lines", || proxy.access_log().len() == 3);
+        let lines = proxy.access_log_json();
+        for (line, expected) in lines.iter().zip(["/ping", "/5?x=y", "/nowhere"]) {
+            assert!(line.to_string().contains(expected), "{line}");
+        }
+        let statuses: Vec<_> = lines.iter().map(|line| line["status"].as_u64()).collect();
+        assert_eq!(statuses, [Some(200), Some(200), Some(404)]);
+    });
+}

@@ -1,0 +1,146 @@
+//! The process: ending, draining, running out of descriptors.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use evenkeel_testkit::deadline::{STEP, until};
+use evenkeel_testkit::{ProxySetup, RawClient};
+
+use crate::setup::{Site, assert_serves, get, origin, site, test};
+
+#[test]
+fn term_without_work_ends_at_once_with_success() {
+    test(|| {
+        let (_origin, mut proxy) = site();
+        let mut idle = proxy.client();
+        assert_serves(&mut idle);
+        let begun = Instant::now();
+        proxy.terminate();
+        let status = proxy.wait(STEP).expect("it ends");
+        assert!(status.success(), "{status}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "took {:?}",
+            begun.elapsed()
+        );
+        assert!(idle.is_closed());
+    });
+}
+
+#[test]
+fn term_lets_exchanges_finish_and_accepts_no_more() {
+    test(|| {
+        let (origin, mut proxy) = site();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/1000")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        proxy.terminate();
+        let address = proxy.socket_addr("web");
+        until("connections are refused", || {
+            RawClient::connect(address).is_err()
+        });
+        let response = busy.read_response("GET").unwrap();
+        assert_eq!(response.text(), "pong");
+        assert_eq!(response.field("connection"), Some("close"));
+        assert!(proxy.wait(STEP).expect("it ends").success());
+    });
+}
+
+#[test]
+fn draining_has_a_deadline() {
+    test(|| {
+        let server = "drain_timeout = \"500ms\"";
+        let (origin, mut proxy) = Site {
+            server,
+            ..Site::default()
+        }
+        .with_origin();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/60000")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        let begun = Instant::now();
+        proxy.terminate();
+        assert!(proxy.wait(STEP).is_some(), "it waits for ever");
+        assert!(
+            begun.elapsed() >= Duration::from_millis(450),
+            "it did not wait at all"
+        );
+        let error = busy.read_response("GET").unwrap_err();
+        assert!(matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+        ));
+    });
+}
+
+#[test]
+fn out_of_descriptors_it_waits_without_spinning_and_recovers() {
+    test(|| {
+        let origin = origin();
+        let setup = ProxySetup {
+            open_files: Some(40),
+            ..ProxySetup::default()
+        };
+        let proxy = Site::default().start_with(&[origin.address.to_string()], &setup);
+        let mut first = proxy.client();
+        assert_serves(&mut first);
+        // The kernel completes these connections whether accepted or not.
+        let crowd: Vec<RawClient> = (0..60).map(|_| proxy.client()).collect();
+        until("the descriptors are used up", || {
+            proxy.open_files().is_ok_and(|count| count >= 34)
+        });
+        let before = proxy.cpu_time().unwrap();
+        let pause = Instant::now();
+        until("a second has passed", || {
+            pause.elapsed() >= Duration::from_secs(1)
+        });
+        let used = proxy.cpu_time().unwrap() - before;
+        assert!(
+            used < Duration::from_millis(300),
+            "{used:?} of CPU in a second of waiting"
+        );
+        assert_serves(&mut first);
+        drop(crowd);
+        until("it serves new connections again", || {
+            let mut client = proxy.client();
+            client.set_step(Duration::from_millis(500));
+            client
+                .get("/ping")
+                .is_ok_and(|response| response.status == 200)
+        });
+    });
+}
+
+#[test]
+fn a_configuration_with_a_mistake_is_refused_with_its_place() {
+    test(|| {
+        let config = Site {
+            listener: "no_such_key = 1",
+            ..Site::default()
+        }
+        .config(&[]);
+        let error = evenkeel_testkit::Proxy::start(crate::setup::program(), &config).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("no_such_key"), "{said}");
+        assert!(said.contains("evenkeel.toml"), "{said}");
+    });
+}
+
+#[test]
+fn it_uses_no_cpu_when_there_is_nothing_to_do() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
+        assert_serves(&mut client);
+        let before = proxy.cpu_time().unwrap();
+        let pause = Instant::now();
+        until("a second has passed", || {
+            pause.elapsed() >= Duration::from_secs(1)
+        });
+        let used = proxy.cpu_time().unwrap() - before;
+        assert!(
+            used < Duration::from_millis(100),
+            "{used:?} of CPU in an idle second"
+        );
+    });
+}

@@ -1,0 +1,165 @@
+//! The configuration that tests share, and assertions on answers and logs.
+
+use evenkeel_testkit::deadline::{until, within};
+use evenkeel_testkit::{
+    Origin, OriginHandle, OriginOptions, Proxy, ProxySetup, RawClient, Response,
+};
+use std::time::Duration;
+
+use crate::words::Reason;
+
+/// The program under test: the one just built, unless the environment names
+/// another, such as an optimised build.
+pub fn program() -> String {
+    std::env::var("EVENKEEL_TEST_PROGRAM")
+        .unwrap_or_else(|_| env!("CARGO_BIN_EXE_evenkeel").to_owned())
+}
+
+/// What a site's configuration says beyond the shared part, as lines of TOML.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// The listener's address.
+    pub bind: &'a str,
+    /// Further keys of the listener.
+    pub listener: &'a str,
+    /// Further keys of the upstream.
+    pub upstream: &'a str,
+    /// Further tables, such as `[server]` has.
+    pub server: &'a str,
+}
+
+impl Default for Site<'_> {
+    fn default() -> Self {
+        Site {
+            bind: "127.0.0.1:0",
+            listener: "",
+            upstream: "",
+            server: "",
+        }
+    }
+}
+
+impl Site<'_> {
+    /// The configuration, with these endpoints: addresses or inline tables.
+    pub fn config(&self, endpoints: &[String]) -> String {
+        let endpoints: Vec<String> = endpoints
+            .iter()
+            .map(|text| {
+                if text.starts_with('{') {
+                    text.clone()
+                } else {
+                    format!("{text:?}")
+                }
+            })
+            .collect();
+        format!(
+            "[server]\nworkers = 1\n{}\n\n[access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\n\
+             [[listener]]\nname = \"web\"\nbind = \"{}\"\n{}\n\n[[route]]\nupstream = \"app\"\n\n\
+             [upstream.app]\nendpoints = [{}]\n{}\n",
+            self.server,
+            self.bind,
+            self.listener,
+            endpoints.join(", "),
+            self.upstream
+        )
+    }
+
+    /// Starts the program with these endpoints.
+    pub fn start(&self, endpoints: &[String]) -> Proxy {
+        Proxy::start(program(), &self.config(endpoints)).unwrap()
+    }
+
+    /// Starts the program in a given way.
+    pub fn start_with(&self, endpoints: &[String], setup: &ProxySetup) -> Proxy {
+        Proxy::start_with(program(), &self.config(endpoints), setup).unwrap()
+    }
+
+    /// Starts an ordinary origin and the program before it.
+    pub fn with_origin(&self) -> (OriginHandle, Proxy) {
+        let origin = origin();
+        let proxy = self.start(&[origin.address.to_string()]);
+        (origin, proxy)
+    }
+}
+
+/// An ordinary origin.
+pub fn origin() -> OriginHandle {
+    Origin::local(OriginOptions::default()).unwrap()
+}
+
+/// An ordinary origin and the program before it, with nothing special.
+pub fn site() -> (OriginHandle, Proxy) {
+    Site::default().with_origin()
+}
+
+/// Runs a test with the ordinary deadline.
+pub fn test(body: impl FnOnce() + Send + 'static) {
+    within(Duration::from_secs(30), body);
+}
+
+/// A GET request for a path.
+pub fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: test.example\r\n\r\n")
+}
+
+/// The start of the body of an origin's pattern.
+pub fn pattern(len: u64) -> Vec<u8> {
+    (0..len)
+        .map(evenkeel_testkit::origin::payload_byte)
+        .collect()
+}
+
+/// Checks an answer's status and that its text names the reason.
+#[track_caller]
+pub fn assert_refused(response: &Response, reason: Reason) {
+    assert_eq!(
+        response.status, reason.status,
+        "{}: {response:?}",
+        reason.word
+    );
+    let text = response.text().to_lowercase();
+    assert!(
+        text.contains(&reason.text.to_lowercase()),
+        "{}: {text:?}",
+        reason.word
+    );
+}
+
+/// Waits until the access log has the reason's word as a value in a line.
+#[track_caller]
+pub fn assert_logged(proxy: &Proxy, reason: Reason) {
+    let has_word = |line: &serde_json::Value| {
+        line.as_object()
+            .is_some_and(|line| line.values().any(|value| value == reason.word))
+    };
+    until(&format!("{:?} in the access log", reason.word), || {
+        proxy.access_log_json().iter().any(has_word)
+    });
+}
+
+/// Checks that a request is refused in answer, log and by closing.
+#[track_caller]
+pub fn assert_refused_and_closed(proxy: &Proxy, request: &[u8], reason: Reason) {
+    let mut client = proxy.client();
+    client.send(request).unwrap();
+    let response = client.read_response("GET").unwrap();
+    assert_refused(&response, reason);
+    assert_eq!(response.field("connection"), Some("close"), "{response:?}");
+    assert!(
+        client.is_closed(),
+        "{}: the connection stays open",
+        reason.word
+    );
+    assert_logged(proxy, reason);
+}
+
+/// Checks that the client can still be served.
+#[track_caller]
+pub fn assert_serves(client: &mut RawClient) {
+    let response = client.get("/ping").unwrap();
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (200, "pong"),
+        "{response:?}"
+    );
+}

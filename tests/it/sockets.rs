@@ -1,0 +1,90 @@
+//! Unix sockets and IPv6, on both sides.
+
+use std::path::Path;
+
+use evenkeel_testkit::origin::OriginListener;
+use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, TempDir};
+
+use crate::setup::{Site, assert_serves, origin, test};
+
+fn origin_at(address: &str) -> OriginHandle {
+    let listener = OriginListener::bind(&address.parse().unwrap()).unwrap();
+    Origin::start(OriginOptions::default(), listener).unwrap()
+}
+
+fn client_of(proxy: &Proxy) -> RawClient {
+    let address = proxy.address("web");
+    match address.strip_prefix("unix:") {
+        Some(path) => RawClient::connect_unix(Path::new(path)).unwrap(),
+        None => RawClient::connect(address).unwrap(),
+    }
+}
+
+#[test]
+fn every_kind_of_socket_on_each_side() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let unix_origin = format!("unix:{}", dir.join("origin.sock").display());
+        for bind in ["127.0.0.1:0", "[::1]:0", "unix:$DIR/web.sock"] {
+            for at in ["127.0.0.1:0", "[::1]:0", unix_origin.as_str()] {
+                eprintln!("clients at {bind}, origin at {at}");
+                let origin = origin_at(at);
+                let proxy = Site {
+                    bind,
+                    ..Site::default()
+                }
+                .start(&[origin.address.to_string()]);
+                let mut client = client_of(&proxy);
+                assert_serves(&mut client);
+                let response =
+                    client.ask("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+                assert_eq!(response.unwrap().text(), "hi");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_ipv6_client_is_named_as_forwarded_wants_it() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site {
+            bind: "[::1]:0",
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        let text = proxy
+            .client()
+            .get("/headers")
+            .unwrap()
+            .text()
+            .to_lowercase();
+        assert!(text.contains("for=\"[::1]\""), "{text}");
+        assert!(text.contains("x-forwarded-for: ::1"), "{text}");
+    });
+}
+
+#[test]
+fn a_unix_socket_left_over_is_replaced_and_removed_at_the_end() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let path = dir.join("web.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let origin = origin();
+        let bind = format!("unix:{}", path.display());
+        let mut proxy = Site {
+            bind: &bind,
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        assert_serves(&mut client_of(&proxy));
+        proxy.terminate();
+        assert!(
+            proxy
+                .wait(evenkeel_testkit::deadline::STEP)
+                .unwrap()
+                .success()
+        );
+        assert!(!path.exists(), "the socket is left behind");
+    });
+}

@@ -1,0 +1,330 @@
+//! Endpoints that refuse, lie, die or stall.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{Origin, OriginOptions, Proxy, RawOrigin};
+
+use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, origin, site, test};
+use crate::words::{self, Reason};
+
+/// An address of 127.0.0.1 where nobody listens.
+fn nobody() -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// Checks that a GET is answered with the reason and that the client's
+/// connection survives it.
+#[track_caller]
+fn assert_answered(proxy: &Proxy, reason: Reason) {
+    let mut client = proxy.client();
+    let response = client.get("/ping").unwrap();
+    assert_refused(&response, reason);
+    assert_logged(proxy, reason);
+}
+
+#[test]
+fn an_endpoint_that_refuses_gives_502() {
+    test(|| {
+        let proxy = Site::default().start(&[nobody()]);
+        assert_answered(&proxy, words::CONNECT_FAILED);
+    });
+}
+
+#[test]
+fn a_refused_connection_moves_to_another_endpoint_at_once() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site {
+            upstream: "retries = 2",
+            ..Site::default()
+        }
+        .start(&[nobody(), origin.address.to_string()]);
+        let mut client = proxy.client();
+        let begun = Instant::now();
+        for _ in 0..20 {
+            assert_serves(&mut client);
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "took {:?}",
+            begun.elapsed()
+        );
+    });
+}
+
+#[test]
+fn an_upstream_without_endpoints_gives_503() {
+    test(|| {
+        let proxy = Site::default().start(&[]);
+        assert_answered(&proxy, words::NO_ENDPOINT);
+    });
+}
+
+#[test]
+fn garbage_gives_502() {
+    test(|| {
+        for (answer, reason) in [
+            ("\x16\x03\x01 not HTTP\r\n\r\n", words::UPSTREAM_STATUS_LINE),
+            ("HTTP/1.1 2x0 OK\r\n\r\n", words::UPSTREAM_STATUS_LINE),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+                words::UPSTREAM_FRAMING,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nabc",
+                words::UPSTREAM_FRAMING,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                words::UPSTREAM_FRAMING,
+            ),
+            ("HTTP/1.1 200 OK\r\nContent-Le", words::UPSTREAM_CLOSED),
+            ("", words::UPSTREAM_CLOSED),
+        ] {
+            let origin = RawOrigin::answering(answer).unwrap();
+            let proxy = Site {
+                upstream: "retries = 0",
+                ..Site::default()
+            }
+            .start(&[origin.address.to_string()]);
+            eprintln!("the endpoint answers {answer:?}");
+            assert_answered(&proxy, reason);
+        }
+    });
+}
+
+#[test]
+fn a_head_that_never_ends_gives_502() {
+    test(|| {
+        let answer = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20));
+        let origin = RawOrigin::answering(answer).unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        assert_answered(&proxy, words::UPSTREAM_HEAD_TOO_LARGE);
+    });
+}
+
+#[test]
+fn an_answer_cut_off_is_never_passed_off_as_complete() {
+    test(|| {
+        for path in ["/100000", "/chunked/100000", "/1000", "/chunked/1000"] {
+            let options = OriginOptions {
+                cut_rate: 1.0,
+                ..OriginOptions::default()
+            };
+            let origin = Origin::local(options).unwrap();
+            let proxy = Site::default().start(&[origin.address.to_string()]);
+            let mut client = proxy.client();
+            client.send(get(path)).unwrap();
+            match client.read_response("GET") {
+                Ok(response) => assert_eq!(response.status, 502, "{path}: it looks complete"),
+                Err(error) => assert!(
+                    matches!(
+                        error.kind(),
+                        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+                    ),
+                    "{path}: {error}"
+                ),
+            }
+            assert_logged(&proxy, words::UPSTREAM_CUT);
+        }
+    });
+}
+
+#[test]
+fn malformed_chunks_of_an_answer_cut_the_client_off() {
+    test(|| {
+        for body in [
+            "zz\r\nabc\r\n0\r\n\r\n",
+            "3\r\nabcd\r\n0\r\n\r\n",
+            "\r\nabc\r\n0\r\n\r\n",
+        ] {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let origin = RawOrigin::answering(format!("{head}{body}")).unwrap();
+            let proxy = Site::default().start(&[origin.address.to_string()]);
+            let mut client = proxy.client();
+            client.send(get("/")).unwrap();
+            let looks_complete = client
+                .read_response("GET")
+                .is_ok_and(|response| response.status == 200);
+            assert!(!looks_complete, "{body:?}");
+            assert_logged(&proxy, words::UPSTREAM_BODY);
+        }
+    });
+}
+
+#[test]
+fn bytes_behind_an_answer_reach_no_other_client() {
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            while stream.read_head().is_ok() {
+                let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong{poison}");
+                if stream.send(answer).is_err() {
+                    return;
+                }
+            }
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        for _ in 0..5 {
+            assert_serves(&mut proxy.client());
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_that_does_not_answer_gives_504() {
+    test(|| {
+        let options = OriginOptions {
+            stall_rate: 1.0,
+            ..OriginOptions::default()
+        };
+        let origin = Origin::local(options).unwrap();
+        let proxy = Site {
+            upstream: "timeouts = { first_byte = \"300ms\" }",
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        assert_answered(&proxy, words::FIRST_BYTE_TIMEOUT);
+        until("the request is abandoned", || origin.stats().in_flight == 0);
+    });
+}
+
+#[test]
+fn an_answer_that_stalls_midway_is_cut() {
+    test(|| {
+        let upstream = "timeouts = { idle = \"300ms\" }";
+        let (origin, proxy) = Site {
+            upstream,
+            ..Site::default()
+        }
+        .with_origin();
+        let mut client = proxy.client();
+        client.send(get("/drip/10/60000")).unwrap();
+        let error = client.read_response("GET").unwrap_err();
+        assert!(matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+        ));
+        until("the request is abandoned", || origin.stats().aborted == 1);
+        assert_logged(&proxy, words::UPSTREAM_STALLED);
+    });
+}
+
+#[test]
+fn an_exchange_has_a_time_limit_in_all() {
+    test(|| {
+        let upstream = "timeouts = { total = \"300ms\" }";
+        let (_origin, proxy) = Site {
+            upstream,
+            ..Site::default()
+        }
+        .with_origin();
+        let mut client = proxy.client();
+        client.send(get("/drip/1000/50")).unwrap();
+        assert!(client.read_response("GET").is_err());
+        assert_logged(&proxy, words::TOTAL_TIMEOUT);
+    });
+}
+
+#[test]
+fn a_stale_connection_is_retried_on_a_fresh_one() {
+    test(|| {
+        // Each connection serves one request, says that it stays open, and
+        // closes on the next request.
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let origin = RawOrigin::start(move |_, mut stream| {
+            stream.read_head().unwrap();
+            counted.fetch_add(1, Ordering::SeqCst);
+            stream
+                .send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong")
+                .unwrap();
+            let _ = stream.read_head();
+        })
+        .unwrap();
+        let proxy = Site {
+            upstream: "retries = 1",
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        for _ in 0..10 {
+            assert_serves(&mut client);
+        }
+        assert_eq!(requests.load(Ordering::SeqCst), 10);
+    });
+}
+
+#[test]
+fn a_connection_that_closed_while_idle_is_not_used() {
+    test(|| {
+        let (origin, proxy) = site();
+        let mut client = proxy.client();
+        assert_serves(&mut client);
+        origin.refuse();
+        until("the origin has closed", || {
+            origin.stats().open_connections == 0
+        });
+        origin.serve();
+        until("the origin is back", || {
+            std::net::TcpStream::connect(origin.socket_addr().unwrap()).is_ok()
+        });
+        assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn a_post_that_may_have_arrived_is_not_repeated() {
+    test(|| {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let origin = RawOrigin::start(move |_, mut stream| {
+            if stream.read_head().is_ok() {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+        .unwrap();
+        let address = origin.address.to_string();
+        let proxy = Site {
+            upstream: "retries = 3",
+            ..Site::default()
+        }
+        .start(&[address]);
+        let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+        let response = proxy.client().ask(request).unwrap();
+        assert_refused(&response, words::UPSTREAM_CLOSED);
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn a_reset_gives_502_and_the_next_request_is_served() {
+    test(|| {
+        let origin = RawOrigin::start(|number, mut stream| {
+            if stream.read_head().is_err() {
+                return;
+            }
+            match number {
+                0 => stream.reset(),
+                _ => stream
+                    .send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong")
+                    .unwrap(),
+            }
+        })
+        .unwrap();
+        let proxy = Site {
+            upstream: "retries = 0",
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        assert_answered(&proxy, words::UPSTREAM_CLOSED);
+        assert_serves(&mut proxy.client());
+    });
+}

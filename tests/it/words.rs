@@ -1,0 +1,74 @@
+//! The words for what is refused: status, a part of the text in the answer,
+//! and the word in the access log. One table, so that a word changes here.
+
+/// Why a request is refused or fails.
+#[derive(Debug, Clone, Copy)]
+pub struct Reason {
+    /// Status of the answer; 0 where there is none.
+    pub status: u16,
+    /// Word in the access log.
+    pub word: &'static str,
+    /// Part of the answer's text, compared without case.
+    pub text: &'static str,
+}
+
+const fn reason(status: u16, word: &'static str, text: &'static str) -> Reason {
+    Reason { status, word, text }
+}
+
+// The request's head.
+pub const REQUEST_LINE: Reason = reason(400, "request-line", "request line is malformed");
+pub const BARE_LF: Reason = reason(400, "bare-lf", "ends in LF");
+pub const FIELD_NAME: Reason = reason(400, "field-name", "field name is malformed");
+pub const SPACE_BEFORE_COLON: Reason = reason(400, "space-before-colon", "before the colon");
+pub const OBS_FOLD: Reason = reason(400, "obs-fold", "folded");
+pub const NUL: Reason = reason(400, "nul", "NUL");
+pub const FIELD_VALUE: Reason = reason(400, "field-value", "control byte");
+pub const TARGET: Reason = reason(400, "target", "target is malformed");
+pub const HOST_MISSING: Reason = reason(400, "host-missing", "Host field is missing");
+pub const HOST_REPEATED: Reason = reason(400, "host-repeated", "Host field stands more than once");
+pub const HOST_INVALID: Reason = reason(400, "host-invalid", "Host field is malformed");
+pub const CONTENT_LENGTH: Reason = reason(400, "content-length", "not a number");
+pub const CONTENT_LENGTH_REPEATED: Reason = reason(
+    400,
+    "content-length-repeated",
+    "Content-Length stands more than once",
+);
+pub const LENGTH_AND_CODING: Reason = reason(400, "length-and-coding", "exclude each other");
+pub const TRANSFER_CODING: Reason = reason(400, "transfer-coding", "transfer coding");
+pub const VERSION: Reason = reason(505, "version", "version is not supported");
+pub const TARGET_TOO_LONG: Reason = reason(414, "target-too-long", "target is longer");
+pub const HEAD_TOO_LARGE: Reason = reason(431, "head-too-large", "head is larger");
+pub const EXPECTATION: Reason = reason(417, "expectation", "expectation");
+
+// The request's body.
+pub const CHUNK_SIZE: Reason = reason(400, "chunk-size", "chunk size is malformed");
+pub const CHUNK_EXTENSION: Reason = reason(400, "chunk-extension", "chunk extensions");
+pub const CHUNK_END: Reason = reason(400, "chunk-end", "where its size says");
+pub const TRAILER: Reason = reason(400, "trailer", "trailer");
+pub const BODY_TOO_LARGE: Reason = reason(413, "body-too-large", "body is larger");
+
+// The client's pace.
+pub const HEAD_TIMEOUT: Reason = reason(408, "head-timeout", "head");
+pub const BODY_TIMEOUT: Reason = reason(408, "body-timeout", "body");
+
+// What is not done here.
+pub const CONNECT_METHOD: Reason = reason(501, "connect-method", "CONNECT is not served");
+
+// The upstream.
+pub const CONNECT_FAILED: Reason = reason(502, "connect-failed", "no connection to an endpoint");
+pub const UPSTREAM_STATUS_LINE: Reason = reason(502, "upstream-status-line", "status line");
+pub const UPSTREAM_FRAMING: Reason = reason(502, "upstream-framing", "ambiguous");
+pub const UPSTREAM_HEAD_TOO_LARGE: Reason = reason(502, "upstream-head-too-large", "too large");
+pub const UPSTREAM_UPGRADE: Reason = reason(502, "upstream-upgrade", "nobody asked for");
+pub const UPSTREAM_CLOSED: Reason = reason(502, "upstream-closed", "closed the connection");
+pub const FIRST_BYTE_TIMEOUT: Reason = reason(504, "first-byte-timeout", "did not answer in time");
+pub const TOTAL_TIMEOUT: Reason = reason(504, "total-timeout", "longer than it may");
+pub const SATURATED: Reason = reason(503, "saturated", "at its limit");
+pub const NO_ENDPOINT: Reason = reason(503, "no-endpoint", "no endpoint is available");
+
+// Ends without an answer of their own: the response had begun.
+pub const UPSTREAM_CUT: Reason = reason(0, "upstream-cut", "");
+pub const UPSTREAM_STALLED: Reason = reason(0, "upstream-stalled", "");
+pub const UPSTREAM_BODY: Reason = reason(0, "upstream-body", "");
+pub const CLIENT_GONE: Reason = reason(0, "client-gone", "");
