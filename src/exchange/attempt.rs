@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
@@ -12,10 +12,11 @@ use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 use super::forward::{Connection, Outcome, Request};
 use super::pump::{HEADROOM, Pump, PumpEnd, TAILROOM, WaitsFor, decode_front};
 use super::relay::{self, Relay, Response, TunnelStart};
+use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, TimedOut, WriteFailure, lap, write_all};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
-use crate::net::stream::{Peeked, Stream};
+use crate::net::stream::Stream;
 use crate::observe::access_log::AddressText;
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
@@ -23,11 +24,6 @@ use crate::upstream::Slot;
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
-
-/// A client that closes its sending side this soon after its request has only
-/// said that no further request comes; later, it has left. See
-/// `docs/decisions/0002-half-closed-clients.md`.
-const HALF_CLOSE_GRACE: Duration = Duration::from_millis(100);
 
 /// What came of an attempt.
 #[derive(Debug)]
@@ -76,17 +72,14 @@ struct Sent<'a, 'b> {
     is_sent_whole: bool,
     /// What was read beyond the request's body.
     leftover: Option<Buffer>,
-    /// Whether the client is watched for leaving.
-    watches_client: bool,
-    /// When the request's last byte had been read.
-    request_end: Instant,
+    watch: ClientWatch,
 }
 
 /// What ended a wait for the response.
 enum Event {
     Request(PumpEnd),
     Readable,
-    ClientReadable,
+    ClientGone,
     TimedOut,
 }
 
@@ -133,8 +126,7 @@ pub(super) async fn attempt(
         pump: None,
         is_sent_whole: request.is_whole(),
         leftover: None,
-        watches_client: true,
-        request_end: progress.started + progress.times.head,
+        watch: ClientWatch::new(progress.started + progress.times.head),
     };
     if sent.send_head(client).await.is_err() {
         // The endpoint took none of it, so it can't have acted on it.
@@ -247,17 +239,17 @@ impl Sent<'_, '_> {
         loop {
             let went_on = match self.next_event(client).await {
                 Event::Request(end) => self.request_ended(client, end, progress),
-                Event::ClientReadable => self.look_at_client(client),
+                Event::ClientGone => Err(Failure::ClientGone.into()),
                 Event::TimedOut => Err(self.timed_out()),
                 Event::Readable => {
                     let mut buffer = held.take().unwrap_or_else(response_buffer);
                     match self.receive(client, &mut buffer, progress).await {
                         Ok(Received::Final(response)) => {
-                            progress.times.first_byte = Some(self.request_end.elapsed());
+                            progress.times.first_byte = Some(self.watch.request_end.elapsed());
                             return self.relay(client, response, buffer, progress).await;
                         }
                         Ok(Received::Tunnel) => {
-                            progress.times.first_byte = Some(self.request_end.elapsed());
+                            progress.times.first_byte = Some(self.watch.request_end.elapsed());
                             return self.tunnel(client, buffer, progress).await;
                         }
                         Ok(Received::Partial | Received::Interim(_)) => {
@@ -290,9 +282,8 @@ impl Sent<'_, '_> {
             if self.stream.poll_read_ready(cx).is_ready() {
                 return Poll::Ready(Event::Readable);
             }
-            let watches_client = self.watches_client && self.pump.is_none();
-            if watches_client && client.stream.poll_read_ready(cx).is_ready() {
-                return Poll::Ready(Event::ClientReadable);
+            if self.pump.is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
+                return Poll::Ready(Event::ClientGone);
             }
             match self.context.wheel.has_fired(&client.timer) {
                 true => Poll::Ready(Event::TimedOut),
@@ -317,7 +308,7 @@ impl Sent<'_, '_> {
             PumpEnd::Done => {
                 self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
-                self.request_end = Instant::now();
+                self.watch = ClientWatch::new(Instant::now());
             }
             // It may have answered before it closed.
             PumpEnd::SinkClosed => self.is_sent_whole = false,
@@ -326,20 +317,6 @@ impl Sent<'_, '_> {
             PumpEnd::TooLarge => return Err(Failure::BodyTooLarge.into()),
         }
         self.set_timeout(client);
-        Ok(())
-    }
-
-    /// The client's connection became readable while its request is being
-    /// answered: the next request, or its end.
-    fn look_at_client(&mut self, client: &Client) -> Result<(), End> {
-        match client.stream.peek() {
-            Peeked::Nothing => client.stream.clear_read_ready(),
-            Peeked::Data => self.watches_client = false,
-            Peeked::End if self.request_end.elapsed() < HALF_CLOSE_GRACE => {
-                self.watches_client = false;
-            }
-            Peeked::End | Peeked::Broken => return Err(Failure::ClientGone.into()),
-        }
         Ok(())
     }
 
@@ -418,11 +395,11 @@ impl Sent<'_, '_> {
         match head.status {
             101 if request.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
             101 => {
-                self.replace_head(buffer, head, Transcode::Raw, Persistence::Upgrade)?;
+                self.replace_head(buffer, head, Persistence::Upgrade)?;
                 Ok(Received::Tunnel)
             }
             100..200 => {
-                let len = self.replace_head(buffer, head, Transcode::Raw, Persistence::Keep)?;
+                let len = self.replace_head(buffer, head, Persistence::Keep)?;
                 Ok(Received::Interim(len))
             }
             _ => self.prepare(buffer, head).map(Received::Final),
@@ -445,6 +422,9 @@ impl Sent<'_, '_> {
             true => Persistence::Close,
             false => self.context.persistence(request, is_whole),
         };
+        let scratch = &mut *self.context.scratch.borrow_mut();
+        scratch.clear();
+        write::response_head(scratch, buffer.filled(), head, transcode, persistence);
         buffer.skip(head.end);
         let mut decoder = BodyDecoder::new(head.framing);
         let body_len = decode_front(&mut decoder, transcode, buffer)
@@ -453,12 +433,12 @@ impl Sent<'_, '_> {
         if has_surplus {
             buffer.truncate(body_len);
         }
-        let head_len = self.prepend_head(buffer, head, transcode, persistence)?;
+        prepend_head(buffer, scratch)?;
         self.count_status(head.status);
         Ok(Response {
             status: head.status,
-            head_len,
-            ready: head_len + body_len,
+            head_len: scratch.len(),
+            ready: scratch.len() + body_len,
             decoder,
             transcode,
             persistence,
@@ -467,40 +447,20 @@ impl Sent<'_, '_> {
         })
     }
 
+    /// Puts the client's head in the place of the endpoint's, and gives its
+    /// length.
     fn replace_head(
         &self,
         buffer: &mut Buffer,
         head: &ResponseHead,
-        transcode: Transcode,
-        persistence: Persistence,
-    ) -> Result<usize, End> {
-        buffer.skip(head.end);
-        self.prepend_head(buffer, head, transcode, persistence)
-    }
-
-    /// Puts the client's head in front of the body; the endpoint's, whose
-    /// bytes it is made of, stands in the buffer right before it.
-    fn prepend_head(
-        &self,
-        buffer: &mut Buffer,
-        head: &ResponseHead,
-        transcode: Transcode,
         persistence: Persistence,
     ) -> Result<usize, End> {
         let scratch = &mut *self.context.scratch.borrow_mut();
         scratch.clear();
-        write::response_head(
-            scratch,
-            buffer.skipped(head.end),
-            head,
-            transcode,
-            persistence,
-        );
-        match buffer.prepend(scratch) {
-            true => Ok(scratch.len()),
-            // Headroom is larger than what is ever added to a head.
-            false => Err(ResponseError::HeadTooLarge.into()),
-        }
+        write::response_head(scratch, buffer.filled(), head, Transcode::Raw, persistence);
+        buffer.skip(head.end);
+        prepend_head(buffer, scratch)?;
+        Ok(scratch.len())
     }
 
     fn count_status(&self, status: u16) {
@@ -557,6 +517,7 @@ impl Sent<'_, '_> {
             stream,
             pump,
             leftover,
+            watch,
             ..
         } = self;
         let relay = Relay {
@@ -565,6 +526,7 @@ impl Sent<'_, '_> {
             stream,
             total_deadline: request.total_deadline,
             request: pump,
+            watch,
         };
         let relayed = relay.response(client, response, buffer, progress).await;
         let counters = endpoint_counters(context, slot);
@@ -609,6 +571,15 @@ impl Sent<'_, '_> {
         .await;
         let consumed = self.request.bytes.len();
         Attempt::Finished(Outcome::new(End::Tunnel, Next::Close, consumed))
+    }
+}
+
+/// Puts a head in front of what came of its body.
+fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
+    match buffer.prepend(head) {
+        true => Ok(()),
+        // Headroom is larger than what is ever added to a head.
+        false => Err(ResponseError::HeadTooLarge.into()),
     }
 }
 

@@ -9,6 +9,7 @@ mod forward;
 pub mod pump;
 mod record;
 mod relay;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -104,7 +104,7 @@ impl Pump {
         self.bytes_read + self.bytes_written
     }
 
-    /// What was read beyond the body's end: the next message.
+    /// What was read beyond the body's end: the next message, or surplus.
     pub fn into_leftover(self) -> Option<Buffer> {
         self.buffer.filter(|buffer| !buffer.is_empty())
     }
@@ -174,10 +174,7 @@ impl Pump {
     ) -> Poll<Result<(), PumpEnd>> {
         let mut buffer = self.take_buffer();
         let room = buffer.room();
-        let mut room_len = room.len() - TAILROOM;
-        if let BodyDecoder::Length { remaining } = self.decoder {
-            room_len = room_len.min(usize::try_from(remaining).unwrap_or(usize::MAX));
-        }
+        let room_len = room.len() - TAILROOM;
         let len = match source.poll_read(cx, &mut room[..room_len]) {
             Poll::Ready(Ok(0)) => return Poll::Ready(self.end_of_source(buffer)),
             Poll::Ready(Ok(len)) => len,

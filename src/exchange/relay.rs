@@ -10,6 +10,7 @@ use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{Persistence, Transcode};
 
 use super::pump::{Pump, PumpEnd, WaitsFor};
+use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
@@ -42,6 +43,7 @@ pub(super) struct Relay<'a> {
     pub total_deadline: u64,
     /// The rest of the request, while there is some.
     pub request: Option<Pump>,
+    pub watch: ClientWatch,
 }
 
 /// How relaying a response stopped.
@@ -49,6 +51,7 @@ pub(super) struct Relay<'a> {
 enum Stop {
     Response(PumpEnd),
     Request(PumpEnd),
+    ClientGone,
     TimedOut(WaitsFor),
 }
 
@@ -91,7 +94,8 @@ impl Relay<'_> {
             _ if response.ends_with_connection => Next::Abort,
             _ => Next::Close,
         };
-        let keeps = end == End::Complete && response.keeps_upstream;
+        let has_surplus = pump.into_leftover().is_some();
+        let keeps = end == End::Complete && response.keeps_upstream && !has_surplus;
         Relayed {
             end,
             next,
@@ -111,6 +115,9 @@ impl Relay<'_> {
                 Ok(has_moved) => has_moved,
                 Err(end) => return Poll::Ready(Stop::Request(end)),
             };
+            if self.request.is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
+                return Poll::Ready(Stop::ClientGone);
+            }
             if !is_timed || request_moved || response.progress() != before {
                 is_timed = true;
                 self.set_timeout(client, response.waits_for());
@@ -160,7 +167,7 @@ impl Relay<'_> {
             Stop::Response(PumpEnd::Malformed(_) | PumpEnd::TooLarge) => Failure::UpstreamBody,
             Stop::Request(PumpEnd::Malformed(error)) => return End::Body(error),
             Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,
-            Stop::Request(_) => Failure::ClientGone,
+            Stop::Request(_) | Stop::ClientGone => Failure::ClientGone,
             Stop::TimedOut(_) if self.total_deadline <= self.context.wheel.now() => {
                 Failure::TotalTimeout
             }

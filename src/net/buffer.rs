@@ -132,11 +132,6 @@ impl Buffer {
         self.start = (self.start + len).min(self.end);
     }
 
-    /// The last `len` bytes that [`skip`](Self::skip) took off.
-    pub fn skipped(&self, len: usize) -> &[u8] {
-        &self.bytes[self.start.saturating_sub(len)..self.start]
-    }
-
     /// Keeps the first `len` filled bytes only.
     pub fn truncate(&mut self, len: usize) {
         self.end = self.end.min(self.start + len);

@@ -139,10 +139,18 @@ impl Stream {
     }
 
     /// Whether an idle connection has been closed by its peer, or sent bytes
-    /// that nobody asked for. No system call: the event loop has noticed.
+    /// that nobody asked for. The event loop has noticed: a system call is made
+    /// only to confirm it.
     pub fn is_stale(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        self.poll_read_ready(&mut cx).is_ready()
+        if self.poll_read_ready(&mut cx).is_pending() {
+            return false;
+        }
+        if self.peek() != Peeked::Nothing {
+            return true;
+        }
+        self.clear_read_ready();
+        false
     }
 
     /// Makes the coming close a reset, so that the peer can't take what it got

@@ -1,0 +1,44 @@
+//! Notices that a client has left while its request is being answered.
+
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::net::stream::{Peeked, Stream};
+
+/// A client that closes its sending side this soon after its request has only
+/// said that no further request comes; later, it has left. The reasons are in
+/// `docs/decisions/half-closed-clients.md`.
+const HALF_CLOSE_GRACE: Duration = Duration::from_millis(100);
+
+/// Watches a client's connection from the end of its request on.
+#[derive(Debug)]
+pub(super) struct ClientWatch {
+    /// When the request's last byte had been read.
+    pub request_end: Instant,
+    /// Whether there is still something to be noticed.
+    is_on: bool,
+}
+
+impl ClientWatch {
+    /// Begins to watch.
+    pub fn new(request_end: Instant) -> Self {
+        ClientWatch {
+            request_end,
+            is_on: true,
+        }
+    }
+
+    /// Ready when the client has left. Costs a system call only when its
+    /// connection became readable: by its next request, or by its end.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>, client: &Stream) -> Poll<()> {
+        while self.is_on && client.poll_read_ready(cx).is_ready() {
+            match client.peek() {
+                Peeked::Nothing => client.clear_read_ready(),
+                Peeked::Data => self.is_on = false,
+                Peeked::End if self.request_end.elapsed() < HALF_CLOSE_GRACE => self.is_on = false,
+                Peeked::End | Peeked::Broken => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
+    }
+}
