@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::machine::Machine;
 use super::proxy::Kind;
 use super::report::{CaseReport, Row, number};
 
@@ -9,8 +10,9 @@ const KINDS: [Kind; 4] = [Kind::Relay, Kind::Evenkeel, Kind::Nginx, Kind::Haprox
 
 /// Everything measured, as Markdown.
 #[must_use]
-pub fn render(reports: &[CaseReport]) -> String {
-    let mut text = String::from(
+pub fn render(machine: &Machine, reports: &[CaseReport]) -> String {
+    let mut text = format!("{}.\n\n", machine.line());
+    text.push_str(
         "CPU time of the proxy per request in microseconds; one worker on one core; \
          medians. Ratios are medians of ratios within a round.\n\n\
          | case | relay | Evenkeel | nginx | HAProxy | Evenkeel / relay | / nginx | / HAProxy |\n\

@@ -8,6 +8,7 @@ mod ab;
 mod case;
 mod crowd;
 mod install;
+mod machine;
 mod markdown;
 mod plot;
 mod process;
@@ -22,6 +23,7 @@ pub use case::{Case, Plan, all};
 pub use proxy::Kind;
 pub use report::CaseReport;
 
+use machine::Machine;
 use proxy::Site;
 use rounds::Effort;
 
@@ -81,12 +83,14 @@ pub fn run(options: &Options) -> io::Result<bool> {
         descriptors: crate::socket::raise_descriptor_limit(),
     };
     std::fs::create_dir_all(&site.folder)?;
+    let machine = Machine::look();
+    println!("{}", machine.line());
     let mut reports = Vec::new();
     for case in all().iter().filter(|case| options.wants(case)) {
         let report = run_case(options, &site, case)?;
         print!("{}", report.table());
         reports.push(report);
-        write(&options.out, &reports)?;
+        write(&options.out, &machine, &reports)?;
     }
     let failed = reports
         .iter()
@@ -96,12 +100,10 @@ pub fn run(options: &Options) -> io::Result<bool> {
 }
 
 /// After every case, so that a run that is broken off leaves what it has.
-fn write(out: &Path, reports: &[CaseReport]) -> io::Result<()> {
-    std::fs::write(
-        out.join("bench.json"),
-        serde_json::to_string_pretty(reports)?,
-    )?;
-    std::fs::write(out.join("bench.md"), markdown::render(reports))?;
+fn write(out: &Path, machine: &Machine, reports: &[CaseReport]) -> io::Result<()> {
+    let figures = serde_json::json!({ "machine": machine, "cases": reports });
+    std::fs::write(out.join("bench.json"), serde_json::to_string(&figures)?)?;
+    std::fs::write(out.join("bench.md"), markdown::render(machine, reports))?;
     let named = |large: bool| -> Vec<&CaseReport> {
         reports
             .iter()

@@ -12,14 +12,16 @@ use resvg::{tiny_skia, usvg};
 use super::proxy::Kind;
 use super::report::{CaseReport, Row, number};
 
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 540.0;
+const WIDTH: f64 = 1200.0;
+const HEIGHT: f64 = 600.0;
 const LEFT: f64 = 84.0;
-const RIGHT: f64 = 32.0;
+const RIGHT: f64 = 40.0;
 const TOP: f64 = 96.0;
 const BOTTOM: f64 = 76.0;
 /// PNG pixels per unit of the SVG.
 const SCALE: f32 = 2.0;
+/// Where the percentiles end.
+const PERCENT_MAX: f64 = 99.99;
 const FONT: &str = "DejaVu Sans, Liberation Sans, Arial, sans-serif";
 const INK: &str = "#1f2933";
 const FAINT: &str = "#52606d";
@@ -100,6 +102,27 @@ impl Canvas {
         );
     }
 
+    fn bar(&mut self, x: f64, width: f64, (top, bottom): (f64, f64), us: f64, fill: &str) {
+        self.rect(x + 1.0, top, width - 2.0, bottom - top, fill);
+        let (size, room) = (if width < 26.0 { 9.5 } else { 11.0 }, width >= 23.0);
+        let label = if us < 100.0 && room {
+            number(us)
+        } else {
+            format!("{us:.0}")
+        };
+        let middle = x + width / 2.0;
+        self.text(middle, top - 4.0, Anchor::Middle, size, INK, &label);
+    }
+
+    /// Two lines: what is asked for, and over how many connections.
+    fn group_label(&mut self, x: f64, title: &str) {
+        let (size, rest) = title.split_once(", ").unwrap_or((title, ""));
+        let rest = rest.replace("connections", "conn.");
+        let y = HEIGHT - BOTTOM;
+        self.text(x, y + 22.0, Anchor::Middle, 12.0, INK, size);
+        self.text(x, y + 40.0, Anchor::Middle, 11.0, FAINT, &rest);
+    }
+
     fn legend(&mut self, kinds: &[Kind]) {
         let mut x = LEFT;
         for kind in kinds {
@@ -132,7 +155,6 @@ impl Canvas {
 /// # Errors
 /// The files can't be written.
 pub fn latency(report: &CaseReport, folder: &Path) -> io::Result<()> {
-    const PERCENT_MAX: f64 = 99.99;
     let rows: Vec<(Kind, Vec<(f64, f64)>)> = report
         .rows
         .iter()
@@ -142,64 +164,76 @@ pub fn latency(report: &CaseReport, folder: &Path) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let all = rows.iter().flat_map(|(_, points)| points);
-    let (low, high) = all.fold((f64::MAX, 0.0f64), |(low, high), (_, latency_us)| {
-        (low.min(*latency_us), high.max(*latency_us))
-    });
-    let decades = (low.max(1.0).log10().floor(), high.max(10.0).log10().ceil());
-    let x = |percent: f64| {
-        let from = log_of_rest(50.0);
-        let share = (log_of_rest(percent) - from) / (log_of_rest(PERCENT_MAX) - from);
-        LEFT + share * (WIDTH - LEFT - RIGHT)
-    };
-    let y = |latency_us: f64| {
-        let share = (latency_us.max(1.0).log10() - decades.0) / (decades.1 - decades.0);
-        HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-    };
-    let mut canvas = Canvas::new(
-        "Latency by percentile",
-        &format!("{}; median of the rounds, lower is better", report.title),
-    );
-    for percent in [50.0, 90.0, 99.0, 99.9, 99.99] {
-        let at = x(percent);
-        canvas.line((at, TOP), (at, HEIGHT - BOTTOM), GRID);
-        let label = format!("{percent} %");
-        canvas.text(
-            at,
-            HEIGHT - BOTTOM + 22.0,
-            Anchor::Middle,
-            13.0,
-            FAINT,
-            &label,
-        );
-    }
-    for decade in decades.0 as i32..=decades.1 as i32 {
-        for step in [1.0, 2.0, 5.0] {
-            let value = step * 10f64.powi(decade);
-            if value > 10f64.powf(decades.1) {
-                continue;
-            }
-            canvas.line((LEFT, y(value)), (WIDTH - RIGHT, y(value)), GRID);
-            let label = duration(value);
-            canvas.text(LEFT - 8.0, y(value) + 4.5, Anchor::End, 13.0, FAINT, &label);
-        }
-    }
-    let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
-    canvas.text(
-        middle,
-        HEIGHT - 24.0,
-        Anchor::Middle,
-        13.0,
-        INK,
-        "share of requests answered within the time",
-    );
+    let subtitle = format!("{}; median of the rounds, lower is better", report.title);
+    let mut canvas = Canvas::new("Latency by percentile", &subtitle);
+    let axes = Axes::of(&rows);
+    axes.draw(&mut canvas);
     let kinds: Vec<Kind> = rows.iter().map(|(kind, _)| *kind).collect();
     canvas.legend(&kinds);
     for (kind, points) in &rows {
-        let points: Vec<(f64, f64)> = points.iter().map(|at| (x(at.0), y(at.1))).collect();
+        let points: Vec<(f64, f64)> = points
+            .iter()
+            .map(|(percent, latency_us)| (Axes::x(*percent), axes.y(*latency_us)))
+            .collect();
         canvas.path(&points, colour(*kind));
     }
-    canvas.write(folder, &format!("latency-{}", report.name))
+    canvas.write(folder, "latency")
+}
+
+/// Percentiles by what lies above them and latency, both logarithmic.
+struct Axes {
+    /// The exponents of the least and the greatest latency shown.
+    decades: (i32, i32),
+}
+
+impl Axes {
+    fn of(rows: &[(Kind, Vec<(f64, f64)>)]) -> Self {
+        let all = rows.iter().flat_map(|(_, points)| points);
+        let (low, high) = all.fold((f64::MAX, 0.0f64), |(low, high), (_, latency_us)| {
+            (low.min(*latency_us), high.max(*latency_us))
+        });
+        let from = low.max(1.0).log10().floor() as i32;
+        let until = high.max(10.0).log10().ceil() as i32;
+        Self {
+            decades: (from, until.max(from + 1)),
+        }
+    }
+
+    fn x(percent: f64) -> f64 {
+        let log_of_rest = |percent: f64| -(1.0 - percent / 100.0).log10();
+        let from = log_of_rest(50.0);
+        let share = (log_of_rest(percent) - from) / (log_of_rest(PERCENT_MAX) - from);
+        LEFT + share * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, latency_us: f64) -> f64 {
+        let (from, until) = (f64::from(self.decades.0), f64::from(self.decades.1));
+        let share = (latency_us.max(1.0).log10() - from) / (until - from);
+        HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn draw(&self, canvas: &mut Canvas) {
+        let bottom = HEIGHT - BOTTOM;
+        for percent in [50.0, 90.0, 99.0, 99.9, 99.99] {
+            let x = Self::x(percent);
+            canvas.line((x, TOP), (x, bottom), GRID);
+            let label = format!("{percent} %");
+            canvas.text(x, bottom + 22.0, Anchor::Middle, 13.0, FAINT, &label);
+        }
+        let highest = 10f64.powi(self.decades.1);
+        for decade in self.decades.0..=self.decades.1 {
+            let values = [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade));
+            for value in values.into_iter().filter(|value| *value <= highest) {
+                let y = self.y(value);
+                canvas.line((LEFT, y), (WIDTH - RIGHT, y), GRID);
+                let label = duration(value);
+                canvas.text(LEFT - 8.0, y + 4.5, Anchor::End, 13.0, FAINT, &label);
+            }
+        }
+        let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
+        let label = "share of requests answered within the time";
+        canvas.text(middle, HEIGHT - 24.0, Anchor::Middle, 13.0, INK, label);
+    }
 }
 
 /// A row's medians, as pairs of percentile and microseconds.
@@ -213,10 +247,6 @@ fn curve(row: &Row, percent_max: f64) -> Vec<(f64, f64)> {
         .filter(|at| at.percent <= percent_max)
         .filter_map(|at| Some((at.percent, row.latency_us(at.percent)?)))
         .collect()
-}
-
-fn log_of_rest(percent: f64) -> f64 {
-    -(1.0 - percent / 100.0).log10()
 }
 
 fn duration(us: f64) -> String {
@@ -275,43 +305,11 @@ pub fn cpu(name: &str, title: &str, reports: &[&CaseReport], folder: &Path) -> i
         let mut x = middle - bar * kinds.len() as f64 / 2.0;
         for kind in &kinds {
             if let Some(us) = report.row(*kind).and_then(Row::cpu_us) {
-                canvas.rect(x + 1.0, y(us), bar - 2.0, y(0.0) - y(us), colour(*kind));
-                let size = if bar < 22.0 { 9.0 } else { 11.0 };
-                let label = if us < 100.0 && bar >= 26.0 {
-                    number(us)
-                } else {
-                    format!("{us:.0}")
-                };
-                canvas.text(
-                    x + bar / 2.0,
-                    y(us) - 4.0,
-                    Anchor::Middle,
-                    size,
-                    INK,
-                    &label,
-                );
+                canvas.bar(x, bar, (y(us), y(0.0)), us, colour(*kind));
             }
             x += bar;
         }
-        // Two lines: what is asked, and over how many connections.
-        let (size, rest) = report.title.split_once(", ").unwrap_or((&report.title, ""));
-        let rest = rest.replace("connections", "conn.");
-        canvas.text(
-            middle,
-            HEIGHT - BOTTOM + 22.0,
-            Anchor::Middle,
-            12.0,
-            INK,
-            size,
-        );
-        canvas.text(
-            middle,
-            HEIGHT - BOTTOM + 40.0,
-            Anchor::Middle,
-            11.0,
-            FAINT,
-            &rest,
-        );
+        canvas.group_label(middle, &report.title);
     }
     canvas.write(folder, name)
 }
