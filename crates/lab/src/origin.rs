@@ -281,7 +281,8 @@ mod tests {
 
     #[test]
     fn reads_requests() {
-        let cases: [(&[u8], Option<(usize, Persistence)>); 6] = [
+        type Case = (&'static [u8], Option<(usize, Persistence)>);
+        let cases: [Case; 6] = [
             (
                 b"GET /44 HTTP/1.1\r\nHost: a\r\n\r\n",
                 Some((44, Persistence::Implied)),

@@ -7,18 +7,23 @@
 mod ab;
 mod case;
 mod crowd;
+mod install;
+mod machine;
+mod markdown;
+mod plot;
 mod process;
 mod proxy;
 mod report;
 mod rounds;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use case::{Case, Plan, all};
 pub use proxy::Kind;
 pub use report::CaseReport;
 
+use machine::Machine;
 use proxy::Site;
 use rounds::Effort;
 
@@ -71,27 +76,63 @@ impl Options {
 /// # Errors
 /// Something can't be started or written.
 pub fn run(options: &Options) -> io::Result<bool> {
+    install::ensure()?;
     let site = Site {
         folder: options.out.join("run"),
         evenkeel: options.evenkeel.clone(),
         descriptors: crate::socket::raise_descriptor_limit(),
     };
     std::fs::create_dir_all(&site.folder)?;
+    let machine = Machine::look();
+    println!("{}", machine.line());
     let mut reports = Vec::new();
     for case in all().iter().filter(|case| options.wants(case)) {
         let report = run_case(options, &site, case)?;
         print!("{}", report.table());
         reports.push(report);
-        std::fs::write(
-            options.out.join("bench.json"),
-            serde_json::to_string_pretty(&reports)?,
-        )?;
+        write(&options.out, &machine, &reports)?;
     }
     let failed = reports
         .iter()
         .flat_map(|report| &report.verdicts)
         .any(|verdict| verdict.passes() == Some(false));
     Ok(!failed)
+}
+
+/// After every case, so that a run that is broken off leaves what it has.
+fn write(out: &Path, machine: &Machine, reports: &[CaseReport]) -> io::Result<()> {
+    let figures = serde_json::json!({ "machine": machine, "cases": reports });
+    std::fs::write(out.join("bench.json"), serde_json::to_string(&figures)?)?;
+    std::fs::write(out.join("bench.md"), markdown::render(machine, reports))?;
+    let named = |large: bool| -> Vec<&CaseReport> {
+        reports
+            .iter()
+            .filter(|report| is_kept_load(&report.name))
+            .filter(|report| report.name.starts_with("300k") == large)
+            .collect()
+    };
+    plot::cpu(
+        "cpu-small",
+        "CPU time per request, small answers",
+        &named(false),
+        out,
+    )?;
+    plot::cpu(
+        "cpu-large",
+        "CPU time per request, 300 KB",
+        &named(true),
+        out,
+    )?;
+    if let Some(report) = reports.iter().find(|report| report.name == "latency") {
+        plot::latency(report, out)?;
+    }
+    Ok(())
+}
+
+/// Whether a case belongs in the plots of CPU time: `1k-64` and its like.
+fn is_kept_load(name: &str) -> bool {
+    name.split_once('-')
+        .is_some_and(|(_, connections)| connections.parse::<u32>().is_ok())
 }
 
 fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseReport> {

@@ -102,7 +102,9 @@ impl Verdict {
         })
     }
 
-    fn text(&self) -> String {
+    /// What is required, and whether it holds.
+    #[must_use]
+    pub fn words(&self) -> (String, &'static str) {
         let word = match self.passes() {
             Some(true) => "PASS",
             Some(false) => "FAIL",
@@ -113,11 +115,17 @@ impl Verdict {
             Some(Limit::AtLeast(limit)) => format!("at least {}", number(limit)),
             None => String::new(),
         };
-        format!(
+        (limit, word)
+    }
+
+    fn text(&self) -> String {
+        let (limit, word) = self.words();
+        let text = format!(
             "{:<34}{:>10}   {limit:<16}{word}",
             self.what,
             number(self.value)
-        )
+        );
+        text.trim_end().to_owned()
     }
 }
 
@@ -233,7 +241,7 @@ fn grouped(value: i64) -> String {
         text.push('-');
     }
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -29,6 +29,9 @@ const OPENING_PAUSE: Duration = Duration::from_millis(2);
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// How often the end and a stall are looked for.
 const TICK: Duration = Duration::from_millis(50);
+/// Requests in flight at once in a load that is to leave idle connections: it
+/// is not to measure what so many concurrent requests leave behind.
+const HOLD_IN_FLIGHT_MAX: u64 = 16;
 /// Failures that end the load.
 const ERRORS_MAX: u64 = 100_000;
 const LATENCY_MAX_NS: u64 = 120_000_000_000;
@@ -227,6 +230,9 @@ impl Generator {
     fn dispatch(&mut self, now: Instant) {
         // Not more than is ready now: one that fails at once is ready again.
         for _ in 0..self.ready.len() {
+            if self.options.hold.is_some() && self.in_flight >= HOLD_IN_FLIGHT_MAX {
+                return;
+            }
             let Some(due) = self.pace.next(now) else {
                 return;
             };
@@ -329,7 +335,7 @@ impl Generator {
     fn answered(&mut self, key: usize) {
         let now = self.record(key);
         if self.options.hold.is_some() {
-            return;
+            return self.dispatch(now);
         }
         let connection = &mut self.connections[key];
         connection.lifetime -= 1;

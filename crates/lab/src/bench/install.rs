@@ -1,0 +1,50 @@
+//! Installs what is compared with, where it is missing.
+
+use std::io;
+use std::process::{Command, Stdio};
+
+/// What must be there: what to look for, and the Debian package that has it.
+const NEEDED: [(&str, &[&str], &str); 4] = [
+    ("nginx", &["nginx", "-v"], "nginx-light"),
+    ("haproxy", &["haproxy", "-v"], "haproxy"),
+    ("ab", &["ab", "-V"], "apache2-utils"),
+    (
+        "fonts",
+        &["fc-match", "DejaVu Sans"],
+        "fonts-dejavu-core fontconfig",
+    ),
+];
+
+/// Installs the packages that are missing with `apt-get`, and says so.
+///
+/// # Errors
+/// `apt-get` can't be run, or fails.
+pub fn ensure() -> io::Result<()> {
+    for (name, probe, packages) in NEEDED {
+        if runs(probe) {
+            continue;
+        }
+        println!("{name} is missing: apt-get install {packages}");
+        let status = Command::new("apt-get")
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(packages.split(' '))
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null())
+            .status()?;
+        if !status.success() {
+            let message = format!("apt-get install {packages}: {status}; try apt-get update first");
+            return Err(io::Error::other(message));
+        }
+    }
+    Ok(())
+}
+
+fn runs(probe: &[&str]) -> bool {
+    Command::new(probe[0])
+        .args(&probe[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}

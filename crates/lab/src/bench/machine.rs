@@ -1,0 +1,76 @@
+//! What the figures were measured on and with.
+
+use std::fs;
+use std::process::Command;
+
+use serde::Serialize;
+
+/// The machine and the versions of the peers.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// The processor's name and how many cores it shows.
+    pub processor: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// As `nginx -v` says.
+    pub nginx: String,
+    /// As `haproxy -v` says.
+    pub haproxy: String,
+    /// Processes that wanted the CPU in the minute before the start.
+    pub load_average: f64,
+}
+
+impl Machine {
+    /// Looks at the machine.
+    #[must_use]
+    pub fn look() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let mut names = cpuinfo
+            .lines()
+            .filter_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let name = names.next().map_or("unknown", |(_, name)| name);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            processor: format!("{name}, {cores} cores"),
+            kernel: kernel.trim().into(),
+            nginx: version("nginx"),
+            haproxy: version("haproxy"),
+            load_average: load
+                .split(' ')
+                .next()
+                .and_then(|average| average.parse().ok())
+                .unwrap_or(0.0),
+        }
+    }
+
+    /// One line for people, and a warning where others use the CPU.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let busy = if self.load_average > 0.3 {
+            format!(
+                "; others use it (load average {}), so latencies mean little",
+                self.load_average
+            )
+        } else {
+            String::new()
+        };
+        format!(
+            "{}, Linux {}, {}, {}{busy}",
+            self.processor, self.kernel, self.nginx, self.haproxy
+        )
+    }
+}
+
+/// nginx says it on stderr, HAProxy with its date and address after it.
+fn version(program: &str) -> String {
+    let Ok(output) = Command::new(program).arg("-v").output() else {
+        return format!("no {program}");
+    };
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().next().unwrap_or_default();
+    let line = line.strip_prefix("nginx version: ").unwrap_or(line);
+    line.split(" 20").next().unwrap_or(line).into()
+}
