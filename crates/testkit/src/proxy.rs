@@ -106,6 +106,12 @@ impl Proxy {
         if listening && self.addresses.len() >= count {
             return Ok(());
         }
+        if self.has_ended()
+            && let Some(reader) = self.reader.take()
+        {
+            // What it said last may still be in the pipe.
+            let _ = reader.join();
+        }
         let said = self.stderr();
         Err(io::Error::other(format!(
             "not listening ({:?}); it said:\n{said}",
