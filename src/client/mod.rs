@@ -185,7 +185,7 @@ async fn connection<F>(
     let timeouts = &clients.context.config.listeners[open.listener].timeouts;
     let mut wait = timeouts.head;
     while wait_for_request(&clients.context, &client, wait).await {
-        match places.run(serve(clients.clone(), client)).await {
+        match places.run(|| serve(clients.clone(), client)).await {
             Some(idle) => client = idle,
             None => return,
         }
