@@ -24,7 +24,7 @@ use evenkeel_proto::{RequestHead, ResponseHead, Version};
 use crate::config::{self, Config};
 use crate::net::stream::Stream;
 use crate::net::timer::{Timer, Wheel};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::{AccessLog, AddressText};
 use crate::observe::counters::{Counters, ListenerCounters};
 use crate::upstream::Upstream;
 
@@ -63,6 +63,8 @@ pub struct Client {
     pub timer: Timer,
     /// Its address; `None` over a Unix socket.
     pub address: Option<IpAddr>,
+    /// Its address as logs and endpoints get it.
+    pub address_text: AddressText,
     /// Index of the listener that accepted it.
     pub listener: usize,
 }

@@ -9,7 +9,7 @@ use crate::head::{BodyFraming, Field, FieldKind, RequestHead, ResponseHead, Vers
 #[derive(Debug, Clone, Copy)]
 pub struct ClientInfo<'a> {
     /// Address without port: for `X-Forwarded-For`.
-    pub address: &'a str,
+    pub address: &'a [u8],
     /// `http` or `https`.
     pub scheme: &'static str,
 }
@@ -81,7 +81,7 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
 fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
     for part in [
         b"X-Forwarded-For: ",
-        client.address.as_bytes(),
+        client.address,
         b"\r\nX-Forwarded-Proto: ",
         client.scheme.as_bytes(),
     ] {
@@ -91,13 +91,13 @@ fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
         out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
         out.extend_from_slice(host);
     }
-    let (open, close): (&[u8], &[u8]) = match client.address.contains(':') {
+    let (open, close): (&[u8], &[u8]) = match client.address.contains(&b':') {
         true => (b"\r\nForwarded: for=\"[", b"]\""),
         false => (b"\r\nForwarded: for=", b""),
     };
     for part in [
         open,
-        client.address.as_bytes(),
+        client.address,
         close,
         b";proto=",
         client.scheme.as_bytes(),
