@@ -16,7 +16,7 @@ use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, TimedOut, WriteFailure, lap, write_all};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
-use crate::net::stream::Stream;
+use crate::net::stream::{Follow, Stream};
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
 use crate::upstream::Slot;
@@ -217,7 +217,7 @@ impl Sent<'_, '_> {
             };
             write::request_head(&mut scratch, request.bytes, request.head, info);
             scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
-            let sent = match self.stream.poll_write(cx, &scratch) {
+            let sent = match self.stream.poll_write(cx, &scratch, Follow::Anything) {
                 Poll::Ready(Ok(len)) => len,
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
                 Poll::Pending => 0,
@@ -491,7 +491,7 @@ impl Sent<'_, '_> {
         if self.request.head.version == Version::Http10 {
             return Ok(());
         }
-        match write_all(self.context, client, bytes).await {
+        match write_all(self.context, client, bytes, Follow::Anything).await {
             Ok(()) => {
                 progress.bytes_out += bytes.len() as u64;
                 Ok(())

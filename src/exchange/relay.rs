@@ -11,7 +11,7 @@ use evenkeel_proto::http1::write::{Persistence, Transcode};
 
 use super::pump::{Pump, PumpEnd, WaitsFor};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress};
+use super::{Client, Context, Next, Progress, follow};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
@@ -79,7 +79,8 @@ impl Relay<'_> {
             response.transcode,
             Some(buffer),
             response.ready,
-        );
+        )
+        .followed_by(follow(response.persistence));
         let stop = self.run(client, &mut pump).await;
         progress.bytes_out += pump.bytes_written;
         progress.body_bytes_out += pump.bytes_written.saturating_sub(response.head_len as u64);
