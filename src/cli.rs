@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use evenkeel_testkit::OriginOptions;
 
 /// HTTP and TCP load balancer.
 #[derive(Debug, Parser)]
@@ -48,6 +49,28 @@ pub enum Verb {
         /// Do not look up the names of endpoints
         #[arg(long)]
         offline: bool,
+    },
+    /// Show the load balancer at work, with four test origins behind it
+    #[command(
+        long_about = "Runs the load balancer and four test origins of different speed in one \
+            process, on free loopback ports, says what to try, and goes on until interrupted.",
+        after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load"
+    )]
+    Demo {
+        /// Send it some load, and show each second how that is shared out
+        #[arg(long)]
+        load: bool,
+    },
+    /// Run a test origin: an HTTP server with a shape, to balance to
+    #[command(
+        after_help = "Examples:\n  evenkeel origin --listen 127.0.0.1:8081\n  \
+        evenkeel origin --name slow --service exp:40ms --threads 4\n  \
+        evenkeel origin --service '95%fixed:5ms,5%fixed:500ms' --fail-rate 0.01"
+    )]
+    Origin {
+        /// Its shape.
+        #[command(flatten)]
+        options: Box<OriginOptions>,
     },
     /// Print the version
     #[command(after_help = "Example:\n  evenkeel version")]

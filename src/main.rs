@@ -1,12 +1,14 @@
 //! The `evenkeel` program.
 
 mod cli;
+mod demo;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
+use evenkeel_testkit::{Origin, OriginOptions};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
             offline,
             ..
         } => check(&source, print, offline),
+        cli::Verb::Demo { load } => demo(load),
+        cli::Verb::Origin { options } => origin(*options),
         cli::Verb::Version => print(&format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match outcome {
@@ -37,6 +41,24 @@ fn run(source: &cli::Source) -> Result<(), Failed> {
     let loaded = load(source, NameLookup::System)?;
     start_event_log();
     evenkeel::runtime::run(loaded.config).map_err(|error| complain(&error.to_string()))
+}
+
+fn demo(load: bool) -> Result<(), Failed> {
+    start_event_log();
+    let load = match load {
+        true => demo::Load::On,
+        false => demo::Load::Off,
+    };
+    demo::run(load).map_err(|error| complain(&error.to_string()))
+}
+
+fn origin(options: OriginOptions) -> Result<(), Failed> {
+    let name = options.name.clone();
+    let ended = Origin::listen(options).and_then(|origin| {
+        note(&format!("origin {name}: listening on {}", origin.address));
+        origin.wait()
+    });
+    ended.map_err(|error| complain(&format!("origin {name}: {error}")))
 }
 
 /// Sends events to standard error, a line each.

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_policy::dispatch::Endpoints;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -42,6 +43,7 @@ pub struct Running {
     workers: Vec<JoinHandle<io::Result<()>>>,
     log_writer: LogWriter,
     config: Arc<Config>,
+    shared: Arc<Shared>,
     counters: Vec<Arc<Counters>>,
     /// Where each listener listens, with the ports that the kernel chose.
     pub addresses: Vec<Address>,
@@ -63,7 +65,11 @@ pub fn run(config: Config) -> io::Result<()> {
     Ok(())
 }
 
-async fn stop_signal() -> io::Result<&'static str> {
+/// Waits for TERM or INT and gives its name.
+///
+/// # Errors
+/// The signals can't be waited for.
+pub async fn stop_signal() -> io::Result<&'static str> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     Ok(tokio::select! {
@@ -110,6 +116,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         workers,
         log_writer: logs.writer,
         config,
+        shared,
         counters,
         addresses,
     };
@@ -185,6 +192,12 @@ impl Running {
     /// Counters of each worker.
     pub fn counters(&self) -> &[Arc<Counters>] {
         &self.counters
+    }
+
+    /// The endpoints of each upstream, as all workers share them: what is in
+    /// flight where, and what is eligible.
+    pub fn endpoints(&self) -> &[Arc<Endpoints>] {
+        &self.shared.endpoints
     }
 
     /// Drains for at most `timeout`, then stops, and says what was done.

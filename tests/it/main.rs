@@ -13,6 +13,7 @@ mod words;
 
 mod bad_input;
 mod bodies;
+mod demo;
 mod fields;
 mod foreign_clients;
 mod foreign_origins;

@@ -2,7 +2,7 @@
 //! it.
 
 use std::io::{self, BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -56,6 +56,22 @@ impl Running {
             }
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+
+    /// Sends it TERM.
+    pub fn terminate(&self) {
+        // One that is gone and not yet waited for keeps its id.
+        let _ = rustix::process::kill_process(self.pid, Signal::TERM);
+    }
+
+    /// Waits until it has ended by itself; `None` when it has not in time.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let mut status = None;
+        deadline::holds_within(limit, || {
+            status = self.child.try_wait().ok().flatten();
+            status.is_some()
+        });
+        status
     }
 }
 

@@ -1,0 +1,78 @@
+# What there is to do here. Each target installs what it needs by itself
+# (scripts/need), and nothing where all of it is there.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# Where rustup puts cargo, and Debian its servers.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH):/usr/sbin:/sbin
+
+# Optimised, but quick to build: one profile for the demo and the tests.
+PROFILE := quick
+# Arguments passed through: make demo ARGS=--load, make bench ARGS=--quick.
+ARGS ?=
+# How long `make fuzz` gives to each target.
+SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
+
+BUILD_TOOLS := cargo cc
+TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk venv
+BENCH_TOOLS := $(BUILD_TOOLS) nginx haproxy ab fonts
+
+.PHONY: help demo test check format lint rustdoc bench fuzz docs setup
+
+help: ## Say what there is to do
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+demo: ## Run the load balancer with four test origins (ARGS=--load sends requests)
+	@scripts/need $(BUILD_TOOLS)
+	@echo "demo: building and starting evenkeel demo $(ARGS)"
+	@exec cargo run --quiet --profile $(PROFILE) -- demo $(ARGS)
+
+test: ## Run all tests
+	@scripts/need $(TEST_TOOLS)
+	@echo "test: cargo test --workspace"
+	@cargo test --workspace --profile $(PROFILE)
+
+check: format lint rustdoc test ## Check format, lints and documentation, and run all tests
+
+format:
+	@scripts/need $(BUILD_TOOLS)
+	@echo "check: cargo fmt"
+	@cargo fmt --all --check
+
+lint:
+	@scripts/need $(BUILD_TOOLS)
+	@echo "check: cargo clippy"
+	@cargo clippy --quiet --workspace --all-targets -- --deny warnings
+
+rustdoc:
+	@scripts/need $(BUILD_TOOLS)
+	@echo "check: cargo doc"
+	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --workspace --no-deps --document-private-items
+
+bench: ## Compare with the bare relay, nginx and HAProxy (ARGS="--quick --case 1k-64")
+	@scripts/need $(BENCH_TOOLS)
+	@echo "bench: building with --release, then evenkeel-lab bench $(ARGS)"
+	@cargo build --quiet --release --package evenkeel --package evenkeel-lab
+	@exec cargo run --quiet --release --package evenkeel-lab -- bench $(ARGS)
+
+fuzz: ## Run each fuzz target for SECONDS=60
+	@scripts/need $(BUILD_TOOLS) cargo-fuzz
+	@test -d fuzz || { echo "fuzz: there are no fuzz targets yet" >&2; exit 1; }
+	@export RUSTC_BOOTSTRAP=1; for target in $$(cargo fuzz list); do \
+	    echo "fuzz: $$target for $(SECONDS_EACH) s"; \
+	    cargo fuzz run "$$target" -- -max_total_time=$(SECONDS_EACH); \
+	done
+
+docs: ## Write the configuration's reference from its types, and the API's pages
+	@scripts/need $(BUILD_TOOLS)
+	@echo "docs: docs/configuration.md and docs/configuration.schema.json"
+	@BLESS=1 cargo test --quiet --profile $(PROFILE) --test config derived_pages_are_up_to_date
+	@echo "docs: target/doc/evenkeel/index.html"
+	@cargo doc --quiet --workspace --no-deps
+
+setup: ## Install everything that any target needs
+	@scripts/need $(TEST_TOOLS) $(BENCH_TOOLS) cargo-fuzz
+	@echo "setup: everything is there"
