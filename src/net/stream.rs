@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
@@ -161,15 +161,16 @@ impl Stream {
     /// that nobody asked for. The event loop has noticed: a system call is made
     /// only to confirm it.
     pub fn is_stale(&self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        if self.poll_read_ready(&mut cx).is_pending() {
-            return false;
-        }
-        if self.peek() != Peeked::Nothing {
-            return true;
-        }
-        self.clear_read_ready();
-        false
+        let mut is_stale = false;
+        // Its result says no more than `is_stale` does.
+        let _ = self.try_io(Interest::READABLE, || match self.peek() {
+            Peeked::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            Peeked::Data | Peeked::End | Peeked::Broken => {
+                is_stale = true;
+                Ok(())
+            }
+        });
+        is_stale
     }
 
     /// Makes the coming close a reset, so that the peer can't take what it got
