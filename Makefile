@@ -28,7 +28,7 @@ help: ## Say what there is to do
 demo: ## Run the load balancer with four test origins (ARGS=--load sends requests)
 	@scripts/need $(BUILD_TOOLS)
 	@echo "demo: building and starting evenkeel demo $(ARGS)"
-	@exec cargo run --quiet --profile $(PROFILE) -- demo $(ARGS)
+	@exec cargo run --profile $(PROFILE) -- demo $(ARGS)
 
 test: ## Run all tests
 	@scripts/need $(TEST_TOOLS)

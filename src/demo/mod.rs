@@ -123,6 +123,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// # Errors
 /// No port, thread or memory is left for it, or standard output is closed.
 pub fn run(load: Load) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let stop = {
+        let _in_runtime = runtime.enter();
+        runtime::stop_signal()?
+    };
     let origins = SPEEDS.iter().map(start_origin).collect::<Result<_, _>>()?;
     let origins: Vec<OriginHandle> = origins;
     let text = configuration(&origins, load);
@@ -132,12 +139,9 @@ pub fn run(load: Load) -> io::Result<()> {
     let running = runtime::start(loaded.config)?;
     let address = listening_address(&running)?;
     introduce(&origins, &text, address, load)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let signal = match load {
-        Load::Off => runtime.block_on(runtime::stop_signal()),
-        Load::On => runtime.block_on(show_load(&running, &origins, address)),
+        Load::Off => Ok(runtime.block_on(stop)),
+        Load::On => runtime.block_on(show_load(&running, &origins, address, stop)),
     };
     // Nobody is left to read this where standard output is what failed.
     if let Ok(signal) = &signal {
@@ -238,6 +242,7 @@ async fn show_load(
     running: &Running,
     origins: &[OriginHandle],
     address: SocketAddr,
+    stop: impl Future<Output = &'static str>,
 ) -> io::Result<&'static str> {
     const SECOND: Duration = Duration::from_secs(1);
     let names: Vec<&'static str> = SPEEDS.iter().map(|speed| speed.name).collect();
@@ -247,14 +252,14 @@ async fn show_load(
         .map(|(speed, origin)| format!("{:<8}{}", speed.name, origin.address));
     let mut table = Table::new(rows.collect())?;
     let clients = Clients::start(address, &names)?;
-    let mut stop = std::pin::pin!(runtime::stop_signal());
+    let mut stop = std::pin::pin!(stop);
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut draws = interval_at(Instant::now() + SECOND, SECOND);
     draws.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            signal = &mut stop => return signal,
+            signal = &mut stop => return Ok(signal),
             _ = looks.tick() => {
                 let app = running.endpoints().first().map_or(&[][..], |app| app.states());
                 table.look(app.iter().map(|endpoint| endpoint.in_flight()));

@@ -54,27 +54,35 @@ pub struct Running {
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be started.
 pub fn run(config: Config) -> io::Result<()> {
-    let running = start(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let name = runtime.block_on(stop_signal())?;
+    // Before anyone can connect: from then on a signal is to drain.
+    let stop = {
+        let _in_runtime = runtime.enter();
+        stop_signal()?
+    };
+    let running = start(config)?;
+    let name = runtime.block_on(stop);
     let timeout = running.config.server.drain_timeout;
     tracing::info!("{name}: accepting nothing more; exchanges in flight have {timeout:?}");
     running.stop(timeout);
     Ok(())
 }
 
-/// Waits for TERM or INT and gives its name.
+/// Takes TERM and INT over at once; the future ends with the first of them
+/// and gives its name. To be called within a runtime.
 ///
 /// # Errors
-/// The signals can't be waited for.
-pub async fn stop_signal() -> io::Result<&'static str> {
+/// The signals can't be taken over.
+pub fn stop_signal() -> io::Result<impl Future<Output = &'static str>> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = term.recv() => "TERM",
-        _ = int.recv() => "INT",
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => "TERM",
+            _ = int.recv() => "INT",
+        }
     })
 }
 
