@@ -323,6 +323,23 @@ mod tests {
     }
 
     #[test]
+    fn refuses_a_part_that_shows_it() {
+        use RequestError::*;
+        let mut head = RequestHead::default();
+        for (part, error) in [
+            ("\n", BareLf),
+            ("\r\n\r", RequestLine),
+            ("GET / HTTP/1.1\n", BareLf),
+            ("GET / HTTP/1.1\r\nHost: a\nX", BareLf),
+            ("GET / HTTP/1.1\r\nHost :", SpaceBeforeColon),
+            ("GET / HTTP/1.1\r\n ", ObsFold),
+        ] {
+            let refused = parse_request(part.as_bytes(), &mut head);
+            assert_eq!(refused, Err(error), "{part:?}");
+        }
+    }
+
+    #[test]
     fn refuses_ambiguous_framing() {
         use RequestError::*;
         for (lines, error) in [

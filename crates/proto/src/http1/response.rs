@@ -192,6 +192,21 @@ mod tests {
     }
 
     #[test]
+    fn refuses_a_part_that_shows_it() {
+        use ResponseError::*;
+        let mut head = ResponseHead::default();
+        for (part, error) in [
+            ("\r", StatusLine),
+            ("HTTP/1.1 0", StatusLine),
+            ("HTTP/1.1 200 OK\n", Field),
+            ("HTTP/1.1 200 OK\r\nX: y\nZ", Field),
+        ] {
+            let refused = parse_response(part.as_bytes(), Method::Get, &mut head);
+            assert_eq!(refused, Err(error), "{part:?}");
+        }
+    }
+
+    #[test]
     fn reads_framing_and_persistence() {
         use BodyFraming::{Chunked, Length, None, UntilClose};
         use Method::{Get, Head};
