@@ -21,14 +21,15 @@ impl<F: Future> FuturePool<F> {
         }
     }
 
-    /// Runs a future in a place of the pool.
+    /// Runs the future that `begin` gives in a place of the pool. It is not
+    /// passed itself, for then it would be a part of what waits for it.
     ///
     /// # Cancellation
     /// Dropping this drops the future and frees its place.
-    pub async fn run(&self, future: F) -> F::Output {
+    pub async fn run(&self, begin: impl FnOnce() -> F) -> F::Output {
         let reused = self.free.borrow_mut().pop();
         let mut place = reused.unwrap_or_else(|| Box::pin(None));
-        place.set(Some(future));
+        place.set(Some(begin()));
         let running = place.as_mut().as_pin_mut().expect("it was set just now");
         let output = running.await;
         place.set(None);

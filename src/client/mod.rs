@@ -20,6 +20,7 @@ use evenkeel_proto::RequestHead;
 use crate::exchange::{Client, Context};
 use crate::net::listen::{Listener, Peer};
 use crate::net::stream::Stream;
+use crate::observe::access_log::AddressText;
 use future_pool::FuturePool;
 
 /// What the connections of a worker share.
@@ -126,13 +127,15 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
         counters.connections_refused.add(1);
         return None;
     }
+    let address = match peer {
+        Peer::Tcp(address) => Some(address.ip()),
+        Peer::Unix => None,
+    };
     Some(Client {
         stream,
         timer: context.wheel.timer(),
-        address: match peer {
-            Peer::Tcp(address) => Some(address.ip()),
-            Peer::Unix => None,
-        },
+        address,
+        address_text: AddressText::new(address),
         listener,
     })
 }
@@ -185,7 +188,7 @@ async fn connection<F>(
     let timeouts = &clients.context.config.listeners[open.listener].timeouts;
     let mut wait = timeouts.head;
     while wait_for_request(&clients.context, &client, wait).await {
-        match places.run(serve(clients.clone(), client)).await {
+        match places.run(|| serve(clients.clone(), client)).await {
             Some(idle) => client = idle,
             None => return,
         }

@@ -12,6 +12,9 @@ use super::tree::Place;
 use super::value::{Name, Text};
 use super::written::{self, Endpoint, File};
 
+/// Largest limit on the length of a head, in bytes.
+const MAX_HEAD_LIMIT: u64 = 128 * 1024;
+
 /// Reports what is wrong or doubtful between the options of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_names(file, report);
@@ -107,6 +110,7 @@ fn check_listeners(file: &File, report: &mut Report) {
     }
     let mut first_places: HashMap<&Address, &Place> = HashMap::new();
     for listener in listeners {
+        check_head_limit(listener, report);
         let Some(bind) = &listener.bind.value else {
             continue;
         };
@@ -121,6 +125,18 @@ fn check_listeners(file: &File, report: &mut Report) {
         } else {
             first_places.insert(&bind.0, &listener.bind.place);
         }
+    }
+}
+
+/// A head is read into one buffer, which must have room for it.
+fn check_head_limit(listener: &written::Listener, report: &mut Report) {
+    let Some(head) = listener.limits.value.as_ref().map(|limits| &limits.head) else {
+        return;
+    };
+    if head.value.is_some_and(|limit| limit.0 > MAX_HEAD_LIMIT) {
+        report
+            .mistake(&head.place, "a head of more than 128 KiB is never read")
+            .help("write 128KiB or less; what is larger belongs in a body");
     }
 }
 

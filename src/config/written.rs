@@ -89,8 +89,8 @@ options! {
 options! {
     /// Bounds on what a client may send.
     pub struct Limits as "the limits of a listener" {
-        /// Request line and header fields together; the answer is 431 above
-        /// it.
+        /// Request line and header fields together, at most 128 KiB; the
+        /// answer is 431 above it.
         head: Size = Default("'32KiB'"),
         /// The target of the request (path and query); the answer is 414
         /// above it.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{Method, RequestHead};
 
-use super::{Client, Context, Next, Progress, WriteFailure, write_all};
+use super::{Client, Context, Next, Progress, WriteFailure, follow, write_all};
 use crate::observe::end::{End, Failure};
 
 /// An answer that is not an endpoint's.
@@ -43,7 +43,7 @@ pub async fn send(
     }
     progress.status = answer.status;
     context.set_timeout(&client.timer, context.listener(client).timeouts.body);
-    match write_all(context, client, &bytes).await {
+    match write_all(context, client, &bytes, follow(persistence)).await {
         Ok(()) => {
             progress.bytes_out += bytes.len() as u64;
             progress.body_bytes_out += (bytes.len() - head_len) as u64;

@@ -11,13 +11,12 @@ use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::forward::{Connection, Outcome, Request};
 use super::pump::{HEADROOM, Pump, PumpEnd, TAILROOM, WaitsFor, decode_front};
-use super::relay::{self, Relay, Response, TunnelStart};
+use super::relay::{self, Relay, Relayed, Response, TunnelStart};
 use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, TimedOut, WriteFailure, lap, write_all};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
-use crate::net::stream::Stream;
-use crate::observe::access_log::AddressText;
+use crate::net::stream::{Follow, Stream};
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
 use crate::upstream::Slot;
@@ -95,6 +94,14 @@ enum Received {
     Tunnel,
 }
 
+/// How a response begins.
+enum Begun {
+    /// A head and what came of the body, in a buffer.
+    Response(Response, Buffer),
+    /// A head and the tunnel's first bytes, in a buffer.
+    Tunnel(Buffer),
+}
+
 /// Makes one attempt.
 ///
 /// # Cancellation
@@ -133,7 +140,15 @@ pub(super) async fn attempt(
         return sent.lost_connection(Sending::Nothing);
     }
     sent.set_timeout(client);
-    sent.await_response(client, progress).await
+    match sent.await_response(client, progress).await {
+        Ok(Begun::Response(response, buffer)) => {
+            let relayed = sent.relay(client, response, buffer, progress).await;
+            sent.finish(relayed, progress)
+        }
+        // Boxed: tunnels are rare, and every active connection has this state.
+        Ok(Begun::Tunnel(buffer)) => Box::pin(sent.tunnel(client, buffer, progress)).await,
+        Err(attempt) => attempt,
+    }
 }
 
 /// An idle connection, or a new one; says which.
@@ -194,16 +209,15 @@ impl Sent<'_, '_> {
     async fn send_head(&mut self, client: &Client) -> Result<(), ()> {
         let request = self.request;
         poll_fn(|cx| {
-            let mut address = AddressText::default();
             let mut scratch = self.context.scratch.borrow_mut();
             scratch.clear();
             let info = ClientInfo {
-                address: address.format(client.address),
+                address: client.address_text.as_bytes(),
                 scheme: "http",
             };
             write::request_head(&mut scratch, request.bytes, request.head, info);
             scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
-            let sent = match self.stream.poll_write(cx, &scratch) {
+            let sent = match self.stream.poll_write(cx, &scratch, Follow::Anything) {
                 Poll::Ready(Ok(len)) => len,
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
                 Poll::Pending => 0,
@@ -234,7 +248,11 @@ impl Sent<'_, '_> {
         wheel.set(&client.timer, deadline);
     }
 
-    async fn await_response(mut self, client: &mut Client, progress: &mut Progress) -> Attempt {
+    async fn await_response(
+        &mut self,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<Begun, Attempt> {
         let mut held = None;
         loop {
             let went_on = match self.next_event(client).await {
@@ -243,26 +261,21 @@ impl Sent<'_, '_> {
                 Event::TimedOut => Err(self.timed_out()),
                 Event::Readable => {
                     let mut buffer = held.take().unwrap_or_else(response_buffer);
-                    match self.receive(client, &mut buffer, progress).await {
-                        Ok(Received::Final(response)) => {
-                            progress.times.first_byte = Some(self.watch.request_end.elapsed());
-                            return self.relay(client, response, buffer, progress).await;
-                        }
-                        Ok(Received::Tunnel) => {
-                            progress.times.first_byte = Some(self.watch.request_end.elapsed());
-                            return self.tunnel(client, buffer, progress).await;
-                        }
-                        Ok(Received::Partial | Received::Interim(_)) => {
+                    let received = self.receive(client, &mut buffer, progress).await?;
+                    if matches!(received, Received::Final(_) | Received::Tunnel) {
+                        progress.times.first_byte = Some(self.watch.request_end.elapsed());
+                    }
+                    match received {
+                        Received::Final(response) => return Ok(Begun::Response(response, buffer)),
+                        Received::Tunnel => return Ok(Begun::Tunnel(buffer)),
+                        Received::Partial | Received::Interim(_) => {
                             held = (!buffer.is_empty()).then_some(buffer);
                             Ok(())
                         }
-                        Err(attempt) => return attempt,
                     }
                 }
             };
-            if let Err(end) = went_on {
-                return Attempt::failed(end);
-            }
+            went_on.map_err(Attempt::failed)?;
         }
     }
 
@@ -478,7 +491,7 @@ impl Sent<'_, '_> {
         if self.request.head.version == Version::Http10 {
             return Ok(());
         }
-        match write_all(self.context, client, bytes).await {
+        match write_all(self.context, client, bytes, Follow::Anything).await {
             Ok(()) => {
                 progress.bytes_out += bytes.len() as u64;
                 Ok(())
@@ -504,48 +517,42 @@ impl Sent<'_, '_> {
     }
 
     async fn relay(
-        self,
+        &mut self,
         client: &mut Client,
         response: Response,
         buffer: Buffer,
         progress: &mut Progress,
-    ) -> Attempt {
-        let Sent {
-            context,
-            slot,
-            request,
-            stream,
-            pump,
-            leftover,
-            watch,
-            ..
-        } = self;
+    ) -> Relayed {
         let relay = Relay {
-            context,
-            timeouts: &slot.upstream().config().timeouts,
-            stream,
-            total_deadline: request.total_deadline,
-            request: pump,
-            watch,
+            context: self.context,
+            timeouts: &self.slot.upstream().config().timeouts,
+            stream: &mut self.stream,
+            total_deadline: self.request.total_deadline,
+            request: &mut self.pump,
+            watch: &mut self.watch,
         };
-        let relayed = relay.response(client, response, buffer, progress).await;
-        let counters = endpoint_counters(context, slot);
+        relay.response(client, response, buffer, progress).await
+    }
+
+    /// Counts the attempt and keeps the connection if it can be used again.
+    fn finish(self, relayed: Relayed, progress: &Progress) -> Attempt {
+        let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_out.add(progress.bytes_in);
         if relayed.end != End::Complete {
             counters.failures.add(1);
         }
-        if let Some(stream) = relayed.reusable {
-            slot.keep_idle(stream, context.wheel.now());
+        if relayed.keeps_upstream {
+            self.slot.keep_idle(self.stream, self.context.wheel.now());
         }
         Attempt::Finished(Outcome {
             end: relayed.end,
             next: relayed.next,
-            consumed: match request.is_whole() {
-                true => request.valid_len,
+            consumed: match self.request.is_whole() {
+                true => self.request.valid_len,
                 // The rest went to the pump.
-                false => request.bytes.len(),
+                false => self.request.bytes.len(),
             },
-            leftover,
+            leftover: self.leftover,
         })
     }
 

@@ -22,9 +22,9 @@ use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::{RequestHead, ResponseHead, Version};
 
 use crate::config::{self, Config};
-use crate::net::stream::Stream;
+use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::{AccessLog, AddressText};
 use crate::observe::counters::{Counters, ListenerCounters};
 use crate::upstream::Upstream;
 
@@ -63,6 +63,8 @@ pub struct Client {
     pub timer: Timer,
     /// Its address; `None` over a Unix socket.
     pub address: Option<IpAddr>,
+    /// Its address as logs and endpoints get it.
+    pub address_text: AddressText,
     /// Index of the listener that accepted it.
     pub listener: usize,
 }
@@ -131,6 +133,14 @@ impl Context {
     }
 }
 
+/// What follows a response's last byte on the client's connection.
+pub(crate) fn follow(persistence: Persistence) -> Follow {
+    match persistence {
+        Persistence::Close => Follow::Close,
+        Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade => Follow::Anything,
+    }
+}
+
 /// Writes all of `bytes`, or as much as the client takes until its timer fires.
 ///
 /// # Errors
@@ -139,11 +149,12 @@ pub(crate) async fn write_all(
     context: &Context,
     client: &mut Client,
     mut bytes: &[u8],
+    follow: Follow,
 ) -> Result<(), WriteFailure> {
     let Client { stream, timer, .. } = client;
     std::future::poll_fn(|cx: &mut TaskContext<'_>| {
         while !bytes.is_empty() {
-            match stream.poll_write(cx, bytes) {
+            match stream.poll_write(cx, bytes, follow) {
                 Poll::Ready(Ok(len)) if len > 0 => bytes = &bytes[len..],
                 Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
                 Poll::Pending if context.wheel.has_fired(timer) => {

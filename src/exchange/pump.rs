@@ -14,7 +14,7 @@ use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 
 use crate::net::buffer::Buffer;
-use crate::net::stream::Stream;
+use crate::net::stream::{Follow, Stream};
 
 /// Room left in front of what is read: for a rewritten head or a chunk's size.
 pub const HEADROOM: usize = 1024;
@@ -56,6 +56,7 @@ pub struct Pump {
     buffer: Option<Buffer>,
     ready: usize,
     source_is_done: bool,
+    follow: Follow,
     limit_bytes: Option<u64>,
     /// Bytes read from the source.
     pub bytes_read: u64,
@@ -79,6 +80,7 @@ impl Pump {
             buffer,
             ready,
             source_is_done,
+            follow: Follow::Anything,
             limit_bytes: None,
             bytes_read: 0,
             bytes_written: 0,
@@ -88,6 +90,12 @@ impl Pump {
     /// Refuses a chunked body of more content than this.
     pub fn with_limit(mut self, limit_bytes: Option<u64>) -> Self {
         self.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// Says what happens to the sink after the body's last byte.
+    pub fn followed_by(mut self, follow: Follow) -> Self {
+        self.follow = follow;
         self
     }
 
@@ -149,9 +157,13 @@ impl Pump {
         let Some(buffer) = &mut self.buffer else {
             return Poll::Ready(Ok(()));
         };
+        let follow = match self.source_is_done {
+            true => self.follow,
+            false => Follow::Anything,
+        };
         while self.ready > 0 {
             let bytes = &buffer.filled()[..self.ready];
-            match sink.poll_write(cx, bytes) {
+            match sink.poll_write(cx, bytes, follow) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(PumpEnd::SinkClosed)),
                 Poll::Ready(Ok(len)) => {
                     buffer.consume(len);

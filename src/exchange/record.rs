@@ -78,7 +78,7 @@ impl Progress {
         };
         let upstream = self.upstream.map(|index| &config.upstreams[index]);
         let record = Record {
-            client: client.address,
+            client: client.address_text.as_bytes(),
             listener: &listener.name,
             route: self.route.map(|index| config.routes[index].name.as_str()),
             upstream: upstream.map(|upstream| upstream.name.as_str()),

@@ -11,7 +11,7 @@ use evenkeel_proto::http1::write::{Persistence, Transcode};
 
 use super::pump::{Pump, PumpEnd, WaitsFor};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress};
+use super::{Client, Context, Next, Progress, follow};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
@@ -39,11 +39,11 @@ pub(super) struct Response {
 pub(super) struct Relay<'a> {
     pub context: &'a Context,
     pub timeouts: &'a UpstreamTimeouts,
-    pub stream: Stream,
+    pub stream: &'a mut Stream,
     pub total_deadline: u64,
     /// The rest of the request, while there is some.
-    pub request: Option<Pump>,
-    pub watch: ClientWatch,
+    pub request: &'a mut Option<Pump>,
+    pub watch: &'a mut ClientWatch,
 }
 
 /// How relaying a response stopped.
@@ -60,8 +60,8 @@ enum Stop {
 pub(super) struct Relayed {
     pub end: End,
     pub next: Next,
-    /// The endpoint's connection, if it can carry another exchange.
-    pub reusable: Option<Stream>,
+    /// Whether the endpoint's connection can carry another exchange.
+    pub keeps_upstream: bool,
 }
 
 impl Relay<'_> {
@@ -79,11 +79,12 @@ impl Relay<'_> {
             response.transcode,
             Some(buffer),
             response.ready,
-        );
+        )
+        .followed_by(follow(response.persistence));
         let stop = self.run(client, &mut pump).await;
         progress.bytes_out += pump.bytes_written;
         progress.body_bytes_out += pump.bytes_written.saturating_sub(response.head_len as u64);
-        if let Some(request) = &self.request {
+        if let Some(request) = self.request.as_ref() {
             progress.bytes_in += request.bytes_read;
         }
         let end = self.end_of(stop);
@@ -95,11 +96,10 @@ impl Relay<'_> {
             _ => Next::Close,
         };
         let has_surplus = pump.into_leftover().is_some();
-        let keeps = end == End::Complete && response.keeps_upstream && !has_surplus;
         Relayed {
             end,
             next,
-            reusable: keeps.then_some(self.stream),
+            keeps_upstream: end == End::Complete && response.keeps_upstream && !has_surplus,
         }
     }
 
@@ -107,7 +107,7 @@ impl Relay<'_> {
         let mut is_timed = false;
         poll_fn(|cx| {
             let before = response.progress();
-            let polled = response.poll(cx, &mut self.stream, &mut client.stream);
+            let polled = response.poll(cx, self.stream, &mut client.stream);
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Stop::Response(end));
             }
@@ -136,11 +136,11 @@ impl Relay<'_> {
         cx: &mut TaskContext<'_>,
         client: &mut Client,
     ) -> Result<bool, PumpEnd> {
-        let Some(request) = &mut self.request else {
+        let Some(request) = self.request.as_mut() else {
             return Ok(false);
         };
         let before = request.progress();
-        match request.poll(cx, &mut client.stream, &mut self.stream) {
+        match request.poll(cx, &mut client.stream, self.stream) {
             // An endpoint may answer without reading all of the request.
             Poll::Pending | Poll::Ready(PumpEnd::Done | PumpEnd::SinkClosed) => {
                 Ok(request.progress() != before)

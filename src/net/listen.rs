@@ -39,14 +39,12 @@ fn bind_tcp(
     backlog: u32,
     workers: usize,
 ) -> io::Result<Vec<BoundListener>> {
+    // With SO_REUSEPORT a second process of the same user would get a share of
+    // the connections instead of an error: ask without it first.
+    drop(bound_socket(address)?);
     let mut bound = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM.nonblocking().cloexec(),
-            Some(Protocol::TCP),
-        )?;
-        socket.set_reuse_address(true)?;
+        let socket = tcp_socket(address)?;
         socket.set_reuse_port(true)?;
         // Accepted sockets inherit it: no system call per connection.
         socket.set_tcp_nodelay(true)?;
@@ -61,6 +59,23 @@ fn bind_tcp(
         });
     }
     Ok(bound)
+}
+
+fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    Ok(socket)
+}
+
+/// A socket that has the address for itself.
+fn bound_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = tcp_socket(address)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundListener>> {

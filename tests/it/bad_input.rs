@@ -38,7 +38,7 @@ fn malformed_request_lines() {
         ("GET\t/\tHTTP/1.1\r\nHost: a\r\n\r\n", words::REQUEST_LINE),
         ("GET / HTTP/x\r\nHost: a\r\n\r\n", words::REQUEST_LINE),
         ("GET / http/1.1\r\nHost: a\r\n\r\n", words::REQUEST_LINE),
-        ("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", words::NUL),
+        ("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", words::REQUEST_LINE),
     ]);
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use evenkeel_testkit::origin::OriginListener;
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, TempDir};
 
-use crate::setup::{Site, assert_serves, origin, test};
+use crate::setup::{Site, assert_serves, origin, program, test};
 
 fn origin_at(address: &str) -> OriginHandle {
     let listener = OriginListener::bind(&address.parse().unwrap()).unwrap();
@@ -86,5 +86,27 @@ fn a_unix_socket_left_over_is_replaced_and_removed_at_the_end() {
                 .success()
         );
         assert!(!path.exists(), "the socket is left behind");
+    });
+}
+
+/// With SO_REUSEPORT a second process would take a share of the connections
+/// without anybody noticing.
+#[test]
+fn an_address_that_is_listened_on_is_refused() {
+    test(|| {
+        let origin = origin();
+        let first = Site::default().start(&[origin.address.to_string()]);
+        let taken = first.socket_addr("web").to_string();
+        let config = Site {
+            bind: &taken,
+            ..Site::default()
+        }
+        .config(&[origin.address.to_string()]);
+        let error = Proxy::start(program(), &config).expect_err("it must not start");
+        assert!(
+            error.to_string().contains("Address already in use"),
+            "{error}"
+        );
+        assert_serves(&mut first.client());
     });
 }

@@ -31,12 +31,12 @@ impl Span {
 
     /// Number of bytes.
     pub fn len(self) -> usize {
-        (self.end - self.start) as usize
+        self.end.saturating_sub(self.start) as usize
     }
 
     /// Whether it holds no byte.
     pub fn is_empty(self) -> bool {
-        self.start == self.end
+        self.len() == 0
     }
 }
 
@@ -121,7 +121,10 @@ pub enum FieldKind {
     /// `Connection`.
     Connection,
     /// `Keep-Alive`, `Proxy-Connection`, `TE`, `Proxy-Authenticate` and the
-    /// like, and every field named by `Connection`: for one hop only.
+    /// like, and every field named by `Connection`: for one hop only. Also
+    /// what must reach no endpoint: `Proxy` (a CGI program would take it for
+    /// its own setting) and `X_Forwarded_For` and other names that pass for
+    /// those that a proxy sets.
     HopByHop,
     /// `Upgrade`.
     Upgrade,
@@ -146,6 +149,7 @@ impl FieldKind {
             2 if is("te") => FieldKind::HopByHop,
             3 if is("via") => FieldKind::Via,
             4 if is("host") => FieldKind::Host,
+            5 if is("proxy") => FieldKind::HopByHop,
             6 if is("expect") => FieldKind::Expect,
             7 if is("referer") => FieldKind::Referer,
             7 if is("upgrade") => FieldKind::Upgrade,
@@ -154,14 +158,40 @@ impl FieldKind {
             10 if is("keep-alive") => FieldKind::HopByHop,
             10 if is("user-agent") => FieldKind::UserAgent,
             14 if is("content-length") => FieldKind::ContentLength,
+            14 if is("http2-settings") => FieldKind::HopByHop,
             15 if is("x-forwarded-for") => FieldKind::Forwarded,
             16 if is("x-forwarded-host") || is("x-forwarded-port") => FieldKind::Forwarded,
             16 if is("proxy-connection") => FieldKind::HopByHop,
             17 if is("transfer-encoding") => FieldKind::TransferEncoding,
             17 if is("x-forwarded-proto") => FieldKind::Forwarded,
+            18 if is("proxy-authenticate") => FieldKind::HopByHop,
+            19 if is("proxy-authorization") => FieldKind::HopByHop,
+            14..=17 if passes_for_another(name) => FieldKind::HopByHop,
             _ => FieldKind::Other,
         }
     }
+}
+
+/// Whether an endpoint that turns field names into variables (`HTTP_…`, as CGI
+/// does) would take `name` for one that frames or that only a proxy may set:
+/// `Content_Length`, `X_Forwarded_For`.
+fn passes_for_another(name: &[u8]) -> bool {
+    const GUARDED: [&str; 6] = [
+        "content-length",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+        "transfer-encoding",
+    ];
+    let is_alike = |known: &str| {
+        known.len() == name.len()
+            && std::iter::zip(known.bytes(), name).all(|(known, sent)| match known {
+                b'-' => !sent.is_ascii_alphanumeric(),
+                known => known == sent.to_ascii_lowercase(),
+            })
+    };
+    GUARDED.into_iter().any(is_alike)
 }
 
 /// One field line.
@@ -296,5 +326,30 @@ mod tests {
             FieldKind::TransferEncoding
         );
         assert_eq!(FieldKind::from_name(b"Hosts"), FieldKind::Other);
+        assert_eq!(FieldKind::from_name(b"Proxy"), FieldKind::HopByHop);
+    }
+
+    #[test]
+    fn knows_names_that_pass_for_others() {
+        for (name, kind) in [
+            ("Content_Length", FieldKind::HopByHop),
+            ("Transfer_encoding", FieldKind::HopByHop),
+            ("X_Forwarded-For", FieldKind::HopByHop),
+            ("X.Forwarded.Proto", FieldKind::HopByHop),
+            ("Accept_Encoding", FieldKind::Other),
+            ("Content-Lengths", FieldKind::Other),
+        ] {
+            assert_eq!(FieldKind::from_name(name.as_bytes()), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_span_outside_is_empty() {
+        let span = Span { start: 3, end: 2 };
+        assert_eq!(
+            (span.len(), span.is_empty(), span.of(b"abcd")),
+            (0, true, &b""[..])
+        );
+        assert_eq!(Span::new(2, 9).of(b"abcd"), b"");
     }
 }

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod head;
 pub mod http1;
 

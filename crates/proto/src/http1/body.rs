@@ -118,3 +118,42 @@ impl BodyDecoder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_no_more_than_the_body() {
+        for (framing, input, consumed, is_done) in [
+            (BodyFraming::None, "GET /", 0, true),
+            (BodyFraming::Length { bytes: 3 }, "abcGET /", 3, true),
+            (BodyFraming::Length { bytes: 9 }, "abc", 3, false),
+            (BodyFraming::UntilClose, "abc", 3, false),
+            (BodyFraming::Chunked, "1\r\na\r\n0\r\n\r\nGET /", 11, true),
+            (BodyFraming::Chunked, "1\r\na\r\n0\r\nX:", 9, false),
+        ] {
+            let mut decoder = BodyDecoder::new(framing);
+            let advance = decoder.advance(input.as_bytes()).unwrap();
+            let kept = consumed;
+            assert_eq!(advance, Advance { consumed, kept }, "{framing:?}");
+            assert_eq!(decoder.is_done(), is_done, "{framing:?}");
+            if is_done {
+                let after = decoder.advance(b"more").unwrap();
+                assert_eq!(after.consumed, 0, "{framing:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn strips_in_place_and_leaves_the_rest() {
+        let mut input = *b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\nGET /";
+        let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
+        let advance = decoder.strip(&mut input).unwrap();
+        let (consumed, kept) = (advance.consumed, advance.kept);
+        assert_eq!(
+            (&input[..kept], &input[consumed..]),
+            (&b"abc"[..], &b"GET /"[..])
+        );
+    }
+}

@@ -11,7 +11,7 @@
 //! A size line or a trailer section is taken only when it is whole and valid,
 //! so that no byte of a malformed one is ever passed on.
 
-use super::{MAX_FIELDS, fields};
+use super::{MAX_BODY_BYTES, MAX_FIELDS, fields};
 use crate::error::BodyError;
 use crate::head::FieldKind;
 
@@ -134,6 +134,7 @@ impl ChunkedDecoder {
         self.data_bytes = self
             .data_bytes
             .checked_add(size)
+            .filter(|&total| total <= MAX_BODY_BYTES)
             .ok_or(BodyError::ChunkSize)?;
         self.state = match size {
             0 => State::Trailer,
@@ -161,26 +162,167 @@ impl ChunkedDecoder {
 
 /// Length of a trailer section with fields, 0 while it is not whole.
 fn trailer_len(input: &[u8]) -> Result<usize, BodyError> {
+    // What comes after the limit may be the next message.
+    let input = &input[..input.len().min(MAX_TRAILER_LEN)];
     let mut lines = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let (len, lines) = match httparse::parse_headers(input, &mut lines) {
         Ok(httparse::Status::Complete(parsed)) => parsed,
-        Ok(httparse::Status::Partial) => return Ok(0),
-        Err(httparse::Error::TooManyHeaders) => return Err(BodyError::TrailerTooLarge),
-        Err(_) => return Err(BodyError::Trailer),
+        Ok(httparse::Status::Partial) if fields::lines_end_in_crlf(input) => return Ok(0),
+        Err(httparse::Error::TooManyHeaders)
+            if fields::first_lines_end_in_crlf(input, MAX_FIELDS + 1) =>
+        {
+            return Err(BodyError::TrailerTooLarge);
+        }
+        Ok(httparse::Status::Partial) | Err(_) => return Err(BodyError::Trailer),
     };
-    if len > MAX_TRAILER_LEN {
-        return Err(BodyError::TrailerTooLarge);
-    }
-    // RFC 9110 §6.5.1: what frames, routes or authenticates has no place here.
-    let sets_head_field = lines.iter().any(|line| {
-        let kind = FieldKind::from_name(line.name.as_bytes());
-        !matches!(
-            kind,
-            FieldKind::Other | FieldKind::UserAgent | FieldKind::Referer
-        )
-    });
-    if sets_head_field || !fields::lines_end_in_crlf(&input[..len]) {
+    let is_forbidden = lines.iter().any(|line| is_forbidden(line.name.as_bytes()));
+    if is_forbidden || !fields::lines_end_in_crlf(&input[..len]) {
         return Err(BodyError::Trailer);
     }
     Ok(len)
+}
+
+/// RFC 9110 §6.5.1: what frames, routes, authenticates or says how to read the
+/// content has no place behind it. An endpoint may merge trailers into the head.
+fn is_forbidden(name: &[u8]) -> bool {
+    const FORBIDDEN: [&str; 12] = [
+        "authorization",
+        "cache-control",
+        "content-encoding",
+        "content-range",
+        "content-type",
+        "cookie",
+        "max-forwards",
+        "pragma",
+        "range",
+        "set-cookie",
+        "trailer",
+        "www-authenticate",
+    ];
+    let kind = FieldKind::from_name(name);
+    let is_head_field = !matches!(
+        kind,
+        FieldKind::Other | FieldKind::UserAgent | FieldKind::Referer
+    );
+    is_head_field
+        || FORBIDDEN
+            .iter()
+            .any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::BodyDecoder;
+    use super::*;
+    use crate::head::BodyFraming;
+
+    /// Strips `body` in pieces of so many bytes: content, bytes taken, and
+    /// whether the end was seen.
+    fn strip(body: &[u8], piece_len: usize) -> Result<(Vec<u8>, usize, bool), BodyError> {
+        let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
+        let (mut content, mut taken) = (Vec::new(), 0);
+        for read in (0..body.len()).step_by(piece_len) {
+            if decoder.is_done() {
+                break;
+            }
+            let end = (read + piece_len).min(body.len());
+            let mut input = body[taken..end].to_vec();
+            let advance = decoder.strip(&mut input)?;
+            content.extend_from_slice(&input[..advance.kept]);
+            taken += advance.consumed;
+        }
+        Ok((content, taken, decoder.is_done()))
+    }
+
+    #[test]
+    fn decodes() {
+        let huge = format!("0\r\nA: {}\r\n\r\n", "b".repeat(MAX_TRAILER_LEN - 7));
+        for (body, content, rest_len) in [
+            ("0\r\n\r\n", "", 0),
+            ("3\r\nabc\r\n0\r\n\r\n", "abc", 0),
+            ("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", "abcde", 0),
+            ("0000003\r\nabc\r\n000\r\n\r\nGET /", "abc", 5),
+            ("A\r\n0123456789\r\n0\r\n\r\n0\r\n\r\n", "0123456789", 5),
+            ("1\r\n\r\r\n0\r\nX: y\r\nEtag: z\r\n\r\nrest", "\r", 4),
+            (huge.as_str(), "", 0),
+        ] {
+            for piece_len in [usize::MAX, 1, 2, 3, 7] {
+                let expected = (content.as_bytes().to_vec(), body.len() - rest_len, true);
+                assert_eq!(
+                    strip(body.as_bytes(), piece_len),
+                    Ok(expected),
+                    "{}",
+                    &body[..body.len().min(60)]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn refuses() {
+        use BodyError::*;
+        let huge = format!("0\r\nA: {}\r\n\r\n", "b".repeat(MAX_TRAILER_LEN - 6));
+        let many = format!("0\r\n{}\r\n", "A: b\r\n".repeat(MAX_FIELDS + 1));
+        let many_bare = many.replacen("b\r\n", "b\n", 1);
+        for (body, error) in [
+            ("\r\n", ChunkSize),
+            ("x\r\n", ChunkSize),
+            ("0x3\r\nabc\r\n", ChunkSize),
+            ("+3\r\nabc\r\n", ChunkSize),
+            (" 3\r\nabc\r\n", ChunkSize),
+            ("3_0\r\n", ChunkSize),
+            ("3\nabc\r\n", ChunkSize),
+            ("3\rabc\r\n", ChunkSize),
+            ("00000000000000003\r\nabc\r\n", ChunkSize),
+            ("10000000000000003\r\nabc\r\n", ChunkSize),
+            ("8000000000000000\r\n", ChunkSize),
+            ("ffffffffffffffff\r\n", ChunkSize),
+            ("1\r\na\r\n7fffffffffffffff\r\n", ChunkSize),
+            ("3 \r\nabc\r\n", ChunkExtension),
+            ("3\t;a\r\nabc\r\n", ChunkExtension),
+            ("3;\r\nabc\r\n", ChunkExtension),
+            ("3;a=b\nabc\r\n", ChunkExtension),
+            ("0;a\r\n\r\n", ChunkExtension),
+            ("2\r\nabc\r\n", ChunkEnd),
+            ("3\r\nabc\n0\r\n", ChunkEnd),
+            ("3\r\nabc\rx", ChunkEnd),
+            ("3\r\nabc0\r\n", ChunkEnd),
+            ("0\r\n\n", Trailer),
+            ("0\r\n\rx", Trailer),
+            ("0\r\nno colon\r\n\r\n", Trailer),
+            ("0\r\nX : y\r\n\r\n", Trailer),
+            ("0\r\nX: y\r\n z\r\n\r\n", Trailer),
+            ("0\r\nX: y\n\r\n", Trailer),
+            ("0\r\nX: y\nZ: ", Trailer),
+            ("0\r\nX: \0\r\n\r\n", Trailer),
+            ("0\r\ncontent-length: 3\r\n\r\n", Trailer),
+            ("0\r\nTransfer-Encoding: chunked\r\n\r\n", Trailer),
+            ("0\r\nTransfer_Encoding: chunked\r\n\r\n", Trailer),
+            ("0\r\nHost: b\r\n\r\n", Trailer),
+            ("0\r\nX-Forwarded-For: 6\r\n\r\n", Trailer),
+            ("0\r\nAuthorization: b\r\n\r\n", Trailer),
+            ("0\r\nX: y\r\nset-cookie: b\r\n\r\n", Trailer),
+            (huge.as_str(), TrailerTooLarge),
+            (many.as_str(), TrailerTooLarge),
+            (many_bare.as_str(), Trailer),
+        ] {
+            for piece_len in [usize::MAX, 1, 2, 3, 7] {
+                assert_eq!(
+                    strip(body.as_bytes(), piece_len),
+                    Err(error),
+                    "{}",
+                    &body[..body.len().min(60)]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn announces_what_is_to_come() {
+        let mut decoder = ChunkedDecoder::default();
+        assert_eq!(decoder.piece(b"ff\r\nabc"), Ok(Piece::Framing { len: 4 }));
+        assert_eq!(decoder.data_bytes(), 255);
+        assert_eq!(decoder.piece(b""), Ok(Piece::NeedMore));
+        assert_eq!(decoder.piece(b"abc"), Ok(Piece::Data { len: 3 }));
+    }
 }

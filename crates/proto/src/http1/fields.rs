@@ -2,6 +2,7 @@
 
 use httparse::Header;
 
+use super::{MAX_BODY_BYTES, MAX_FIELDS};
 use crate::head::{Field, FieldKind, Span};
 
 /// Where `part` lies in `buf`; both come from the same buffer.
@@ -25,6 +26,13 @@ pub(super) fn lines_end_in_crlf(head: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', head).all(|lf| lf > 0 && head[lf - 1] == b'\r')
 }
 
+/// As [`lines_end_in_crlf`], for so many lines from the start.
+pub(super) fn first_lines_end_in_crlf(head: &[u8], count: usize) -> bool {
+    memchr::memchr_iter(b'\n', head)
+        .take(count)
+        .all(|lf| lf > 0 && head[lf - 1] == b'\r')
+}
+
 /// What the `Connection` fields of a message say.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ConnectionOptions {
@@ -35,13 +43,21 @@ pub(super) struct ConnectionOptions {
 
 /// Reads every `Connection` field and marks the fields that it names as
 /// hop-by-hop (RFC 9110 §7.6.1).
-pub(super) fn connection_options(buf: &[u8], fields: &mut [Field]) -> ConnectionOptions {
+///
+/// `None` if they name more than a head can hold: looking each of them up
+/// would take a millisecond for a head of 16 KB.
+pub(super) fn connection_options(buf: &[u8], fields: &mut [Field]) -> Option<ConnectionOptions> {
     let mut options = ConnectionOptions::default();
+    let mut count = 0;
     for index in 0..fields.len() {
         if fields[index].kind != FieldKind::Connection {
             continue;
         }
         for option in list_items(fields[index].value.of(buf)) {
+            count += 1;
+            if count > MAX_FIELDS {
+                return None;
+            }
             if option.eq_ignore_ascii_case(b"close") {
                 options.close = true;
             } else if option.eq_ignore_ascii_case(b"keep-alive") {
@@ -53,7 +69,7 @@ pub(super) fn connection_options(buf: &[u8], fields: &mut [Field]) -> Connection
             }
         }
     }
-    options
+    Some(options)
 }
 
 /// Only fields that nothing here depends on can be taken off by their sender:
@@ -78,15 +94,17 @@ pub(super) fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|item| !item.is_empty())
 }
 
-/// A number of nothing but digits that fits.
+/// A number of nothing but digits that fits everybody: those who count in
+/// signed integers must not see a length wrap round.
 pub(super) fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {
         return None;
     }
-    value.iter().try_fold(0u64, |sum, &byte| {
+    let number = value.iter().try_fold(0u64, |sum, &byte| {
         byte.is_ascii_digit()
             .then(|| sum * 10 + u64::from(byte - b'0'))
-    })
+    })?;
+    (number <= MAX_BODY_BYTES).then_some(number)
 }
 
 /// What the framing fields of a message say, before its kind is considered.

@@ -3,6 +3,7 @@
 //! Strict where leniency would let two parsers disagree: no bare LF, no
 //! folding, no repeated or ambiguous length, no chunk extensions.
 
+mod authority;
 pub mod body;
 pub mod chunked;
 mod diagnose;
@@ -18,6 +19,9 @@ pub use response::parse_response;
 
 /// Most fields in a head or a trailer section.
 pub const MAX_FIELDS: usize = 128;
+
+/// Longest body that is announced, in bytes: what fits a signed integer.
+pub const MAX_BODY_BYTES: u64 = i64::MAX as u64;
 
 /// What became of the bytes given to a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,10 @@
 
 use std::mem::MaybeUninit;
 
+use super::authority;
+use super::diagnose::{self, Finding};
 use super::fields::{self, Framing, FramingError};
-use super::{MAX_FIELDS, Parsed, diagnose};
+use super::{MAX_FIELDS, Parsed};
 use crate::error::RequestError;
 use crate::head::{BodyFraming, FieldKind, Method, RequestHead, Span, Version};
 
@@ -20,7 +22,7 @@ pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, Reque
     let end = match request.parse_with_uninit_headers(buf, &mut lines) {
         Ok(httparse::Status::Complete(end)) => end,
         Ok(httparse::Status::Partial) => return partial(buf),
-        Err(error) => return Err(diagnose::request_error(buf, error)),
+        Err(_) => return refusal(buf),
     };
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
     else {
@@ -35,7 +37,9 @@ pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, Reque
     };
     head.start = head.method_span.start as usize;
     head.end = end;
-    check_lines(buf, head)?;
+    if !has_sound_lines(buf, head) {
+        return refusal(buf);
+    }
     fields::collect(buf, request.headers, &mut head.fields);
     read_fields(buf, head)?;
     read_target(buf, head)?;
@@ -43,26 +47,26 @@ pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, Reque
 }
 
 /// Tells a head that may still become whole from one that can't: httparse
-/// skips any number of empty lines, RFC 9112 §2.2 asks for at least one.
+/// skips any number of empty lines, RFC 9112 §2.2 asks for at least one, and
+/// it lets a bare LF pass.
 fn partial(buf: &[u8]) -> Result<Parsed, RequestError> {
-    if buf.starts_with(b"\r\n\r\n") || buf.starts_with(b"\n") {
-        return Err(RequestError::RequestLine);
-    }
-    if !fields::lines_end_in_crlf(buf) {
-        return Err(RequestError::BareLf);
+    if buf.starts_with(b"\r\n\r") || !fields::lines_end_in_crlf(buf) {
+        return refusal(buf);
     }
     Ok(Parsed::Partial)
 }
 
-fn check_lines(buf: &[u8], head: &RequestHead) -> Result<(), RequestError> {
-    let stray = &buf[..head.start];
-    if !stray.is_empty() && stray != b"\r\n" {
-        return Err(RequestError::RequestLine);
+/// Why `buf` is refused; `Partial` while that depends on bytes to come.
+fn refusal(buf: &[u8]) -> Result<Parsed, RequestError> {
+    match diagnose::first_fault(buf) {
+        Finding::Broken(error) => Err(error),
+        Finding::Undecided => Ok(Parsed::Partial),
     }
-    if !fields::lines_end_in_crlf(&buf[head.start..head.end]) {
-        return Err(RequestError::BareLf);
-    }
-    Ok(())
+}
+
+fn has_sound_lines(buf: &[u8], head: &RequestHead) -> bool {
+    matches!(&buf[..head.start], b"" | b"\r\n")
+        && fields::lines_end_in_crlf(&buf[head.start..head.end])
 }
 
 /// Everything that fields decide: framing, persistence, expectation, host.
@@ -70,7 +74,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let mut host = None;
     let mut has_connection = false;
     let mut has_framing = false;
-    let mut upgrade = None;
+    let mut upgrade = Asked::Nothing;
     head.expect_continue = false;
     for field in &head.fields {
         match field.kind {
@@ -78,7 +82,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
             FieldKind::Host => host = Some(field.value),
             FieldKind::Connection => has_connection = true,
             FieldKind::ContentLength | FieldKind::TransferEncoding => has_framing = true,
-            FieldKind::Upgrade => upgrade = Some(field.value),
+            FieldKind::Upgrade => upgrade = upgrade.and(buf, field.value),
             FieldKind::Expect => {
                 if !field.value.of(buf).eq_ignore_ascii_case(b"100-continue") {
                     return Err(RequestError::Expectation);
@@ -92,16 +96,19 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     if host.is_none() && head.version == Version::Http11 {
         return Err(RequestError::HostMissing);
     }
-    if !is_authority(head.host.of(buf)) {
+    if !head.host.is_empty() && authority::read(head.host.of(buf)).is_none() {
         return Err(RequestError::HostInvalid);
     }
     head.keep_alive = head.version == Version::Http11;
     head.upgrade = None;
     if has_connection {
-        let options = fields::connection_options(buf, &mut head.fields);
+        let options =
+            fields::connection_options(buf, &mut head.fields).ok_or(RequestError::TooManyFields)?;
         head.keep_alive = !options.close && (head.keep_alive || options.keep_alive);
-        if options.upgrade && head.version == Version::Http11 {
-            head.upgrade = upgrade;
+        if let (true, Version::Http11, Asked::For(protocol)) =
+            (options.upgrade, head.version, upgrade)
+        {
+            head.upgrade = Some(protocol);
         }
     }
     head.framing = if has_framing {
@@ -110,6 +117,36 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
         BodyFraming::None
     };
     Ok(())
+}
+
+/// The protocols that the `Upgrade` fields of a request ask for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Nothing,
+    For(Span),
+    ForWhatIsIgnored,
+}
+
+impl Asked {
+    /// Deviation: an offer of HTTP or TLS is ignored, as RFC 9110 §7.8 allows.
+    /// An endpoint that took `h2c` would be asked for what no route has seen.
+    /// So are several fields: which of them is meant should not be a guess.
+    fn and(self, buf: &[u8], value: Span) -> Self {
+        let is_ignored = |protocol: &[u8]| {
+            ["h2", "http/", "tls/"].iter().any(|start| {
+                protocol
+                    .get(..start.len())
+                    .is_some_and(|begin| begin.eq_ignore_ascii_case(start.as_bytes()))
+            })
+        };
+        match self {
+            Asked::Nothing if value.is_empty() => Asked::ForWhatIsIgnored,
+            Asked::Nothing if !fields::list_items(value.of(buf)).any(is_ignored) => {
+                Asked::For(value)
+            }
+            _ => Asked::ForWhatIsIgnored,
+        }
+    }
 }
 
 fn request_framing(buf: &[u8], head: &RequestHead) -> Result<BodyFraming, RequestError> {
@@ -136,17 +173,21 @@ fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     }
     head.host_in_target = false;
     head.path_and_query = head.target;
-    if target.first() == Some(&b'/') {
-        split_query(buf, head);
-        return Ok(());
-    }
     if head.method == Method::Connect {
-        if !is_authority(target) || target.is_empty() {
+        // RFC 9110 §9.3.6: there is no default port.
+        if authority::read(target)
+            .and_then(|target| target.port)
+            .is_none()
+        {
             return Err(RequestError::Target);
         }
         head.host = head.target;
         head.host_in_target = true;
         head.path_and_query = Span::default();
+        split_query(buf, head);
+        return Ok(());
+    }
+    if target.first() == Some(&b'/') {
         split_query(buf, head);
         return Ok(());
     }
@@ -175,7 +216,7 @@ fn read_absolute_form(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestE
         .position(|&byte| byte == b'/' || byte == b'?')
         .unwrap_or(rest.len());
     let authority = &rest[..authority_len];
-    if authority.is_empty() || !is_authority(authority) {
+    if authority::read(authority).is_none() {
         return Err(RequestError::Target);
     }
     let start = head.target.start as usize + scheme_len;
@@ -201,29 +242,328 @@ fn split_query(buf: &[u8], head: &mut RequestHead) {
     }
 }
 
-/// Bytes that `host [":" port]` may hold; no user information (RFC 9110 §4.2.4).
-fn is_authority(authority: &[u8]) -> bool {
-    authority.iter().all(|&byte| {
-        byte.is_ascii_alphanumeric()
-            || matches!(
-                byte,
-                b'.' | b'-'
-                    | b'_'
-                    | b':'
-                    | b'['
-                    | b']'
-                    | b'~'
-                    | b'%'
-                    | b'!'
-                    | b'$'
-                    | b'&'
-                    | b'\''
-                    | b'('
-                    | b')'
-                    | b'*'
-                    | b'+'
-                    | b';'
-                    | b'='
-            )
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parses whole, then byte by byte: no prefix says something else.
+    fn parse(request: &[u8]) -> Result<RequestHead, RequestError> {
+        let mut head = RequestHead::default();
+        let whole = parse_request(request, &mut head);
+        let end = match whole {
+            Ok(Parsed::Complete) => head.end,
+            _ => request.len(),
+        };
+        let mut part_head = RequestHead::default();
+        for len in 0..end {
+            let part = parse_request(&request[..len], &mut part_head);
+            let agrees = part == Ok(Parsed::Partial) || (part.is_err() && part == whole);
+            assert!(
+                agrees,
+                "{len} bytes of {}: {part:?}",
+                request.escape_ascii()
+            );
+        }
+        let only = parse_request(&request[..end], &mut part_head);
+        assert_eq!(only, whole, "{}", request.escape_ascii());
+        match whole? {
+            Parsed::Complete => Ok(head),
+            Parsed::Partial => panic!("{} is not whole", request.escape_ascii()),
+        }
+    }
+
+    /// A POST with these lines and an HTTP/1.1 request hidden behind it.
+    fn post(lines: &str) -> Result<RequestHead, RequestError> {
+        let hidden = "0\r\n\r\nGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+        parse(format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n{hidden}").as_bytes())
+    }
+
+    fn get(target: &str, lines: &str) -> Result<RequestHead, RequestError> {
+        parse(format!("GET {target} HTTP/1.1\r\n{lines}\r\n").as_bytes())
+    }
+
+    #[test]
+    fn refuses_malformed_heads() {
+        use RequestError::*;
+        let long = format!(
+            "GET / HTTP/1.1\r\n{}\r\n",
+            "A: b\r\n".repeat(MAX_FIELDS + 1)
+        );
+        let options = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: {}\r\n\r\n",
+            "a,".repeat(MAX_FIELDS + 1)
+        );
+        for (request, error) in [
+            ("GET /\r\nHost: a\r\n\r\n", RequestLine),
+            ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", RequestLine),
+            ("GET /  HTTP/1.1\r\nHost: a\r\n\r\n", RequestLine),
+            ("GET / HTTP/1.1 \r\nHost: a\r\n\r\n", RequestLine),
+            ("GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", RequestLine),
+            ("GET / x HTTP/1.1\r\nHost: a\r\n\r\n", RequestLine),
+            ("G@T / HTTP/1.1\r\nHost: a\r\n\r\n", RequestLine),
+            ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestLine),
+            ("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", BareLf),
+            ("GET / HTTP/1.1\nHost: a\r\n\r\n", BareLf),
+            ("GET / HTTP/1.1\r\nHost: a\nno colon\r\n\r\n", BareLf),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\n", BareLf),
+            ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", SpaceBeforeColon),
+            ("GET / HTTP/1.1\r\nno colon\r\n\r\n", FieldName),
+            ("GET / HTTP/1.1\r\n: a\r\n\r\n", FieldName),
+            ("GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n", ObsFold),
+            ("GET / HTTP/1.1\r\nHost: a\0\r\n\r\n", Nul),
+            ("GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n", FieldValue),
+            ("GET / HTTP/1.1\r\nHost: a\r\r\n\r\n", FieldValue),
+            ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", Version),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Version),
+            ("GET / http/1.1\r\nHost: a\r\n\r\n", RequestLine),
+            (long.as_str(), TooManyFields),
+            (options.as_str(), TooManyFields),
+        ] {
+            assert_eq!(parse(request.as_bytes()).err(), Some(error), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn refuses_ambiguous_framing() {
+        use RequestError::*;
+        for (lines, error) in [
+            (
+                "Content-Length: 3\r\nContent-Length: 3",
+                ContentLengthRepeated,
+            ),
+            (
+                "Content-Length: 3\r\ncontent-length: 4",
+                ContentLengthRepeated,
+            ),
+            ("Content-Length: 3, 3", ContentLength),
+            ("Content-Length: +5", ContentLength),
+            ("Content-Length: -5", ContentLength),
+            ("Content-Length: 0x5", ContentLength),
+            ("Content-Length: 5 5", ContentLength),
+            ("Content-Length: 5.0", ContentLength),
+            ("Content-Length:", ContentLength),
+            ("Content-Length: \u{0665}", ContentLength),
+            ("Content-Length: 9223372036854775808", ContentLength),
+            ("Content-Length: 18446744073709551621", ContentLength),
+            ("Content-Length: 00000000000000000005", ContentLength),
+            (
+                "Content-Length: 5\r\nTransfer-Encoding: chunked",
+                LengthAndCoding,
+            ),
+            (
+                "Transfer-Encoding: chunked\r\nContent-Length: 5",
+                LengthAndCoding,
+            ),
+            ("Transfer-Encoding: chunked, identity", TransferCoding),
+            ("Transfer-Encoding: identity, chunked", TransferCoding),
+            ("Transfer-Encoding: gzip, chunked", TransferCoding),
+            ("Transfer-Encoding: chunked, chunked", TransferCoding),
+            ("Transfer-Encoding: chunked,", TransferCoding),
+            ("Transfer-Encoding: xchunked", TransferCoding),
+            ("Transfer-Encoding: \"chunked\"", TransferCoding),
+            ("Transfer-Encoding: chunked;q=1", TransferCoding),
+            ("Transfer-Encoding:", TransferCoding),
+            ("Transfer-Encoding: chunked\u{a0}", TransferCoding),
+            (
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: x",
+                TransferCoding,
+            ),
+            (
+                "Transfer-Encoding: chunked\r\nTransfer-encoding: chunked",
+                TransferCoding,
+            ),
+            ("Transfer-Encoding : chunked", SpaceBeforeColon),
+            ("Transfer-Encoding\t: chunked", SpaceBeforeColon),
+            ("Transfer-Encoding\n: chunked", BareLf),
+            ("Transfer-Encoding: \x0bchunked", FieldValue),
+            ("Transfer-Encoding: chunked\x0c", FieldValue),
+            ("X: y\rTransfer-Encoding: chunked", FieldValue),
+            ("X: y\nTransfer-Encoding: chunked", BareLf),
+            (" Transfer-Encoding: chunked", ObsFold),
+            ("Transfer-Encoding:\r\n chunked", ObsFold),
+        ] {
+            assert_eq!(post(lines).err(), Some(error), "{lines:?}");
+        }
+        let old = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse(old).err(), Some(TransferCoding));
+    }
+
+    #[test]
+    fn reads_framing() {
+        let length = |bytes| BodyFraming::Length { bytes };
+        for (lines, framing) in [
+            ("X: y", BodyFraming::None),
+            ("Content-Length: 0", BodyFraming::None),
+            ("Content-Length: 5", length(5)),
+            ("content-LENGTH:\t 005 ", length(5)),
+            (
+                "Content-Length: 9223372036854775807",
+                length(i64::MAX as u64),
+            ),
+            ("Transfer-Encoding: Chunked", BodyFraming::Chunked),
+            ("transfer-encoding:chunked\t", BodyFraming::Chunked),
+            // Not the fields that they look like; nor are they passed on.
+            ("Content_Length: 5", BodyFraming::None),
+            ("Transfer_Encoding: chunked", BodyFraming::None),
+            // Connection can't take the framing away.
+            (
+                "Content-Length: 5\r\nConnection: content-length, host",
+                length(5),
+            ),
+            (
+                "Connection: transfer-encoding\r\nTransfer-Encoding: chunked",
+                BodyFraming::Chunked,
+            ),
+        ] {
+            assert_eq!(
+                post(lines).map(|head| head.framing),
+                Ok(framing),
+                "{lines:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn reads_targets() {
+        for (request_line, host, path, query) in [
+            ("GET / HTTP/1.1", "a", "/", ""),
+            ("GET /p/q?x=y?z HTTP/1.1", "a", "/p/q", "x=y?z"),
+            ("GET //b/p HTTP/1.1", "a", "//b/p", ""),
+            ("GET http://b/p?q HTTP/1.1", "b", "/p", "q"),
+            ("GET HTTPS://b:8/ HTTP/1.1", "b:8", "/", ""),
+            ("GET http://b HTTP/1.1", "b", "", ""),
+            ("GET http://[::1]?q HTTP/1.1", "[::1]", "", "q"),
+            ("OPTIONS * HTTP/1.1", "a", "*", ""),
+            ("CONNECT b:443 HTTP/1.1", "b:443", "", ""),
+        ] {
+            let request = format!("\r\n{request_line}\r\nHost: a\r\n\r\n").into_bytes();
+            let head = parse(&request).unwrap();
+            let parts = [head.host, head.path, head.query].map(|span| span.of(&request));
+            assert_eq!(
+                parts,
+                [host, path, query].map(str::as_bytes),
+                "{request_line}"
+            );
+            assert_eq!(head.host_in_target, host != "a", "{request_line}");
+        }
+    }
+
+    #[test]
+    fn refuses_targets() {
+        for request_line in [
+            "GET * HTTP/1.1",
+            "GET p HTTP/1.1",
+            "GET ftp://a/ HTTP/1.1",
+            "GET http:// HTTP/1.1",
+            "GET http:///p HTTP/1.1",
+            "GET http://user@a/ HTTP/1.1",
+            "GET http://a:x/ HTTP/1.1",
+            "GET http://a\\b/ HTTP/1.1",
+            "GET /#fragment HTTP/1.1",
+            "GET /caf\u{e9} HTTP/1.1",
+            "CONNECT /p HTTP/1.1",
+            "CONNECT a HTTP/1.1",
+            "CONNECT a: HTTP/1.1",
+            "CONNECT http://a:80/ HTTP/1.1",
+        ] {
+            let request = format!("{request_line}\r\nHost: a\r\n\r\n");
+            let error = parse(request.as_bytes()).err();
+            assert_eq!(error, Some(RequestError::Target), "{request_line}");
+        }
+        let broken = b"GET /caf\xe9 HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(parse(broken).err(), Some(RequestError::Target));
+    }
+
+    #[test]
+    fn checks_hosts() {
+        use RequestError::*;
+        for (lines, error) in [
+            ("Host: a\r\n", None),
+            ("Host:\r\n", None),
+            ("Host: [::1]:80\r\n", None),
+            ("", Some(HostMissing)),
+            ("Host: a\r\nhost: a\r\n", Some(HostRepeated)),
+            ("Host: a, b\r\n", Some(HostInvalid)),
+            ("Host: a:port\r\n", Some(HostInvalid)),
+            ("Host: a/b\r\n", Some(HostInvalid)),
+            ("Host: u@a\r\n", Some(HostInvalid)),
+        ] {
+            assert_eq!(get("/", lines).err(), error, "{lines:?}");
+        }
+        // The target's authority does not make up for a bad Host.
+        assert_eq!(get("http://b/", "Host: a b\r\n").err(), Some(HostInvalid));
+        assert!(parse(b"GET / HTTP/1.0\r\n\r\n").is_ok());
+    }
+
+    #[test]
+    fn decides_persistence() {
+        for (version, lines, keep_alive) in [
+            ("1.1", "", true),
+            ("1.1", "Connection: close\r\n", false),
+            ("1.1", "Connection: keep-alive, CLOSE\r\n", false),
+            ("1.1", "Connection: x\r\nConnection: close\r\n", false),
+            ("1.0", "", false),
+            ("1.0", "Connection: Keep-Alive\r\n", true),
+            ("1.0", "Connection: keep-alive, close\r\n", false),
+        ] {
+            let request = format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
+            let head = parse(request.as_bytes()).unwrap();
+            assert_eq!(head.keep_alive, keep_alive, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn takes_upgrades_but_to_http() {
+        for (lines, protocol) in [
+            (
+                "Connection: Upgrade\r\nUpgrade: websocket\r\n",
+                Some("websocket"),
+            ),
+            ("Upgrade: websocket\r\n", None),
+            ("Connection: upgrade\r\n", None),
+            ("Connection: upgrade\r\nUpgrade:\r\n", None),
+            (
+                "Connection: upgrade, http2-settings\r\nUpgrade: h2c\r\n",
+                None,
+            ),
+            ("Connection: upgrade\r\nUpgrade: websocket, H2C\r\n", None),
+            ("Connection: upgrade\r\nUpgrade: HTTP/2.0\r\n", None),
+            ("Connection: upgrade\r\nUpgrade: TLS/1.0\r\n", None),
+            (
+                "Connection: upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
+                None,
+            ),
+            (
+                "Connection: upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n",
+                None,
+            ),
+        ] {
+            let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes();
+            let head = parse(&request).unwrap();
+            let found = head.upgrade.map(|span| span.of(&request));
+            assert_eq!(found, protocol.map(str::as_bytes), "{lines:?}");
+        }
+        let old = b"GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+        assert_eq!(parse(old).unwrap().upgrade, None);
+    }
+
+    #[test]
+    fn reads_expectations() {
+        let expects = |lines| post(lines).map(|head| head.expect_continue);
+        assert_eq!(expects("Expect: 100-Continue"), Ok(true));
+        assert_eq!(expects("X: y"), Ok(false));
+        assert_eq!(expects("Expect: x"), Err(RequestError::Expectation));
+        let old = b"POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n";
+        assert!(!parse(old).unwrap().expect_continue);
+    }
+
+    #[test]
+    fn a_head_used_again_keeps_nothing() {
+        let mut head = RequestHead::default();
+        let first = b"CONNECT b:1 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+        assert_eq!(parse_request(first, &mut head), Ok(Parsed::Complete));
+        let second = b"GET /p HTTP/1.0\r\n\r\n";
+        assert_eq!(parse_request(second, &mut head), Ok(Parsed::Complete));
+        assert_eq!(format!("{head:?}"), format!("{:?}", parse(second).unwrap()));
+    }
 }

@@ -3,13 +3,13 @@
 //! Runs of fields that stay are copied whole, so order, case and spacing of
 //! what a message carries survive; what belongs to one hop is left out.
 
-use crate::head::{BodyFraming, Field, FieldKind, RequestHead, ResponseHead, Version};
+use crate::head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Version};
 
 /// What a proxy says of the client to the endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientInfo<'a> {
     /// Address without port: for `X-Forwarded-For`.
-    pub address: &'a str,
+    pub address: &'a [u8],
     /// `http` or `https`.
     pub scheme: &'static str,
 }
@@ -50,11 +50,12 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
     }
     let upgrade = head.upgrade.is_some();
     copy_fields(out, buf, &head.fields, head.end, |field| match field.kind {
-        FieldKind::Host => !own_host,
-        FieldKind::Connection | FieldKind::HopByHop | FieldKind::Forwarded => false,
-        FieldKind::Upgrade => upgrade,
-        FieldKind::Expect => head.expect_continue,
-        _ => true,
+        FieldKind::Host if own_host => Line::Leave,
+        FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding => Line::Restate,
+        FieldKind::Connection | FieldKind::HopByHop | FieldKind::Forwarded => Line::Leave,
+        FieldKind::Upgrade => Line::copy_if(upgrade),
+        FieldKind::Expect => Line::copy_if(head.expect_continue),
+        _ => Line::Copy,
     });
     if upgrade {
         out.extend_from_slice(b"Connection: upgrade\r\n");
@@ -69,9 +70,15 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
 fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
     out.extend_from_slice(head.method_span.of(buf));
     out.push(b' ');
-    let path = head.path_and_query.of(buf);
-    if !matches!(path.first(), Some(b'/' | b'*')) {
-        out.push(b'/');
+    let path = match head.method {
+        Method::Connect => head.target.of(buf),
+        _ => head.path_and_query.of(buf),
+    };
+    match (head.method, path.first()) {
+        (Method::Connect, _) | (_, Some(b'/' | b'*')) => {}
+        // RFC 9112 §3.2.4: a URL without path and query asks about the server.
+        (Method::Options, None) => out.push(b'*'),
+        _ => out.push(b'/'),
     }
     out.extend_from_slice(path);
     out.extend_from_slice(b" HTTP/1.1\r\n");
@@ -81,7 +88,7 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
 fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
     for part in [
         b"X-Forwarded-For: ",
-        client.address.as_bytes(),
+        client.address,
         b"\r\nX-Forwarded-Proto: ",
         client.scheme.as_bytes(),
     ] {
@@ -91,13 +98,13 @@ fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
         out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
         out.extend_from_slice(host);
     }
-    let (open, close): (&[u8], &[u8]) = match client.address.contains(':') {
+    let (open, close): (&[u8], &[u8]) = match client.address.contains(&b':') {
         true => (b"\r\nForwarded: for=\"[", b"]\""),
         false => (b"\r\nForwarded: for=", b""),
     };
     for part in [
         open,
-        client.address.as_bytes(),
+        client.address,
         close,
         b";proto=",
         client.scheme.as_bytes(),
@@ -128,11 +135,14 @@ pub fn response_head(
     let upgrade = persistence == Persistence::Upgrade;
     let chunked = head.framing == BodyFraming::Chunked && transcode == Transcode::Raw;
     copy_fields(out, buf, &head.fields, head.end, |field| match field.kind {
-        FieldKind::Connection | FieldKind::HopByHop => false,
-        FieldKind::Upgrade => upgrade,
-        // A HEAD or 304 answer names the coding that a GET would have had.
-        FieldKind::TransferEncoding => chunked || head.framing == BodyFraming::None,
-        _ => true,
+        FieldKind::Connection | FieldKind::HopByHop => Line::Leave,
+        FieldKind::Upgrade => Line::copy_if(upgrade),
+        FieldKind::ContentLength => Line::Restate,
+        // The answer to a HEAD need not name the coding that a GET would have
+        // had (RFC 9110 §9.3.2), and to HTTP/1.0 it must not (RFC 9112 §6.1).
+        FieldKind::TransferEncoding if chunked => Line::Restate,
+        FieldKind::TransferEncoding => Line::Leave,
+        _ => Line::Copy,
     });
     if transcode == Transcode::Chunk {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -157,28 +167,261 @@ pub fn status_digits(status: u16) -> [u8; 3] {
     [digit(100), digit(10), digit(1)]
 }
 
-/// Copies the lines of the fields that `keep` says yes to, run by run.
+/// What becomes of a field line.
+enum Line {
+    /// It goes on as it came.
+    Copy,
+    /// It is left out.
+    Leave,
+    /// It goes on in the one spelling that nobody reads differently: what
+    /// frames or routes must not depend on how a tab or a zero is taken.
+    Restate,
+}
+
+impl Line {
+    fn copy_if(wanted: bool) -> Self {
+        match wanted {
+            true => Line::Copy,
+            false => Line::Leave,
+        }
+    }
+}
+
+/// Copies the lines of the fields as `decide` says, run by run.
 fn copy_fields(
     out: &mut Vec<u8>,
     buf: &[u8],
     fields: &[Field],
     head_end: usize,
-    keep: impl Fn(&Field) -> bool,
+    decide: impl Fn(&Field) -> Line,
 ) {
     let lines_end = head_end.saturating_sub(2);
     let mut run_start = None;
     for field in fields {
         let line_start = field.name.start as usize;
-        match (keep(field), run_start) {
-            (true, None) => run_start = Some(line_start),
-            (false, Some(start)) => {
-                out.extend_from_slice(&buf[start..line_start]);
-                run_start = None;
-            }
-            _ => {}
+        let line = decide(field);
+        if matches!(line, Line::Copy) || (matches!(line, Line::Restate) && is_plain(buf, field)) {
+            run_start.get_or_insert(line_start);
+            continue;
+        }
+        if let Some(start) = run_start.take() {
+            out.extend_from_slice(&buf[start..line_start]);
+        }
+        if matches!(line, Line::Restate) {
+            restate(out, buf, field);
         }
     }
     if let Some(start) = run_start {
         out.extend_from_slice(&buf[start..lines_end]);
+    }
+}
+
+/// Whether [`restate`] would write the line as it is.
+fn is_plain(buf: &[u8], field: &Field) -> bool {
+    let (name_end, value_end) = (field.name.end as usize, field.value.end as usize);
+    buf[name_end..].starts_with(b": ")
+        && field.value.start as usize == name_end + 2
+        && buf[value_end..].starts_with(b"\r\n")
+        && value_to_restate(buf, field).len() == field.value.len()
+}
+
+fn restate(out: &mut Vec<u8>, buf: &[u8], field: &Field) {
+    let value = value_to_restate(buf, field);
+    for part in [field.name.of(buf), b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// A length loses leading zeros: some would read it as octal.
+fn value_to_restate<'a>(buf: &'a [u8], field: &Field) -> &'a [u8] {
+    let value = field.value.of(buf);
+    if field.kind != FieldKind::ContentLength {
+        return value;
+    }
+    let zeros = value.iter().take_while(|&&byte| byte == b'0').count();
+    &value[zeros.min(value.len().saturating_sub(1))..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::{parse_request, parse_response};
+
+    const CLIENT: ClientInfo<'_> = ClientInfo {
+        address: "192.0.2.1",
+        scheme: "http",
+    };
+
+    fn written(request: &str) -> String {
+        let mut head = RequestHead::default();
+        parse_request(request.as_bytes(), &mut head).unwrap();
+        let mut out = Vec::new();
+        request_head(&mut out, request.as_bytes(), &head, CLIENT);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// What stands behind the fields of a request from `host`.
+    fn added(host: &str) -> String {
+        format!(
+            "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: {host}\r\n\
+             Forwarded: for=192.0.2.1;proto=http;host=\"{host}\"\r\nVia: 1.1 evenkeel\r\n\r\n"
+        )
+    }
+
+    #[test]
+    fn writes_request_heads() {
+        for (request, expected) in [
+            (
+                "GET /a?b HTTP/1.1\r\nhost: h\r\nX-a:1\r\nY: \t2 \r\n\r\n",
+                "GET /a?b HTTP/1.1\r\nhost: h\r\nX-a:1\r\nY: \t2 \r\n",
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost:h\r\ncontent-length:\t0012 \r\nA: b\r\n\r\n",
+                "POST / HTTP/1.1\r\nHost: h\r\ncontent-length: 12\r\nA: b\r\n",
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 000\r\n\r\n",
+                "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n",
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: h\r\nA: b\r\nTransfer-Encoding:\tchunked\r\n\r\n",
+                "POST / HTTP/1.1\r\nHost: h\r\nA: b\r\nTransfer-Encoding: chunked\r\n",
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nConnection: x-a, host\r\nX-A: 1\r\nKeep-Alive: 5\r\n\
+                 TE: trailers\r\nProxy: p\r\nX_Forwarded_For: 6\r\nForwarded: for=6\r\n\
+                 Content_Length: 6\r\nTransfer.Encoding: chunked\r\nUpgrade: websocket\r\n\
+                 HTTP2-Settings: A\r\nB: 2\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: h\r\nB: 2\r\n",
+            ),
+            (
+                "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nHost: h\r\n\r\n",
+                "GET / HTTP/1.1\r\nUpgrade: websocket\r\nHost: h\r\nConnection: upgrade\r\n",
+            ),
+            (
+                "GET http://h?q HTTP/1.1\r\nA: b\r\nHost: evil\r\n\r\n",
+                "GET /?q HTTP/1.1\r\nHost: h\r\nA: b\r\n",
+            ),
+            (
+                "OPTIONS http://h HTTP/1.1\r\nHost: h\r\n\r\n",
+                "OPTIONS * HTTP/1.1\r\nHost: h\r\n",
+            ),
+        ] {
+            assert_eq!(written(request), format!("{expected}{}", added("h")));
+        }
+    }
+
+    #[test]
+    fn writes_connect_and_http_1_0() {
+        assert_eq!(
+            written("CONNECT h:1 HTTP/1.1\r\nHost: x\r\n\r\n"),
+            format!("CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n{}", added("h:1"))
+        );
+        assert_eq!(
+            written("GET / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n"),
+            "GET / HTTP/1.1\r\nHost: \r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\n\
+             Forwarded: for=192.0.2.1;proto=http\r\nVia: 1.0 evenkeel\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn brackets_an_ipv6_client() {
+        let client = ClientInfo {
+            address: "2001:db8::1",
+            scheme: "https",
+        };
+        let mut out = Vec::new();
+        forwarded_fields(&mut out, b"", client);
+        assert_eq!(
+            out,
+            b"X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https\r\n\
+              Forwarded: for=\"[2001:db8::1]\";proto=https\r\n"
+        );
+    }
+
+    #[test]
+    fn writes_response_heads() {
+        use Method::{Get, Head};
+        use Persistence::{Close, Keep, KeepTold, Upgrade};
+        use Transcode::{Chunk, Raw, Strip};
+        for (method, transcode, persistence, response, expected) in [
+            (
+                Get,
+                Raw,
+                Keep,
+                "HTTP/1.0 200 Quite Fine\r\nA:b\r\nConnection: close\r\ncontent-length: 5\r\nSet-Cookie: x\r\n\r\n",
+                "HTTP/1.1 200 Quite Fine\r\nA:b\r\ncontent-length: 5\r\nSet-Cookie: x\r\n\r\n",
+            ),
+            (
+                Get,
+                Raw,
+                Close,
+                "HTTP/1.1 200\r\nContent-Length:05\r\n\r\n",
+                "HTTP/1.1 200 \r\nContent-Length: 5\r\nConnection: close\r\n\r\n",
+            ),
+            (
+                Get,
+                Raw,
+                Keep,
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x\r\n\r\n",
+            ),
+            (
+                Get,
+                Strip,
+                Close,
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nA: b\r\nConnection: close\r\n\r\n",
+            ),
+            (
+                Get,
+                Chunk,
+                Keep,
+                "HTTP/1.1 200 OK\r\nUpgrade: h2c\r\nA: b\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ),
+            (
+                Head,
+                Raw,
+                KeepTold,
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\n",
+            ),
+            (
+                Head,
+                Raw,
+                Keep,
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            ),
+            (
+                Get,
+                Raw,
+                Keep,
+                "HTTP/1.1 204 No\r\nContent-Length: 5\r\nA: b\r\n\r\n",
+                "HTTP/1.1 204 No\r\nA: b\r\n\r\n",
+            ),
+            (
+                Get,
+                Raw,
+                Upgrade,
+                "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+                "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+            ),
+        ] {
+            let mut head = ResponseHead::default();
+            parse_response(response.as_bytes(), method, &mut head).unwrap();
+            let mut out = Vec::new();
+            response_head(&mut out, response.as_bytes(), &head, transcode, persistence);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn writes_three_digits() {
+        assert_eq!(
+            [100, 404, 999].map(status_digits),
+            [*b"100", *b"404", *b"999"]
+        );
     }
 }

@@ -1,0 +1,510 @@
+//! What the fuzz targets assert of any bytes.
+//!
+//! Each function takes one input and panics where a promise of this crate is
+//! broken: that a refusal does not depend on how the bytes were cut up, that
+//! an accepted head reads the same to a naive reader, that what is written
+//! says the same as what was read, and that nothing beyond a body is taken.
+//! `fuzz/corpus` is replayed by the tests below.
+
+use crate::http1::chunked::MAX_TRAILER_LEN;
+use crate::http1::write::{self, ClientInfo, Persistence, Transcode};
+use crate::http1::{BodyDecoder, MAX_BODY_BYTES, Parsed, parse_request, parse_response};
+use crate::{
+    BodyError, BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version,
+};
+
+/// Up to here every prefix of an input is tried, beyond only some.
+const ALL_PREFIXES_LEN: usize = 600;
+
+/// Any bytes as a request's head.
+pub fn request_head(data: &[u8]) {
+    let mut head = RequestHead::default();
+    let whole = parse_request(data, &mut head);
+    let decided_at = match whole {
+        Ok(Parsed::Complete) => head.end,
+        _ => data.len(),
+    };
+    let mut before = RequestHead::default();
+    for len in prefixes(decided_at) {
+        let part = parse_request(&data[..len], &mut before);
+        assert!(
+            part == Ok(Parsed::Partial) || (part.is_err() && part == whole),
+            "{len} bytes: {part:?}, all: {whole:?}"
+        );
+    }
+    if whole != Ok(Parsed::Complete) {
+        return;
+    }
+    let again = parse_request(&data[..head.end], &mut before);
+    assert_eq!((again, before.framing), (whole, head.framing));
+    check_request(data, &head);
+    check_rewritten_request(data, &head);
+}
+
+fn prefixes(len: usize) -> impl Iterator<Item = usize> {
+    let step = if len <= ALL_PREFIXES_LEN { 1 } else { len / 50 };
+    (0..len).step_by(step)
+}
+
+fn check_request(data: &[u8], head: &RequestHead) {
+    for span in [
+        head.method_span,
+        head.target,
+        head.path_and_query,
+        head.path,
+        head.query,
+        head.host,
+        head.upgrade.unwrap_or_default(),
+    ] {
+        check_span(span, head.end);
+    }
+    let lines = naive_lines(&data[head.start..head.end]);
+    let (line, fields) = lines.split_first().expect("a head has a first line");
+    assert_eq!(
+        line.iter().filter(|&&byte| byte == b' ').count(),
+        2,
+        "a request line has two spaces"
+    );
+    check_fields(data, head.end, &head.fields, fields);
+    let values = |name| values(fields, name);
+    let hosts = values("host");
+    assert!(hosts.len() <= 1, "Host stands more than once");
+    assert!(head.version == Version::Http10 || hosts.len() == 1);
+    if !head.host_in_target {
+        let host = hosts.first().copied().unwrap_or_default();
+        assert_eq!(head.host.of(data), host);
+    }
+    let (codings, lengths) = (values("transfer-encoding"), values("content-length"));
+    assert!(codings.len() + lengths.len() <= 1, "framing is ambiguous");
+    assert_eq!(head.framing, naive_framing(&codings, &lengths));
+    assert!(head.version == Version::Http11 || codings.is_empty());
+    if let Some(protocol) = head.upgrade {
+        let protocol = protocol.of(data).to_ascii_lowercase();
+        assert!(!protocol.is_empty() && !protocol.starts_with(b"h2"));
+    }
+}
+
+fn check_rewritten_request(data: &[u8], head: &RequestHead) {
+    let client = ClientInfo {
+        address: "192.0.2.1",
+        scheme: "http",
+    };
+    let mut out = Vec::new();
+    write::request_head(&mut out, data, head, client);
+    let mut written = RequestHead::default();
+    let parsed = parse_request(&out, &mut written);
+    if head.fields.len() + 8 > crate::http1::MAX_FIELDS {
+        return;
+    }
+    assert_eq!(parsed, Ok(Parsed::Complete), "{}", out.escape_ascii());
+    assert_eq!(written.end, out.len());
+    assert_eq!(written.framing, head.framing);
+    assert_eq!(written.method_span.of(&out), head.method_span.of(data));
+    assert_eq!(written.host.of(&out), head.host.of(data));
+    assert_eq!(written.query.of(&out), head.query.of(data));
+    assert_eq!(written.expect_continue, head.expect_continue);
+    assert_eq!(
+        written.upgrade.map(|protocol| protocol.of(&out)),
+        head.upgrade.map(|protocol| protocol.of(data))
+    );
+    let lines = naive_lines(&out);
+    check_fields(&out, written.end, &written.fields, &lines[1..]);
+    check_hop(&out, &written.fields, head.upgrade.is_some());
+    for (name, count) in [("host", 1), ("x-forwarded-for", 1), ("forwarded", 1)] {
+        assert_eq!(values(&lines[1..], name).len(), count, "{name}");
+    }
+    check_canonical(&lines[1..]);
+    let kept = |fields: &[Field], buf: &[u8]| {
+        fields
+            .iter()
+            .filter(|field| field.kind == FieldKind::Other)
+            .map(|field| (field.name.of(buf).to_vec(), field.value.of(buf).to_vec()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&written.fields, &out), kept(&head.fields, data));
+}
+
+/// Any bytes as a response's head; the first says to which request.
+pub fn response_head(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else {
+        return;
+    };
+    let method = match first % 4 {
+        0 => Method::Head,
+        _ => Method::Get,
+    };
+    let mut head = ResponseHead::default();
+    let whole = parse_response(data, method, &mut head);
+    let decided_at = match whole {
+        Ok(Parsed::Complete) => head.end,
+        _ => data.len(),
+    };
+    let mut before = ResponseHead::default();
+    for len in prefixes(decided_at) {
+        let part = parse_response(&data[..len], method, &mut before);
+        assert!(
+            part == Ok(Parsed::Partial) || (part.is_err() && part == whole),
+            "{len} bytes: {part:?}, all: {whole:?}"
+        );
+    }
+    if whole != Ok(Parsed::Complete) {
+        return;
+    }
+    check_response(data, method, &head);
+    for (transcode, framing) in transcodings(&head) {
+        for persistence in [Persistence::Keep, Persistence::Close] {
+            check_rewritten_response(data, &head, method, transcode, persistence, framing);
+        }
+    }
+}
+
+fn check_response(data: &[u8], method: Method, head: &ResponseHead) {
+    check_span(head.reason, head.end);
+    let lines = naive_lines(&data[..head.end]);
+    let (line, fields) = lines.split_first().expect("a head has a first line");
+    assert!(line.ends_with(head.reason.of(data)));
+    assert!((100..1000).contains(&head.status));
+    check_fields(data, head.end, &head.fields, fields);
+    let codings = values(fields, "transfer-encoding");
+    let lengths = values(fields, "content-length");
+    assert!(codings.len() + lengths.len() <= 1, "framing is ambiguous");
+    let bodiless = method == Method::Head || matches!(head.status, 100..200 | 204 | 304);
+    let expected = match naive_framing(&codings, &lengths) {
+        _ if bodiless => BodyFraming::None,
+        BodyFraming::None if lengths.is_empty() => BodyFraming::UntilClose,
+        framing => framing,
+    };
+    assert_eq!(head.framing, expected);
+    assert!(!(head.keep_alive && head.framing == BodyFraming::UntilClose));
+}
+
+/// The ways in which a response may leave, and the framing that it then has.
+fn transcodings(head: &ResponseHead) -> Vec<(Transcode, BodyFraming)> {
+    let mut ways = vec![(Transcode::Raw, head.framing)];
+    match head.framing {
+        BodyFraming::Chunked => ways.push((Transcode::Strip, BodyFraming::UntilClose)),
+        BodyFraming::UntilClose => ways.push((Transcode::Chunk, BodyFraming::Chunked)),
+        BodyFraming::None | BodyFraming::Length { .. } => {}
+    }
+    ways
+}
+
+fn check_rewritten_response(
+    data: &[u8],
+    head: &ResponseHead,
+    method: Method,
+    transcode: Transcode,
+    persistence: Persistence,
+    framing: BodyFraming,
+) {
+    let mut out = Vec::new();
+    write::response_head(&mut out, data, head, transcode, persistence);
+    if head.fields.len() + 2 > crate::http1::MAX_FIELDS {
+        return;
+    }
+    let mut written = ResponseHead::default();
+    let parsed = parse_response(&out, method, &mut written);
+    assert_eq!(parsed, Ok(Parsed::Complete), "{}", out.escape_ascii());
+    assert_eq!((written.end, written.status), (out.len(), head.status));
+    assert_eq!(written.reason.of(&out), head.reason.of(data));
+    assert_eq!(written.framing, framing);
+    let closes = persistence == Persistence::Close || framing == BodyFraming::UntilClose;
+    assert_eq!(written.keep_alive, !closes);
+    let lines = naive_lines(&out);
+    let connections = values(&lines[1..], "connection");
+    assert_eq!(!connections.is_empty(), persistence == Persistence::Close);
+    assert!(values(&lines[1..], "upgrade").is_empty());
+    check_canonical(&lines[1..]);
+}
+
+/// Any bytes as a chunked body; the first two say how it is cut up.
+pub fn chunked_body(data: &[u8]) {
+    let Some((&[seed, step], body)) = data.split_first_chunk() else {
+        return;
+    };
+    let whole = decode(body, |_| usize::MAX, How::Strip);
+    let mut state = u32::from(seed) | 1;
+    let uneven = decode(
+        body,
+        |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as usize % (usize::from(step) + 1) + 1
+        },
+        How::Strip,
+    );
+    assert_eq!(uneven, whole);
+    if body.len() <= ALL_PREFIXES_LEN {
+        assert_eq!(decode(body, |_| 1, How::Strip), whole);
+    }
+    let passed = decode(body, |_| usize::from(step) + 1, How::Advance);
+    assert_eq!((passed.consumed, passed.end), (whole.consumed, whole.end));
+    assert_eq!(passed.content, body[..passed.consumed]);
+    assert_eq!(whole, naive_chunked(body), "{}", body.escape_ascii());
+    if whole.end == Ok(true) {
+        let again = decode(&body[..whole.consumed], |_| usize::MAX, How::Strip);
+        assert_eq!(again, whole);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    Strip,
+    Advance,
+}
+
+/// What a decoder made of a body.
+#[derive(Debug, PartialEq)]
+struct Decoded {
+    /// Bytes taken, framing included; 0 after a mistake, where it depends on
+    /// the pieces how many were taken before.
+    consumed: usize,
+    /// What was given out; empty after a mistake.
+    content: Vec<u8>,
+    /// Whether the end was reached, or the mistake.
+    end: Result<bool, BodyError>,
+}
+
+impl Decoded {
+    fn refused(error: BodyError) -> Self {
+        Decoded {
+            consumed: 0,
+            content: Vec::new(),
+            end: Err(error),
+        }
+    }
+}
+
+/// Decodes as a connection does: what was not taken is given again with more.
+fn decode(body: &[u8], mut piece_len: impl FnMut(usize) -> usize, how: How) -> Decoded {
+    let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
+    let (mut consumed, mut read) = (0, 0);
+    let mut content = Vec::new();
+    while read < body.len() && !decoder.is_done() {
+        read = read.saturating_add(piece_len(read)).min(body.len());
+        let mut input = body[consumed..read].to_vec();
+        let advance = match how {
+            How::Strip => decoder.strip(&mut input),
+            How::Advance => decoder.advance(&input),
+        };
+        let advance = match advance {
+            Ok(advance) => advance,
+            Err(error) => return Decoded::refused(error),
+        };
+        assert!(advance.kept <= advance.consumed && advance.consumed <= input.len());
+        content.extend_from_slice(&input[..advance.kept]);
+        consumed += advance.consumed;
+    }
+    Decoded {
+        consumed,
+        content,
+        end: Ok(decoder.is_done()),
+    }
+}
+
+/// A second decoder, written for clearness and with everything at hand.
+fn naive_chunked(body: &[u8]) -> Decoded {
+    let mut decoded = Decoded {
+        consumed: 0,
+        content: Vec::new(),
+        end: Ok(false),
+    };
+    let mut total = 0u64;
+    loop {
+        let rest = &body[decoded.consumed..];
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit());
+        let digits = &rest[..digits.count()];
+        let size_text = std::str::from_utf8(digits).expect("hexadecimal digits are text");
+        if digits.len() > 16 {
+            return Decoded::refused(BodyError::ChunkSize);
+        }
+        let after = &rest[digits.len()..];
+        match (digits, after) {
+            (_, []) | ([_, ..], [b'\r']) => return decoded,
+            ([_, ..], [b'\r', b'\n', ..]) => {}
+            ([_, ..], [b';' | b' ' | b'\t', ..]) => {
+                return Decoded::refused(BodyError::ChunkExtension);
+            }
+            _ => return Decoded::refused(BodyError::ChunkSize),
+        }
+        let size = u64::from_str_radix(size_text, 16).expect("16 digits fit");
+        total = match total.checked_add(size) {
+            Some(total) if total <= MAX_BODY_BYTES => total,
+            _ => return Decoded::refused(BodyError::ChunkSize),
+        };
+        decoded.consumed += digits.len() + 2;
+        if size == 0 {
+            return naive_trailer(body, decoded);
+        }
+        let rest = &body[decoded.consumed..];
+        let len = size.min(rest.len() as u64) as usize;
+        decoded.content.extend_from_slice(&rest[..len]);
+        decoded.consumed += len;
+        match &rest[len..] {
+            [] | [b'\r'] => return decoded,
+            [b'\r', b'\n', ..] => decoded.consumed += 2,
+            _ => return Decoded::refused(BodyError::ChunkEnd),
+        }
+    }
+}
+
+/// Trailers are the one part where the naive decoder trusts the other on why,
+/// but not on where: the section ends with the first empty line.
+fn naive_trailer(body: &[u8], mut decoded: Decoded) -> Decoded {
+    let rest = &body[decoded.consumed..];
+    let len = match rest.starts_with(b"\r\n") {
+        true => Some(2),
+        false => memchr::memmem::find(rest, b"\r\n\r\n").map(|end| end + 4),
+    };
+    let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
+    let mut section = b"0\r\n".to_vec();
+    section.extend_from_slice(rest);
+    if let Err(error) = decoder.advance(&section) {
+        assert!(matches!(
+            error,
+            BodyError::Trailer | BodyError::TrailerTooLarge
+        ));
+        return Decoded::refused(error);
+    }
+    if let Some(len) = len {
+        assert!(len <= MAX_TRAILER_LEN);
+        let section = rest[..len].to_ascii_lowercase();
+        for name in ["content-length:", "transfer-encoding:", "host:", "cookie:"] {
+            let at = memchr::memmem::find(&section, name.as_bytes());
+            assert!(at.is_none_or(|at| at > 0 && section[at - 1] != b'\n'));
+        }
+        decoded.consumed += len;
+        decoded.end = Ok(true);
+    }
+    decoded
+}
+
+fn check_span(span: Span, end: usize) {
+    assert!(span.start <= span.end && span.end as usize <= end);
+}
+
+/// The lines of a head, split by CRLF and by nothing else.
+fn naive_lines(head: &[u8]) -> Vec<&[u8]> {
+    let text = head.strip_suffix(b"\r\n\r\n").expect("a head ends so");
+    let mut lines = Vec::new();
+    let mut start = 0;
+    for end in memchr::memmem::find_iter(text, b"\r\n") {
+        lines.push(&text[start..end]);
+        start = end + 2;
+    }
+    lines.push(&text[start..]);
+    for line in &lines {
+        let is_control = |&&byte: &&u8| matches!(byte, 0..=8 | 10..=31 | 127);
+        assert_eq!(line.iter().find(is_control), None, "a control byte");
+        assert!(!line.is_empty(), "an empty line within a head");
+    }
+    lines
+}
+
+/// The spans of the fields are what stands in their lines.
+fn check_fields(data: &[u8], end: usize, fields: &[Field], lines: &[&[u8]]) {
+    assert_eq!(fields.len(), lines.len());
+    for (field, line) in std::iter::zip(fields, lines) {
+        check_span(field.name, end);
+        check_span(field.value, end);
+        let (name, value) = naive_field(line);
+        assert_eq!((field.name.of(data), field.value.of(data)), (name, value));
+        assert!(name.iter().all(|byte| byte.is_ascii_graphic()));
+        assert!(!name.is_empty());
+    }
+}
+
+fn naive_field(line: &[u8]) -> (&[u8], &[u8]) {
+    let colon = line.iter().position(|&byte| byte == b':');
+    let (name, value) = line.split_at(colon.expect("a field line has a colon"));
+    (name, value[1..].trim_ascii())
+}
+
+fn values<'a>(lines: &[&'a [u8]], name: &str) -> Vec<&'a [u8]> {
+    lines
+        .iter()
+        .map(|line| naive_field(line))
+        .filter(|(line_name, _)| line_name.eq_ignore_ascii_case(name.as_bytes()))
+        .map(|(_, value)| value)
+        .collect()
+}
+
+fn naive_framing(codings: &[&[u8]], lengths: &[&[u8]]) -> BodyFraming {
+    if let [coding] = codings {
+        assert!(coding.eq_ignore_ascii_case(b"chunked"));
+        return BodyFraming::Chunked;
+    }
+    let [length] = lengths else {
+        return BodyFraming::None;
+    };
+    assert!(length.iter().all(u8::is_ascii_digit));
+    let length = std::str::from_utf8(length).expect("digits are text");
+    match length.parse().expect("a length fits") {
+        0 => BodyFraming::None,
+        bytes => BodyFraming::Length { bytes },
+    }
+}
+
+/// Nothing that is for one hop, and no name that passes for another's.
+fn check_hop(data: &[u8], fields: &[Field], upgrade: bool) {
+    for field in fields {
+        let name = field.name.of(data);
+        match field.kind {
+            FieldKind::HopByHop => panic!("{} was passed on", name.escape_ascii()),
+            FieldKind::Connection | FieldKind::Upgrade => assert!(upgrade),
+            _ => {}
+        }
+        let plain = String::from_utf8_lossy(name)
+            .to_ascii_lowercase()
+            .replace(['_', '.', '~', '!', '\'', '*', '+'], "-");
+        let guarded = ["content-length", "transfer-encoding", "x-forwarded-for"];
+        if guarded.contains(&plain.as_str()) {
+            assert!(plain.eq_ignore_ascii_case(&String::from_utf8_lossy(name)));
+        }
+    }
+}
+
+/// What frames stands in one spelling.
+fn check_canonical(lines: &[&[u8]]) {
+    for line in lines {
+        let (name, value) = naive_field(line);
+        let frames = name.eq_ignore_ascii_case(b"content-length")
+            || name.eq_ignore_ascii_case(b"transfer-encoding");
+        if frames {
+            assert_eq!(line[name.len()..], [b": ", value].concat());
+            assert!(value == b"0" || !value.starts_with(b"0"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// Runs a target over its corpus.
+    fn replay(target: &str, run: fn(&[u8])) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder.join(target)).unwrap() {
+            let path = entry.unwrap().path();
+            eprintln!("{}", path.display());
+            run(&std::fs::read(path).unwrap());
+            count += 1;
+        }
+        assert!(count > 10, "{target} has {count} inputs");
+    }
+
+    #[test]
+    fn request_heads() {
+        replay("request_head", super::request_head);
+    }
+
+    #[test]
+    fn response_heads() {
+        replay("response_head", super::response_head);
+    }
+
+    #[test]
+    fn chunked_bodies() {
+        replay("chunked_body", super::chunked_body);
+    }
+}
