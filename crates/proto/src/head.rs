@@ -145,28 +145,30 @@ impl FieldKind {
     /// Recognises a field name, without regard to case.
     pub fn from_name(name: &[u8]) -> Self {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        match name.len() {
-            2 if is("te") => FieldKind::HopByHop,
-            3 if is("via") => FieldKind::Via,
-            4 if is("host") => FieldKind::Host,
-            5 if is("proxy") => FieldKind::HopByHop,
-            6 if is("expect") => FieldKind::Expect,
-            7 if is("referer") => FieldKind::Referer,
-            7 if is("upgrade") => FieldKind::Upgrade,
-            9 if is("forwarded") => FieldKind::Forwarded,
-            10 if is("connection") => FieldKind::Connection,
-            10 if is("keep-alive") => FieldKind::HopByHop,
-            10 if is("user-agent") => FieldKind::UserAgent,
-            14 if is("content-length") => FieldKind::ContentLength,
-            14 if is("http2-settings") => FieldKind::HopByHop,
-            15 if is("x-forwarded-for") => FieldKind::Forwarded,
-            16 if is("x-forwarded-host") || is("x-forwarded-port") => FieldKind::Forwarded,
-            16 if is("proxy-connection") => FieldKind::HopByHop,
-            17 if is("transfer-encoding") => FieldKind::TransferEncoding,
-            17 if is("x-forwarded-proto") => FieldKind::Forwarded,
-            18 if is("proxy-authenticate") => FieldKind::HopByHop,
-            19 if is("proxy-authorization") => FieldKind::HopByHop,
-            14..=17 if passes_for_another(name) => FieldKind::HopByHop,
+        // Most names are told apart by their length and first letter.
+        let first = name.first().map_or(0, |first| first | 0x20);
+        match (name.len(), first) {
+            (2, b't') if is("te") => FieldKind::HopByHop,
+            (3, b'v') if is("via") => FieldKind::Via,
+            (4, b'h') if is("host") => FieldKind::Host,
+            (5, b'p') if is("proxy") => FieldKind::HopByHop,
+            (6, b'e') if is("expect") => FieldKind::Expect,
+            (7, b'r') if is("referer") => FieldKind::Referer,
+            (7, b'u') if is("upgrade") => FieldKind::Upgrade,
+            (9, b'f') if is("forwarded") => FieldKind::Forwarded,
+            (10, b'c') if is("connection") => FieldKind::Connection,
+            (10, b'k') if is("keep-alive") => FieldKind::HopByHop,
+            (10, b'u') if is("user-agent") => FieldKind::UserAgent,
+            (14, b'c') if is("content-length") => FieldKind::ContentLength,
+            (14, b'h') if is("http2-settings") => FieldKind::HopByHop,
+            (15, b'x') if is("x-forwarded-for") => FieldKind::Forwarded,
+            (16, b'x') if is("x-forwarded-host") || is("x-forwarded-port") => FieldKind::Forwarded,
+            (16, b'p') if is("proxy-connection") => FieldKind::HopByHop,
+            (17, b't') if is("transfer-encoding") => FieldKind::TransferEncoding,
+            (17, b'x') if is("x-forwarded-proto") => FieldKind::Forwarded,
+            (18, b'p') if is("proxy-authenticate") => FieldKind::HopByHop,
+            (19, b'p') if is("proxy-authorization") => FieldKind::HopByHop,
+            (14..=17, b'c' | b't' | b'x') if passes_for_another(name) => FieldKind::HopByHop,
             _ => FieldKind::Other,
         }
     }

@@ -21,7 +21,18 @@ pub(super) fn collect(buf: &[u8], lines: &[Header<'_>], fields: &mut Vec<Field>)
     }));
 }
 
-/// Whether every LF of `head` follows a CR: httparse lets a bare one pass.
+/// Whether every line of a whole head ends in CRLF: httparse lets a bare LF
+/// pass. Each line ends right before a field's name, or at the end.
+pub(super) fn head_lines_end_in_crlf(buf: &[u8], lines: &[Header<'_>], end: usize) -> bool {
+    let is_after_crlf = |at: usize| at >= 2 && buf[at - 2] == b'\r';
+    let starts = lines
+        .iter()
+        .map(|line| span_in(buf, line.name.as_bytes()).start as usize);
+    // The last field's line, then the empty one.
+    buf[..end].ends_with(b"\r\n\r\n") && starts.fold(true, |all, start| all & is_after_crlf(start))
+}
+
+/// Whether every LF of `head` follows a CR, in a head that may go on.
 pub(super) fn lines_end_in_crlf(head: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', head).all(|lf| lf > 0 && head[lf - 1] == b'\r')
 }

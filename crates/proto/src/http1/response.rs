@@ -45,7 +45,7 @@ pub fn parse_response(
     let (Some(status), Some(minor)) = (response.code, response.version) else {
         return Err(ResponseError::StatusLine);
     };
-    if !fields::lines_end_in_crlf(&buf[..end]) {
+    if !fields::head_lines_end_in_crlf(buf, response.headers, end) {
         return Err(ResponseError::Field);
     }
     head.status = status;
@@ -53,7 +53,10 @@ pub fn parse_response(
         0 => Version::Http10,
         _ => Version::Http11,
     };
-    head.reason = reason_span(buf);
+    head.reason = match response.reason {
+        Some(reason) if !reason.is_empty() => fields::span_in(buf, reason.as_bytes()),
+        _ => reason_span(buf),
+    };
     head.start = 0;
     head.end = end;
     fields::collect(buf, response.headers, &mut head.fields);

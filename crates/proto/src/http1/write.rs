@@ -248,7 +248,7 @@ mod tests {
     use crate::http1::{parse_request, parse_response};
 
     const CLIENT: ClientInfo<'_> = ClientInfo {
-        address: "192.0.2.1",
+        address: b"192.0.2.1",
         scheme: "http",
     };
 
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn brackets_an_ipv6_client() {
         let client = ClientInfo {
-            address: "2001:db8::1",
+            address: b"2001:db8::1",
             scheme: "https",
         };
         let mut out = Vec::new();
