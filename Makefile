@@ -33,7 +33,7 @@ demo: ## Run the load balancer with four test origins (ARGS=--load sends request
 test: ## Run all tests
 	@scripts/need $(TEST_TOOLS)
 	@echo "test: cargo test --workspace"
-	@cargo test --workspace --profile $(PROFILE)
+	@cargo test --workspace --profile $(PROFILE) --no-fail-fast
 
 check: format lint rustdoc test ## Check format, lints and documentation, and run all tests
 
@@ -58,12 +58,15 @@ bench: ## Compare with the bare relay, nginx and HAProxy (ARGS="--quick --case 1
 	@cargo build --quiet --release --package evenkeel --package evenkeel-lab
 	@exec cargo run --quiet --release --package evenkeel-lab -- bench $(ARGS)
 
+# What it finds new goes to fuzz/target/corpus; fuzz/corpus holds what was kept.
 fuzz: ## Run each fuzz target for SECONDS=60
 	@scripts/need $(BUILD_TOOLS) cargo-fuzz
 	@test -d fuzz || { echo "fuzz: there are no fuzz targets yet" >&2; exit 1; }
 	@export RUSTC_BOOTSTRAP=1; for target in $$(cargo fuzz list); do \
 	    echo "fuzz: $$target for $(SECONDS_EACH) s"; \
-	    cargo fuzz run "$$target" -- -max_total_time=$(SECONDS_EACH); \
+	    mkdir -p "fuzz/corpus/$$target" "fuzz/target/corpus/$$target"; \
+	    cargo fuzz run "$$target" "fuzz/target/corpus/$$target" "fuzz/corpus/$$target" \
+	        -- -max_total_time=$(SECONDS_EACH); \
 	done
 
 docs: ## Write the configuration's reference from its types, and the API's pages

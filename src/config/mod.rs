@@ -2,7 +2,7 @@
 //!
 //! Immutable once built and shared by every worker as one snapshot. The file
 //! as a person wrote it, and every mistake in it, is the loader's business:
-//! [`load`] reads all layers into a tree of values with their places, `written`
+//! [`load()`] reads all layers into a tree of values with their places, `written`
 //! says what may stand there, and `resolve` makes the [`Config`] of it.
 
 use std::net::SocketAddr;
