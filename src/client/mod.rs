@@ -13,7 +13,8 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use evenkeel_proto::RequestHead;
 
@@ -23,6 +24,12 @@ use crate::net::stream::Stream;
 use crate::observe::access_log::AddressText;
 use future_pool::FuturePool;
 
+/// Connections open on a listener, over all workers; on a cache line of its
+/// own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct OpenCount(AtomicU32);
+
 /// What the connections of a worker share.
 #[derive(Debug)]
 pub struct Clients {
@@ -31,7 +38,9 @@ pub struct Clients {
     /// Connections open on this worker.
     open: Cell<usize>,
     /// Connections open per listener, over all workers.
-    open_per_listener: Arc<[AtomicU32]>,
+    open_per_listener: Arc<[OpenCount]>,
+    /// Tasks that accept, to be woken when the worker begins to drain.
+    accepting: RefCell<Vec<Waker>>,
     /// Heads to be filled again.
     #[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
     heads: RefCell<Vec<Box<RequestHead>>>,
@@ -42,13 +51,23 @@ const HEADS_KEPT: usize = 64;
 
 impl Clients {
     /// No connection is open. `open_per_listener` is shared by all workers.
-    pub fn new(context: Context, open_per_listener: Arc<[AtomicU32]>) -> Self {
+    pub fn new(context: Context, open_per_listener: Arc<[OpenCount]>) -> Self {
         Clients {
             context,
             open: Cell::new(0),
             open_per_listener,
+            accepting: RefCell::default(),
             heads: RefCell::default(),
         }
+    }
+
+    /// Accepts nothing that comes from now on, and finishes what is open.
+    pub fn drain(&self) {
+        self.context.is_draining.set(true);
+        for waker in self.accepting.borrow_mut().drain(..) {
+            waker.wake();
+        }
+        self.context.wheel.wake_all();
     }
 
     /// Connections open on this worker.
@@ -77,7 +96,9 @@ struct OpenConnection {
 impl OpenConnection {
     fn new(clients: &Rc<Clients>, listener: usize) -> Self {
         clients.open.set(clients.open.get() + 1);
-        clients.open_per_listener[listener].fetch_add(1, Ordering::Relaxed);
+        clients.open_per_listener[listener]
+            .0
+            .fetch_add(1, Ordering::Relaxed);
         OpenConnection {
             clients: clients.clone(),
             listener,
@@ -89,11 +110,15 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let open = &self.clients.open;
         open.set(open.get() - 1);
-        self.clients.open_per_listener[self.listener].fetch_sub(1, Ordering::Relaxed);
+        self.clients.open_per_listener[self.listener]
+            .0
+            .fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Accepts connections until the future is dropped.
+/// Accepts connections until the worker drains. Those that the kernel has
+/// completed by then are accepted still: closing the listening socket would
+/// reset them.
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
@@ -101,9 +126,15 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();
+    poll_fn(|cx| {
+        clients.accepting.borrow_mut().push(cx.waker().clone());
+        Poll::Ready(())
+    })
+    .await;
     loop {
-        match poll_fn(|cx| listener.poll_accept(cx)).await {
-            Ok((stream, peer)) => {
+        match next_connection(&clients, &listener).await {
+            None => return,
+            Some(Ok((stream, peer))) => {
                 pause.is_over(&clients, index);
                 let Some(client) = admit(&clients, stream, peer, index) else {
                     continue;
@@ -111,9 +142,22 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                 let open = OpenConnection::new(&clients, index);
                 tokio::task::spawn_local(connection(open, client, places.clone(), serve));
             }
-            Err(error) => pause.wait(&clients, index, &error).await,
+            Some(Err(_)) if clients.context.is_draining.get() => return,
+            Some(Err(error)) => pause.wait(&clients, index, &error).await,
         }
     }
+}
+
+/// The next connection; `None` when the worker drains and none is waiting.
+async fn next_connection(
+    clients: &Clients,
+    listener: &Listener,
+) -> Option<io::Result<(Stream, Peer)>> {
+    poll_fn(|cx| match listener.poll_accept(cx) {
+        Poll::Pending if clients.context.is_draining.get() => Poll::Ready(None),
+        accepted => accepted.map(Some),
+    })
+    .await
 }
 
 /// Takes a connection in, unless the listener has as many as it may.
@@ -122,7 +166,9 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
     let counters = &context.counters.listeners[listener];
     counters.connections.add(1);
     let limit = context.config.listeners[listener].limits.connections;
-    let open = clients.open_per_listener[listener].load(Ordering::Relaxed);
+    let open = clients.open_per_listener[listener]
+        .0
+        .load(Ordering::Relaxed);
     if limit.is_some_and(|limit| open >= limit) {
         counters.connections_refused.add(1);
         return None;
@@ -141,15 +187,14 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
 }
 
 /// Accepting failed: the process is out of descriptors, or the kernel of
-/// memory. Trying again at once would spin, so it pauses until a connection
-/// has closed, or for a moment.
+/// memory. Trying again at once would spin, so it pauses for a moment.
 #[derive(Debug, Default)]
 struct AcceptPause {
     is_paused: bool,
 }
 
-/// How long a pause lasts at most.
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+/// How long a pause lasts.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 impl AcceptPause {
     async fn wait(&mut self, clients: &Clients, listener: usize, error: &io::Error) {
@@ -186,23 +231,39 @@ async fn connection<F>(
 {
     let clients = &open.clients;
     let timeouts = &clients.context.config.listeners[open.listener].timeouts;
-    let mut wait = timeouts.head;
+    // A drain closes idle connections at once, but not one whose first request
+    // may be on its way.
+    let first_wait = match clients.context.is_draining.get() {
+        true => timeouts.head.min(FIRST_REQUEST_IN_DRAIN),
+        false => timeouts.head,
+    };
+    let mut wait = Wait::ForFirst(first_wait);
     while wait_for_request(&clients.context, &client, wait).await {
         match places.run(|| serve(clients.clone(), client)).await {
             Some(idle) => client = idle,
             None => return,
         }
-        wait = timeouts.idle;
+        wait = Wait::ForNext(timeouts.idle);
     }
 }
 
+/// What an idle connection waits for, and how long.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// Its first request.
+    ForFirst(Duration),
+    /// A further one.
+    ForNext(Duration),
+}
+
+/// How long a connection that is new when the worker drains has for its first
+/// request.
+const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
+
 /// Whether the client sent something (or closed) before `timeout`, and the
 /// worker is not draining.
-async fn wait_for_request(
-    context: &Context,
-    client: &Client,
-    timeout: std::time::Duration,
-) -> bool {
+async fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> bool {
+    let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
     context.set_timeout(&client.timer, timeout);
     let mut is_registered = false;
     poll_fn(|cx| {
@@ -213,7 +274,8 @@ async fn wait_for_request(
         if client.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(true);
         }
-        match context.is_draining.get() || context.wheel.has_fired(&client.timer) {
+        let is_unwanted = matches!(wait, Wait::ForNext(_)) && context.is_draining.get();
+        match is_unwanted || context.wheel.has_fired(&client.timer) {
             true => Poll::Ready(false),
             false => Poll::Pending,
         }

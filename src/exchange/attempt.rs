@@ -69,6 +69,8 @@ struct Sent<'a, 'b> {
     pump: Option<Pump>,
     /// Whether all of the request was written.
     is_sent_whole: bool,
+    /// When all of the request that was there had been sent.
+    sent_at: Instant,
     /// What was read beyond the request's body.
     leftover: Option<Buffer>,
     watch: ClientWatch,
@@ -115,25 +117,36 @@ pub(super) async fn attempt(
     progress: &mut Progress,
 ) -> Attempt {
     let opened = open(context, client, slot, request, connection, progress).await;
-    let (stream, is_reused) = match opened {
+    let opened = match opened {
         Ok(opened) => opened,
         Err(failure) => {
+            let retry = match failure {
+                Failure::TotalTimeout | Failure::Stopped => Retry::Never,
+                _ => Retry::Elsewhere,
+            };
             return Attempt::Failed {
                 end: failure.into(),
-                retry: Retry::Elsewhere,
+                retry,
             };
         }
     };
+    let request_end = progress.started + progress.times.head;
     let mut sent = Sent {
         context,
         slot,
         request,
-        stream,
-        is_reused,
+        is_reused: opened.new_at.is_none(),
+        stream: opened.stream,
         pump: None,
         is_sent_whole: request.is_whole(),
+        // On an idle connection it is sent as soon as it is there.
+        sent_at: match opened.new_at {
+            Some(new_at) => new_at,
+            None if progress.attempts == 1 => request_end,
+            None => Instant::now(),
+        },
         leftover: None,
-        watch: ClientWatch::new(progress.started + progress.times.head),
+        watch: ClientWatch::new(request_end),
     };
     if sent.send_head(client).await.is_err() {
         // The endpoint took none of it, so it can't have acted on it.
@@ -143,7 +156,7 @@ pub(super) async fn attempt(
     match sent.await_response(client, progress).await {
         Ok(Begun::Response(response, buffer)) => {
             let relayed = sent.relay(client, response, buffer, progress).await;
-            sent.finish(relayed, progress)
+            sent.finish(relayed)
         }
         // Boxed: tunnels are rare, and every active connection has this state.
         Ok(Begun::Tunnel(buffer)) => Box::pin(sent.tunnel(client, buffer, progress)).await,
@@ -151,7 +164,14 @@ pub(super) async fn attempt(
     }
 }
 
-/// An idle connection, or a new one; says which.
+/// A connection to an endpoint.
+struct Opened {
+    stream: Stream,
+    /// When it was opened, if it is new.
+    new_at: Option<Instant>,
+}
+
+/// An idle connection, or a new one.
 async fn open(
     context: &Context,
     client: &Client,
@@ -159,7 +179,7 @@ async fn open(
     request: &Request<'_>,
     connection: Connection,
     progress: &mut Progress,
-) -> Result<(Stream, bool), Failure> {
+) -> Result<Opened, Failure> {
     let counters = endpoint_counters(context, slot);
     if connection == Connection::AnyIdle {
         let reused = slot.take_idle();
@@ -168,7 +188,10 @@ async fn open(
         }
         if let Some(stream) = reused.stream {
             counters.reuses.add(1);
-            return Ok((stream, true));
+            return Ok(Opened {
+                stream,
+                new_at: None,
+            });
         }
     }
     let timeout = slot.upstream().config().timeouts.connect;
@@ -180,10 +203,13 @@ async fn open(
     let failure = match connected {
         Ok(Ok(stream)) => {
             counters.connects.add(1);
-            return Ok((stream, false));
+            return Ok(Opened {
+                stream,
+                new_at: Some(clock),
+            });
         }
         Ok(Err(_)) => Failure::ConnectFailed,
-        Err(TimedOut) => Failure::ConnectTimeout,
+        Err(TimedOut) => context.timed_out(request.total_deadline, Failure::ConnectTimeout),
     };
     counters.connect_failures.add(1);
     Err(failure)
@@ -212,7 +238,7 @@ impl Sent<'_, '_> {
             let mut scratch = self.context.scratch.borrow_mut();
             scratch.clear();
             let info = ClientInfo {
-                address: client.address_text.as_bytes(),
+                address: client.address.map(|_| client.address_text.as_bytes()),
                 scheme: "http",
             };
             write::request_head(&mut scratch, request.bytes, request.head, info);
@@ -222,6 +248,8 @@ impl Sent<'_, '_> {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
                 Poll::Pending => 0,
             };
+            let counters = endpoint_counters(self.context, self.slot);
+            counters.bytes_out.add(sent as u64);
             if sent < scratch.len() || !request.is_whole() {
                 let limit = self.context.listener(client).limits.body_bytes;
                 self.pump = Some(request.rest(&scratch[sent..]).with_limit(limit));
@@ -263,7 +291,7 @@ impl Sent<'_, '_> {
                     let mut buffer = held.take().unwrap_or_else(response_buffer);
                     let received = self.receive(client, &mut buffer, progress).await?;
                     if matches!(received, Received::Final(_) | Received::Tunnel) {
-                        progress.times.first_byte = Some(self.watch.request_end.elapsed());
+                        progress.times.first_byte = Some(self.sent_at.elapsed());
                     }
                     match received {
                         Received::Final(response) => return Ok(Begun::Response(response, buffer)),
@@ -317,11 +345,14 @@ impl Sent<'_, '_> {
             return Ok(());
         };
         progress.bytes_in += pump.bytes_read;
+        let counters = endpoint_counters(self.context, self.slot);
+        counters.bytes_out.add(pump.bytes_written);
         match end {
             PumpEnd::Done => {
                 self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
-                self.watch = ClientWatch::new(Instant::now());
+                self.sent_at = Instant::now();
+                self.watch = ClientWatch::new(self.sent_at);
             }
             // It may have answered before it closed.
             PumpEnd::SinkClosed => self.is_sent_whole = false,
@@ -334,16 +365,13 @@ impl Sent<'_, '_> {
     }
 
     fn timed_out(&self) -> End {
-        let failure = if self.request.total_deadline <= self.context.wheel.now() {
-            Failure::TotalTimeout
-        } else {
-            match self.pump.as_ref().map(Pump::waits_for) {
-                Some(WaitsFor::Source) => Failure::BodyTimeout,
-                Some(WaitsFor::Sink) => Failure::UpstreamStalled,
-                None => Failure::FirstByteTimeout,
-            }
+        let failure = match self.pump.as_ref().map(Pump::waits_for) {
+            Some(WaitsFor::Source) => Failure::BodyTimeout,
+            Some(WaitsFor::Sink) => Failure::UpstreamStalled,
+            None => Failure::FirstByteTimeout,
         };
-        failure.into()
+        let total_deadline = self.request.total_deadline;
+        self.context.timed_out(total_deadline, failure).into()
     }
 
     /// Reads what is there of the response and passes interim ones on.
@@ -400,13 +428,19 @@ impl Sent<'_, '_> {
         let request = self.request.head;
         let head = &mut *self.context.response_head.borrow_mut();
         if parse_response(buffer.filled(), request.method, head)? == Parsed::Partial {
-            if buffer.len() >= MAX_RESPONSE_HEAD_LEN || buffer.room().len() <= TAILROOM {
+            if buffer.len() >= MAX_RESPONSE_HEAD_LEN {
                 return Err(ResponseError::HeadTooLarge.into());
+            }
+            if buffer.room().len() <= TAILROOM {
+                // A small one, because too many large ones are in use.
+                buffer.enlarge(HEADROOM + MAX_RESPONSE_HEAD_LEN + TAILROOM, HEADROOM);
             }
             return Ok(Received::Partial);
         }
         match head.status {
-            101 if request.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
+            101 if request.upgrade.is_none() || self.pump.is_some() => {
+                Err(ResponseError::Upgrade.into())
+            }
             101 => {
                 self.replace_head(buffer, head, Persistence::Upgrade)?;
                 Ok(Received::Tunnel)
@@ -503,12 +537,16 @@ impl Sent<'_, '_> {
 
     /// The endpoint closed before the first byte of its response.
     fn lost_connection(&self, sending: Sending) -> Attempt {
-        let can_replay = self.pump.as_ref().is_none_or(|pump| pump.bytes_read == 0)
-            && (self.request.is_whole() || self.pump.is_some());
+        // What was read of the body beyond its first buffer is gone.
+        let can_replay = match &self.pump {
+            Some(pump) => pump.bytes_read == 0,
+            None => sending == Sending::Nothing || self.request.is_whole(),
+        };
         let is_allowed = sending == Sending::Nothing || self.request.head.method.is_idempotent();
-        let retry = match self.is_reused && can_replay && is_allowed {
-            true => Retry::OnNewConnection,
-            false => Retry::Never,
+        let retry = match (can_replay && is_allowed, self.is_reused, sending) {
+            (true, true, _) => Retry::OnNewConnection,
+            (true, false, Sending::Nothing) => Retry::Elsewhere,
+            _ => Retry::Never,
         };
         Attempt::Failed {
             end: Failure::UpstreamClosed.into(),
@@ -535,10 +573,13 @@ impl Sent<'_, '_> {
     }
 
     /// Counts the attempt and keeps the connection if it can be used again.
-    fn finish(self, relayed: Relayed, progress: &Progress) -> Attempt {
+    fn finish(self, relayed: Relayed) -> Attempt {
         let counters = endpoint_counters(self.context, self.slot);
-        counters.bytes_out.add(progress.bytes_in);
-        if relayed.end != End::Complete {
+        counters.bytes_in.add(relayed.bytes_received);
+        if let Some(pump) = &self.pump {
+            counters.bytes_out.add(pump.bytes_written);
+        }
+        if relayed.end.is_endpoint_fault() {
             counters.failures.add(1);
         }
         if relayed.keeps_upstream {
@@ -556,18 +597,31 @@ impl Sent<'_, '_> {
         })
     }
 
-    async fn tunnel(self, client: &mut Client, buffer: Buffer, progress: &mut Progress) -> Attempt {
-        let first_bytes = &self.request.bytes[self.request.valid_len..];
-        let mut from_client = Buffer::with_capacity(first_bytes.len());
-        let fits = from_client.append(first_bytes);
-        debug_assert!(fits, "the buffer was made for them");
+    async fn tunnel(
+        mut self,
+        client: &mut Client,
+        buffer: Buffer,
+        progress: &mut Progress,
+    ) -> Attempt {
+        let first_bytes = match self.request.is_whole() {
+            true => &self.request.bytes[self.request.valid_len..],
+            // The rest went to the pump.
+            false => &[],
+        };
+        let from_client = self.leftover.take().unwrap_or_else(|| {
+            let mut from_client = Buffer::with_capacity(first_bytes.len());
+            let fits = from_client.append(first_bytes);
+            debug_assert!(fits, "the buffer was made for them");
+            from_client
+        });
         progress.status = 101;
+        self.count_status(101);
         let idle_timeout = self.timeouts().idle;
         let start = TunnelStart {
             from_client,
             from_upstream: buffer,
         };
-        relay::tunnel(
+        let carried = relay::tunnel(
             self.context,
             client,
             self.stream,
@@ -576,6 +630,9 @@ impl Sent<'_, '_> {
             progress,
         )
         .await;
+        let counters = endpoint_counters(self.context, self.slot);
+        counters.bytes_out.add(carried.up_bytes);
+        counters.bytes_in.add(carried.down_bytes);
         let consumed = self.request.bytes.len();
         Attempt::Finished(Outcome::new(End::Tunnel, Next::Close, consumed))
     }

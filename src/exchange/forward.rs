@@ -168,8 +168,9 @@ async fn try_endpoints(
                 Attempt::Finished(outcome) => return Ok(outcome),
                 Attempt::Failed { end, retry } => (end, retry),
             };
-        if let Some(counter) = progress.endpoint_counter(context, |endpoint| &endpoint.failures) {
-            counter.add(1);
+        let failures = progress.endpoint_counter(context, |endpoint| &endpoint.failures);
+        if let Some(failures) = failures.filter(|_| end.is_endpoint_fault()) {
+            failures.add(1);
         }
         match retry {
             Retry::Never => return Err(end),

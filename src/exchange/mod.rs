@@ -26,6 +26,7 @@ use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, AddressText};
 use crate::observe::counters::{Counters, ListenerCounters};
+use crate::observe::end::Failure;
 use crate::upstream::Upstream;
 
 pub use forward::{Outcome, forward};
@@ -119,6 +120,18 @@ impl Context {
     /// Sets the client's timer to fire after `timeout`.
     pub fn set_timeout(&self, timer: &Timer, timeout: Duration) {
         self.wheel.set(timer, self.wheel.deadline(timeout));
+    }
+
+    /// Why a timer fired: the program stops, the exchange has taken too long in
+    /// all, or else `failure`.
+    pub(crate) fn timed_out(&self, total_deadline: u64, failure: Failure) -> Failure {
+        if self.wheel.is_stopped() {
+            Failure::Stopped
+        } else if total_deadline <= self.wheel.now() {
+            Failure::TotalTimeout
+        } else {
+            failure
+        }
     }
 
     /// What the response's head tells the client about its connection.

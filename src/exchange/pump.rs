@@ -272,10 +272,38 @@ pub fn decode_front(
             if len == 0 {
                 return Ok(0);
             }
-            let size = format!("{len:x}\r\n");
-            let fits = buffer.prepend(size.as_bytes()) && buffer.append(b"\r\n");
+            let mut line = *b"0000000000000000\r\n";
+            let size_line = chunk_size_line(&mut line, len);
+            let fits = buffer.prepend(size_line) && buffer.append(b"\r\n");
             debug_assert!(fits, "head- and tailroom are left for this");
             Ok(buffer.len())
+        }
+    }
+}
+
+/// Writes the size of a chunk into `line`, which ends in CRLF, and gives what
+/// of it counts.
+fn chunk_size_line(line: &mut [u8; 18], len: usize) -> &[u8] {
+    let mut rest = len;
+    let mut start = 16;
+    while start > 0 && (rest > 0 || start == 16) {
+        start -= 1;
+        line[start] = b"0123456789abcdef"[rest % 16];
+        rest /= 16;
+    }
+    &line[start..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_chunk_sizes() {
+        for len in [0, 1, 9, 10, 15, 16, 255, 256, 261_120, usize::MAX] {
+            let mut line = *b"0000000000000000\r\n";
+            let expected = format!("{len:x}\r\n");
+            assert_eq!(chunk_size_line(&mut line, len), expected.as_bytes());
         }
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Relayed {
     pub next: Next,
     /// Whether the endpoint's connection can carry another exchange.
     pub keeps_upstream: bool,
+    /// Bytes of the response received after those that came with its head.
+    pub bytes_received: u64,
 }
 
 impl Relay<'_> {
@@ -95,10 +97,12 @@ impl Relay<'_> {
             _ if response.ends_with_connection => Next::Abort,
             _ => Next::Close,
         };
+        let bytes_received = pump.bytes_read;
         let has_surplus = pump.into_leftover().is_some();
         Relayed {
             end,
             next,
+            bytes_received,
             keeps_upstream: end == End::Complete && response.keeps_upstream && !has_surplus,
         }
     }
@@ -168,11 +172,13 @@ impl Relay<'_> {
             Stop::Request(PumpEnd::Malformed(error)) => return End::Body(error),
             Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,
             Stop::Request(_) | Stop::ClientGone => Failure::ClientGone,
-            Stop::TimedOut(_) if self.total_deadline <= self.context.wheel.now() => {
-                Failure::TotalTimeout
+            Stop::TimedOut(waits_for) => {
+                let failure = match waits_for {
+                    WaitsFor::Source => Failure::UpstreamStalled,
+                    WaitsFor::Sink => Failure::ClientStalled,
+                };
+                self.context.timed_out(self.total_deadline, failure)
             }
-            Stop::TimedOut(WaitsFor::Source) => Failure::UpstreamStalled,
-            Stop::TimedOut(WaitsFor::Sink) => Failure::ClientStalled,
         };
         End::Failure(failure)
     }
@@ -188,7 +194,7 @@ pub(super) async fn tunnel(
     first: TunnelStart,
     idle_timeout: Duration,
     progress: &mut Progress,
-) {
+) -> Carried {
     let start = |buffer: Buffer| {
         let len = buffer.len();
         let decoder = BodyDecoder::new(BodyFraming::UntilClose);
@@ -215,6 +221,18 @@ pub(super) async fn tunnel(
     progress.bytes_in += up.bytes_read();
     progress.bytes_out += down.bytes_written();
     progress.body_bytes_out += down.bytes_written();
+    Carried {
+        up_bytes: up.bytes_written(),
+        down_bytes: down.bytes_read(),
+    }
+}
+
+/// What a tunnel carried.
+pub(super) struct Carried {
+    /// To the endpoint.
+    pub up_bytes: u64,
+    /// From the endpoint, after what came with its head.
+    pub down_bytes: u64,
 }
 
 /// What each side of a tunnel has sent before it began.

@@ -100,33 +100,50 @@ async fn respond(
     Outcome::new(end, next, head.end)
 }
 
-/// Replaces `$host`, `$path` and `$query` in a redirect's target.
+/// Replaces `$host`, `$path` and `$query` in a redirect's target; any other
+/// word after a dollar stays as it is.
 fn expand(template: &str, bytes: &[u8], head: &RequestHead) -> String {
-    // The parser lets only ASCII through in targets and hosts.
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let mut query = text(head.query.of(bytes));
-    if !query.is_empty() {
-        query.insert(0, '?');
-    }
     let mut out = String::with_capacity(template.len() + 64);
     let mut rest = template;
     while let Some(dollar) = rest.find('$') {
         out.push_str(&rest[..dollar]);
-        rest = &rest[dollar..];
-        let (name_len, value) = if rest.starts_with("$host") {
-            (5, text(head.host_name(bytes)))
-        } else if rest.starts_with("$path") {
-            (5, text(head.path.of(bytes)))
-        } else if rest.starts_with("$query") {
-            (6, query.clone())
-        } else {
-            (1, "$".to_owned())
-        };
-        out.push_str(&value);
-        rest = &rest[name_len..];
+        let after = &rest[dollar + 1..];
+        let name_len = after
+            .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+            .unwrap_or(after.len());
+        let (name, behind) = after.split_at(name_len);
+        push_variable(&mut out, name, bytes, head);
+        rest = behind;
     }
     out.push_str(rest);
     out
+}
+
+fn push_variable(out: &mut String, name: &str, bytes: &[u8], head: &RequestHead) {
+    // The parser lets only ASCII through in targets and hosts.
+    let text = |bytes| String::from_utf8_lossy(bytes);
+    match name {
+        "host" => out.push_str(&text(head.host_name(bytes))),
+        "path" => {
+            let path = text(head.path.of(bytes));
+            if out.is_empty() {
+                // At the start of a target two slashes lead to another host.
+                out.push('/');
+                out.push_str(path.trim_start_matches('/'));
+            } else {
+                out.push_str(&path);
+            }
+        }
+        "query" if head.query.is_empty() => {}
+        "query" => {
+            out.push('?');
+            out.push_str(&text(head.query.of(bytes)));
+        }
+        _ => {
+            out.push('$');
+            out.push_str(name);
+        }
+    }
 }
 
 /// A request as the route table asks about it.
@@ -173,5 +190,39 @@ impl Facts for RequestFacts<'_> {
                 found.eq_ignore_ascii_case(name.as_bytes())
             })
             .map(|field| field.value.of(self.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_proto::http1::{Parsed, parse_request};
+
+    #[test]
+    fn expands_redirects() {
+        let request = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: a.example:80\r\n\r\n");
+        for (template, target, location) in [
+            (
+                "https://$host$path$query",
+                "/a/b?c=d",
+                "https://a.example/a/b?c=d",
+            ),
+            ("https://$host$path$query", "/a", "https://a.example/a"),
+            ("$path", "/a", "/a"),
+            ("$path", "//evil.example/", "/evil.example/"),
+            ("/x$path", "//b", "/x//b"),
+            ("/$hostname/$/$uri", "/", "/$hostname/$/$uri"),
+            ("/fixed", "/a?b", "/fixed"),
+        ] {
+            let request = request(target);
+            let mut head = RequestHead::default();
+            let parsed = parse_request(request.as_bytes(), &mut head);
+            assert_eq!(parsed, Ok(Parsed::Complete));
+            assert_eq!(
+                expand(template, request.as_bytes(), &head),
+                location,
+                "{template}"
+            );
+        }
     }
 }

@@ -181,6 +181,16 @@ impl Buffer {
         true
     }
 
+    /// Moves the filled bytes into a buffer of at least `len` bytes, with
+    /// `headroom` of them free in front.
+    pub fn enlarge(&mut self, len: usize, headroom: usize) {
+        let mut larger = Buffer::with_capacity(len.max(self.len() + headroom));
+        larger.clear_with_headroom(headroom);
+        let copied = larger.append(self.filled());
+        debug_assert!(copied, "it was made for them");
+        *self = larger;
+    }
+
     /// Makes room: by moving the filled bytes to the front, or into a large
     /// buffer where that is not enough. A large one that is full stays so.
     pub fn grow(&mut self) {

@@ -21,6 +21,8 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Wheel {
     now: Cell<u64>,
+    /// Whether time is up for everybody.
+    is_stopped: Cell<bool>,
     slots: Box<[RefCell<Vec<Weak<Entry>>>]>,
 }
 
@@ -43,6 +45,7 @@ impl Default for Wheel {
     fn default() -> Self {
         Wheel {
             now: Cell::new(0),
+            is_stopped: Cell::new(false),
             slots: (0..SLOTS).map(|_| RefCell::default()).collect(),
         }
     }
@@ -137,9 +140,20 @@ impl Wheel {
         }
     }
 
-    /// Whether the deadline of `timer` has come.
+    /// Whether the deadline of `timer` has come, or time is up for everybody.
     pub fn has_fired(&self, timer: &Timer) -> bool {
-        timer.entry.deadline.get() <= self.now.get()
+        timer.entry.deadline.get() <= self.now.get() || self.is_stopped.get()
+    }
+
+    /// Fires every timer, those set later included.
+    pub fn stop(&self) {
+        self.is_stopped.set(true);
+        self.wake_all();
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.get()
     }
 }
 

@@ -58,7 +58,8 @@ pub struct Times {
     pub head: Duration,
     /// Opening a connection, where none was idle.
     pub connect: Option<Duration>,
-    /// From the request's head sent to the response's head received.
+    /// From the request sent, by the last attempt, to the response's head
+    /// received.
     pub first_byte: Option<Duration>,
     /// From the head's first byte to the exchange's end.
     pub total: Duration,
@@ -101,6 +102,11 @@ impl AccessLog {
         if lines.len() >= HAND_OVER_LEN {
             self.hand_over(log, lines, dropped);
         }
+    }
+
+    /// Follows a clock that was set, and time that passed in suspension.
+    pub fn synchronise_clock(&self) {
+        self.clock.base.set(base());
     }
 
     /// Hands over what is there, so that a quiet worker's lines appear.
@@ -367,8 +373,6 @@ impl Clock {
         let unix_s = unix_us / 1_000_000;
         let mut second = self.second.borrow_mut();
         if second.unix_s != unix_s {
-            // Once a second is often enough to follow a clock that is set.
-            self.base.set(base());
             let moment = Moment::from_unix(unix_s);
             *second = Second {
                 unix_s,

@@ -83,7 +83,7 @@ pub struct EndpointCounters {
     pub reuses: Counter,
     /// Idle connections found closed by the endpoint.
     pub stale: Counter,
-    /// Attempts that brought no whole, valid response.
+    /// Attempts that brought no whole, valid response, by the endpoint's fault.
     pub failures: Counter,
     /// Responses by class: index 1 for 1xx to 5 for 5xx.
     pub status: [Counter; 6],

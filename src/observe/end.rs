@@ -119,6 +119,25 @@ impl End {
         }
     }
 
+    /// Whether the endpoint is to blame.
+    pub fn is_endpoint_fault(self) -> bool {
+        match self {
+            End::Response(_) => true,
+            End::Failure(failure) => matches!(
+                failure,
+                Failure::ConnectFailed
+                    | Failure::ConnectTimeout
+                    | Failure::UpstreamClosed
+                    | Failure::FirstByteTimeout
+                    | Failure::TotalTimeout
+                    | Failure::UpstreamCut
+                    | Failure::UpstreamStalled
+                    | Failure::UpstreamBody
+            ),
+            End::Complete | End::Tunnel | End::Request(_) | End::Body(_) => false,
+        }
+    }
+
     /// A sentence for the answer's body.
     pub fn text(self) -> &'static str {
         match self {

@@ -8,14 +8,14 @@ mod worker;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Endpoints;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use crate::client::OpenCount;
 use crate::config::{Address, Config};
 use crate::net::listen::{self, BoundListener};
 use crate::observe::counters::Counters;
@@ -40,6 +40,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub struct Running {
     phase: watch::Sender<Phase>,
+    /// Hears of each worker that ends.
+    ended: mpsc::UnboundedReceiver<WorkerEnded>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     log_writer: LogWriter,
     config: Arc<Config>,
@@ -49,10 +51,25 @@ pub struct Running {
     pub addresses: Vec<Address>,
 }
 
+/// Says that a worker ended, however it did: sent when it is dropped.
+#[derive(Debug)]
+struct WorkerEnded;
+
+/// Lives as long as a worker's thread does.
+struct WhileRunning(mpsc::UnboundedSender<WorkerEnded>);
+
+impl Drop for WhileRunning {
+    fn drop(&mut self) {
+        // Nobody listens any more when all of them are stopped.
+        let _ = self.0.send(WorkerEnded);
+    }
+}
+
 /// Runs until TERM or INT, then drains.
 ///
 /// # Errors
-/// A listener can't be bound, a log can't be opened, a thread can't be started.
+/// A listener can't be bound, a log can't be opened, a thread can't be
+/// started; or a worker ended without being told to.
 pub fn run(config: Config) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -62,12 +79,25 @@ pub fn run(config: Config) -> io::Result<()> {
         let _in_runtime = runtime.enter();
         stop_signal()?
     };
-    let running = start(config)?;
-    let name = runtime.block_on(stop);
+    let mut running = start(config)?;
     let timeout = running.config.server.drain_timeout;
-    tracing::info!("{name}: accepting nothing more; exchanges in flight have {timeout:?}");
+    let signal = runtime.block_on(async {
+        tokio::select! {
+            signal = stop => Some(signal),
+            _ = running.ended.recv() => None,
+        }
+    });
+    match signal {
+        Some(name) => {
+            tracing::info!("{name}: accepting nothing more; exchanges in flight have {timeout:?}");
+        }
+        None => tracing::error!("a worker ended by itself: stopping"),
+    }
     running.stop(timeout);
-    Ok(())
+    match signal {
+        Some(_) => Ok(()),
+        None => Err(io::Error::other("a worker ended by itself")),
+    }
 }
 
 /// Takes TERM and INT over at once; the future ends with the first of them
@@ -104,6 +134,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         .map(|_| Arc::new(Counters::new(&config)))
         .collect();
     let (phase, phase_receiver) = watch::channel(Phase::Serve);
+    let (ending, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(worker_count);
     for (index, counters) in counters.iter().enumerate() {
         let worker = Worker {
@@ -117,10 +148,15 @@ pub fn start(config: Config) -> io::Result<Running> {
             phase: phase_receiver.clone(),
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-        workers.push(thread.spawn(move || worker.run())?);
+        let while_running = WhileRunning(ending.clone());
+        workers.push(thread.spawn(move || {
+            let _while_running = while_running;
+            worker.run()
+        })?);
     }
     let running = Running {
         phase,
+        ended,
         workers,
         log_writer: logs.writer,
         config,
@@ -186,7 +222,11 @@ fn shared_state(config: &Config) -> Arc<Shared> {
             .iter()
             .map(|upstream| Arc::new(upstream::shared_endpoints(upstream)))
             .collect(),
-        open_per_listener: config.listeners.iter().map(|_| AtomicU32::new(0)).collect(),
+        open_per_listener: config
+            .listeners
+            .iter()
+            .map(|_| OpenCount::default())
+            .collect(),
     })
 }
 

@@ -5,15 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Endpoints;
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
 use super::Phase;
-use crate::client::{self, Clients};
+use crate::client::{self, Clients, OpenCount};
 use crate::config::Config;
 use crate::exchange::Context;
 use crate::net::listen::{BoundListener, Listener};
@@ -29,7 +28,7 @@ pub(super) struct Shared {
     /// Per upstream.
     pub endpoints: Vec<Arc<Endpoints>>,
     /// Open connections per listener.
-    pub open_per_listener: Arc<[AtomicU32]>,
+    pub open_per_listener: Arc<[OpenCount]>,
 }
 
 /// What a worker is started with.
@@ -45,8 +44,12 @@ pub(super) struct Worker {
     pub phase: watch::Receiver<Phase>,
 }
 
-/// Ticks between two looks at the idle pools.
+/// Ticks between two looks at the clock and the idle pools: a second.
 const SWEEP_TICKS: u64 = 10;
+/// Longest time for exchanges to end after the deadline of a drain.
+const CUT_TIME: Duration = Duration::from_millis(500);
+/// Time between two looks whether they have.
+const CUT_STEP: Duration = Duration::from_millis(10);
 
 impl Worker {
     /// Serves until told to drain and drained, or the deadline has passed.
@@ -60,11 +63,9 @@ impl Worker {
 
     async fn serve(mut self) -> io::Result<()> {
         let clients = Rc::new(self.clients());
-        let mut listeners = Vec::new();
         for (index, socket) in self.sockets.drain(..).enumerate() {
             let listener = Listener::register(socket)?;
-            let accept = client::accept(clients.clone(), listener, index);
-            listeners.push(tokio::task::spawn_local(accept));
+            tokio::task::spawn_local(client::accept(clients.clone(), listener, index));
         }
         let context = &clients.context;
         let started = Instant::now();
@@ -81,11 +82,9 @@ impl Worker {
                         Phase::Serve if changed.is_err() => Some(Instant::now()),
                         Phase::Serve => continue,
                     };
-                    for listener in &listeners {
-                        listener.abort();
-                    }
-                    context.is_draining.set(true);
-                    context.wheel.wake_all();
+                    clients.drain();
+                    // The accepting tasks take what is waiting.
+                    tokio::task::yield_now().await;
                 }
             }
         }
@@ -95,6 +94,7 @@ impl Worker {
                 "worker {}: {open} connections cut at the deadline",
                 self.index
             );
+            cut(&clients).await;
         }
         context
             .access_log
@@ -127,13 +127,24 @@ impl Worker {
     }
 }
 
+/// Ends every exchange as one that the stop cut off, and gives them a moment
+/// to say so: to the client where no answer has begun, and to the log.
+async fn cut(clients: &Clients) {
+    let until = Instant::now() + CUT_TIME;
+    clients.context.wheel.stop();
+    while !is_over(Some(until), clients.open_count()) {
+        tokio::time::sleep(CUT_STEP).await;
+        clients.context.wheel.stop();
+    }
+}
+
 /// Whether a draining worker may end.
 fn is_over(deadline: Option<Instant>, open: usize) -> bool {
     deadline.is_some_and(|deadline| open == 0 || Instant::now() >= deadline)
 }
 
-/// Moves the wheel on, hands log lines over, and now and then closes idle
-/// connections that nobody needs.
+/// Moves the wheel on, hands log lines over, and once a second sets the clock
+/// and closes idle connections that nobody needs.
 fn tick(context: &Context, started: Instant) {
     context.wheel.advance(started.elapsed());
     context
@@ -141,6 +152,7 @@ fn tick(context: &Context, started: Instant) {
         .flush(&context.counters.log_lines_dropped);
     let now = context.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
+        context.access_log.synchronise_clock();
         for upstream in &context.upstreams {
             upstream.sweep(now);
         }

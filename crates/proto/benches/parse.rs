@@ -64,7 +64,7 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
     let mut head = RequestHead::default();
     parse_request(bytes, &mut head).expect("a sound request");
     let client = ClientInfo {
-        address: b"192.0.2.1",
+        address: Some(b"192.0.2.1"),
         scheme: "http",
     };
     let mut out = Vec::new();

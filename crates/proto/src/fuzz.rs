@@ -86,7 +86,7 @@ fn check_request(data: &[u8], head: &RequestHead) {
 
 fn check_rewritten_request(data: &[u8], head: &RequestHead) {
     let client = ClientInfo {
-        address: b"192.0.2.1",
+        address: Some(b"192.0.2.1"),
         scheme: "http",
     };
     let mut out = Vec::new();

@@ -6,7 +6,7 @@ use evenkeel_proto::{BodyFraming, FieldKind, Method, RequestHead, ResponseHead};
 use proptest::prelude::*;
 
 const CLIENT: ClientInfo<'_> = ClientInfo {
-    address: b"192.0.2.1",
+    address: Some(b"192.0.2.1"),
     scheme: "http",
 };
 

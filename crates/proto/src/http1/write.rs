@@ -8,8 +8,8 @@ use crate::head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHe
 /// What a proxy says of the client to the endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientInfo<'a> {
-    /// Address without port: for `X-Forwarded-For`.
-    pub address: &'a [u8],
+    /// Address without port; `None` where it has none, as on a Unix socket.
+    pub address: Option<&'a [u8]>,
     /// `http` or `https`.
     pub scheme: &'static str,
 }
@@ -86,37 +86,32 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
 
 /// `X-Forwarded-*` as everybody reads them, `Forwarded` by RFC 7239.
 fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
-    for part in [
-        b"X-Forwarded-For: ",
-        client.address,
-        b"\r\nX-Forwarded-Proto: ",
-        client.scheme.as_bytes(),
-    ] {
-        out.extend_from_slice(part);
+    let scheme = client.scheme.as_bytes();
+    if let Some(address) = client.address {
+        push_all(out, [b"X-Forwarded-For: ", address, b"\r\n"]);
     }
+    push_all(out, [b"X-Forwarded-Proto: ", scheme, b"\r\n"]);
     if !host.is_empty() {
-        out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
-        out.extend_from_slice(host);
+        push_all(out, [b"X-Forwarded-Host: ", host, b"\r\n"]);
     }
-    let (open, close): (&[u8], &[u8]) = match client.address.contains(&b':') {
-        true => (b"\r\nForwarded: for=\"[", b"]\""),
-        false => (b"\r\nForwarded: for=", b""),
-    };
-    for part in [
-        open,
-        client.address,
-        close,
-        b";proto=",
-        client.scheme.as_bytes(),
-    ] {
-        out.extend_from_slice(part);
+    match client.address {
+        Some(address) if address.contains(&b':') => {
+            push_all(out, [b"Forwarded: for=\"[", address, b"]\""]);
+        }
+        Some(address) => push_all(out, [b"Forwarded: for=", address, b""]),
+        None => out.extend_from_slice(b"Forwarded: for=unknown"),
     }
+    push_all(out, [b";proto=", scheme, b""]);
     if !host.is_empty() {
-        out.extend_from_slice(b";host=\"");
-        out.extend_from_slice(host);
-        out.push(b'"');
+        push_all(out, [b";host=\"", host, b"\""]);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+fn push_all(out: &mut Vec<u8>, parts: [&[u8]; 3]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
 }
 
 /// Appends the head that the client gets for `head`.
@@ -248,7 +243,7 @@ mod tests {
     use crate::http1::{parse_request, parse_response};
 
     const CLIENT: ClientInfo<'_> = ClientInfo {
-        address: b"192.0.2.1",
+        address: Some(b"192.0.2.1"),
         scheme: "http",
     };
 
@@ -327,7 +322,7 @@ mod tests {
     #[test]
     fn brackets_an_ipv6_client() {
         let client = ClientInfo {
-            address: b"2001:db8::1",
+            address: Some(b"2001:db8::1"),
             scheme: "https",
         };
         let mut out = Vec::new();
