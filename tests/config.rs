@@ -142,7 +142,7 @@ fn defaults_are_filled_in() {
     assert_eq!(listener.access_log, None);
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.retries, 2);
-    assert_eq!(upstream.pool.max_idle, 64);
+    assert_eq!(upstream.pool.max_idle, 1024);
     assert_eq!(upstream.timeouts.connect, Duration::from_secs(1));
     assert_eq!(upstream.timeouts.total, None);
     assert_eq!(upstream.endpoints[0].weight, 1);

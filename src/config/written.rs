@@ -220,7 +220,7 @@ options! {
     /// Idle connections kept for later exchanges.
     pub struct Pool as "a pool" {
         /// Most idle connections per endpoint and worker; 0 keeps none.
-        max_idle: Bounded<0, 1_000_000> = Default("64"),
+        max_idle: Bounded<0, 1_000_000> = Default("1024"),
         /// How long an idle connection is kept.
         idle_timeout: Timeout = Default("'60s'"),
     }
