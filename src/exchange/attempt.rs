@@ -117,6 +117,7 @@ pub(super) async fn attempt(
     let opened = open(context, client, slot, request, connection, progress).await;
     let (stream, is_reused) = match opened {
         Ok(opened) => opened,
+        Err(Failure::TotalTimeout) => return Attempt::failed(Failure::TotalTimeout),
         Err(failure) => {
             return Attempt::Failed {
                 end: failure.into(),
@@ -183,6 +184,7 @@ async fn open(
             return Ok((stream, false));
         }
         Ok(Err(_)) => Failure::ConnectFailed,
+        Err(TimedOut) if request.total_deadline <= context.wheel.now() => Failure::TotalTimeout,
         Err(TimedOut) => Failure::ConnectTimeout,
     };
     counters.connect_failures.add(1);
