@@ -546,9 +546,14 @@ impl Sent<'_, '_> {
         if relayed.keeps_upstream {
             self.slot.keep_idle(self.stream, self.context.wheel.now());
         }
+        let next = match relayed.next {
+            // The endpoint took no more of a request that still comes.
+            Next::Close if relayed.end == End::Complete && !self.is_sent_whole => Next::Linger,
+            next => next,
+        };
         Attempt::Finished(Outcome {
             end: relayed.end,
-            next: relayed.next,
+            next,
             consumed: match self.request.is_whole() {
                 true => self.request.valid_len,
                 // The rest went to the pump.
