@@ -505,8 +505,10 @@ impl Sent<'_, '_> {
 
     /// The endpoint closed before the first byte of its response.
     fn lost_connection(&self, sending: Sending) -> Attempt {
-        let can_replay = self.pump.as_ref().is_none_or(|pump| pump.bytes_read == 0)
-            && (self.request.is_whole() || self.pump.is_some());
+        let can_replay = match &self.pump {
+            Some(pump) => pump.bytes_read == 0,
+            None => self.request.is_whole() || sending == Sending::Nothing,
+        };
         let is_allowed = sending == Sending::Nothing || self.request.head.method.is_idempotent();
         let retry = match self.is_reused && can_replay && is_allowed {
             true => Retry::OnNewConnection,
@@ -564,12 +566,20 @@ impl Sent<'_, '_> {
     }
 
     async fn tunnel(self, client: &mut Client, buffer: Buffer, progress: &mut Progress) -> Attempt {
-        let first_bytes = &self.request.bytes[self.request.valid_len..];
-        let mut from_client = Buffer::with_capacity(first_bytes.len());
-        let fits = from_client.append(first_bytes);
+        self.count_status(101);
+        // What is left of the request goes first, as it is, then what was read
+        // behind it.
+        let behind = match self.request.is_whole() {
+            true => &self.request.bytes[self.request.valid_len..],
+            false => &[][..],
+        };
+        let rest = self.pump.and_then(Pump::into_leftover).or(self.leftover);
+        let rest = rest.as_ref().map_or(&[][..], Buffer::filled);
+        let mut from_client = Buffer::with_capacity(rest.len() + behind.len());
+        let fits = from_client.append(rest) && from_client.append(behind);
         debug_assert!(fits, "the buffer was made for them");
         progress.status = 101;
-        let idle_timeout = self.timeouts().idle;
+        let idle_timeout = self.slot.upstream().config().timeouts.idle;
         let start = TunnelStart {
             from_client,
             from_upstream: buffer,
@@ -584,7 +594,7 @@ impl Sent<'_, '_> {
         )
         .await;
         let consumed = self.request.bytes.len();
-        Attempt::Finished(Outcome::new(End::Tunnel, Next::Close, consumed))
+        Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger, consumed))
     }
 }
 
