@@ -13,13 +13,15 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use evenkeel_proto::RequestHead;
 
 use crate::exchange::{Client, Context};
 use crate::net::listen::{Listener, Peer};
-use crate::net::stream::Stream;
+use crate::net::stream::{Peeked, Stream};
+use crate::net::timer::Timer;
 use crate::observe::access_log::AddressText;
 use future_pool::FuturePool;
 
@@ -93,7 +95,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Accepts connections until the future is dropped.
+/// Accepts connections until the worker drains: what the kernel has completed
+/// by then is still taken in, and the listening socket closed.
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
@@ -101,8 +104,30 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();
+    let drain = DrainSign::new(&clients.context);
+    // More than this can't have been waiting when draining began.
+    let mut last_count = clients.context.config.listeners[index].backlog;
+    let mut has_looked_again = false;
     loop {
-        match poll_fn(|cx| listener.poll_accept(cx)).await {
+        let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
+            Poll::Pending if drain.poll(cx).is_ready() => Poll::Ready(None),
+            accepted => accepted.map(Some),
+        });
+        let Some(accepted) = accepted.await else {
+            if std::mem::replace(&mut has_looked_again, true) {
+                return;
+            }
+            // The event loop has a look at the socket first.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        if clients.context.is_draining.get() {
+            last_count = last_count.saturating_sub(1);
+            if last_count == 0 {
+                return;
+            }
+        }
+        match accepted {
             Ok((stream, peer)) => {
                 pause.is_over(&clients, index);
                 let Some(client) = admit(&clients, stream, peer, index) else {
@@ -112,6 +137,36 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                 tokio::task::spawn_local(connection(open, client, places.clone(), serve));
             }
             Err(error) => pause.wait(&clients, index, &error).await,
+        }
+    }
+}
+
+/// Notices that the worker begins to drain.
+struct DrainSign<'a> {
+    context: &'a Context,
+    /// Never fires: the worker wakes whatever has a timer when it drains.
+    timer: Timer,
+    is_registered: Cell<bool>,
+}
+
+impl<'a> DrainSign<'a> {
+    fn new(context: &'a Context) -> Self {
+        let timer = context.wheel.timer();
+        context.set_timeout(&timer, Duration::MAX);
+        DrainSign {
+            context,
+            timer,
+            is_registered: Cell::new(false),
+        }
+    }
+
+    fn poll(&self, cx: &TaskContext<'_>) -> Poll<()> {
+        if !self.is_registered.replace(true) {
+            self.timer.register(cx);
+        }
+        match self.context.is_draining.get() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 }
@@ -149,7 +204,7 @@ struct AcceptPause {
 }
 
 /// How long a pause lasts at most.
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 impl AcceptPause {
     async fn wait(&mut self, clients: &Clients, listener: usize, error: &io::Error) {
@@ -201,7 +256,7 @@ async fn connection<F>(
 async fn wait_for_request(
     context: &Context,
     client: &Client,
-    timeout: std::time::Duration,
+    timeout: Duration,
 ) -> bool {
     context.set_timeout(&client.timer, timeout);
     let mut is_registered = false;
@@ -213,7 +268,12 @@ async fn wait_for_request(
         if client.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(true);
         }
-        match context.is_draining.get() || context.wheel.has_fired(&client.timer) {
+        if context.wheel.has_fired(&client.timer) {
+            return Poll::Ready(false);
+        }
+        // A request that is there already is served: the event loop is about
+        // to say that it came.
+        match context.is_draining.get() && client.stream.peek() != Peeked::Data {
             true => Poll::Ready(false),
             false => Poll::Pending,
         }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use evenkeel_policy::dispatch::Endpoints;
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::Phase;
 use crate::client::{self, Clients};
@@ -71,7 +72,10 @@ impl Worker {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut deadline = None;
-        while !is_over(deadline, clients.open_count()) {
+        let is_idle = |listeners: &[JoinHandle<()>]| {
+            clients.open_count() == 0 && listeners.iter().all(JoinHandle::is_finished)
+        };
+        while !is_over(deadline, is_idle(&listeners)) {
             tokio::select! {
                 _ = ticks.tick() => tick(context, started),
                 changed = self.phase.changed(), if deadline.is_none() => {
@@ -81,9 +85,6 @@ impl Worker {
                         Phase::Serve if changed.is_err() => Some(Instant::now()),
                         Phase::Serve => continue,
                     };
-                    for listener in &listeners {
-                        listener.abort();
-                    }
                     context.is_draining.set(true);
                     context.wheel.wake_all();
                 }
@@ -128,8 +129,8 @@ impl Worker {
 }
 
 /// Whether a draining worker may end.
-fn is_over(deadline: Option<Instant>, open: usize) -> bool {
-    deadline.is_some_and(|deadline| open == 0 || Instant::now() >= deadline)
+fn is_over(deadline: Option<Instant>, is_idle: bool) -> bool {
+    deadline.is_some_and(|deadline| is_idle || Instant::now() >= deadline)
 }
 
 /// Moves the wheel on, hands log lines over, and now and then closes idle

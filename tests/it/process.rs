@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::{STEP, until};
 use evenkeel_testkit::{ProxySetup, RawClient};
+use rustix::process::Signal;
 
 use crate::setup::{Site, assert_serves, get, origin, site, test};
 
@@ -42,6 +43,30 @@ fn term_lets_exchanges_finish_and_accepts_no_more() {
         let response = busy.read_response("GET").unwrap();
         assert_eq!(response.text(), "pong");
         assert_eq!(response.field("connection"), Some("close"));
+        assert!(proxy.wait(STEP).expect("it ends").success());
+    });
+}
+
+#[test]
+fn requests_that_were_sent_before_term_are_answered() {
+    test(|| {
+        let (_origin, mut proxy) = site();
+        let mut idle: Vec<RawClient> = (0..5).map(|_| proxy.client()).collect();
+        idle.iter_mut().for_each(assert_serves);
+        proxy.signal(Signal::STOP);
+        // These are in the accept queue.
+        let new = (0..20).map(|_| proxy.client());
+        let mut clients: Vec<RawClient> = idle.into_iter().chain(new).collect();
+        for client in &mut clients {
+            client.send(get("/ping")).unwrap();
+        }
+        proxy.terminate();
+        proxy.signal(Signal::CONT);
+        for client in &mut clients {
+            let response = client.read_response("GET").unwrap();
+            assert_eq!(response.text(), "pong");
+            assert!(client.is_closed());
+        }
         assert!(proxy.wait(STEP).expect("it ends").success());
     });
 }
