@@ -114,10 +114,16 @@ pub(super) async fn attempt(
     connection: Connection,
     progress: &mut Progress,
 ) -> Attempt {
-    let opened = open(context, client, slot, request, connection, progress).await;
+    let mut watch = ClientWatch::new(progress.started + progress.times.head);
+    let opened = open(
+        context, client, slot, request, connection, &mut watch, progress,
+    )
+    .await;
     let (stream, is_reused) = match opened {
         Ok(opened) => opened,
-        Err(Failure::TotalTimeout) => return Attempt::failed(Failure::TotalTimeout),
+        Err(failure @ (Failure::TotalTimeout | Failure::ClientGone)) => {
+            return Attempt::failed(failure);
+        }
         Err(failure) => {
             return Attempt::Failed {
                 end: failure.into(),
@@ -134,7 +140,7 @@ pub(super) async fn attempt(
         pump: None,
         is_sent_whole: request.is_whole(),
         leftover: None,
-        watch: ClientWatch::new(progress.started + progress.times.head),
+        watch,
     };
     if sent.send_head(client).await.is_err() {
         // The endpoint took none of it, so it can't have acted on it.
@@ -159,6 +165,7 @@ async fn open(
     slot: &Slot<'_>,
     request: &Request<'_>,
     connection: Connection,
+    watch: &mut ClientWatch,
     progress: &mut Progress,
 ) -> Result<(Stream, bool), Failure> {
     let counters = endpoint_counters(context, slot);
@@ -176,14 +183,27 @@ async fn open(
     let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
     context.wheel.set(&client.timer, deadline);
     let mut clock = Instant::now();
-    let connected = context.until_deadline(&client.timer, slot.connect()).await;
+    let mut connecting = std::pin::pin!(slot.connect());
+    let connected = context.until_deadline(
+        &client.timer,
+        poll_fn(|cx| match connecting.as_mut().poll(cx) {
+            Poll::Ready(connected) => Poll::Ready(Some(connected)),
+            // What still comes of the request can't be told from an end.
+            Poll::Pending if request.is_whole() => {
+                watch.poll_gone(cx, &client.stream).map(|()| None)
+            }
+            Poll::Pending => Poll::Pending,
+        }),
+    );
+    let connected = connected.await;
     progress.times.connect = Some(lap(&mut clock));
     let failure = match connected {
-        Ok(Ok(stream)) => {
+        Ok(None) => return Err(Failure::ClientGone),
+        Ok(Some(Ok(stream))) => {
             counters.connects.add(1);
             return Ok((stream, false));
         }
-        Ok(Err(_)) => Failure::ConnectFailed,
+        Ok(Some(Err(_))) => Failure::ConnectFailed,
         Err(TimedOut) if request.total_deadline <= context.wheel.now() => Failure::TotalTimeout,
         Err(TimedOut) => Failure::ConnectTimeout,
     };
@@ -542,6 +562,7 @@ impl Sent<'_, '_> {
     fn finish(self, relayed: Relayed, progress: &Progress) -> Attempt {
         let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_out.add(progress.bytes_in);
+        counters.bytes_in.add(relayed.upstream_bytes);
         if relayed.end != End::Complete {
             counters.failures.add(1);
         }

@@ -60,6 +60,8 @@ enum Stop {
 pub(super) struct Relayed {
     pub end: End,
     pub next: Next,
+    /// Bytes read from the endpoint since the response's head.
+    pub upstream_bytes: u64,
     /// Whether the endpoint's connection can carry another exchange.
     pub keeps_upstream: bool,
 }
@@ -95,10 +97,12 @@ impl Relay<'_> {
             _ if response.ends_with_connection => Next::Abort,
             _ => Next::Close,
         };
+        let upstream_bytes = pump.bytes_read;
         let has_surplus = pump.into_leftover().is_some();
         Relayed {
             end,
             next,
+            upstream_bytes,
             keeps_upstream: end == End::Complete && response.keeps_upstream && !has_surplus,
         }
     }

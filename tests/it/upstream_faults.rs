@@ -274,6 +274,28 @@ fn the_limit_in_all_covers_connecting_and_leaves_the_other_timeouts_alone() {
 }
 
 #[test]
+fn a_client_that_leaves_while_its_endpoint_is_connected_to_gives_up_its_slot() {
+    test(|| {
+        let (address, _held, _waiting) = tarpit();
+        let endpoint = format!("{{ address = \"{address}\", max_in_flight = 1 }}");
+        let proxy = Site {
+            upstream: "timeouts = { connect = \"20s\" }",
+            ..Site::default()
+        }
+        .start(&[endpoint]);
+        let mut leaving = proxy.client();
+        leaving.send(get("/")).unwrap();
+        let mut other = proxy.client();
+        until("the slot is taken", || {
+            other.set_step(Duration::from_millis(200));
+            other.get("/").is_ok_and(|response| response.status == 503)
+        });
+        leaving.reset();
+        assert_logged(&proxy, words::CLIENT_GONE);
+    });
+}
+
+#[test]
 fn a_stale_connection_is_retried_on_a_fresh_one() {
     test(|| {
         // Each connection serves one request, says that it stays open, and
