@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::{STEP, until};
-use evenkeel_testkit::{ProxySetup, RawClient};
+use evenkeel_testkit::{Proxy, ProxySetup, RawClient, TempDir};
 use rustix::process::Signal;
 
-use crate::setup::{Site, assert_serves, get, origin, site, test};
+use crate::setup::{Site, assert_serves, get, origin, program, site, test};
 
 #[test]
 fn term_without_work_ends_at_once_with_success() {
@@ -95,6 +95,32 @@ fn draining_has_a_deadline() {
             error.kind(),
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
         ));
+    });
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_keep_the_process() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let path = dir.join("log");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        // Holds it open without reading.
+        let mut options = std::fs::OpenOptions::new();
+        let _pipe = options.read(true).write(true).open(&path).unwrap();
+        let origin = origin();
+        let config = Site::default()
+            .config(&[origin.address.to_string()])
+            .replace("$DIR/access.log", path.to_str().unwrap());
+        let mut proxy = Proxy::start(program(), &config).unwrap();
+        let mut client = proxy.client();
+        // More than the pipe holds.
+        let target = format!("/ping?{}", "x".repeat(7_000));
+        for _ in 0..20 {
+            assert_eq!(client.get(&target).unwrap().text(), "pong");
+        }
+        proxy.terminate();
+        assert!(proxy.wait(STEP).is_some(), "it waits for the log");
     });
 }
 
