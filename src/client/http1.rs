@@ -52,6 +52,10 @@ pub(super) async fn serve(clients: Rc<Clients>, mut client: Client) -> Option<Cl
     clients.keep_head(head);
     match next {
         Next::KeepAlive => return Some(client),
+        // A close with unread bytes drops what waits to be sent.
+        Next::Close if client.stream.has_unread() => {
+            linger(&clients.context, &mut client, buffer).await;
+        }
         Next::Close => {}
         Next::Linger => linger(&clients.context, &mut client, buffer).await,
         Next::Abort => client.stream.abort_on_close(),

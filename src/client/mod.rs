@@ -13,14 +13,15 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Poll, Waker};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use evenkeel_proto::RequestHead;
 
 use crate::exchange::{Client, Context};
 use crate::net::listen::{Listener, Peer};
-use crate::net::stream::Stream;
+use crate::net::stream::{Peeked, Stream};
+use crate::net::timer::Timer;
 use crate::observe::access_log::AddressText;
 use future_pool::FuturePool;
 
@@ -39,8 +40,6 @@ pub struct Clients {
     open: Cell<usize>,
     /// Connections open per listener, over all workers.
     open_per_listener: Arc<[OpenCount]>,
-    /// Tasks that accept, to be woken when the worker begins to drain.
-    accepting: RefCell<Vec<Waker>>,
     /// Heads to be filled again.
     #[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
     heads: RefCell<Vec<Box<RequestHead>>>,
@@ -56,7 +55,6 @@ impl Clients {
             context,
             open: Cell::new(0),
             open_per_listener,
-            accepting: RefCell::default(),
             heads: RefCell::default(),
         }
     }
@@ -64,9 +62,6 @@ impl Clients {
     /// Accepts nothing that comes from now on, and finishes what is open.
     pub fn drain(&self) {
         self.context.is_draining.set(true);
-        for waker in self.accepting.borrow_mut().drain(..) {
-            waker.wake();
-        }
         self.context.wheel.wake_all();
     }
 
@@ -126,15 +121,31 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();
-    poll_fn(|cx| {
-        clients.accepting.borrow_mut().push(cx.waker().clone());
-        Poll::Ready(())
-    })
-    .await;
+    let drain = DrainSign::new(&clients.context);
+    // More than this can't have been waiting when draining began.
+    let mut last_count = clients.context.config.listeners[index].backlog;
+    let mut has_looked_again = false;
     loop {
-        match next_connection(&clients, &listener).await {
-            None => return,
-            Some(Ok((stream, peer))) => {
+        let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
+            Poll::Pending if drain.poll(cx).is_ready() => Poll::Ready(None),
+            accepted => accepted.map(Some),
+        });
+        let Some(accepted) = accepted.await else {
+            if std::mem::replace(&mut has_looked_again, true) {
+                return;
+            }
+            // The event loop has a look at the socket first.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        if clients.context.is_draining.get() {
+            last_count = last_count.saturating_sub(1);
+            if last_count == 0 {
+                return;
+            }
+        }
+        match accepted {
+            Ok((stream, peer)) => {
                 pause.is_over(&clients, index);
                 let Some(client) = admit(&clients, stream, peer, index) else {
                     continue;
@@ -142,22 +153,40 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                 let open = OpenConnection::new(&clients, index);
                 tokio::task::spawn_local(connection(open, client, places.clone(), serve));
             }
-            Some(Err(_)) if clients.context.is_draining.get() => return,
-            Some(Err(error)) => pause.wait(&clients, index, &error).await,
+            Err(_) if clients.context.is_draining.get() => return,
+            Err(error) => pause.wait(&clients, index, &error).await,
         }
     }
 }
 
-/// The next connection; `None` when the worker drains and none is waiting.
-async fn next_connection(
-    clients: &Clients,
-    listener: &Listener,
-) -> Option<io::Result<(Stream, Peer)>> {
-    poll_fn(|cx| match listener.poll_accept(cx) {
-        Poll::Pending if clients.context.is_draining.get() => Poll::Ready(None),
-        accepted => accepted.map(Some),
-    })
-    .await
+/// Notices that the worker begins to drain.
+struct DrainSign<'a> {
+    context: &'a Context,
+    /// Never fires: the worker wakes whatever has a timer when it drains.
+    timer: Timer,
+    is_registered: Cell<bool>,
+}
+
+impl<'a> DrainSign<'a> {
+    fn new(context: &'a Context) -> Self {
+        let timer = context.wheel.timer();
+        context.set_timeout(&timer, Duration::MAX);
+        DrainSign {
+            context,
+            timer,
+            is_registered: Cell::new(false),
+        }
+    }
+
+    fn poll(&self, cx: &TaskContext<'_>) -> Poll<()> {
+        if !self.is_registered.replace(true) {
+            self.timer.register(cx);
+        }
+        match self.context.is_draining.get() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
 }
 
 /// Takes a connection in, unless the listener has as many as it may.
@@ -274,8 +303,13 @@ async fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> boo
         if client.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(true);
         }
+        if context.wheel.has_fired(&client.timer) {
+            return Poll::Ready(false);
+        }
         let is_unwanted = matches!(wait, Wait::ForNext(_)) && context.is_draining.get();
-        match is_unwanted || context.wheel.has_fired(&client.timer) {
+        // A request that is there already is served: the event loop is about
+        // to say that it came.
+        match is_unwanted && client.stream.peek() != Peeked::Data {
             true => Poll::Ready(false),
             false => Poll::Pending,
         }

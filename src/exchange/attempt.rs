@@ -116,12 +116,17 @@ pub(super) async fn attempt(
     connection: Connection,
     progress: &mut Progress,
 ) -> Attempt {
-    let opened = open(context, client, slot, request, connection, progress).await;
+    let request_end = progress.started + progress.times.head;
+    let mut watch = ClientWatch::new(request_end);
+    let opened = open(
+        context, client, slot, request, connection, &mut watch, progress,
+    )
+    .await;
     let opened = match opened {
         Ok(opened) => opened,
         Err(failure) => {
             let retry = match failure {
-                Failure::TotalTimeout | Failure::Stopped => Retry::Never,
+                Failure::TotalTimeout | Failure::Stopped | Failure::ClientGone => Retry::Never,
                 _ => Retry::Elsewhere,
             };
             return Attempt::Failed {
@@ -130,7 +135,6 @@ pub(super) async fn attempt(
             };
         }
     };
-    let request_end = progress.started + progress.times.head;
     let mut sent = Sent {
         context,
         slot,
@@ -146,7 +150,7 @@ pub(super) async fn attempt(
             None => Instant::now(),
         },
         leftover: None,
-        watch: ClientWatch::new(request_end),
+        watch,
     };
     if sent.send_head(client).await.is_err() {
         // The endpoint took none of it, so it can't have acted on it.
@@ -178,6 +182,7 @@ async fn open(
     slot: &Slot<'_>,
     request: &Request<'_>,
     connection: Connection,
+    watch: &mut ClientWatch,
     progress: &mut Progress,
 ) -> Result<Opened, Failure> {
     let counters = endpoint_counters(context, slot);
@@ -198,17 +203,30 @@ async fn open(
     let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
     context.wheel.set(&client.timer, deadline);
     let mut clock = Instant::now();
-    let connected = context.until_deadline(&client.timer, slot.connect()).await;
+    let mut connecting = std::pin::pin!(slot.connect());
+    let connected = context.until_deadline(
+        &client.timer,
+        poll_fn(|cx| match connecting.as_mut().poll(cx) {
+            Poll::Ready(connected) => Poll::Ready(Some(connected)),
+            // What still comes of the request can't be told from an end.
+            Poll::Pending if request.is_whole() => {
+                watch.poll_gone(cx, &client.stream).map(|()| None)
+            }
+            Poll::Pending => Poll::Pending,
+        }),
+    );
+    let connected = connected.await;
     progress.times.connect = Some(lap(&mut clock));
     let failure = match connected {
-        Ok(Ok(stream)) => {
+        Ok(None) => return Err(Failure::ClientGone),
+        Ok(Some(Ok(stream))) => {
             counters.connects.add(1);
             return Ok(Opened {
                 stream,
                 new_at: Some(clock),
             });
         }
-        Ok(Err(_)) => Failure::ConnectFailed,
+        Ok(Some(Err(_))) => Failure::ConnectFailed,
         Err(TimedOut) => context.timed_out(request.total_deadline, Failure::ConnectTimeout),
     };
     counters.connect_failures.add(1);
@@ -438,9 +456,7 @@ impl Sent<'_, '_> {
             return Ok(Received::Partial);
         }
         match head.status {
-            101 if request.upgrade.is_none() || self.pump.is_some() => {
-                Err(ResponseError::Upgrade.into())
-            }
+            101 if request.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
             101 => {
                 self.replace_head(buffer, head, Persistence::Upgrade)?;
                 Ok(Received::Tunnel)
@@ -585,9 +601,14 @@ impl Sent<'_, '_> {
         if relayed.keeps_upstream {
             self.slot.keep_idle(self.stream, self.context.wheel.now());
         }
+        let next = match relayed.next {
+            // The endpoint took no more of a request that still comes.
+            Next::Close if relayed.end == End::Complete && !self.is_sent_whole => Next::Linger,
+            next => next,
+        };
         Attempt::Finished(Outcome {
             end: relayed.end,
-            next: relayed.next,
+            next,
             consumed: match self.request.is_whole() {
                 true => self.request.valid_len,
                 // The rest went to the pump.
@@ -597,26 +618,21 @@ impl Sent<'_, '_> {
         })
     }
 
-    async fn tunnel(
-        mut self,
-        client: &mut Client,
-        buffer: Buffer,
-        progress: &mut Progress,
-    ) -> Attempt {
-        let first_bytes = match self.request.is_whole() {
-            true => &self.request.bytes[self.request.valid_len..],
-            // The rest went to the pump.
-            false => &[],
-        };
-        let from_client = self.leftover.take().unwrap_or_else(|| {
-            let mut from_client = Buffer::with_capacity(first_bytes.len());
-            let fits = from_client.append(first_bytes);
-            debug_assert!(fits, "the buffer was made for them");
-            from_client
-        });
-        progress.status = 101;
+    async fn tunnel(self, client: &mut Client, buffer: Buffer, progress: &mut Progress) -> Attempt {
         self.count_status(101);
-        let idle_timeout = self.timeouts().idle;
+        // What is left of the request goes first, as it is, then what was read
+        // behind it.
+        let behind = match self.request.is_whole() {
+            true => &self.request.bytes[self.request.valid_len..],
+            false => &[][..],
+        };
+        let rest = self.pump.and_then(Pump::into_leftover).or(self.leftover);
+        let rest = rest.as_ref().map_or(&[][..], Buffer::filled);
+        let mut from_client = Buffer::with_capacity(rest.len() + behind.len());
+        let fits = from_client.append(rest) && from_client.append(behind);
+        debug_assert!(fits, "the buffer was made for them");
+        progress.status = 101;
+        let idle_timeout = self.slot.upstream().config().timeouts.idle;
         let start = TunnelStart {
             from_client,
             from_upstream: buffer,
@@ -634,7 +650,7 @@ impl Sent<'_, '_> {
         counters.bytes_out.add(carried.up_bytes);
         counters.bytes_in.add(carried.down_bytes);
         let consumed = self.request.bytes.len();
-        Attempt::Finished(Outcome::new(End::Tunnel, Next::Close, consumed))
+        Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger, consumed))
     }
 }
 

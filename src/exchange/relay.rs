@@ -245,7 +245,7 @@ pub(super) struct TunnelStart {
 /// One direction of a tunnel.
 enum Direction {
     Open(Pump),
-    /// Its source closed, which was passed on.
+    /// Its source closed, which was passed on, or its sink takes nothing more.
     Closed(Pump),
     /// One of the streams broke.
     Broken(Pump),
@@ -268,7 +268,13 @@ impl Direction {
             Pump::new(BodyDecoder::UntilClose, Transcode::Raw, None, 0),
         );
         *self = match end {
-            PumpEnd::Done if sink.shutdown().is_ok() => Direction::Closed(pump),
+            PumpEnd::Done => {
+                // A sink that is gone has no sending side to close.
+                let _ = sink.shutdown();
+                Direction::Closed(pump)
+            }
+            // What the sink sent before it went may still be on its way.
+            PumpEnd::SinkClosed => Direction::Closed(pump),
             _ => Direction::Broken(pump),
         };
         true

@@ -173,6 +173,16 @@ impl Stream {
         is_stale
     }
 
+    /// Whether bytes wait to be read, as far as the event loop has noticed: a
+    /// system call is made only to confirm it.
+    pub fn has_unread(&self) -> bool {
+        let peeked = self.try_io(Interest::READABLE, || match self.peek() {
+            Peeked::Data => Ok(()),
+            Peeked::Nothing | Peeked::End | Peeked::Broken => Err(io::ErrorKind::Other.into()),
+        });
+        peeked.is_ok()
+    }
+
     /// Makes the coming close a reset, so that the peer can't take what it got
     /// for a complete message.
     pub fn abort_on_close(&self) {

@@ -78,8 +78,11 @@ impl Wheel {
     pub fn set(&self, timer: &Timer, deadline: u64) {
         let entry = &timer.entry;
         entry.deadline.set(deadline);
-        if deadline < entry.place.get() {
-            self.put(entry, deadline);
+        // A deadline that has passed already fires with the next tick: a place
+        // in the past would never be looked at, nor be left for a later one.
+        let tick = deadline.max(self.now.get() + 1);
+        if tick < entry.place.get() {
+            self.put(entry, tick);
         }
     }
 
@@ -244,6 +247,20 @@ mod tests {
             ),
             Some(90_300)
         );
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_spoils_no_later_one() {
+        let wheel = Wheel::default();
+        let (timer, wakes) = registered(&wheel);
+        let early = wheel.deadline(Duration::from_millis(100));
+        wheel.advance(Duration::from_secs(10));
+        wheel.set(&timer, early);
+        assert!(wheel.has_fired(&timer));
+        wheel.set(&timer, wheel.deadline(Duration::from_millis(500)));
+        assert!(!wheel.has_fired(&timer));
+        wheel.advance(Duration::from_secs(100));
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
     }
 
     #[test]

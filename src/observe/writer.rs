@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Buffers that may wait for the writer before lines are dropped.
 const BUFFERS_WAITING: usize = 128;
@@ -127,9 +128,19 @@ impl LogSender {
 }
 
 impl LogWriter {
-    /// Waits until everything handed over is written; every sender must be
-    /// gone. Gives the number of lines that could not be written.
-    pub fn finish(self) -> u64 {
+    /// Waits until everything handed over is written, or `timeout` is over;
+    /// every sender must be gone. Gives the number of lines that are known to
+    /// be lost.
+    pub fn finish(self, timeout: Duration) -> u64 {
+        let deadline = Instant::now() + timeout;
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                // A pipe that nobody reads must not keep the process.
+                tracing::error!("access log: what waits to be written is lost");
+                return self.lost.load(Ordering::Relaxed);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if self.thread.join().is_err() {
             tracing::error!("the access log's writer panicked");
         }

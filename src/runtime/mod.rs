@@ -36,6 +36,9 @@ pub(crate) enum Phase {
     },
 }
 
+/// Longest wait for the access logs once the workers have ended.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A running set of workers.
 #[derive(Debug)]
 pub struct Running {
@@ -265,7 +268,7 @@ impl Running {
                 let _ = std::fs::remove_file(path);
             }
         }
-        let unwritten = self.log_writer.finish();
+        let unwritten = self.log_writer.finish(LOG_TIMEOUT);
         summarise(&self.config, &self.counters, unwritten);
     }
 }

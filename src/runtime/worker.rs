@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use evenkeel_policy::dispatch::Endpoints;
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::Phase;
 use crate::client::{self, Clients, OpenCount};
@@ -63,16 +64,19 @@ impl Worker {
 
     async fn serve(mut self) -> io::Result<()> {
         let clients = Rc::new(self.clients());
+        let mut accepting = Vec::new();
         for (index, socket) in self.sockets.drain(..).enumerate() {
             let listener = Listener::register(socket)?;
-            tokio::task::spawn_local(client::accept(clients.clone(), listener, index));
+            let accept = client::accept(clients.clone(), listener, index);
+            accepting.push(tokio::task::spawn_local(accept));
         }
         let context = &clients.context;
         let started = Instant::now();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut deadline = None;
-        while !is_over(deadline, clients.open_count()) {
+        let is_idle = || clients.open_count() == 0 && accepting.iter().all(JoinHandle::is_finished);
+        while !is_over(deadline, is_idle()) {
             tokio::select! {
                 _ = ticks.tick() => tick(context, started),
                 changed = self.phase.changed(), if deadline.is_none() => {
@@ -83,8 +87,6 @@ impl Worker {
                         Phase::Serve => continue,
                     };
                     clients.drain();
-                    // The accepting tasks take what is waiting.
-                    tokio::task::yield_now().await;
                 }
             }
         }
@@ -132,15 +134,15 @@ impl Worker {
 async fn cut(clients: &Clients) {
     let until = Instant::now() + CUT_TIME;
     clients.context.wheel.stop();
-    while !is_over(Some(until), clients.open_count()) {
+    while !is_over(Some(until), clients.open_count() == 0) {
         tokio::time::sleep(CUT_STEP).await;
         clients.context.wheel.stop();
     }
 }
 
 /// Whether a draining worker may end.
-fn is_over(deadline: Option<Instant>, open: usize) -> bool {
-    deadline.is_some_and(|deadline| open == 0 || Instant::now() >= deadline)
+fn is_over(deadline: Option<Instant>, is_idle: bool) -> bool {
+    deadline.is_some_and(|deadline| is_idle || Instant::now() >= deadline)
 }
 
 /// Moves the wheel on, hands log lines over, and once a second sets the clock

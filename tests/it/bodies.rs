@@ -224,3 +224,26 @@ fn a_client_that_does_not_read_is_not_waited_for_in_memory() {
         assert_serves(&mut proxy.client());
     });
 }
+
+#[test]
+fn an_answer_survives_an_endpoint_that_closes_without_reading_the_request() {
+    test(|| {
+        let origin = RawOrigin::answering(
+            "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno",
+        )
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        for _ in 0..10 {
+            let mut client = proxy.client();
+            client
+                .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 800001\r\n\r\n")
+                .unwrap();
+            for _ in 0..10 {
+                client.send([b'x'; 80_000]).unwrap();
+            }
+            let response = client.read_response("POST").unwrap();
+            assert_eq!((response.status, response.text().as_str()), (403, "no"));
+            assert_eq!(client.read_to_end().unwrap(), b"");
+        }
+    });
+}

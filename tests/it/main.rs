@@ -13,6 +13,7 @@ mod words;
 
 mod bad_input;
 mod bodies;
+mod counters;
 mod demo;
 mod fields;
 mod foreign_clients;

@@ -315,3 +315,19 @@ fn every_exchange_has_one_line_in_the_log() {
         assert_eq!(statuses, [Some(200), Some(200), Some(404)]);
     });
 }
+
+#[test]
+fn bytes_behind_the_last_request_do_not_cost_its_answer() {
+    test(|| {
+        let (origin, proxy) = site();
+        for more in ["\r\n", "GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"] {
+            let mut client = proxy.client();
+            let request = "GET /slow/300 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            client.send(request).unwrap();
+            until("the request is in flight", || origin.stats().in_flight == 1);
+            client.send(more).unwrap();
+            assert_eq!(client.read_response("GET").unwrap().text(), "pong");
+            assert!(client.is_closed());
+        }
+    });
+}

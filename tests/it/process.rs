@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::{STEP, until};
-use evenkeel_testkit::{ProxySetup, RawClient};
+use evenkeel_testkit::{Proxy, ProxySetup, RawClient, TempDir};
+use rustix::process::Signal;
 
-use crate::setup::{Site, assert_serves, get, origin, site, test};
+use crate::setup::{Site, assert_serves, get, origin, program, site, test};
 
 #[test]
 fn term_without_work_ends_at_once_with_success() {
@@ -46,6 +47,30 @@ fn term_lets_exchanges_finish_and_accepts_no_more() {
 }
 
 #[test]
+fn requests_that_were_sent_before_term_are_answered() {
+    test(|| {
+        let (_origin, mut proxy) = site();
+        let mut idle: Vec<RawClient> = (0..5).map(|_| proxy.client()).collect();
+        idle.iter_mut().for_each(assert_serves);
+        proxy.signal(Signal::STOP);
+        // These are in the accept queue.
+        let new = (0..20).map(|_| proxy.client());
+        let mut clients: Vec<RawClient> = idle.into_iter().chain(new).collect();
+        for client in &mut clients {
+            client.send(get("/ping")).unwrap();
+        }
+        proxy.terminate();
+        proxy.signal(Signal::CONT);
+        for client in &mut clients {
+            let response = client.read_response("GET").unwrap();
+            assert_eq!(response.text(), "pong");
+            assert!(client.is_closed());
+        }
+        assert!(proxy.wait(STEP).expect("it ends").success());
+    });
+}
+
+#[test]
 fn draining_has_a_deadline() {
     test(|| {
         let server = "drain_timeout = \"500ms\"";
@@ -70,6 +95,32 @@ fn draining_has_a_deadline() {
         let log = proxy.access_log_json();
         assert_eq!(log.last().unwrap()["end"], "stopped");
         assert!(proxy.stderr().contains("stopped 1"), "{}", proxy.stderr());
+    });
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_keep_the_process() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let path = dir.join("log");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        // Holds it open without reading.
+        let mut options = std::fs::OpenOptions::new();
+        let _pipe = options.read(true).write(true).open(&path).unwrap();
+        let origin = origin();
+        let config = Site::default()
+            .config(&[origin.address.to_string()])
+            .replace("$DIR/access.log", path.to_str().unwrap());
+        let mut proxy = Proxy::start(program(), &config).unwrap();
+        let mut client = proxy.client();
+        // More than the pipe holds.
+        let target = format!("/ping?{}", "x".repeat(7_000));
+        for _ in 0..20 {
+            assert_eq!(client.get(&target).unwrap().text(), "pong");
+        }
+        proxy.terminate();
+        assert!(proxy.wait(STEP).is_some(), "it waits for the log");
     });
 }
 

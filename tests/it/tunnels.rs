@@ -1,5 +1,6 @@
 //! Upgraded connections, and CONNECT, which is not offered.
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use evenkeel_testkit::RawOrigin;
@@ -42,6 +43,84 @@ fn bytes_sent_along_with_the_upgrade_are_not_lost() {
         client.send(format!("{UPGRADE}early bytes")).unwrap();
         assert_eq!(client.read_response("GET").unwrap().status, 101);
         assert_eq!(client.read_len(11).unwrap(), b"early bytes");
+    });
+}
+
+/// A request for a tunnel, with a body of five bytes.
+const UPGRADE_WITH_BODY: &str = "POST /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                                 Upgrade: echo-protocol\r\nContent-Length: 5\r\n\r\n";
+const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+                         Upgrade: echo-protocol\r\n\r\n";
+
+#[test]
+fn bytes_sent_along_with_the_body_of_an_upgrade_are_not_lost() {
+    test(|| {
+        let (head_came, head_at_origin) = channel();
+        let origin = RawOrigin::start(move |_, mut stream| {
+            stream.read_head().unwrap();
+            head_came.send(()).unwrap();
+            assert_eq!(stream.read_len(5).unwrap(), b"hello");
+            stream.send(SWITCHING).unwrap();
+            let echo = stream.read_len(11).unwrap();
+            stream.send(echo).unwrap();
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        client.send(UPGRADE_WITH_BODY).unwrap();
+        head_at_origin.recv().unwrap();
+        client.send("helloearly bytes").unwrap();
+        assert_eq!(client.read_response("POST").unwrap().status, 101);
+        assert_eq!(client.read_len(11).unwrap(), b"early bytes");
+    });
+}
+
+#[test]
+fn a_tunnel_that_begins_before_the_end_of_the_request_loses_nothing() {
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            stream.read_head().unwrap();
+            stream.send(SWITCHING).unwrap();
+            let echo = stream.read_len(16).unwrap();
+            stream.send(echo).unwrap();
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        for request in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+            let mut client = proxy.client();
+            let head = UPGRADE_WITH_BODY.replace("Content-Length: 5", request);
+            // The beginning of a chunk's size or of the body.
+            client.send(format!("{head}2")).unwrap();
+            assert_eq!(client.read_response("POST").unwrap().status, 101);
+            client.send("\r\nab\r\n0\r\n\r\n1234").unwrap();
+            let echo = client.read_len(16).unwrap();
+            assert_eq!(echo, b"2\r\nab\r\n0\r\n\r\n1234");
+        }
+    });
+}
+
+#[test]
+fn the_last_bytes_of_an_endpoint_outlive_its_end_of_the_tunnel() {
+    test(|| {
+        const LEN: usize = 2 << 20;
+        let origin = RawOrigin::start(|_, mut stream| {
+            stream.read_head().unwrap();
+            stream.send(SWITCHING).unwrap();
+            stream.send(vec![b'x'; LEN]).unwrap();
+            // Its bytes are with the proxy when it closes, some of the client's
+            // unread.
+            std::thread::park_timeout(Duration::from_millis(300));
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        assert_eq!(client.ask(UPGRADE).unwrap().status, 101);
+        // The client takes nothing while the tunnel fills.
+        for _ in 0..50 {
+            client.send("y").unwrap();
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        client.skip_len(LEN as u64).unwrap();
     });
 }
 

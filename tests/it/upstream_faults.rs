@@ -233,6 +233,65 @@ fn an_exchange_has_a_time_limit_in_all() {
     });
 }
 
+/// An address of 127.0.0.1 where connections wait for ever: its backlog is
+/// full. Give what it returns a name, so that it stays full.
+fn tarpit() -> (String, TcpListener, Vec<std::net::TcpStream>) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&any.into()).unwrap();
+    socket.listen(0).unwrap();
+    let listener = TcpListener::from(socket);
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    let patience = Duration::from_millis(100);
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, patience) {
+        waiting.push(stream);
+    }
+    (address.to_string(), listener, waiting)
+}
+
+#[test]
+fn the_limit_in_all_covers_connecting_and_leaves_the_other_timeouts_alone() {
+    test(|| {
+        let (one, _held, _waiting) = tarpit();
+        let (other, _held_too, _waiting_too) = tarpit();
+        let proxy = Site {
+            listener: "timeouts = { idle = \"500ms\" }",
+            upstream: "retries = 3\ntimeouts = { connect = \"5s\", total = \"300ms\" }",
+            ..Site::default()
+        }
+        .start(&[one, other]);
+        let mut client = proxy.client();
+        client.send(get("/")).unwrap();
+        assert_refused(&client.read_response("GET").unwrap(), words::TOTAL_TIMEOUT);
+        assert_logged(&proxy, words::TOTAL_TIMEOUT);
+        // The connection is idle now, and that has a limit too.
+        assert!(client.is_closed(), "it is kept for ever");
+    });
+}
+
+#[test]
+fn a_client_that_leaves_while_its_endpoint_is_connected_to_gives_up_its_slot() {
+    test(|| {
+        let (address, _held, _waiting) = tarpit();
+        let endpoint = format!("{{ address = \"{address}\", max_in_flight = 1 }}");
+        let proxy = Site {
+            upstream: "timeouts = { connect = \"20s\" }",
+            ..Site::default()
+        }
+        .start(&[endpoint]);
+        let mut leaving = proxy.client();
+        leaving.send(get("/")).unwrap();
+        let mut other = proxy.client();
+        until("the slot is taken", || {
+            other.set_step(Duration::from_millis(200));
+            other.get("/").is_ok_and(|response| response.status == 503)
+        });
+        leaving.reset();
+        assert_logged(&proxy, words::CLIENT_GONE);
+    });
+}
+
 #[test]
 fn a_stale_connection_is_retried_on_a_fresh_one() {
     test(|| {

@@ -1,0 +1,65 @@
+//! Counters, read from workers within this process.
+
+use std::time::Duration;
+
+use evenkeel::config::{Address, NameLookup, load_text};
+use evenkeel::observe::counters::EndpointCounters;
+use evenkeel::runtime::{self, Running};
+use evenkeel_testkit::RawClient;
+use evenkeel_testkit::deadline::until;
+
+use crate::setup::{get, origin, test};
+
+fn start(endpoint: &str) -> Running {
+    let text = format!(
+        "[server]\nworkers = 1\n\n[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\n\
+         [[route]]\nupstream = \"app\"\n\n[upstream.app]\nendpoints = [{endpoint:?}]\n"
+    );
+    let loaded = load_text("test.toml", &text, NameLookup::Skip).unwrap();
+    runtime::start(loaded.config).unwrap()
+}
+
+fn client(running: &Running) -> RawClient {
+    match &running.addresses[0] {
+        Address::Tcp(address) => RawClient::connect(address).unwrap(),
+        Address::Unix(path) => RawClient::connect_unix(path).unwrap(),
+    }
+}
+
+fn endpoint(running: &Running) -> &EndpointCounters {
+    &running.counters()[0].upstreams[0].endpoints[0]
+}
+
+#[test]
+fn an_endpoints_bytes_are_all_counted() {
+    test(|| {
+        let origin = origin();
+        let running = start(&origin.address.to_string());
+        let mut client = client(&running);
+        client.send(get("/3000000")).unwrap();
+        let response = client.read_response("GET").unwrap();
+        assert_eq!(response.body.len(), 3_000_000);
+        until("the exchange is counted", || {
+            running.counters()[0].listeners[0].requests.value() == 1
+        });
+        let bytes_in = endpoint(&running).bytes_in.value();
+        assert!((3_000_000..3_001_000).contains(&bytes_in), "{bytes_in}");
+        assert_eq!(endpoint(&running).status[2].value(), 1);
+        running.stop(Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn a_tunnel_counts_as_an_answer() {
+    test(|| {
+        let origin = origin();
+        let running = start(&origin.address.to_string());
+        let mut client = client(&running);
+        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                       Upgrade: echo-protocol\r\n\r\n";
+        assert_eq!(client.ask(upgrade).unwrap().status, 101);
+        assert_eq!(endpoint(&running).status[1].value(), 1);
+        drop(client);
+        running.stop(Duration::from_secs(1));
+    });
+}
