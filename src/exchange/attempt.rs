@@ -121,7 +121,7 @@ pub(super) async fn attempt(
     .await;
     let (stream, is_reused) = match opened {
         Ok(opened) => opened,
-        Err(failure @ (Failure::TotalTimeout | Failure::ClientGone)) => {
+        Err(failure @ (Failure::TotalTimeout | Failure::ClientGone | Failure::Stopped)) => {
             return Attempt::failed(failure);
         }
         Err(failure) => {
@@ -204,6 +204,7 @@ async fn open(
             return Ok((stream, false));
         }
         Ok(Some(Err(_))) => Failure::ConnectFailed,
+        Err(TimedOut) if context.wheel.is_stopped() => Failure::Stopped,
         Err(TimedOut) if request.total_deadline <= context.wheel.now() => Failure::TotalTimeout,
         Err(TimedOut) => Failure::ConnectTimeout,
     };
@@ -356,7 +357,9 @@ impl Sent<'_, '_> {
     }
 
     fn timed_out(&self) -> End {
-        let failure = if self.request.total_deadline <= self.context.wheel.now() {
+        let failure = if self.context.wheel.is_stopped() {
+            Failure::Stopped
+        } else if self.request.total_deadline <= self.context.wheel.now() {
             Failure::TotalTimeout
         } else {
             match self.pump.as_ref().map(Pump::waits_for) {

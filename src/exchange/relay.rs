@@ -172,6 +172,7 @@ impl Relay<'_> {
             Stop::Request(PumpEnd::Malformed(error)) => return End::Body(error),
             Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,
             Stop::Request(_) | Stop::ClientGone => Failure::ClientGone,
+            Stop::TimedOut(_) if self.context.wheel.is_stopped() => Failure::Stopped,
             Stop::TimedOut(_) if self.total_deadline <= self.context.wheel.now() => {
                 Failure::TotalTimeout
             }

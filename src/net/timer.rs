@@ -129,6 +129,18 @@ impl Wheel {
         }
     }
 
+    /// Ends all time: every timer that is set fires, and whatever is set from
+    /// now on never does.
+    pub fn stop(&self) {
+        self.now.set(NEVER / 2);
+        self.wake_all();
+    }
+
+    /// Whether time has been [ended](Self::stop).
+    pub fn is_stopped(&self) -> bool {
+        self.now.get() >= NEVER / 2
+    }
+
     /// Wakes every task that has a timer in the wheel.
     pub fn wake_all(&self) {
         for slot in &self.slots {

@@ -49,6 +49,9 @@ pub(super) struct Worker {
 /// Ticks between two looks at the idle pools.
 const SWEEP_TICKS: u64 = 10;
 
+/// Turns that the exchanges get to say that they were stopped.
+const STOP_TURNS: usize = 4;
+
 impl Worker {
     /// Serves until told to drain and drained, or the deadline has passed.
     pub fn run(self) -> io::Result<()> {
@@ -96,6 +99,11 @@ impl Worker {
                 "worker {}: {open} connections cut at the deadline",
                 self.index
             );
+            // Each gets its line, and an answer where none has begun.
+            context.wheel.stop();
+            for _ in 0..STOP_TURNS {
+                tokio::task::yield_now().await;
+            }
         }
         context
             .access_log
