@@ -424,6 +424,14 @@ impl Sent<'_, '_> {
             if buffer.is_empty() {
                 return Ok(Received::Partial);
             }
+            if buffer.room().len() <= TAILROOM {
+                // Its front is used up by heads that were passed on.
+                let mut fresh = response_buffer();
+                let fits = buffer.len() + 2 * TAILROOM <= fresh.room().len();
+                if fits && fresh.append(buffer.filled()) {
+                    *buffer = fresh;
+                }
+            }
         }
     }
 

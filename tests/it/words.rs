@@ -71,4 +71,5 @@ pub const NO_ENDPOINT: Reason = reason(503, "no-endpoint", "no endpoint is avail
 pub const UPSTREAM_CUT: Reason = reason(0, "upstream-cut", "");
 pub const UPSTREAM_STALLED: Reason = reason(0, "upstream-stalled", "");
 pub const UPSTREAM_BODY: Reason = reason(0, "upstream-body", "");
+pub const STOPPED: Reason = reason(503, "stopped", "the proxy was stopped");
 pub const CLIENT_GONE: Reason = reason(0, "client-gone", "");
