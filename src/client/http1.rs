@@ -16,8 +16,8 @@ use crate::observe::end::{End, Failure};
 
 /// Longest time that a client may go on sending after it was refused.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most that it may send in that time, in bytes.
-const LINGER_LEN: usize = 1024 * 1024;
+/// Reads in a row before other connections have a turn.
+const LINGER_TURNS: usize = 16;
 
 /// What reading a head came to.
 enum Read {
@@ -246,18 +246,20 @@ async fn linger(context: &Context, client: &mut Client, mut buffer: Buffer) {
         return;
     }
     context.set_timeout(&client.timer, LINGER_TIMEOUT);
-    let mut taken = 0;
     poll_fn(|cx| {
-        while taken < LINGER_LEN {
+        for _ in 0..LINGER_TURNS {
             buffer.clear();
+            if context.wheel.has_fired(&client.timer) {
+                return Poll::Ready(());
+            }
             match client.stream.poll_read(cx, buffer.room()) {
-                Poll::Ready(Ok(len)) if len > 0 => taken += len,
+                Poll::Ready(Ok(len)) if len > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending if context.wheel.has_fired(&client.timer) => break,
                 Poll::Pending => return Poll::Pending,
             }
         }
-        Poll::Ready(())
+        cx.waker().wake_by_ref();
+        Poll::Pending
     })
     .await;
 }

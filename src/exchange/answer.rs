@@ -104,7 +104,8 @@ pub async fn refuse(
     progress: &mut Progress,
 ) -> Next {
     let status = end.status();
-    if status == Failure::ClientGone.status() {
+    if let End::Failure(Failure::ClientGone | Failure::ClientStalled) = end {
+        // Nobody is there to read it, or half an answer is on its way already.
         return Next::Close;
     }
     let retry_after_s = (status == 503).then_some(1);

@@ -157,10 +157,14 @@ async fn try_endpoints(
     let mut retries_left = upstream.config().retries;
     let mut last_failure = None;
     let mut fresh = Connection::AnyIdle;
+    let mut kept = None;
     loop {
-        let slot = match upstream.acquire(&tried).await {
-            Ok(slot) => slot,
-            Err(refused) => return Err(last_failure.unwrap_or(refused.into())),
+        let slot = match kept.take() {
+            Some(slot) => slot,
+            None => match upstream.acquire(&tried).await {
+                Ok(slot) => slot,
+                Err(refused) => return Err(last_failure.unwrap_or(refused.into())),
+            },
         };
         count_attempt(context, &slot, progress);
         let (end, retry) =
@@ -174,8 +178,12 @@ async fn try_endpoints(
         }
         match retry {
             Retry::Never => return Err(end),
-            // A connection that had gone stale says nothing of the endpoint.
-            Retry::OnNewConnection => fresh = Connection::New,
+            // A connection that had gone stale says nothing of the endpoint:
+            // the exchange stays where it has a place.
+            Retry::OnNewConnection => {
+                fresh = Connection::New;
+                kept = Some(slot);
+            }
             Retry::Elsewhere if retries_left == 0 => return Err(end),
             Retry::Elsewhere => {
                 retries_left -= 1;

@@ -176,3 +176,22 @@ fn connections_above_the_limit_wait_or_are_refused_and_room_is_given_back() {
         assert_serves(&mut second);
     });
 }
+
+/// A client that writes all of its request before it reads gets to read why it
+/// was refused: what it still sends is taken, however much that is.
+#[test]
+fn a_large_upload_that_is_refused_ends_with_the_answer() {
+    test(|| {
+        let (_origin, proxy) = Site {
+            listener: "limits.body = \"1KiB\"",
+            ..Site::default()
+        }
+        .with_origin();
+        let mut client = proxy.client();
+        let len = 16 * 1024 * 1024;
+        let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
+        client.send(head.as_bytes()).unwrap();
+        client.send(&vec![b'x'; len]).unwrap();
+        assert_eq!(client.read_response("POST").unwrap().status, 413);
+    });
+}
