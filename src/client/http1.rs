@@ -9,7 +9,7 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
 use super::Clients;
-use crate::exchange::{Client, Context, Next, Outcome, Progress, answer};
+use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
 use crate::observe::end::{End, Failure};
@@ -54,10 +54,10 @@ pub(super) async fn serve(clients: Rc<Clients>, mut client: Client) -> Option<Cl
         Next::KeepAlive => return Some(client),
         // A close with unread bytes drops what waits to be sent.
         Next::Close if client.stream.has_unread() => {
-            linger(&clients.context, &mut client, buffer).await;
+            rare(linger(&clients.context, &mut client, buffer)).await;
         }
         Next::Close => {}
-        Next::Linger => linger(&clients.context, &mut client, buffer).await,
+        Next::Linger => rare(linger(&clients.context, &mut client, buffer)).await,
         Next::Abort => client.stream.abort_on_close(),
     }
     None
@@ -76,7 +76,7 @@ async fn exchanges(
             Read::Nothing => return Next::KeepAlive,
             Read::Closed => return Next::Close,
             Read::Refused(arrival, end) => {
-                return refuse(context, client, buffer, arrival, end).await;
+                return rare(refuse(context, client, buffer, arrival, end)).await;
             }
         };
         let mut progress = Progress::new(arrival.started, arrival.took, head.end);

@@ -13,7 +13,7 @@ use super::forward::{Connection, Outcome, Request};
 use super::pump::{HEADROOM, Pump, PumpEnd, TAILROOM, WaitsFor, decode_front};
 use super::relay::{self, Relay, Relayed, Response, TunnelStart};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, TimedOut, WriteFailure, lap, write_all};
+use super::{Client, Context, Next, Progress, TimedOut, WriteFailure, lap, rare, write_all};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::stream::{Follow, Stream};
@@ -118,10 +118,13 @@ pub(super) async fn attempt(
 ) -> Attempt {
     let request_end = progress.started + progress.times.head;
     let mut watch = ClientWatch::new(request_end);
-    let opened = open(
-        context, client, slot, request, connection, &mut watch, progress,
-    )
-    .await;
+    let opened = match take_idle(context, slot, connection) {
+        Some(stream) => Ok(Opened {
+            stream,
+            new_at: None,
+        }),
+        None => rare(open(context, client, slot, request, &mut watch, progress)).await,
+    };
     let opened = match opened {
         Ok(opened) => opened,
         Err(failure) => {
@@ -162,8 +165,7 @@ pub(super) async fn attempt(
             let relayed = sent.relay(client, response, buffer, progress).await;
             sent.finish(relayed)
         }
-        // Boxed: tunnels are rare, and every active connection has this state.
-        Ok(Begun::Tunnel(buffer)) => Box::pin(sent.tunnel(client, buffer, progress)).await,
+        Ok(Begun::Tunnel(buffer)) => rare(sent.tunnel(client, buffer, progress)).await,
         Err(attempt) => attempt,
     }
 }
@@ -175,30 +177,32 @@ struct Opened {
     new_at: Option<Instant>,
 }
 
-/// An idle connection, or a new one.
+/// An idle connection, if one is there and may be used.
+fn take_idle(context: &Context, slot: &Slot<'_>, connection: Connection) -> Option<Stream> {
+    if connection == Connection::New {
+        return None;
+    }
+    let counters = endpoint_counters(context, slot);
+    let reused = slot.take_idle();
+    if reused.stale > 0 {
+        counters.stale.add(reused.stale);
+    }
+    if reused.stream.is_some() {
+        counters.reuses.add(1);
+    }
+    reused.stream
+}
+
+/// A new connection.
 async fn open(
     context: &Context,
     client: &Client,
     slot: &Slot<'_>,
     request: &Request<'_>,
-    connection: Connection,
     watch: &mut ClientWatch,
     progress: &mut Progress,
 ) -> Result<Opened, Failure> {
     let counters = endpoint_counters(context, slot);
-    if connection == Connection::AnyIdle {
-        let reused = slot.take_idle();
-        if reused.stale > 0 {
-            counters.stale.add(reused.stale);
-        }
-        if let Some(stream) = reused.stream {
-            counters.reuses.add(1);
-            return Ok(Opened {
-                stream,
-                new_at: None,
-            });
-        }
-    }
     let timeout = slot.upstream().config().timeouts.connect;
     let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
     context.wheel.set(&client.timer, deadline);
@@ -417,7 +421,7 @@ impl Sent<'_, '_> {
             let Received::Interim(len) = received else {
                 return Ok(received);
             };
-            self.pass_interim(client, &buffer.filled()[..len], progress)
+            rare(self.pass_interim(client, &buffer.filled()[..len], progress))
                 .await
                 .map_err(Attempt::failed)?;
             buffer.skip(len);

@@ -7,7 +7,7 @@ use evenkeel_proto::{BodyFraming, RequestHead};
 
 use super::attempt::{self, Attempt, Retry};
 use super::pump::{Pump, TAILROOM};
-use super::{Client, Context, Next, Progress, answer};
+use super::{Client, Context, Next, Progress, answer, rare};
 use crate::net::buffer::Buffer;
 use crate::observe::end::{End, Failure};
 use crate::upstream::{Refused, Slot, Upstream};
@@ -93,12 +93,12 @@ pub async fn forward(
     progress.upstream = Some(upstream.index());
     let request = match read_with_head(context, client, upstream, bytes, head) {
         Ok(request) => request,
-        Err(end) => return refused(context, client, head, end, progress).await,
+        Err(end) => return rare(refused(context, client, head, end, progress)).await,
     };
     progress.bytes_in += (request.valid_len - head.end) as u64;
     match try_endpoints(context, client, upstream, &request, progress).await {
         Ok(outcome) => outcome,
-        Err(end) => refused(context, client, head, end, progress).await,
+        Err(end) => rare(refused(context, client, head, end, progress)).await,
     }
 }
 

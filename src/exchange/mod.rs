@@ -14,6 +14,7 @@ mod watch;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
@@ -188,6 +189,13 @@ pub(crate) enum WriteFailure {
     Closed,
     /// It took nothing for too long.
     TimedOut,
+}
+
+/// Keeps a path that few exchanges take out of the future, and the code, of
+/// those that do not. Costs an allocation where it is taken.
+#[cold]
+pub fn rare<'a, T>(future: impl Future<Output = T> + 'a) -> Pin<Box<dyn Future<Output = T> + 'a>> {
+    Box::pin(future)
 }
 
 /// Time since `start`, and `start` moved to now: one clock call a phase.

@@ -8,7 +8,7 @@ use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
 use crate::config::Action;
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{self, Client, Context, Next, Outcome, Progress};
+use crate::exchange::{self, Client, Context, Next, Outcome, Progress, rare};
 use crate::observe::end::{End, Failure};
 
 /// Answers the request whose head stands at the front of `bytes`.
@@ -23,7 +23,14 @@ pub async fn handle(
     progress: &mut Progress,
 ) -> Outcome {
     if head.method == Method::Connect {
-        return refuse(context, client, head, Failure::ConnectMethod, progress).await;
+        return rare(refuse(
+            context,
+            client,
+            head,
+            Failure::ConnectMethod,
+            progress,
+        ))
+        .await;
     }
     let facts = RequestFacts {
         bytes,
@@ -31,7 +38,7 @@ pub async fn handle(
         client,
     };
     let Some(route) = context.config.route_table.find(&facts) else {
-        return refuse(context, client, head, Failure::NoRoute, progress).await;
+        return rare(refuse(context, client, head, Failure::NoRoute, progress)).await;
     };
     progress.route = Some(route);
     match &context.config.routes[route].action {
@@ -51,7 +58,7 @@ pub async fn handle(
                 retry_after_s: None,
                 body,
             };
-            respond(context, client, head, &answer, progress).await
+            rare(respond(context, client, head, &answer, progress)).await
         }
         Action::Redirect { status, location } => {
             let location = expand(location, bytes, head);
@@ -62,7 +69,7 @@ pub async fn handle(
                 retry_after_s: None,
                 body: b"",
             };
-            respond(context, client, head, &answer, progress).await
+            rare(respond(context, client, head, &answer, progress)).await
         }
     }
 }

@@ -3,14 +3,19 @@
 //! TCP sockets share their port by SO_REUSEPORT, so that the kernel spreads
 //! connections over workers; a Unix socket is one that all workers accept on.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::stream::Stream;
 use crate::config::Address;
@@ -105,11 +110,17 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 
 /// A listening socket on a worker's event loop.
 #[derive(Debug)]
-pub enum Listener {
-    /// TCP.
-    Tcp(TcpListener),
-    /// Unix.
-    Unix(UnixListener),
+pub struct Listener {
+    socket: AsyncFd<Socket>,
+    kind: Kind,
+    /// Whether the last readiness has brought a connection already.
+    has_accepted: Cell<bool>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Tcp,
+    Unix,
 }
 
 /// Where a connection comes from.
@@ -127,21 +138,65 @@ impl Listener {
     /// # Errors
     /// The event loop can't take it (out of file descriptors).
     pub fn register(bound: BoundListener) -> io::Result<Self> {
-        Ok(match bound.address {
-            Address::Tcp(_) => Listener::Tcp(TcpListener::from_std(bound.socket.into())?),
-            Address::Unix(_) => Listener::Unix(UnixListener::from_std(bound.socket.into())?),
+        // SAFETY: the socket's descriptor is its own and stays the same, and
+        // the `AsyncFd`, which owns it, deregisters it before it is closed.
+        let socket = unsafe { AsyncFd::register_with_interest(bound.socket, Interest::READABLE)? };
+        Ok(Listener {
+            socket,
+            kind: match bound.address {
+                Address::Tcp(_) => Kind::Tcp,
+                Address::Unix(_) => Kind::Unix,
+            },
+            has_accepted: Cell::new(false),
         })
     }
 
     /// The next connection.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
-        match self {
-            Listener::Tcp(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, peer)| (Stream::Tcp(stream), Peer::Tcp(peer))),
-            Listener::Unix(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, _)| (Stream::Unix(stream), Peer::Unix)),
+        loop {
+            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
+            // The kernel makes a file before it looks whether anybody waits:
+            // to ask first is cheaper than an accept in vain.
+            if !self.has_accepted.get() || self.somebody_waits() {
+                match self.accept() {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    accepted => {
+                        self.has_accepted.set(true);
+                        return Poll::Ready(accepted);
+                    }
+                }
+            }
+            self.has_accepted.set(false);
+            ready.clear_ready();
+        }
+    }
+
+    fn somebody_waits(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // Where it can't be told, the accept tells.
+        rustix::event::poll(&mut socket, Some(&now)) != Ok(0)
+    }
+
+    fn accept(&self) -> io::Result<(Stream, Peer)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match self.kind {
+            Kind::Tcp => {
+                let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
+                let peer = peer
+                    .and_then(|peer| SocketAddr::try_from(peer).ok())
+                    .ok_or(io::ErrorKind::ConnectionAborted)?;
+                let stream = TcpStream::from_std(socket.into())?;
+                Ok((Stream::Tcp(stream), Peer::Tcp(peer)))
+            }
+            Kind::Unix => {
+                let socket = rustix::net::accept_with(&self.socket, flags)?;
+                let stream = UnixStream::from_std(socket.into())?;
+                Ok((Stream::Unix(stream), Peer::Unix))
+            }
         }
     }
 }

@@ -191,7 +191,7 @@ fn a_large_upload_that_is_refused_ends_with_the_answer() {
         let len = 16 * 1024 * 1024;
         let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
         client.send(head.as_bytes()).unwrap();
-        client.send(&vec![b'x'; len]).unwrap();
+        client.send(vec![b'x'; len]).unwrap();
         assert_eq!(client.read_response("POST").unwrap().status, 413);
     });
 }
