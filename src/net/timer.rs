@@ -173,11 +173,6 @@ impl Timer {
     pub fn register(&self, cx: &Context<'_>) {
         *self.entry.waker.borrow_mut() = Some(cx.waker().clone());
     }
-
-    /// Takes the deadline away.
-    pub fn clear(&self) {
-        self.entry.deadline.set(NEVER);
-    }
 }
 
 #[cfg(test)]
@@ -264,16 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn cleared_and_dropped_timers_do_not_fire() {
+    fn dropped_timers_do_not_fire() {
         let wheel = Wheel::default();
-        let (timer, wakes) = registered(&wheel);
-        wheel.set(&timer, wheel.deadline(Duration::from_millis(300)));
-        timer.clear();
         let (dropped, dropped_wakes) = registered(&wheel);
         wheel.set(&dropped, wheel.deadline(Duration::from_millis(300)));
         drop(dropped);
         wheel.advance(Duration::from_secs(100));
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
         assert_eq!(dropped_wakes.0.load(Ordering::Relaxed), 0);
     }
 }

@@ -6,7 +6,7 @@
 //!    the endpoints with room;
 //! 4. none has room: the caller hears so, and queues or refuses.
 
-use crate::balance::{Balance, Balancer, View};
+use crate::balance::{Balancer, View};
 use crate::endpoint::EndpointState;
 
 /// The endpoints of one upstream: shared between workers.
@@ -70,16 +70,12 @@ impl Endpoints {
     pub fn release(&self, endpoint: usize) {
         self.states[endpoint].release();
     }
-
-    /// A balancer for these endpoints.
-    pub fn balancer(&self, balance: Balance, seed: u64) -> Balancer {
-        Balancer::new(balance, seed)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::balance::Balance;
 
     fn endpoints(limits: &[(u32, Option<u32>)]) -> Endpoints {
         Endpoints::new(limits.iter().map(|&(w, max)| EndpointState::new(w, max)))
