@@ -237,7 +237,8 @@ async fn open(
     Err(failure)
 }
 
-fn endpoint_counters<'a>(context: &'a Context, slot: &Slot<'_>) -> &'a EndpointCounters {
+/// Counters of the endpoint that the slot is at.
+pub(super) fn endpoint_counters<'a>(context: &'a Context, slot: &Slot<'_>) -> &'a EndpointCounters {
     &context.counters.upstreams[slot.upstream().index()].endpoints[slot.endpoint()]
 }
 

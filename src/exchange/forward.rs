@@ -172,9 +172,8 @@ async fn try_endpoints(
                 Attempt::Finished(outcome) => return Ok(outcome),
                 Attempt::Failed { end, retry } => (end, retry),
             };
-        let failures = progress.endpoint_counter(context, |endpoint| &endpoint.failures);
-        if let Some(failures) = failures.filter(|_| end.is_endpoint_fault()) {
-            failures.add(1);
+        if end.is_endpoint_fault() {
+            attempt::endpoint_counters(context, &slot).failures.add(1);
         }
         match retry {
             Retry::Never => return Err(end),
@@ -207,13 +206,10 @@ pub(super) enum Connection {
 fn count_attempt(context: &Context, slot: &Slot<'_>, progress: &mut Progress) {
     progress.endpoint = Some(slot.endpoint());
     progress.attempts += 1;
-    let Some(index) = progress.upstream else {
-        return;
-    };
-    let counters = &context.counters.upstreams[index];
-    counters.endpoints[slot.endpoint()].attempts.add(1);
+    attempt::endpoint_counters(context, slot).attempts.add(1);
     if progress.attempts > 1 {
-        counters.retries.add(1);
+        let upstream = slot.upstream().index();
+        context.counters.upstreams[upstream].retries.add(1);
     }
 }
 

@@ -6,7 +6,7 @@ use evenkeel_proto::RequestHead;
 
 use super::{Client, Context};
 use crate::observe::access_log::{Record, Times};
-use crate::observe::counters::{Counter, status_class};
+use crate::observe::counters::status_class;
 use crate::observe::end::End;
 
 /// An exchange's figures while it goes on.
@@ -113,15 +113,5 @@ impl Progress {
             counters.requests.add(1);
             counters.ends[end.index()].add(1);
         }
-    }
-
-    /// The counter of the endpoint of the last attempt.
-    pub fn endpoint_counter<'a>(
-        &self,
-        context: &'a Context,
-        counter: impl Fn(&'a crate::observe::counters::EndpointCounters) -> &'a Counter,
-    ) -> Option<&'a Counter> {
-        let upstream = &context.counters.upstreams[self.upstream?];
-        Some(counter(&upstream.endpoints[self.endpoint?]))
     }
 }

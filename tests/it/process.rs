@@ -148,12 +148,7 @@ fn out_of_descriptors_it_waits_without_spinning_and_recovers() {
         until("the descriptors are used up", || {
             proxy.open_files().is_ok_and(|count| count >= 34)
         });
-        let before = proxy.cpu_time().unwrap();
-        let pause = Instant::now();
-        until("a second has passed", || {
-            pause.elapsed() >= Duration::from_secs(1)
-        });
-        let used = proxy.cpu_time().unwrap() - before;
+        let used = cpu_time_of_a_second(&proxy);
         assert!(
             used < Duration::from_millis(300),
             "{used:?} of CPU in a second of waiting"
@@ -191,15 +186,20 @@ fn it_uses_no_cpu_when_there_is_nothing_to_do() {
         let (_origin, proxy) = site();
         let mut client = proxy.client();
         assert_serves(&mut client);
-        let before = proxy.cpu_time().unwrap();
-        let pause = Instant::now();
-        until("a second has passed", || {
-            pause.elapsed() >= Duration::from_secs(1)
-        });
-        let used = proxy.cpu_time().unwrap() - before;
+        let used = cpu_time_of_a_second(&proxy);
         assert!(
             used < Duration::from_millis(100),
             "{used:?} of CPU in an idle second"
         );
     });
+}
+
+/// What the program uses of the processor in a second from now.
+fn cpu_time_of_a_second(proxy: &Proxy) -> Duration {
+    let before = proxy.cpu_time().unwrap();
+    let pause = Instant::now();
+    until("a second has passed", || {
+        pause.elapsed() >= Duration::from_secs(1)
+    });
+    proxy.cpu_time().unwrap() - before
 }

@@ -48,14 +48,7 @@ pub fn compare(report: &mut CaseReport, plan: &AbPlan) {
             });
         }
     }
-    if let Some(row) = report.row(Kind::Evenkeel) {
-        let value = row.failed() as f64;
-        report.verdicts.push(Verdict {
-            what: format!("failed, {}", Kind::Evenkeel),
-            value,
-            limit: Some(Limit::AtMost(0.0)),
-        });
-    }
+    report.require_none_failed();
 }
 
 fn ab(address: SocketAddr, plan: &AbPlan) -> io::Result<Summary> {

@@ -94,7 +94,7 @@ pub fn compare_idle(report: &mut CaseReport, connections: usize) {
         push("dirty", before.private_dirty, with.private_dirty, None);
     }
     report.verdicts.extend(verdicts);
-    require_none_failed(report);
+    report.require_none_failed();
 }
 
 /// Loads many connections with little to do each.
@@ -127,7 +127,7 @@ pub fn many(
 /// Mean latency over that without a proxy, and failures.
 pub fn compare_many(report: &mut CaseReport) {
     let Some(direct) = report.row(Kind::Direct) else {
-        return require_none_failed(report);
+        return report.require_none_failed();
     };
     let direct_us = direct.median(|round| round.mean_us);
     let mut verdicts = Vec::new();
@@ -144,7 +144,7 @@ pub fn compare_many(report: &mut CaseReport) {
         });
     }
     report.verdicts.extend(verdicts);
-    require_none_failed(report);
+    report.require_none_failed();
 }
 
 /// Loads Evenkeel alone, or the first proxy there is, for long.
@@ -206,17 +206,6 @@ pub fn compare_soak(report: &mut CaseReport) {
         });
     }
     report.verdicts.extend(verdicts);
-}
-
-fn require_none_failed(report: &mut CaseReport) {
-    if let Some(row) = report.row(Kind::Evenkeel) {
-        let value = row.failed() as f64;
-        report.verdicts.push(Verdict {
-            what: format!("failed, {}", Kind::Evenkeel),
-            value,
-            limit: Some(Limit::AtMost(0.0)),
-        });
-    }
 }
 
 fn without_direct(kinds: &[Kind]) -> Vec<Kind> {

@@ -143,6 +143,18 @@ pub struct CaseReport {
 }
 
 impl CaseReport {
+    /// Requires that none of Evenkeel's requests failed.
+    pub fn require_none_failed(&mut self) {
+        if let Some(row) = self.row(Kind::Evenkeel) {
+            let value = row.failed() as f64;
+            self.verdicts.push(Verdict {
+                what: format!("failed, {}", Kind::Evenkeel),
+                value,
+                limit: Some(Limit::AtMost(0.0)),
+            });
+        }
+    }
+
     /// One proxy's row.
     #[must_use]
     pub fn row(&self, proxy: Kind) -> Option<&Row> {
