@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 /// Places kept for reuse.
-const KEPT: usize = 128;
+const KEPT: usize = 512;
 
 /// Free places for one type of future; per worker.
 #[derive(Debug)]

@@ -46,7 +46,7 @@ pub struct Clients {
 }
 
 /// Heads kept for reuse.
-const HEADS_KEPT: usize = 64;
+const HEADS_KEPT: usize = 512;
 
 impl Clients {
     /// No connection is open. `open_per_listener` is shared by all workers.

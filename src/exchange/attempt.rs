@@ -2,6 +2,7 @@
 //! then relay it.
 
 use std::future::poll_fn;
+use std::io;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -13,7 +14,9 @@ use super::forward::{Connection, Outcome, Request};
 use super::pump::{HEADROOM, Pump, PumpEnd, TAILROOM, WaitsFor, decode_front};
 use super::relay::{self, Relay, Relayed, Response, TunnelStart};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, TimedOut, WriteFailure, lap, rare, write_all};
+use super::{
+    Client, Context, Next, Progress, TimedOut, WriteFailure, follow, lap, rare, write_all,
+};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::stream::{Follow, Stream};
@@ -79,7 +82,8 @@ struct Sent<'a, 'b> {
 /// What ended a wait for the response.
 enum Event {
     Request(PumpEnd),
-    Readable,
+    /// What a read brought, behind what the buffer held before.
+    Read(io::Result<usize>, Buffer),
     ClientGone,
     TimedOut,
 }
@@ -161,8 +165,15 @@ pub(super) async fn attempt(
     }
     sent.set_timeout(client);
     match sent.await_response(client, progress).await {
-        Ok(Begun::Response(response, buffer)) => {
-            let relayed = sent.relay(client, response, buffer, progress).await;
+        Ok(Begun::Response(mut response, mut buffer)) => {
+            let at_once = sent.send_at_once(client, &mut response, &mut buffer).await;
+            let relayed = match at_once {
+                Some(relayed) => {
+                    response.note(response.sent, progress);
+                    relayed
+                }
+                None => rare(sent.relay(client, response, buffer, progress)).await,
+            };
             sent.finish(relayed)
         }
         Ok(Begun::Tunnel(buffer)) => rare(sent.tunnel(client, buffer, progress)).await,
@@ -306,13 +317,16 @@ impl Sent<'_, '_> {
     ) -> Result<Begun, Attempt> {
         let mut held = None;
         loop {
-            let went_on = match self.next_event(client).await {
+            let went_on = match self.next_event(client, &mut held).await {
                 Event::Request(end) => self.request_ended(client, end, progress),
                 Event::ClientGone => Err(Failure::ClientGone.into()),
                 Event::TimedOut => Err(self.timed_out()),
-                Event::Readable => {
-                    let mut buffer = held.take().unwrap_or_else(response_buffer);
-                    let received = self.receive(client, &mut buffer, progress).await?;
+                Event::Read(read, mut buffer) => {
+                    let mut received = self.receive(read, &mut buffer)?;
+                    if matches!(received, Received::Interim(_)) {
+                        let passing = self.pass_interim(client, received, &mut buffer, progress);
+                        received = rare(passing).await.map_err(Attempt::failed)?;
+                    }
                     if matches!(received, Received::Final(_) | Received::Tunnel) {
                         progress.times.first_byte = Some(self.sent_at.elapsed());
                     }
@@ -330,7 +344,7 @@ impl Sent<'_, '_> {
         }
     }
 
-    async fn next_event(&mut self, client: &mut Client) -> Event {
+    async fn next_event(&mut self, client: &mut Client, held: &mut Option<Buffer>) -> Event {
         poll_fn(|cx| {
             if let Some(pump) = &mut self.pump {
                 let before = pump.progress();
@@ -343,8 +357,16 @@ impl Sent<'_, '_> {
                     self.set_timeout(client);
                 }
             }
+            // Wait first, take a buffer then.
             if self.stream.poll_read_ready(cx).is_ready() {
-                return Poll::Ready(Event::Readable);
+                let mut buffer = held.take().unwrap_or_else(response_buffer);
+                let room = buffer.room();
+                let room_len = room.len() - TAILROOM;
+                match self.stream.poll_read(cx, &mut room[..room_len]) {
+                    Poll::Ready(read) => return Poll::Ready(Event::Read(read, buffer)),
+                    // There was nothing after all.
+                    Poll::Pending => *held = (!buffer.is_empty()).then_some(buffer),
+                }
             }
             if self.pump.is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
                 return Poll::Ready(Event::ClientGone);
@@ -397,60 +419,22 @@ impl Sent<'_, '_> {
         self.context.timed_out(total_deadline, failure).into()
     }
 
-    /// Reads what is there of the response and passes interim ones on.
-    async fn receive(
-        &mut self,
-        client: &mut Client,
-        buffer: &mut Buffer,
-        progress: &mut Progress,
-    ) -> Result<Received, Attempt> {
-        match self.read(buffer).await {
-            None => return Ok(Received::Partial),
-            Some(Ok(len)) if len > 0 => {
+    /// Takes what a read brought of the response.
+    fn receive(&self, read: io::Result<usize>, buffer: &mut Buffer) -> Result<Received, Attempt> {
+        match read {
+            Ok(len) if len > 0 => {
                 buffer.fill(len);
                 let counters = endpoint_counters(self.context, self.slot);
                 counters.bytes_in.add(len as u64);
             }
-            Some(_) if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
-            Some(_) => return Err(Attempt::failed(Failure::UpstreamClosed)),
+            _ if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
+            _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
         }
-        loop {
-            let received = self
-                .parse(buffer)
-                .inspect_err(|_| self.count_status(0))
-                .map_err(Attempt::failed)?;
-            let Received::Interim(len) = received else {
-                return Ok(received);
-            };
-            rare(self.pass_interim(client, &buffer.filled()[..len], progress))
-                .await
-                .map_err(Attempt::failed)?;
-            buffer.skip(len);
-            if buffer.is_empty() {
-                return Ok(Received::Partial);
-            }
-            if buffer.room().len() <= TAILROOM {
-                // Its front is used up by heads that were passed on.
-                let mut fresh = response_buffer();
-                let fits = buffer.len() + 2 * TAILROOM <= fresh.room().len();
-                if fits && fresh.append(buffer.filled()) {
-                    *buffer = fresh;
-                }
-            }
-        }
+        self.parse_counted(buffer).map_err(Attempt::failed)
     }
 
-    /// One read; `None` if there was nothing after all.
-    async fn read(&mut self, buffer: &mut Buffer) -> Option<std::io::Result<usize>> {
-        poll_fn(|cx| {
-            let room = buffer.room();
-            let room_len = room.len() - TAILROOM;
-            Poll::Ready(match self.stream.poll_read(cx, &mut room[..room_len]) {
-                Poll::Ready(read) => Some(read),
-                Poll::Pending => None,
-            })
-        })
-        .await
+    fn parse_counted(&self, buffer: &mut Buffer) -> Result<Received, End> {
+        self.parse(buffer).inspect_err(|_| self.count_status(0))
     }
 
     /// Looks for a head at the front of `buffer`, and puts the one that the
@@ -515,6 +499,7 @@ impl Sent<'_, '_> {
             status: head.status,
             head_len: scratch.len(),
             ready: scratch.len() + body_len,
+            sent: 0,
             decoder,
             transcode,
             persistence,
@@ -544,24 +529,39 @@ impl Sent<'_, '_> {
         counters.status[status_class(status)].add(1);
     }
 
-    /// Passes an interim response on; HTTP/1.0 knows none (RFC 9110 §15.2).
+    /// Passes interim responses on until something else comes; HTTP/1.0 knows
+    /// none (RFC 9110 §15.2).
     async fn pass_interim(
         &self,
         client: &mut Client,
-        bytes: &[u8],
+        mut received: Received,
+        buffer: &mut Buffer,
         progress: &mut Progress,
-    ) -> Result<(), End> {
-        if self.request.head.version == Version::Http10 {
-            return Ok(());
-        }
-        match write_all(self.context, client, bytes, Follow::Anything).await {
-            Ok(()) => {
-                progress.bytes_out += bytes.len() as u64;
-                Ok(())
+    ) -> Result<Received, End> {
+        while let Received::Interim(len) = received {
+            if self.request.head.version != Version::Http10 {
+                let head = &buffer.filled()[..len];
+                match write_all(self.context, client, head, Follow::Anything).await {
+                    Ok(()) => progress.bytes_out += len as u64,
+                    Err(WriteFailure::Closed) => return Err(Failure::ClientGone.into()),
+                    Err(WriteFailure::TimedOut) => return Err(Failure::ClientStalled.into()),
+                }
             }
-            Err(WriteFailure::Closed) => Err(Failure::ClientGone.into()),
-            Err(WriteFailure::TimedOut) => Err(Failure::ClientStalled.into()),
+            buffer.skip(len);
+            if buffer.is_empty() {
+                return Ok(Received::Partial);
+            }
+            if buffer.room().len() <= TAILROOM {
+                // Its front is used up by heads that were passed on.
+                let mut fresh = response_buffer();
+                let fits = buffer.len() + 2 * TAILROOM <= fresh.room().len();
+                if fits && fresh.append(buffer.filled()) {
+                    *buffer = fresh;
+                }
+            }
+            received = self.parse_counted(buffer)?;
         }
+        Ok(received)
     }
 
     /// The endpoint closed before the first byte of its response.
@@ -581,6 +581,30 @@ impl Sent<'_, '_> {
             end: Failure::UpstreamClosed.into(),
             retry,
         }
+    }
+
+    /// Writes a response that is there as a whole; `None` if it is not, or the
+    /// client does not take all of it now: the rest is for [`Self::relay`].
+    async fn send_at_once(
+        &self,
+        client: &Client,
+        response: &mut Response,
+        buffer: &mut Buffer,
+    ) -> Option<Relayed> {
+        if !response.decoder.is_done() || self.pump.is_some() {
+            return None;
+        }
+        poll_fn(|cx| {
+            let bytes = &buffer.filled()[..response.ready];
+            let follow = follow(response.persistence);
+            if let Poll::Ready(Ok(len)) = client.stream.poll_write(cx, bytes, follow) {
+                response.ready -= len;
+                response.sent += len as u64;
+                buffer.consume(len);
+            }
+            Poll::Ready((response.ready == 0).then(|| response.relayed(End::Complete)))
+        })
+        .await
     }
 
     async fn relay(

@@ -26,6 +26,8 @@ pub(super) struct Response {
     /// Bytes at the front of the buffer that can be sent: the head and what
     /// came of the body.
     pub ready: usize,
+    /// Bytes sent already.
+    pub sent: u64,
     pub decoder: BodyDecoder,
     pub transcode: Transcode,
     pub persistence: Persistence,
@@ -66,6 +68,31 @@ pub(super) struct Relayed {
     pub bytes_received: u64,
 }
 
+impl Response {
+    /// What it came to, if nothing was received after what came with its head.
+    pub fn relayed(&self, end: End) -> Relayed {
+        let next = match (end, self.persistence) {
+            (End::Complete, Persistence::Keep | Persistence::KeepTold) => Next::KeepAlive,
+            (End::Complete, _) => Next::Close,
+            _ if self.ends_with_connection => Next::Abort,
+            _ => Next::Close,
+        };
+        Relayed {
+            end,
+            next,
+            keeps_upstream: end == End::Complete && self.keeps_upstream,
+            bytes_received: 0,
+        }
+    }
+
+    /// Notes that `sent` bytes of it went to the client.
+    pub fn note(&self, sent: u64, progress: &mut Progress) {
+        progress.status = self.status;
+        progress.bytes_out += sent;
+        progress.body_bytes_out += sent.saturating_sub(self.head_len as u64);
+    }
+}
+
 impl Relay<'_> {
     /// Sends the response to its end, or as far as both sides go along.
     pub async fn response(
@@ -75,36 +102,25 @@ impl Relay<'_> {
         buffer: Buffer,
         progress: &mut Progress,
     ) -> Relayed {
-        progress.status = response.status;
         let mut pump = Pump::new(
-            response.decoder,
+            response.decoder.clone(),
             response.transcode,
             Some(buffer),
             response.ready,
         )
         .followed_by(follow(response.persistence));
         let stop = self.run(client, &mut pump).await;
-        progress.bytes_out += pump.bytes_written;
-        progress.body_bytes_out += pump.bytes_written.saturating_sub(response.head_len as u64);
+        response.note(response.sent + pump.bytes_written, progress);
         if let Some(request) = self.request.as_ref() {
             progress.bytes_in += request.bytes_read;
         }
-        let end = self.end_of(stop);
-        let next = match (end, response.persistence) {
-            (End::Complete, _) if self.request.is_some() => Next::Linger,
-            (End::Complete, Persistence::Keep | Persistence::KeepTold) => Next::KeepAlive,
-            (End::Complete, _) => Next::Close,
-            _ if response.ends_with_connection => Next::Abort,
-            _ => Next::Close,
-        };
-        let bytes_received = pump.bytes_read;
-        let has_surplus = pump.into_leftover().is_some();
-        Relayed {
-            end,
-            next,
-            bytes_received,
-            keeps_upstream: end == End::Complete && response.keeps_upstream && !has_surplus,
+        let mut relayed = response.relayed(self.end_of(stop));
+        if relayed.end == End::Complete && self.request.is_some() {
+            relayed.next = Next::Linger;
         }
+        relayed.bytes_received = pump.bytes_read;
+        relayed.keeps_upstream &= pump.into_leftover().is_none();
+        relayed
     }
 
     async fn run(&mut self, client: &mut Client, response: &mut Pump) -> Stop {

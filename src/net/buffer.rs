@@ -12,7 +12,7 @@ pub const SMALL_LEN: usize = 16 * 1024;
 /// cost twice the processor time that reads of 256 KiB do.
 pub const LARGE_LEN: usize = 256 * 1024;
 /// Small buffers kept for reuse, per thread.
-const SMALL_KEPT: usize = 64;
+const SMALL_KEPT: usize = 512;
 /// Large buffers kept for reuse, per thread.
 const LARGE_KEPT: usize = 8;
 /// Large buffers in use at once, per thread; beyond it small ones do.

@@ -16,7 +16,9 @@ use rustix::event::epoll::{Event, EventFlags};
 use rustix::fd::OwnedFd;
 use slab::Slab;
 
-use crate::socket::{BUFFER_LEN, Poller, Transfer, accept_from, listen_on, receive, transmit};
+use crate::socket::{
+    BUFFER_LEN, Poller, Transfer, Waiting, accept_from, listen_on, receive, transmit,
+};
 
 const LISTENER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 512;
@@ -31,6 +33,18 @@ pub struct Options {
     /// The address to accept on.
     #[arg(long)]
     listen: SocketAddr,
+    /// Never sleep, so that nobody pays for waking it.
+    #[arg(long)]
+    awake: bool,
+}
+
+impl Options {
+    fn waiting(&self) -> Waiting {
+        match self.awake {
+            true => Waiting::Awake,
+            false => Waiting::Asleep,
+        }
+    }
 }
 
 /// What the `Connection` field of an answer says.
@@ -73,7 +87,7 @@ enum Fate {
 pub fn run(options: &Options) -> io::Result<()> {
     let listener = listen_on(options.listen)?;
     let mut origin = Origin {
-        poller: Poller::new()?,
+        poller: Poller::new(options.waiting())?,
         connections: Slab::new(),
         responses: HashMap::new(),
     };

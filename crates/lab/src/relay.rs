@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 use slab::Slab;
 
 use crate::socket::{
-    BUFFER_LEN, Poller, Transfer, accept_from, connect_to, listen_on, receive, transmit,
+    BUFFER_LEN, Poller, Transfer, Waiting, accept_from, connect_to, listen_on, receive, transmit,
 };
 
 const LISTENER: u64 = u64::MAX;
@@ -64,7 +64,7 @@ enum Fate {
 /// The kernel's, when it can't listen or poll.
 pub fn run(options: &Options) -> io::Result<()> {
     let listener = listen_on(options.listen)?;
-    let poller = Poller::new()?;
+    let poller = Poller::new(Waiting::Asleep)?;
     poller.add(&listener, LISTENER, EventFlags::IN)?;
     let mut relay = Relay {
         poller,

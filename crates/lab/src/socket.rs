@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -24,6 +25,19 @@ const BACKLOG: i32 = 4096;
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
+    waiting: Waiting,
+}
+
+/// How a thread waits for events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// It sleeps until there are some.
+    Asleep,
+    /// It looks again and again, and gives way to others on its core between
+    /// two looks. Whoever sends to it then has nobody to wake: waking a
+    /// processor that has gone to sleep costs the sender microseconds, on a
+    /// virtual machine even more, and only a fast proxy would pay them.
+    Awake,
 }
 
 impl Poller {
@@ -31,9 +45,9 @@ impl Poller {
     ///
     /// # Errors
     /// The kernel's, when it has no descriptor left.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(waiting: Waiting) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll })
+        Ok(Self { epoll, waiting })
     }
 
     /// Watches `source`, level-triggered, under `token`.
@@ -62,15 +76,23 @@ impl Poller {
         )?)
     }
 
-    /// Sleeps until something is ready and leaves it in `events`.
+    /// Waits until something is ready and leaves it in `events`.
     ///
     /// # Errors
     /// The kernel's; an interrupted sleep is no error and leaves no event.
     pub fn wait(&self, events: &mut Vec<Event>) -> io::Result<()> {
+        const AT_ONCE: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         events.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), None) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        let timeout = (self.waiting == Waiting::Awake).then_some(&AT_ONCE);
+        loop {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
+                Ok(0) => rustix::thread::sched_yield(),
+                Ok(_) | Err(Errno::INTR) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use super::proxy::{Kind, Site};
 use super::report::{CaseReport, Limit, Row, Verdict};
 use super::rounds::{Stage, measured};
 use crate::load::{Errors, Summary};
+use crate::socket::Waiting;
 
 /// Requests of the run before the first round.
 const WARM_UP_COUNT: u64 = 200;
@@ -24,7 +25,7 @@ const LONG_COUNT: u64 = 10_000;
 pub fn run(site: &Site, kinds: &[Kind], plan: &AbPlan, rounds: usize) -> io::Result<Vec<Row>> {
     // The relay and no proxy at all know only one origin: no fair comparison,
     // but the relay's CPU time stays of use.
-    let stage = Stage::set(site, kinds, plan.origins)?;
+    let stage = Stage::set(site, kinds, plan.origins, Waiting::Asleep)?;
     let warm_up = AbPlan {
         count: WARM_UP_COUNT,
         ..plan.clone()

@@ -1,5 +1,7 @@
 //! The cases: what is loaded how, and what is required of Evenkeel.
 
+use crate::socket::Waiting;
+
 /// Ratios of Evenkeel's CPU time per request that must not be exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
@@ -22,6 +24,18 @@ pub struct LoadPlan {
     pub connection_use: ConnectionUse,
     /// Open loop at so many requests per second.
     pub rate: Option<f64>,
+}
+
+impl LoadPlan {
+    /// How load and origin wait: a closed loop is there to count what a request
+    /// costs the proxy, and waking them is no part of that.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        match self.rate {
+            None => Waiting::Awake,
+            Some(_) => Waiting::Asleep,
+        }
+    }
 }
 
 /// Whether a connection carries more than one request.

@@ -11,6 +11,7 @@ use super::proxy::{Kind, Proxy, Site};
 use super::report::{CaseReport, Limit, Row, Verdict};
 use super::rounds::{Stage, load, measured};
 use crate::load::Summary;
+use crate::socket::Waiting;
 
 /// Memory is read so long after the last request.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -32,7 +33,7 @@ const SOAK_CHURN: u32 = 100;
 pub fn idle(site: &Site, kinds: &[Kind], connections: usize) -> io::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for kind in without_direct(kinds) {
-        let stage = Stage::set(site, &[kind], 1)?;
+        let stage = Stage::set(site, &[kind], 1, Waiting::Asleep)?;
         let proxy = &stage.proxies[0];
         // What is allocated once, at the first requests, is not per connection.
         let warm_up = ["--count=2000".into(), "--connections=64".into()];
@@ -116,7 +117,7 @@ pub fn many(
     ];
     let mut rows = Vec::new();
     for kind in kinds {
-        let stage = Stage::set(site, &[*kind], 1)?;
+        let stage = Stage::set(site, &[*kind], 1, Waiting::Asleep)?;
         rows.extend(stage.rounds(1, |proxy| {
             measured(proxy, |address| load(address, &arguments))
         })?);
@@ -157,7 +158,7 @@ pub fn soak(site: &Site, kinds: &[Kind], count: u64) -> io::Result<Vec<Row>> {
         kinds = vec![Kind::Evenkeel];
     }
     kinds.truncate(1);
-    let stage = Stage::set(site, &kinds, 1)?;
+    let stage = Stage::set(site, &kinds, 1, Waiting::Asleep)?;
     let Some(proxy) = stage.proxies.first() else {
         return Ok(Vec::new());
     };

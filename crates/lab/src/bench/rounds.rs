@@ -13,6 +13,7 @@ use super::process::{LOAD_CORE, Process, free_address, pinned};
 use super::proxy::{Kind, Proxy, Site};
 use super::report::{CaseReport, Limit, Round, Row, Verdict};
 use crate::load::Summary;
+use crate::socket::Waiting;
 
 /// Origins, and the proxies before them.
 #[derive(Debug)]
@@ -28,12 +29,20 @@ impl Stage {
     ///
     /// # Errors
     /// One of them can't be started.
-    pub fn set(site: &Site, kinds: &[Kind], origin_count: usize) -> io::Result<Self> {
+    pub fn set(
+        site: &Site,
+        kinds: &[Kind],
+        origin_count: usize,
+        waiting: Waiting,
+    ) -> io::Result<Self> {
         let mut origins = Vec::new();
         let mut addresses = Vec::new();
         for _ in 0..origin_count {
             let address = free_address()?;
-            let arguments = ["origin", "--listen", &address.to_string()];
+            let mut arguments = vec!["origin".into(), format!("--listen={address}")];
+            if waiting == Waiting::Awake {
+                arguments.push("--awake".into());
+            }
             let mut origin = Process::start_lab(LOAD_CORE, &arguments)?;
             origin.wait_for(address)?;
             origins.push(origin);
@@ -104,7 +113,8 @@ impl Effort {
 /// # Errors
 /// Something can't be started.
 pub fn run(site: &Site, kinds: &[Kind], plan: &LoadPlan, effort: Effort) -> io::Result<Vec<Row>> {
-    let stage = Stage::set(site, kinds, 1)?;
+    let waiting = plan.waiting();
+    let stage = Stage::set(site, kinds, 1, waiting)?;
     let arguments = |seconds: f64| {
         let mut arguments = vec![
             format!("--connections={}", plan.connections),
@@ -116,6 +126,9 @@ pub fn run(site: &Site, kinds: &[Kind], plan: &LoadPlan, effort: Effort) -> io::
         }
         if let Some(rate) = plan.rate {
             arguments.push(format!("--rate={rate}"));
+        }
+        if waiting == Waiting::Awake {
+            arguments.push("--awake".into());
         }
         arguments
     };

@@ -18,7 +18,7 @@ use rustix::time::{
 use super::Options;
 use super::connection::{Connection, Failure, Outcome, Phase};
 use super::summary::{Errors, Summary, percentiles};
-use crate::socket::{BUFFER_LEN, Poller, connect_to};
+use crate::socket::{BUFFER_LEN, Poller, Waiting, connect_to};
 
 const TIMER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 512;
@@ -106,7 +106,11 @@ impl Generator {
     /// Options that make no sense, and the kernel's.
     pub fn new(options: &Options) -> io::Result<Self> {
         let now = Instant::now();
-        let poller = Poller::new()?;
+        let waiting = match options.awake {
+            true => Waiting::Awake,
+            false => Waiting::Asleep,
+        };
+        let poller = Poller::new(waiting)?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         poller.add(&timer, TIMER, EventFlags::IN)?;

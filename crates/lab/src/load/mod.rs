@@ -54,6 +54,9 @@ pub struct Options {
     /// Wait so many seconds between opening the connections and the first request.
     #[arg(long, default_value_t = 0.0)]
     pub settle: f64,
+    /// Never sleep, so that nobody pays for waking it.
+    #[arg(long)]
+    pub awake: bool,
 }
 
 /// Loads, prints the summary as one line of JSON, and holds if told to.
