@@ -261,7 +261,7 @@ async fn show_load(
         tokio::select! {
             signal = &mut stop => return Ok(signal),
             _ = looks.tick() => {
-                let app = running.endpoints().first().map_or(&[][..], |app| app.states());
+                let app = running.dispatchers().first().map_or(&[][..], |app| app.states());
                 table.look(app.iter().map(|endpoint| endpoint.in_flight()));
                 clients.outcomes().for_each(|outcome| table.count(outcome));
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evenkeel_policy::dispatch::Endpoints;
+use evenkeel_policy::dispatch::Dispatcher;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -220,10 +220,10 @@ fn open_logs(config: &Config) -> io::Result<Logs> {
 
 fn shared_state(config: &Config) -> Arc<Shared> {
     Arc::new(Shared {
-        endpoints: config
+        dispatchers: config
             .upstreams
             .iter()
-            .map(|upstream| Arc::new(upstream::shared_endpoints(upstream)))
+            .map(|upstream| Arc::new(upstream::dispatcher(upstream)))
             .collect(),
         open_per_listener: config
             .listeners
@@ -247,8 +247,8 @@ impl Running {
 
     /// The endpoints of each upstream, as all workers share them: what is in
     /// flight where, and what is eligible.
-    pub fn endpoints(&self) -> &[Arc<Endpoints>] {
-        &self.shared.endpoints
+    pub fn dispatchers(&self) -> &[Arc<Dispatcher>] {
+        &self.shared.dispatchers
     }
 
     /// Drains for at most `timeout`, then stops, and says what was done.

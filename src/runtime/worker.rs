@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_policy::dispatch::Endpoints;
+use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -27,7 +27,7 @@ use crate::upstream::Upstream;
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Per upstream.
-    pub endpoints: Vec<Arc<Endpoints>>,
+    pub dispatchers: Vec<Arc<Dispatcher>>,
     /// Open connections per listener.
     pub open_per_listener: Arc<[OpenCount]>,
 }
@@ -110,8 +110,8 @@ impl Worker {
             config: self.config.clone(),
             upstreams: (0..self.config.upstreams.len())
                 .map(|index| {
-                    let endpoints = self.shared.endpoints[index].clone();
-                    Upstream::new(self.config.clone(), index, endpoints, seed(index))
+                    let dispatcher = self.shared.dispatchers[index].clone();
+                    Upstream::new(self.config.clone(), index, dispatcher, seed(index))
                 })
                 .collect(),
             wheel: Wheel::default(),

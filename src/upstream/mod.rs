@@ -1,17 +1,19 @@
 //! Upstreams as a worker sees them: shared endpoints, its own idle pools.
 //!
 //! Choosing is the policy crate's, connecting the net module's. What is shared
-//! with other workers is [`Endpoints`] and nothing else.
+//! with other workers is [`Dispatcher`] and nothing else.
 
 mod pool;
 
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
 
 use evenkeel_policy::balance::Balancer;
-use evenkeel_policy::dispatch::{Acquired, Endpoints};
-use evenkeel_policy::endpoint::EndpointState;
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings, Refusal};
+use evenkeel_policy::queue::QueueSettings;
 
 use crate::config;
 use crate::net::connect;
@@ -23,7 +25,7 @@ use pool::IdlePool;
 pub struct Upstream {
     config: Arc<config::Config>,
     index: usize,
-    endpoints: Arc<Endpoints>,
+    dispatcher: Arc<Dispatcher>,
     balancer: RefCell<Balancer>,
     pools: Vec<RefCell<IdlePool>>,
 }
@@ -44,14 +46,18 @@ pub struct Slot<'a> {
     endpoint: usize,
 }
 
-/// Endpoints of an upstream with nothing in flight.
-pub fn shared_endpoints(config: &config::Upstream) -> Endpoints {
-    Endpoints::new(
-        config
-            .endpoints
-            .iter()
-            .map(|endpoint| EndpointState::new(endpoint.weight, endpoint.max_in_flight)),
-    )
+/// What the workers share of an upstream, with nothing in flight.
+pub fn dispatcher(config: &config::Upstream) -> Dispatcher {
+    let endpoints = config.endpoints.iter().map(|endpoint| EndpointSettings {
+        name: &endpoint.name,
+        weight: endpoint.weight,
+        max_in_flight: endpoint.max_in_flight,
+    });
+    let queue = QueueSettings {
+        max: 0,
+        ..QueueSettings::default()
+    };
+    Dispatcher::new(endpoints, &[], queue, Instant::now())
 }
 
 impl Upstream {
@@ -59,7 +65,7 @@ impl Upstream {
     pub fn new(
         config: Arc<config::Config>,
         index: usize,
-        endpoints: Arc<Endpoints>,
+        dispatcher: Arc<Dispatcher>,
         seed: u64,
     ) -> Self {
         let settings = &config.upstreams[index];
@@ -72,7 +78,7 @@ impl Upstream {
                 .collect(),
             config,
             index,
-            endpoints,
+            dispatcher,
         }
     }
 
@@ -95,16 +101,27 @@ impl Upstream {
     /// # Cancellation
     /// Safe: dropping the future leaves nothing taken.
     pub async fn acquire(&self, tried: &[u32]) -> Result<Slot<'_>, Refused> {
+        let now = Instant::now();
+        let asking = Asking {
+            tried,
+            key: 0,
+            lane: None,
+            priority: 0,
+            arrived: now,
+            now,
+        };
+        let mut balancer = self.balancer.borrow_mut();
         match self
-            .endpoints
-            .acquire(&mut self.balancer.borrow_mut(), tried)
+            .dispatcher
+            .acquire(&mut balancer, &asking, Waker::noop())
         {
             Acquired::Reserved { endpoint } => Ok(Slot {
                 upstream: self,
                 endpoint,
             }),
-            Acquired::Saturated => Err(Refused::Saturated),
-            Acquired::NoneEligible => Err(Refused::NoEndpoint),
+            Acquired::Refused(Refusal::NoEndpoint) => Err(Refused::NoEndpoint),
+            Acquired::Refused(_) => Err(Refused::Saturated),
+            Acquired::Queued(_) => unreachable!("there is no queue"),
         }
     }
 
@@ -165,6 +182,8 @@ impl<'a> Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.upstream.endpoints.release(self.endpoint);
+        self.upstream
+            .dispatcher
+            .release(self.endpoint, None, Instant::now);
     }
 }

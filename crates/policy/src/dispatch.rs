@@ -1,39 +1,146 @@
-//! The order of work, the same for every balancer: eligible, rank, reserve.
+//! The order of work, the same for every balancer, and the hand-over of slots.
 //!
-//! 1. eligible: up, ready, of some weight, not yet tried by this exchange;
+//! 1. eligible: up, ready, of some weight, not yet tried by this exchange, and
+//!    its lane has room;
 //! 2. the balancer ranks, without reading limits;
 //! 3. compare-and-swap below `max_in_flight`; if that fails, rank again among
 //!    the endpoints with room;
-//! 4. none has room: the caller hears so, and queues or refuses.
+//! 4. none has room: the exchange joins the queue, or is refused.
+//!
+//! A slot that is given back while somebody waits is handed over under the
+//! queue's lock and is never free in between, so that no newcomer can take it.
+//! While nobody waits the lock is not touched: see [`Dispatcher::waiting`].
+
+use std::task::Waker;
+use std::time::Instant;
 
 use crate::balance::{Balancer, View};
 use crate::endpoint::EndpointState;
+use crate::queue::{Fit, Joining, Left, Queue, QueueSettings, Ticket, Waiter};
+use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, lock};
 
-/// The endpoints of one upstream: shared between workers.
+/// The endpoints of one upstream, their slots and who waits for them: shared
+/// between workers.
 #[derive(Debug)]
-pub struct Endpoints {
+pub struct Dispatcher {
     states: Box<[EndpointState]>,
+    /// Well-mixed hash of each endpoint's identity, for balancers by key.
+    identities: Box<[u64]>,
+    lanes: Box<[Lane]>,
+    settings: QueueSettings,
+    /// Waiters in the queue. Whoever frees a slot looks at this afterwards;
+    /// whoever joins counts itself here first and looks for a slot afterwards.
+    /// All four accesses are sequentially consistent, so one of the two sees
+    /// the other, and no slot stays free while somebody waits for it.
+    waiting: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+/// What one endpoint begins with.
+#[derive(Debug, Clone)]
+pub struct EndpointSettings<'a> {
+    /// What it is known by: the same name has the same keys.
+    pub name: &'a str,
+    /// Share of the traffic relative to the other endpoints.
+    pub weight: u32,
+    /// Most exchanges in flight; `None` is no limit.
+    pub max_in_flight: Option<u32>,
+}
+
+/// A part of the upstream's slots that some routes are kept to.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lane {
+    in_flight: AtomicU32,
+    max_in_flight: u32,
+}
+
+/// What an exchange asks with.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking<'a> {
+    /// Endpoints that it will not go to again.
+    pub tried: &'a [u32],
+    /// Hash of what a balancer by key goes by.
+    pub key: u64,
+    /// Index of its lane, if it is kept to one.
+    pub lane: Option<usize>,
+    /// Higher ones are served first.
+    pub priority: u8,
+    /// When it was there: its place in the queue.
+    pub arrived: Instant,
+    /// The present.
+    pub now: Instant,
 }
 
 /// What came of asking for an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Acquired {
-    /// A place at this endpoint is taken and must be released.
+    /// A slot at this endpoint is taken and must be released.
     Reserved {
         /// Index in the upstream.
         endpoint: usize,
     },
-    /// Every eligible endpoint is at its limit.
-    Saturated,
-    /// No endpoint is eligible.
-    NoneEligible,
+    /// It waits.
+    Queued(Ticket),
+    /// It gets nothing.
+    Refused(Refusal),
 }
 
-impl Endpoints {
-    /// The endpoints in the order of the configuration.
-    pub fn new(states: impl IntoIterator<Item = EndpointState>) -> Self {
-        Endpoints {
-            states: states.into_iter().collect(),
+/// Why an exchange gets nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Every endpoint that could be tried is at its limit, and there is no
+    /// queue.
+    Saturated,
+    /// The queue is full.
+    QueueFull,
+    /// No endpoint is up, ready and untried.
+    NoEndpoint,
+    /// The balancer refuses rather than overload.
+    Busy,
+}
+
+/// Why there was no slot at a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoSlot {
+    /// No room, now.
+    Room,
+    /// No endpoint is up, now.
+    Up,
+    /// There is none that it could wait for.
+    Endpoint,
+    Busy,
+}
+
+impl Dispatcher {
+    /// Endpoints in the order of the configuration with nothing in flight, and
+    /// lanes with the number of slots that each may hold. Nobody arrives
+    /// before `epoch`.
+    pub fn new<'a>(
+        endpoints: impl IntoIterator<Item = EndpointSettings<'a>>,
+        lanes: &[u32],
+        settings: QueueSettings,
+        epoch: Instant,
+    ) -> Self {
+        let mut states = Vec::new();
+        let mut identities = Vec::new();
+        for endpoint in endpoints {
+            states.push(EndpointState::new(endpoint.weight, endpoint.max_in_flight));
+            identities.push(crate::hash::hash(endpoint.name.as_bytes()));
+        }
+        Dispatcher {
+            states: states.into(),
+            identities: identities.into(),
+            lanes: lanes
+                .iter()
+                .map(|&max_in_flight| Lane {
+                    in_flight: AtomicU32::new(0),
+                    max_in_flight,
+                })
+                .collect(),
+            settings,
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::new(Queue::new(settings, lanes.len(), epoch)),
         }
     }
 
@@ -42,23 +149,124 @@ impl Endpoints {
         &self.states
     }
 
-    /// Picks an endpoint and takes a place there. `tried` are the endpoints
-    /// that this exchange will not go to again.
-    pub fn acquire(&self, balancer: &mut Balancer, tried: &[u32]) -> Acquired {
+    /// Number of waiters.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Exchanges in flight in a lane.
+    pub fn lane_in_flight(&self, lane: usize) -> u32 {
+        self.lanes[lane].in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Picks an endpoint and takes a slot there; or joins the queue, whose
+    /// waiters `waker` belongs to.
+    pub fn acquire(&self, balancer: &mut Balancer, asking: &Asking<'_>, waker: &Waker) -> Acquired {
+        if self.waiting() == 0 {
+            match self.reserve(balancer, asking) {
+                Ok(endpoint) => return Acquired::Reserved { endpoint },
+                Err(none) if !self.may_wait(none) => {
+                    // For a moment it held a slot of its lane.
+                    if asking.lane.is_some() && self.waiting() > 0 {
+                        self.serve(asking.now);
+                    }
+                    return self.refused(none);
+                }
+                Err(_) => {}
+            }
+        }
+        let mut wakers = Vec::new();
+        let acquired = self.acquire_behind(balancer, asking, waker, &mut wakers);
+        wake(wakers);
+        acquired
+    }
+
+    /// Acquires with the queue locked: behind everybody who waits.
+    fn acquire_behind(
+        &self,
+        balancer: &mut Balancer,
+        asking: &Asking<'_>,
+        waker: &Waker,
+        wakers: &mut Vec<Waker>,
+    ) -> Acquired {
+        let mut queue = lock(&self.queue);
+        // Whatever is free by now is for those who wait already.
+        self.serve_locked(&mut queue, asking.now, wakers);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let acquired = match self.reserve(balancer, asking) {
+            Ok(endpoint) => Acquired::Reserved { endpoint },
+            Err(none) if !self.may_wait(none) => self.refused(none),
+            Err(_) if queue.is_full() => Acquired::Refused(Refusal::QueueFull),
+            Err(none) => {
+                queue.note_held(none == NoSlot::Up, asking.now);
+                let joining = Joining {
+                    lane: lane_index(asking.lane),
+                    priority: asking.priority,
+                    arrived: asking.arrived,
+                };
+                let waiter = Waiter {
+                    tried: asking.tried.into(),
+                    since: asking.now,
+                    waker: waker.clone(),
+                };
+                return Acquired::Queued(queue.join(joining, waiter));
+            }
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        acquired
+    }
+
+    fn may_wait(&self, none: NoSlot) -> bool {
+        match none {
+            NoSlot::Room => self.settings.max > 0,
+            NoSlot::Up => self.settings.max > 0 && self.settings.hold,
+            NoSlot::Endpoint | NoSlot::Busy => false,
+        }
+    }
+
+    fn refused(&self, none: NoSlot) -> Acquired {
+        Acquired::Refused(match none {
+            NoSlot::Room => Refusal::Saturated,
+            NoSlot::Up | NoSlot::Endpoint => Refusal::NoEndpoint,
+            NoSlot::Busy => Refusal::Busy,
+        })
+    }
+
+    /// Takes a slot in the lane and at the endpoint that the balancer ranks
+    /// first among those with room.
+    fn reserve(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Result<usize, NoSlot> {
+        if let Some(lane) = asking.lane
+            && !self.lanes[lane].try_reserve()
+        {
+            return Err(NoSlot::Room);
+        }
+        let reserved = self.reserve_endpoint(balancer, asking);
+        if let (Err(_), Some(lane)) = (reserved, asking.lane) {
+            self.lanes[lane].release();
+        }
+        reserved
+    }
+
+    fn reserve_endpoint(
+        &self,
+        balancer: &mut Balancer,
+        asking: &Asking<'_>,
+    ) -> Result<usize, NoSlot> {
         let mut view = View {
             endpoints: &self.states,
-            tried,
+            identities: &self.identities,
+            tried: asking.tried,
+            key: asking.key,
+            now: asking.now,
             only_with_room: false,
         };
         loop {
             let Some(endpoint) = balancer.pick(&view) else {
-                return match view.only_with_room {
-                    true => Acquired::Saturated,
-                    false => Acquired::NoneEligible,
-                };
+                return Err(self.no_slot(balancer, asking, view.only_with_room));
             };
-            if self.states[endpoint].try_reserve() {
-                return Acquired::Reserved { endpoint };
+            let cap = balancer.cap(&view, endpoint);
+            if self.states[endpoint].try_reserve(cap) {
+                return Ok(endpoint);
             }
             // Others may fill what has room while we rank: each turn of this
             // loop means that some other exchange got a place.
@@ -66,101 +274,210 @@ impl Endpoints {
         }
     }
 
-    /// Gives a place back.
-    pub fn release(&self, endpoint: usize) {
+    fn no_slot(&self, balancer: &Balancer, asking: &Asking<'_>, full: bool) -> NoSlot {
+        let untried = || {
+            let states = self.states.iter().enumerate();
+            let states = states.filter(|(index, _)| !asking.tried.contains(&(*index as u32)));
+            states.map(|(_, state)| state)
+        };
+        match untried().any(EndpointState::is_eligible) {
+            true if balancer.refuses_when_busy() => NoSlot::Busy,
+            true => NoSlot::Room,
+            // Down in this very moment.
+            false if full => NoSlot::Up,
+            false if untried().any(EndpointState::may_return) => NoSlot::Up,
+            false => NoSlot::Endpoint,
+        }
+    }
+
+    /// Gives a slot back: to who waits for it, if somebody does. `now` is
+    /// asked for the present in that case only.
+    pub fn release(&self, endpoint: usize, lane: Option<usize>, now: impl FnOnce() -> Instant) {
+        if self.waiting() == 0 {
+            self.free(endpoint, lane);
+            if self.waiting() > 0 {
+                self.serve(now());
+            }
+            return;
+        }
+        let mut wakers = Vec::new();
+        {
+            let mut queue = lock(&self.queue);
+            let now = now();
+            if let Some(lane) = lane {
+                self.lanes[lane].release();
+            }
+            queue.note_held(!self.is_up(), now);
+            self.shed(&mut queue, now, &mut wakers);
+            match self.hand_over(&mut queue, endpoint, now) {
+                Some(waker) => wakers.push(waker),
+                None => self.states[endpoint].release(),
+            }
+            // Room in a lane may let somebody go elsewhere.
+            self.serve_locked(&mut queue, now, &mut wakers);
+        }
+        wake(wakers);
+    }
+
+    fn free(&self, endpoint: usize, lane: Option<usize>) {
+        if let Some(lane) = lane {
+            self.lanes[lane].release();
+        }
         self.states[endpoint].release();
     }
+
+    /// Gives a slot that its holder leaves to the first waiter that can use it.
+    fn hand_over(&self, queue: &mut Queue, endpoint: usize, now: Instant) -> Option<Waker> {
+        if !self.states[endpoint].may_hand_over() {
+            return None;
+        }
+        let index = endpoint as u32;
+        let granted = queue.grant(
+            now,
+            |lane| self.is_open(lane),
+            |lane, waiter| match !waiter.tried.contains(&index) && self.enter(lane) {
+                true => Fit::Endpoint(endpoint),
+                false => Fit::NotThis,
+            },
+        );
+        let waker = granted?;
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Some(waker)
+    }
+
+    /// Serves those who wait with whatever is free: to be called when an
+    /// endpoint came up, or its limit or weight was raised.
+    pub fn serve(&self, now: Instant) {
+        let mut wakers = Vec::new();
+        self.serve_locked(&mut lock(&self.queue), now, &mut wakers);
+        wake(wakers);
+    }
+
+    fn serve_locked(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
+        if self.waiting() == 0 {
+            return;
+        }
+        queue.note_held(!self.is_up(), now);
+        self.shed(queue, now, wakers);
+        let fits = |lane, waiter: &Waiter| {
+            if !self.enter(lane) {
+                return Fit::NotThis;
+            }
+            if let Some(endpoint) = self.reserve_least_loaded(&waiter.tried) {
+                return Fit::Endpoint(endpoint);
+            }
+            self.leave_lane(lane);
+            match waiter.tried.is_empty() {
+                true => Fit::Nobody,
+                false => Fit::NotThis,
+            }
+        };
+        while let Some(waker) = queue.grant(now, |lane| self.is_open(lane), fits) {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            wakers.push(waker);
+        }
+    }
+
+    fn shed(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
+        let before = wakers.len();
+        queue.shed(now, wakers);
+        self.waiting
+            .fetch_sub(wakers.len() - before, Ordering::SeqCst);
+    }
+
+    /// Takes a slot of a lane of the queue.
+    fn enter(&self, lane: usize) -> bool {
+        lane.checked_sub(1)
+            .is_none_or(|lane| self.lanes[lane].try_reserve())
+    }
+
+    fn leave_lane(&self, lane: usize) {
+        if let Some(lane) = lane.checked_sub(1) {
+            self.lanes[lane].release();
+        }
+    }
+
+    fn is_open(&self, lane: usize) -> bool {
+        match lane.checked_sub(1) {
+            Some(lane) => self.lanes[lane].has_room(),
+            None => true,
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.states.iter().any(EndpointState::is_eligible)
+    }
+
+    fn reserve_least_loaded(&self, tried: &[u32]) -> Option<usize> {
+        loop {
+            let mut best: Option<(usize, u64, u64)> = None;
+            for (index, state) in self.states.iter().enumerate() {
+                if !state.is_eligible() || !state.has_room() || tried.contains(&(index as u32)) {
+                    continue;
+                }
+                let load = u64::from(state.load()) + 1;
+                let weight = u64::from(state.effective_weight()).max(1);
+                if best.is_none_or(|(_, least, of)| load * of < least * weight) {
+                    best = Some((index, load, weight));
+                }
+            }
+            let (endpoint, ..) = best?;
+            if self.states[endpoint].try_reserve(u32::MAX) {
+                return Some(endpoint);
+            }
+        }
+    }
+
+    /// How the waiter left the queue, if it has; else `waker` is who hears of
+    /// it.
+    pub fn poll(&self, ticket: &Ticket, waker: &Waker) -> Option<Left> {
+        lock(&self.queue).poll(ticket, waker)
+    }
+
+    /// Takes a waiter out of the queue, because its time is over or its client
+    /// has left: the endpoint whose slot it was granted in this very moment,
+    /// if it was. That slot must be used or released.
+    pub fn leave(&self, ticket: Ticket) -> Option<usize> {
+        let mut queue = lock(&self.queue);
+        match queue.leave(&ticket) {
+            Ok(()) => {
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                None
+            }
+            Err(Left::Granted { endpoint }) => Some(endpoint),
+            Err(Left::TimedOut) => None,
+        }
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::balance::Balance;
-
-    fn endpoints(limits: &[(u32, Option<u32>)]) -> Endpoints {
-        Endpoints::new(limits.iter().map(|&(w, max)| EndpointState::new(w, max)))
+impl Lane {
+    fn has_room(&self) -> bool {
+        self.in_flight.load(Ordering::SeqCst) < self.max_in_flight
     }
 
-    fn shares(balance: Balance, weights: &[u32], picks: usize) -> Vec<usize> {
-        let endpoints = endpoints(&weights.iter().map(|&w| (w, None)).collect::<Vec<_>>());
-        let mut balancer = Balancer::new(balance, 7);
-        let mut counts = vec![0; weights.len()];
-        for _ in 0..picks {
-            let Acquired::Reserved { endpoint } = endpoints.acquire(&mut balancer, &[]) else {
-                panic!("nothing reserved");
-            };
-            counts[endpoint] += 1;
-            if balance != Balance::ShortestQueue {
-                endpoints.release(endpoint);
-            }
-        }
-        counts
+    fn try_reserve(&self) -> bool {
+        self.in_flight
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
+                (count < self.max_in_flight).then_some(count + 1)
+            })
+            .is_ok()
     }
 
-    #[test]
-    fn weights_decide_shares() {
-        assert_eq!(
-            shares(Balance::RoundRobin, &[5, 1, 0, 2], 80),
-            [50, 10, 0, 20]
-        );
-        assert_eq!(
-            shares(Balance::ShortestQueue, &[5, 1, 0, 2], 80),
-            [50, 10, 0, 20]
-        );
-        let random = shares(Balance::Random, &[5, 1, 0, 2], 80_000);
-        for (count, due) in random.iter().zip([50_000, 10_000, 0, 20_000]) {
-            assert!(count.abs_diff(due) <= 1_000, "{random:?}");
-        }
-    }
-
-    #[test]
-    fn limits_hold_and_then_it_is_saturated() {
-        for balance in [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue] {
-            let endpoints = endpoints(&[(1, Some(2)), (3, Some(1)), (1, Some(0))]);
-            let mut balancer = Balancer::new(balance, 3);
-            let mut taken = vec![0; 3];
-            while let Acquired::Reserved { endpoint } = endpoints.acquire(&mut balancer, &[]) {
-                taken[endpoint] += 1;
-            }
-            assert_eq!(taken, [2, 1, 0], "{balance:?}");
-            assert_eq!(endpoints.acquire(&mut balancer, &[]), Acquired::Saturated);
-            endpoints.release(1);
-            assert_eq!(
-                endpoints.acquire(&mut balancer, &[]),
-                Acquired::Reserved { endpoint: 1 }
-            );
-        }
-    }
-
-    #[test]
-    fn tried_down_drained_and_stopped_are_left_out() {
-        use crate::endpoint::{Admin, Health};
-        for balance in [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue] {
-            let endpoints = endpoints(&[(1, None); 5]);
-            endpoints.states()[0].set_health(Health::Down);
-            endpoints.states()[1].set_admin(Admin::Drain);
-            endpoints.states()[2].set_admin(Admin::Stop);
-            let mut balancer = Balancer::new(balance, 3);
-            for _ in 0..20 {
-                assert_eq!(
-                    endpoints.acquire(&mut balancer, &[3]),
-                    Acquired::Reserved { endpoint: 4 }
-                );
-            }
-            assert_eq!(
-                endpoints.acquire(&mut balancer, &[3, 4]),
-                Acquired::NoneEligible
-            );
-            endpoints.states()[0].set_health(Health::Up);
-            assert_eq!(
-                endpoints.acquire(&mut balancer, &[3, 4]),
-                Acquired::Reserved { endpoint: 0 }
-            );
-        }
-        let none = Endpoints::new([]);
-        assert_eq!(
-            none.acquire(&mut Balancer::new(Balance::Random, 1), &[]),
-            Acquired::NoneEligible
-        );
+    fn release(&self) {
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+/// Lane 0 of the queue is that of routes without one.
+fn lane_index(lane: Option<usize>) -> usize {
+    lane.map_or(0, |lane| lane + 1)
+}
+
+fn wake(wakers: Vec<Waker>) {
+    for waker in wakers {
+        waker.wake();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

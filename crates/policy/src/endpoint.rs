@@ -3,12 +3,13 @@
 //! Shared between workers: atomics on a cache line of their own, and nothing
 //! else is shared on the fast path.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 /// What the operator wants of an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Admin {
     /// Takes part.
+    #[default]
     Ready,
     /// Finishes what it has, gets nothing new.
     Drain,
@@ -25,12 +26,35 @@ pub enum Health {
     Down,
 }
 
-/// Bit of `flags`: observed to be down.
-const DOWN: u8 = 1;
-/// Bit of `flags`: the operator drains it.
-const DRAIN: u8 = 2;
-/// Bit of `flags`: the operator stopped it.
-const STOP: u8 = 4;
+/// Why an endpoint gets nothing new, or little: bits that add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Flag {
+    /// Its probes fail.
+    Down = 1,
+    /// The operator drains it.
+    Drain = 2,
+    /// The operator stopped it.
+    Stop = 4,
+    /// It is out for a while, for errors in a row.
+    Ejected = 8,
+    /// It may have one exchange to show that it is well again.
+    Trial = 16,
+    /// Connections to it fail.
+    Unreachable = 32,
+}
+
+/// Flags with which an endpoint gets nothing new.
+const OUT: u8 = Flag::Down as u8
+    | Flag::Drain as u8
+    | Flag::Stop as u8
+    | Flag::Ejected as u8
+    | Flag::Unreachable as u8;
+/// Flags that the operator set: they do not go away by themselves.
+const UNWANTED: u8 = Flag::Drain as u8 | Flag::Stop as u8;
+
+/// An effective weight of one.
+pub const WEIGHT_ONE: u32 = 256;
 
 /// One endpoint's shared state.
 #[derive(Debug)]
@@ -40,6 +64,12 @@ pub struct EndpointState {
     /// `u32::MAX` is no limit.
     max_in_flight: AtomicU32,
     weight: AtomicU32,
+    /// Phantom exchanges: they make a failing endpoint look busier.
+    ghosts: AtomicU32,
+    /// Of its weight, in 256ths: less than that while it starts slowly.
+    ramp: AtomicU16,
+    errors_in_row: AtomicU16,
+    unreachable_in_row: AtomicU16,
     flags: AtomicU8,
 }
 
@@ -50,6 +80,10 @@ impl EndpointState {
             in_flight: AtomicU32::new(0),
             max_in_flight: AtomicU32::new(max_in_flight.unwrap_or(u32::MAX)),
             weight: AtomicU32::new(weight),
+            ghosts: AtomicU32::new(0),
+            ramp: AtomicU16::new(WEIGHT_ONE as u16),
+            errors_in_row: AtomicU16::new(0),
+            unreachable_in_row: AtomicU16::new(0),
             flags: AtomicU8::new(0),
         }
     }
@@ -59,53 +93,141 @@ impl EndpointState {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Share of the traffic relative to the other endpoints.
+    /// What balancers take for its load: exchanges in flight and phantoms.
+    pub fn load(&self) -> u32 {
+        self.in_flight() + self.ghosts.load(Ordering::Relaxed)
+    }
+
+    /// Its configured share of the traffic relative to the other endpoints.
     pub fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
     }
 
+    /// The share that it has now, in 256ths: its weight, less while it starts
+    /// slowly.
+    pub fn effective_weight(&self) -> u32 {
+        self.weight()
+            .saturating_mul(u32::from(self.ramp.load(Ordering::Relaxed)))
+    }
+
+    /// Changes its configured weight.
+    pub fn set_weight(&self, weight: u32) {
+        self.weight.store(weight, Ordering::Relaxed);
+    }
+
+    /// Changes its limit; exchanges in flight above a lower one go on.
+    pub fn set_max_in_flight(&self, max_in_flight: Option<u32>) {
+        self.max_in_flight
+            .store(max_in_flight.unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Most exchanges in flight; `None` is no limit.
+    pub fn max_in_flight(&self) -> Option<u32> {
+        let limit = self.max_in_flight.load(Ordering::Relaxed);
+        (limit != u32::MAX).then_some(limit)
+    }
+
     /// Whether it may get new exchanges at all.
     pub fn is_eligible(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) == 0 && self.weight() > 0
+        self.flags.load(Ordering::Relaxed) & OUT == 0 && self.weight() > 0
+    }
+
+    /// Whether it gets exchanges, or will by itself when it is well again.
+    pub fn may_return(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & UNWANTED == 0 && self.weight() > 0
+    }
+
+    /// Whether a flag is set.
+    pub fn has(&self, flag: Flag) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag as u8 != 0
+    }
+
+    /// Sets or clears a flag, and says whether that changed it.
+    pub(crate) fn set(&self, flag: Flag, on: bool) -> bool {
+        let before = match on {
+            true => self.flags.fetch_or(flag as u8, Ordering::Relaxed),
+            false => self.flags.fetch_and(!(flag as u8), Ordering::Relaxed),
+        };
+        (before & flag as u8 != 0) != on
+    }
+
+    /// Most exchanges at this moment.
+    fn limit(&self) -> u32 {
+        let limit = self.max_in_flight.load(Ordering::Relaxed);
+        match self.has(Flag::Trial) {
+            true => limit.min(1),
+            false => limit,
+        }
     }
 
     /// Whether it is below its limit at this moment.
     pub fn has_room(&self) -> bool {
-        self.in_flight() < self.max_in_flight.load(Ordering::Relaxed)
+        self.in_flight() < self.limit()
     }
 
-    /// Takes one place below the limit, unless there is none.
-    pub fn try_reserve(&self) -> bool {
-        let limit = self.max_in_flight.load(Ordering::Relaxed);
+    /// Takes one place below the limit, and below `cap`, unless there is none.
+    pub(crate) fn try_reserve(&self, cap: u32) -> bool {
+        let limit = self.limit().min(cap);
+        // Sequentially consistent with `Dispatcher::waiting`: see there.
         self.in_flight
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| {
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
                 (count < limit).then_some(count + 1)
             })
             .is_ok()
     }
 
+    /// Whether a place that was just freed may be taken by another exchange.
+    pub(crate) fn may_hand_over(&self) -> bool {
+        self.is_eligible() && self.in_flight() <= self.limit()
+    }
+
     /// Gives back a place taken by [`try_reserve`](Self::try_reserve).
-    pub fn release(&self) {
-        let before = self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    pub(crate) fn release(&self) {
+        let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "a place was given back twice");
     }
 
-    /// Records what was observed.
-    pub fn set_health(&self, health: Health) {
-        self.set_flag(DOWN, health == Health::Down);
+    pub(crate) fn set_ghosts(&self, count: u32) {
+        self.ghosts.store(count, Ordering::Relaxed);
     }
 
-    /// Records what the operator wants.
-    pub fn set_admin(&self, admin: Admin) {
-        self.set_flag(DRAIN, admin == Admin::Drain);
-        self.set_flag(STOP, admin == Admin::Stop);
+    pub(crate) fn set_ramp(&self, ramp: u16) {
+        self.ramp.store(ramp, Ordering::Relaxed);
     }
 
-    fn set_flag(&self, flag: u8, on: bool) {
-        if on {
-            self.flags.fetch_or(flag, Ordering::Relaxed);
-        } else {
-            self.flags.fetch_and(!flag, Ordering::Relaxed);
+    /// Errors since the last success.
+    pub fn errors_in_row(&self) -> u16 {
+        self.errors_in_row.load(Ordering::Relaxed)
+    }
+
+    /// Counts an error, and gives how many there were in a row.
+    pub(crate) fn count_error(&self) -> u16 {
+        count_up(&self.errors_in_row)
+    }
+
+    /// Counts a connection that could not be opened.
+    pub(crate) fn count_unreachable(&self) -> u16 {
+        count_up(&self.unreachable_in_row)
+    }
+
+    pub(crate) fn count_success(&self) {
+        // Stores only where there is something to forget.
+        if self.errors_in_row() > 0 {
+            self.errors_in_row.store(0, Ordering::Relaxed);
         }
+        self.count_reached();
+    }
+
+    pub(crate) fn count_reached(&self) {
+        if self.unreachable_in_row.load(Ordering::Relaxed) > 0 {
+            self.unreachable_in_row.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+fn count_up(count: &AtomicU16) -> u16 {
+    let next = |count: u16| Some(count.saturating_add(1));
+    match count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+        Ok(before) | Err(before) => before.saturating_add(1),
     }
 }

@@ -7,4 +7,7 @@
 pub mod balance;
 pub mod dispatch;
 pub mod endpoint;
+pub mod hash;
+pub mod queue;
 pub mod route;
+mod sync;

@@ -32,7 +32,7 @@ impl ShortestQueue {
             if !view.is_eligible(index) {
                 continue;
             }
-            let load = u64::from(view.in_flight(index));
+            let load = u64::from(view.load(index));
             let weight = u64::from(view.weight(index)).max(1);
             if best
                 .is_none_or(|(_, best_load, best_weight)| load * best_weight < best_load * weight)

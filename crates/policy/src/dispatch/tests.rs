@@ -1,0 +1,465 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+use std::time::Duration;
+
+use super::*;
+use crate::balance::Balance;
+use crate::endpoint::Flag;
+use crate::queue::Discipline;
+
+const BALANCES: [Balance; 3] = [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue];
+
+/// An upstream, a worker's balancer for it, and a clock.
+struct Site {
+    dispatcher: Dispatcher,
+    balancer: Balancer,
+    epoch: Instant,
+    now: Instant,
+}
+
+impl Site {
+    fn new(balance: Balance, limits: &[(u32, Option<u32>)], queue: QueueSettings) -> Self {
+        Self::with_lanes(balance, limits, &[], queue)
+    }
+
+    fn with_lanes(
+        balance: Balance,
+        limits: &[(u32, Option<u32>)],
+        lanes: &[u32],
+        queue: QueueSettings,
+    ) -> Self {
+        let names: Vec<_> = (0..limits.len()).map(|index| index.to_string()).collect();
+        let endpoints = names
+            .iter()
+            .zip(limits)
+            .map(|(name, limits)| EndpointSettings {
+                name,
+                weight: limits.0,
+                max_in_flight: limits.1,
+            });
+        let epoch = Instant::now();
+        Site {
+            dispatcher: Dispatcher::new(endpoints, lanes, queue, epoch),
+            balancer: Balancer::new(balance, 7),
+            epoch,
+            now: epoch,
+        }
+    }
+
+    fn pass(&mut self, milliseconds: u64) {
+        self.now += Duration::from_millis(milliseconds);
+    }
+
+    fn asking<'a>(&self, tried: &'a [u32]) -> Asking<'a> {
+        Asking {
+            tried,
+            key: 0,
+            lane: None,
+            priority: 0,
+            arrived: self.now,
+            now: self.now,
+        }
+    }
+
+    fn acquire(&mut self, tried: &[u32]) -> Acquired {
+        let asking = self.asking(tried);
+        self.acquire_with(&asking)
+    }
+
+    fn acquire_with(&mut self, asking: &Asking<'_>) -> Acquired {
+        self.dispatcher
+            .acquire(&mut self.balancer, asking, Waker::noop())
+    }
+
+    fn reserved(&mut self, tried: &[u32]) -> Option<usize> {
+        match self.acquire(tried) {
+            Acquired::Reserved { endpoint } => Some(endpoint),
+            _ => None,
+        }
+    }
+
+    fn queued(&mut self, tried: &[u32]) -> Ticket {
+        let asking = self.asking(tried);
+        self.queued_with(&asking)
+    }
+
+    fn queued_with(&mut self, asking: &Asking<'_>) -> Ticket {
+        match self.acquire_with(asking) {
+            Acquired::Queued(ticket) => ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(&self, endpoint: usize) {
+        self.release_lane(endpoint, None);
+    }
+
+    fn release_lane(&self, endpoint: usize, lane: Option<usize>) {
+        self.dispatcher.release(endpoint, lane, || self.now);
+    }
+
+    fn left(&self, ticket: &Ticket) -> Option<Left> {
+        self.dispatcher.poll(ticket, Waker::noop())
+    }
+
+    fn granted(&self, ticket: &Ticket) -> Option<usize> {
+        match self.left(ticket)? {
+            Left::Granted { endpoint } => Some(endpoint),
+            Left::TimedOut => panic!("it timed out"),
+        }
+    }
+}
+
+fn no_queue() -> QueueSettings {
+    QueueSettings {
+        max: 0,
+        ..QueueSettings::default()
+    }
+}
+
+fn discipline(discipline: Discipline) -> QueueSettings {
+    QueueSettings {
+        discipline,
+        ..QueueSettings::default()
+    }
+}
+
+fn shares(balance: Balance, weights: &[u32], picks: usize) -> Vec<usize> {
+    let limits: Vec<_> = weights.iter().map(|&weight| (weight, None)).collect();
+    let mut site = Site::new(balance, &limits, no_queue());
+    let mut counts = vec![0; weights.len()];
+    for _ in 0..picks {
+        let endpoint = site.reserved(&[]).expect("there is room");
+        counts[endpoint] += 1;
+        if balance != Balance::ShortestQueue {
+            site.release(endpoint);
+        }
+    }
+    counts
+}
+
+#[test]
+fn weights_decide_shares() {
+    let exact = [50, 10, 0, 20];
+    assert_eq!(shares(Balance::RoundRobin, &[5, 1, 0, 2], 80), exact);
+    assert_eq!(shares(Balance::ShortestQueue, &[5, 1, 0, 2], 80), exact);
+    let random = shares(Balance::Random, &[5, 1, 0, 2], 80_000);
+    for (count, due) in random.iter().zip([50_000, 10_000, 0, 20_000]) {
+        assert!(count.abs_diff(due) <= 1_000, "{random:?}");
+    }
+}
+
+#[test]
+fn limits_hold_and_then_it_is_saturated() {
+    for balance in BALANCES {
+        let limits = [(1, Some(2)), (3, Some(1)), (1, Some(0))];
+        let mut site = Site::new(balance, &limits, no_queue());
+        let mut taken = vec![0; 3];
+        while let Some(endpoint) = site.reserved(&[]) {
+            taken[endpoint] += 1;
+        }
+        assert_eq!(taken, [2, 1, 0], "{balance:?}");
+        let refused = site.acquire(&[]);
+        assert!(matches!(refused, Acquired::Refused(Refusal::Saturated)));
+        site.release(1);
+        assert_eq!(site.reserved(&[]), Some(1));
+    }
+}
+
+#[test]
+fn tried_down_drained_and_stopped_are_left_out() {
+    for balance in BALANCES {
+        let mut site = Site::new(balance, &[(1, None); 5], no_queue());
+        let states = site.dispatcher.states();
+        states[0].set(Flag::Down, true);
+        states[1].set(Flag::Drain, true);
+        states[2].set(Flag::Stop, true);
+        for _ in 0..20 {
+            assert_eq!(site.reserved(&[3]), Some(4));
+        }
+        let refused = site.acquire(&[3, 4]);
+        assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
+        site.dispatcher.states()[0].set(Flag::Down, false);
+        assert_eq!(site.reserved(&[3, 4]), Some(0));
+    }
+    let mut none = Site::new(Balance::Random, &[], QueueSettings::default());
+    let refused = none.acquire(&[]);
+    assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
+}
+
+#[test]
+fn a_slot_goes_to_who_came_first_and_to_no_newcomer() {
+    let limits = [(1, Some(1)), (1, Some(1))];
+    let mut site = Site::new(Balance::RoundRobin, &limits, QueueSettings::default());
+    let held = [site.reserved(&[]), site.reserved(&[])].map(|it| it.expect("there is room"));
+    let first = site.queued(&[]);
+    site.pass(1);
+    let second = site.queued(&[]);
+    site.pass(1);
+    assert_eq!(site.dispatcher.waiting(), 2);
+    site.release(held[1]);
+    assert_eq!(
+        site.dispatcher.states()[held[1]].in_flight(),
+        1,
+        "never free"
+    );
+    let third = site.queued(&[]);
+    assert_eq!(site.granted(&first), Some(held[1]));
+    assert_eq!(site.granted(&second), None);
+    site.release(held[0]);
+    site.release(held[1]);
+    assert_eq!(site.granted(&second), Some(held[0]));
+    assert_eq!(site.granted(&third), Some(held[1]));
+    assert_eq!(site.dispatcher.waiting(), 0);
+    held.iter().for_each(|&endpoint| site.release(endpoint));
+    assert!(
+        site.dispatcher
+            .states()
+            .iter()
+            .all(|it| it.in_flight() == 0)
+    );
+}
+
+#[test]
+fn who_tries_again_keeps_its_place_and_goes_elsewhere() {
+    let limits = [(1, Some(1)), (1, Some(1))];
+    let mut site = Site::new(Balance::RoundRobin, &limits, QueueSettings::default());
+    let held = [site.reserved(&[]), site.reserved(&[])].map(|it| it.expect("there is room"));
+    let early = site.epoch;
+    site.pass(5);
+    let newer = site.queued(&[]);
+    let tried = [held[0] as u32];
+    let retried = Asking {
+        arrived: early,
+        ..site.asking(&tried)
+    };
+    let retried = site.queued_with(&retried);
+    // It came first, but will not go there again.
+    site.release(held[0]);
+    assert_eq!(site.granted(&newer), Some(held[0]));
+    let newest = site.queued(&[]);
+    site.release(held[1]);
+    assert_eq!(site.granted(&retried), Some(held[1]));
+    assert_eq!(site.granted(&newest), None);
+    assert_eq!(site.dispatcher.leave(newest), None);
+}
+
+#[test]
+fn who_leaves_frees_its_place_and_its_slot() {
+    let queue = QueueSettings {
+        max: 1,
+        ..QueueSettings::default()
+    };
+    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], queue);
+    assert_eq!(site.reserved(&[]), Some(0));
+    let first = site.queued(&[]);
+    let full = site.acquire(&[]);
+    assert!(matches!(full, Acquired::Refused(Refusal::QueueFull)));
+    assert_eq!(site.dispatcher.leave(first), None);
+    let second = site.queued(&[]);
+    site.release(0);
+    // Granted, but it has not heard of it: the slot is its to give back.
+    assert_eq!(site.dispatcher.leave(second), Some(0));
+    site.release(0);
+    assert_eq!(site.reserved(&[]), Some(0));
+}
+
+#[test]
+fn waiters_are_held_while_nothing_is_up_and_released_through_the_limits() {
+    let mut site = Site::new(
+        Balance::RoundRobin,
+        &[(1, Some(2))],
+        QueueSettings::default(),
+    );
+    site.dispatcher.states()[0].set(Flag::Down, true);
+    let waiters: Vec<_> = (0..5).map(|_| site.queued(&[])).collect();
+    site.dispatcher.serve(site.now);
+    assert_eq!(site.granted(&waiters[0]), None);
+    site.dispatcher.states()[0].set(Flag::Down, false);
+    site.dispatcher.serve(site.now);
+    let granted = |site: &Site, from: usize| {
+        let waiters = waiters[from..].iter();
+        waiters.filter(|it| site.granted(it).is_some()).count()
+    };
+    assert_eq!(granted(&site, 0), 2);
+    site.release(0);
+    assert_eq!(granted(&site, 2), 1);
+    assert_eq!(site.dispatcher.states()[0].in_flight(), 2);
+
+    let without_hold = QueueSettings {
+        hold: false,
+        ..QueueSettings::default()
+    };
+    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(2))], without_hold);
+    site.dispatcher.states()[0].set(Flag::Down, true);
+    let refused = site.acquire(&[]);
+    assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
+}
+
+#[test]
+fn an_operators_stop_is_not_waited_out() {
+    let mut site = Site::new(Balance::RoundRobin, &[(1, None)], QueueSettings::default());
+    site.dispatcher.states()[0].set(Flag::Stop, true);
+    let refused = site.acquire(&[]);
+    assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
+}
+
+#[test]
+fn lanes_leave_slots_to_the_others() {
+    let limits = [(1, Some(3))];
+    let mut site = Site::with_lanes(Balance::RoundRobin, &limits, &[1], QueueSettings::default());
+    let slow = Asking {
+        lane: Some(0),
+        ..site.asking(&[])
+    };
+    assert!(matches!(
+        site.acquire_with(&slow),
+        Acquired::Reserved { .. }
+    ));
+    let second = site.queued_with(&slow);
+    // The others pass it: it is its lane that is full.
+    assert_eq!(site.reserved(&[]), Some(0));
+    assert_eq!(site.reserved(&[]), Some(0));
+    let fast = site.queued(&[]);
+    site.release(0);
+    assert_eq!(site.granted(&second), None);
+    assert_eq!(site.granted(&fast), Some(0));
+    site.release_lane(0, Some(0));
+    assert_eq!(site.granted(&second), Some(0));
+    assert_eq!(site.dispatcher.lane_in_flight(0), 1);
+    site.release_lane(0, Some(0));
+    assert_eq!(site.dispatcher.lane_in_flight(0), 0);
+    assert_eq!(site.dispatcher.states()[0].in_flight(), 2);
+}
+
+#[test]
+fn higher_priority_is_served_first() {
+    let mut site = Site::new(
+        Balance::RoundRobin,
+        &[(1, Some(1))],
+        QueueSettings::default(),
+    );
+    assert_eq!(site.reserved(&[]), Some(0));
+    let normal = site.queued(&[]);
+    site.pass(1);
+    let urgent = Asking {
+        priority: 5,
+        ..site.asking(&[])
+    };
+    let urgent = site.queued_with(&urgent);
+    site.release(0);
+    assert_eq!(site.granted(&normal), None);
+    assert_eq!(site.granted(&urgent), Some(0));
+    site.release(0);
+    assert_eq!(site.granted(&normal), Some(0));
+}
+
+#[test]
+fn adaptive_lifo_serves_the_newest_once_the_queue_stands() {
+    let settings = discipline(Discipline::AdaptiveLifo);
+    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], settings);
+    assert_eq!(site.reserved(&[]), Some(0));
+    let mut waiters = Vec::new();
+    for _ in 0..4 {
+        waiters.push(site.queued(&[]));
+        site.pass(10);
+    }
+    site.release(0);
+    assert_eq!(site.granted(&waiters[0]), Some(0), "it does not stand yet");
+    site.pass(200);
+    waiters.push(site.queued(&[]));
+    for newest in [4, 3, 2, 1] {
+        site.release(0);
+        assert_eq!(site.granted(&waiters[newest]), Some(0));
+    }
+    // It was empty in between, so it begins anew.
+    let older = site.queued(&[]);
+    site.pass(1);
+    let newer = site.queued(&[]);
+    site.release(0);
+    assert_eq!(site.granted(&older), Some(0));
+    assert_eq!(site.granted(&newer), None);
+    assert_eq!(site.dispatcher.leave(newer), None);
+}
+
+#[test]
+fn codel_sends_away_who_waited_beyond_the_target_but_not_while_nothing_is_up() {
+    let settings = discipline(Discipline::Codel);
+    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], settings);
+    assert_eq!(site.reserved(&[]), Some(0));
+    let late = [site.queued(&[]), site.queued(&[])];
+    site.pass(150);
+    let fresh = site.queued(&[]);
+    site.release(0);
+    assert_eq!(site.granted(&fresh), Some(0));
+    for ticket in &late {
+        assert_eq!(site.left(ticket), Some(Left::TimedOut));
+    }
+    assert_eq!(site.dispatcher.waiting(), 0);
+    site.dispatcher.states()[0].set(Flag::Down, true);
+    site.release(0);
+    let held = [site.queued(&[]), site.queued(&[])];
+    site.pass(5_000);
+    site.dispatcher.states()[0].set(Flag::Down, false);
+    site.dispatcher.serve(site.now);
+    assert_eq!(site.granted(&held[0]), Some(0));
+    site.pass(50);
+    site.release(0);
+    assert_eq!(
+        site.granted(&held[1]),
+        Some(0),
+        "its time counts from the return"
+    );
+}
+
+#[test]
+fn waiters_are_woken_once_and_slots_are_lost_by_nobody() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let mut site = Site::new(
+        Balance::RoundRobin,
+        &[(1, Some(2))],
+        QueueSettings::default(),
+    );
+    site.reserved(&[]).expect("there is room");
+    site.reserved(&[]).expect("there is room");
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let asking = site.asking(&[]);
+    let waker = Waker::from(woken.clone());
+    let Acquired::Queued(ticket) = site.dispatcher.acquire(&mut site.balancer, &asking, &waker)
+    else {
+        panic!("it is not queued");
+    };
+    site.release(0);
+    site.release(0);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert_eq!(site.granted(&ticket), Some(0));
+    assert_eq!(site.dispatcher.states()[0].in_flight(), 1);
+}
+
+#[test]
+fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
+    let mut site = Site::new(
+        Balance::RoundRobin,
+        &[(1, Some(2))],
+        QueueSettings::default(),
+    );
+    site.reserved(&[]).expect("there is room");
+    site.reserved(&[]).expect("there is room");
+    let ticket = site.queued(&[]);
+    site.dispatcher.states()[0].set_max_in_flight(Some(1));
+    site.release(0);
+    assert_eq!(site.granted(&ticket), None);
+    assert_eq!(site.dispatcher.states()[0].in_flight(), 1);
+    site.dispatcher.states()[0].set(Flag::Drain, true);
+    site.release(0);
+    assert_eq!(site.granted(&ticket), None);
+    site.dispatcher.states()[0].set(Flag::Drain, false);
+    site.dispatcher.serve(site.now);
+    assert_eq!(site.granted(&ticket), Some(0));
+}

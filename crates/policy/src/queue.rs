@@ -1,0 +1,347 @@
+//! The waiters of one upstream, in the order in which they are served.
+//!
+//! Plain data: [`Dispatcher`](crate::dispatch::Dispatcher) holds it under a
+//! lock, knows where there is room and wakes who is to go on. First in, first
+//! out, by the time at which the exchange arrived, so that a request that is
+//! tried again keeps its place. The two other disciplines begin when the queue
+//! has stood for longer than its target, as in B. Maurer, "Fail at Scale",
+//! ACM Queue 13(8), 2015.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// Who is served next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Discipline {
+    /// Who came first.
+    #[default]
+    Fifo,
+    /// Who came last, while the queue stands for longer than its target.
+    AdaptiveLifo,
+    /// Who came first; while the queue stands for longer than its target, who
+    /// has waited for longer than that leaves unserved.
+    Codel,
+}
+
+/// Bounds and order of a queue.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueSettings {
+    /// Most waiters; 0 is no queue.
+    pub max: usize,
+    /// Whether to wait while no endpoint is up.
+    pub hold: bool,
+    /// Who is served next.
+    pub discipline: Discipline,
+    /// How long the queue may stand before the discipline changes.
+    pub target: Duration,
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        QueueSettings {
+            max: 1000,
+            hold: true,
+            discipline: Discipline::Fifo,
+            target: Duration::from_millis(100),
+        }
+    }
+}
+
+/// A waiter's place: by priority, then by arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// 255 less the priority, so that the highest comes first.
+    rank: u8,
+    /// Since the queue's epoch.
+    arrived_ns: u64,
+    /// Tells apart who arrived at the same instant.
+    number: u64,
+}
+
+/// What a waiter is known by.
+#[derive(Debug)]
+#[must_use = "a ticket that is dropped keeps its place for ever"]
+pub struct Ticket {
+    lane: usize,
+    place: Place,
+}
+
+/// How a waiter left the queue by another's doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// It has a place at this endpoint.
+    Granted {
+        /// Index in the upstream.
+        endpoint: usize,
+    },
+    /// It has waited for too long.
+    TimedOut,
+}
+
+/// Who waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    /// Endpoints that it will not go to again.
+    pub tried: Box<[u32]>,
+    /// When it joined.
+    pub since: Instant,
+    pub waker: Waker,
+}
+
+/// What a waiter joins with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Joining {
+    /// 0 is that of routes without a lane.
+    pub lane: usize,
+    pub priority: u8,
+    pub arrived: Instant,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    settings: QueueSettings,
+    epoch: Instant,
+    lanes: Vec<BTreeMap<Place, Waiter>>,
+    /// Who has left without having heard of it.
+    left: BTreeMap<Place, Left>,
+    next_number: u64,
+    /// Since when somebody has been waiting without a pause, while an
+    /// endpoint was up.
+    standing_since: Option<Instant>,
+    /// Whether no endpoint was up when it was last looked at.
+    is_held: bool,
+}
+
+impl Queue {
+    /// An empty queue; nobody arrives before `epoch`.
+    pub fn new(settings: QueueSettings, lane_count: usize, epoch: Instant) -> Self {
+        Queue {
+            settings,
+            epoch,
+            lanes: (0..=lane_count).map(|_| BTreeMap::new()).collect(),
+            left: BTreeMap::new(),
+            next_number: 0,
+            standing_since: None,
+            is_held: false,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.lanes.iter().map(BTreeMap::len).sum()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.settings.max
+    }
+
+    pub fn join(&mut self, joining: Joining, waiter: Waiter) -> Ticket {
+        let arrived = joining.arrived.saturating_duration_since(self.epoch);
+        let place = Place {
+            rank: u8::MAX - joining.priority,
+            arrived_ns: arrived.as_nanos() as u64,
+            number: self.next_number,
+        };
+        self.next_number += 1;
+        self.standing_since.get_or_insert(waiter.since);
+        self.lanes[joining.lane].insert(place, waiter);
+        Ticket {
+            lane: joining.lane,
+            place,
+        }
+    }
+
+    /// The waiter's end, if it has left; else `waker` is who hears of it.
+    pub fn poll(&mut self, ticket: &Ticket, waker: &Waker) -> Option<Left> {
+        if let Some(left) = self.left.remove(&ticket.place) {
+            return Some(left);
+        }
+        let waiter = self.lanes[ticket.lane].get_mut(&ticket.place)?;
+        if !waiter.waker.will_wake(waker) {
+            waiter.waker = waker.clone();
+        }
+        None
+    }
+
+    /// Takes a waiter out: `Ok` if it was waiting still.
+    pub fn leave(&mut self, ticket: &Ticket) -> Result<(), Left> {
+        if let Some(left) = self.left.remove(&ticket.place) {
+            return Err(left);
+        }
+        self.lanes[ticket.lane].remove(&ticket.place);
+        self.note_len();
+        Ok(())
+    }
+
+    /// Notes whether an endpoint is up: time during which none is does not
+    /// count as standing.
+    pub fn note_held(&mut self, is_held: bool, now: Instant) {
+        if self.is_held && !is_held && self.standing_since.is_some() {
+            self.standing_since = Some(now);
+        }
+        self.is_held = is_held;
+    }
+
+    /// Grants the next waiter, in order, for whom `fits` finds an endpoint;
+    /// lanes that are not `open` are left out. `fits` is asked with the lane
+    /// and the waiter.
+    pub fn grant(
+        &mut self,
+        now: Instant,
+        open: impl Fn(usize) -> bool,
+        mut fits: impl FnMut(usize, &Waiter) -> Fit,
+    ) -> Option<Waker> {
+        let newest_first =
+            self.settings.discipline == Discipline::AdaptiveLifo && self.stands_for_longer(now);
+        let mut lanes: Vec<_> = (0..self.lanes.len())
+            .filter(|&lane| open(lane) && !self.lanes[lane].is_empty())
+            .map(|lane| {
+                (
+                    lane,
+                    InOrder::new(&self.lanes[lane], newest_first).peekable(),
+                )
+            })
+            .collect();
+        loop {
+            // The lane whose next waiter comes first.
+            let next = lanes
+                .iter_mut()
+                .filter_map(|(lane, waiters)| {
+                    let (&place, _) = *waiters.peek()?;
+                    Some((place, *lane))
+                })
+                .reduce(
+                    |best, other| match comes_first(other.0, best.0, newest_first) {
+                        true => other,
+                        false => best,
+                    },
+                );
+            let (place, lane) = next?;
+            let waiters = lanes.iter_mut().find(|(other, _)| *other == lane)?;
+            let (_, waiter) = waiters.1.next()?;
+            match fits(lane, waiter) {
+                Fit::Endpoint(endpoint) => {
+                    drop(lanes);
+                    let waiter = self.lanes[lane].remove(&place)?;
+                    self.left.insert(place, Left::Granted { endpoint });
+                    self.note_len();
+                    return Some(waiter.waker);
+                }
+                Fit::NotThis => {}
+                Fit::Nobody => return None,
+            }
+        }
+    }
+
+    /// Sends away who has waited for too long by the discipline.
+    pub fn shed(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+        if self.settings.discipline != Discipline::Codel
+            || self.is_held
+            || !self.stands_for_longer(now)
+        {
+            return;
+        }
+        let target = self.settings.target;
+        for lane in &mut self.lanes {
+            while let Some(waiter) = lane.first_entry()
+                && now.saturating_duration_since(waiter.get().since) > target
+            {
+                let (place, waiter) = waiter.remove_entry();
+                self.left.insert(place, Left::TimedOut);
+                wakers.push(waiter.waker);
+            }
+        }
+        self.note_len();
+    }
+
+    fn stands_for_longer(&self, now: Instant) -> bool {
+        self.standing_since
+            .is_some_and(|since| now.saturating_duration_since(since) > self.settings.target)
+    }
+
+    fn note_len(&mut self) {
+        if self.lanes.iter().all(BTreeMap::is_empty) {
+            self.standing_since = None;
+        }
+    }
+}
+
+/// What a waiter could get.
+pub(crate) enum Fit {
+    /// This endpoint.
+    Endpoint(usize),
+    /// Nothing; another one may.
+    NotThis,
+    /// Nothing, and neither could any other.
+    Nobody,
+}
+
+/// Whether the first of two is served before the second: by rank, then by
+/// arrival, one way or the other.
+fn comes_first(first: Place, second: Place, newest_first: bool) -> bool {
+    match newest_first && first.rank == second.rank {
+        true => first > second,
+        false => first < second,
+    }
+}
+
+/// The waiters of a lane in the order of service.
+struct InOrder<'a> {
+    waiters: &'a BTreeMap<Place, Waiter>,
+    newest_first: bool,
+    last: Option<Place>,
+}
+
+impl<'a> InOrder<'a> {
+    fn new(waiters: &'a BTreeMap<Place, Waiter>, newest_first: bool) -> Self {
+        InOrder {
+            waiters,
+            newest_first,
+            last: None,
+        }
+    }
+
+    /// The newest of the first rank behind `after`.
+    fn newest(&self, after: Option<u8>) -> Option<(&'a Place, &'a Waiter)> {
+        use std::ops::Bound::{Included, Unbounded};
+        let first = match after {
+            None => self.waiters.first_key_value()?.0.rank,
+            Some(rank) => {
+                let behind = self.waiters.keys().find(|place| place.rank > rank)?;
+                behind.rank
+            }
+        };
+        let mut up_to = self.waiters.range((Unbounded, Included(last_of(first))));
+        up_to.next_back()
+    }
+}
+
+/// No place of this rank comes later.
+fn last_of(rank: u8) -> Place {
+    Place {
+        rank,
+        arrived_ns: u64::MAX,
+        number: u64::MAX,
+    }
+}
+
+impl<'a> Iterator for InOrder<'a> {
+    type Item = (&'a Place, &'a Waiter);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let next = match (self.last, self.newest_first) {
+            (None, false) => self.waiters.first_key_value(),
+            (Some(last), false) => self.waiters.range((Excluded(last), Unbounded)).next(),
+            (None, true) => self.newest(None),
+            (Some(last), true) => self
+                .waiters
+                .range((Unbounded, Excluded(last)))
+                .next_back()
+                .filter(|(place, _)| place.rank == last.rank)
+                .or_else(|| self.newest(Some(last.rank))),
+        }?;
+        self.last = Some(*next.0);
+        Some(next)
+    }
+}

@@ -1,0 +1,23 @@
+//! Atomics and locks: loom's where the model checker runs, else those of std.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering},
+};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering},
+};
+
+/// Locks. A thread that panicked while it held the lock has left whole values
+/// behind: nothing here is changed in two steps of which the first alone would
+/// be wrong.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
