@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use crate::balance::{Balancer, View};
 use crate::endpoint::EndpointState;
+use crate::health::{HealthSettings, Record};
 use crate::queue::{Fit, Joining, Left, Queue, QueueSettings, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, lock};
 
@@ -34,6 +35,9 @@ pub struct Dispatcher {
     /// the other, and no slot stays free while somebody waits for it.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
+    pub(crate) health_settings: HealthSettings,
+    /// Never locked together with the queue.
+    pub(crate) records: Mutex<Vec<Record>>,
 }
 
 /// What one endpoint begins with.
@@ -120,6 +124,7 @@ impl Dispatcher {
         endpoints: impl IntoIterator<Item = EndpointSettings<'a>>,
         lanes: &[u32],
         settings: QueueSettings,
+        health_settings: HealthSettings,
         epoch: Instant,
     ) -> Self {
         let mut states = Vec::new();
@@ -129,6 +134,8 @@ impl Dispatcher {
             identities.push(crate::hash::hash(endpoint.name.as_bytes()));
         }
         Dispatcher {
+            records: Mutex::new(vec![Record::default(); states.len()]),
+            health_settings,
             states: states.into(),
             identities: identities.into(),
             lanes: lanes

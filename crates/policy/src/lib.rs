@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod budget;
 pub mod dispatch;
 pub mod endpoint;
 pub mod hash;
+pub mod health;
 pub mod queue;
 pub mod route;
 mod sync;

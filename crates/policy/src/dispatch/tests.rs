@@ -40,7 +40,7 @@ impl Site {
             });
         let epoch = Instant::now();
         Site {
-            dispatcher: Dispatcher::new(endpoints, lanes, queue, epoch),
+            dispatcher: Dispatcher::new(endpoints, lanes, queue, HealthSettings::default(), epoch),
             balancer: Balancer::new(balance, 7),
             epoch,
             now: epoch,
