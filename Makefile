@@ -20,7 +20,7 @@ BUILD_TOOLS := cargo cc
 TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk venv
 BENCH_TOOLS := $(BUILD_TOOLS) nginx haproxy ab fonts
 
-.PHONY: help demo test check format lint rustdoc bench fuzz docs setup
+.PHONY: help demo test loom check format lint rustdoc bench fuzz docs setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -34,6 +34,13 @@ test: ## Run all tests
 	@scripts/need $(TEST_TOOLS)
 	@echo "test: cargo test --workspace"
 	@cargo test --workspace --profile $(PROFILE) --no-fail-fast
+	@$(MAKE) loom
+
+# Its own folder: the flag would have everything else built anew.
+loom: ## Check the hand-over of slots under every order of memory accesses
+	@scripts/need $(BUILD_TOOLS)
+	@echo "loom: cargo test --test loom"
+	@RUSTFLAGS="--cfg loom" cargo test --quiet --release --package evenkeel-policy --test loom --target-dir target/loom
 
 check: format lint rustdoc test ## Check format, lints and documentation, and run all tests
 

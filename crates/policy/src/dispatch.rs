@@ -18,7 +18,7 @@ use crate::balance::{Balancer, View};
 use crate::endpoint::EndpointState;
 use crate::health::{HealthSettings, Record};
 use crate::queue::{Fit, Joining, Left, Queue, QueueSettings, Ticket, Waiter};
-use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, lock};
 
 /// The endpoints of one upstream, their slots and who waits for them: shared
 /// between workers.
@@ -200,6 +200,7 @@ impl Dispatcher {
         // Whatever is free by now is for those who wait already.
         self.serve_locked(&mut queue, asking.now, wakers);
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        between_sequential();
         let acquired = match self.reserve(balancer, asking) {
             Ok(endpoint) => Acquired::Reserved { endpoint },
             Err(none) if !self.may_wait(none) => self.refused(none),
@@ -302,6 +303,7 @@ impl Dispatcher {
     pub fn release(&self, endpoint: usize, lane: Option<usize>, now: impl FnOnce() -> Instant) {
         if self.waiting() == 0 {
             self.free(endpoint, lane);
+            between_sequential();
             if self.waiting() > 0 {
                 self.serve(now());
             }

@@ -21,3 +21,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         Err(poisoned) => poisoned.into_inner(),
     }
 }
+
+/// Stands between two sequentially consistent accesses. They need no fence;
+/// loom takes them for acquire and release only, so that its model gets one.
+pub(crate) fn between_sequential() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}

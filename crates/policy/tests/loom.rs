@@ -1,0 +1,173 @@
+//! The hand-over of slots under every order of memory accesses that two or
+//! three threads can have: `make loom`.
+#![cfg(loom)]
+
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use evenkeel_policy::balance::{Balance, Balancer};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+struct Site {
+    dispatcher: Dispatcher,
+    /// Exchanges that hold a slot, as the endpoint would count them.
+    inside: AtomicU32,
+    limit: u32,
+    now: Instant,
+}
+
+impl Site {
+    fn new(limit: u32, lanes: &[u32]) -> Arc<Self> {
+        let now = Instant::now();
+        let endpoint = EndpointSettings {
+            name: "only",
+            weight: 1,
+            max_in_flight: Some(limit),
+        };
+        let queue = QueueSettings::default();
+        let health = HealthSettings::default();
+        Arc::new(Site {
+            dispatcher: Dispatcher::new([endpoint], lanes, queue, health, now),
+            inside: AtomicU32::new(0),
+            limit,
+            now,
+        })
+    }
+
+    fn acquire(&self, lane: Option<usize>, waker: &Waker) -> Acquired {
+        let asking = Asking {
+            tried: &[],
+            key: 0,
+            lane,
+            priority: 0,
+            arrived: self.now,
+            now: self.now,
+        };
+        let mut balancer = Balancer::new(Balance::RoundRobin, 0);
+        self.dispatcher.acquire(&mut balancer, &asking, waker)
+    }
+
+    /// Waits for as long as it takes: a waiter that is forgotten is a deadlock,
+    /// which the checker reports.
+    fn exchange(&self, lane: Option<usize>) {
+        let mut ticket: Option<Ticket> = None;
+        block_on(poll_fn(|cx| {
+            if let Some(ticket) = &ticket {
+                return match self.dispatcher.poll(ticket, cx.waker()) {
+                    Some(Left::Granted { .. }) => Poll::Ready(()),
+                    Some(Left::TimedOut) => panic!("nobody sends it away"),
+                    None => Poll::Pending,
+                };
+            }
+            match self.acquire(lane, cx.waker()) {
+                Acquired::Reserved { .. } => Poll::Ready(()),
+                Acquired::Queued(queued) => {
+                    ticket = Some(queued);
+                    Poll::Pending
+                }
+                Acquired::Refused(refusal) => panic!("{refusal:?}"),
+            }
+        }));
+        self.hold_and_release(lane);
+    }
+
+    /// Leaves at once where it would have to wait.
+    fn impatient_exchange(&self, lane: Option<usize>) {
+        let is_granted = match self.acquire(lane, Waker::noop()) {
+            Acquired::Reserved { .. } => true,
+            Acquired::Queued(ticket) => self.dispatcher.leave(ticket).is_some(),
+            Acquired::Refused(refusal) => panic!("{refusal:?}"),
+        };
+        if is_granted {
+            self.hold_and_release(lane);
+        }
+    }
+
+    fn hold_and_release(&self, lane: Option<usize>) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(inside <= self.limit, "{inside} of {} at once", self.limit);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        self.dispatcher.release(0, lane, || self.now);
+    }
+
+    fn is_at_rest(&self) {
+        assert_eq!(self.dispatcher.waiting(), 0);
+        assert_eq!(self.dispatcher.states()[0].in_flight(), 0);
+    }
+}
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+#[test]
+fn two_exchanges_share_one_slot() {
+    check(4, || {
+        let site = Site::new(1, &[]);
+        let other = site.clone();
+        let thread = thread::spawn(move || other.exchange(None));
+        site.exchange(None);
+        thread.join().expect("it ends");
+        site.is_at_rest();
+    });
+}
+
+#[test]
+fn three_exchanges_share_one_slot() {
+    check(3, || {
+        let site = Site::new(1, &[]);
+        let threads =
+            [site.clone(), site.clone()].map(|site| thread::spawn(move || site.exchange(None)));
+        site.exchange(None);
+        for thread in threads {
+            thread.join().expect("it ends");
+        }
+        site.is_at_rest();
+    });
+}
+
+#[test]
+fn a_waiter_leaves_while_a_slot_is_handed_over() {
+    check(3, || {
+        let site = Site::new(1, &[]);
+        let impatient = site.clone();
+        let patient = site.clone();
+        let threads = [
+            thread::spawn(move || impatient.impatient_exchange(None)),
+            thread::spawn(move || patient.exchange(None)),
+        ];
+        site.exchange(None);
+        for thread in threads {
+            thread.join().expect("it ends");
+        }
+        site.is_at_rest();
+    });
+}
+
+#[test]
+fn a_lane_is_left_and_entered() {
+    check(3, || {
+        let site = Site::new(2, &[1]);
+        let impatient = site.clone();
+        let patient = site.clone();
+        let threads = [
+            thread::spawn(move || impatient.impatient_exchange(Some(0))),
+            thread::spawn(move || patient.exchange(Some(0))),
+        ];
+        site.exchange(Some(0));
+        for thread in threads {
+            thread.join().expect("it ends");
+        }
+        site.is_at_rest();
+        assert_eq!(site.dispatcher.lane_in_flight(0), 0);
+    });
+}
