@@ -157,8 +157,8 @@ fn upstreams_are_sorted_and_routes_find_them() {
     let config = load_text(text).unwrap().config;
     let names: Vec<_> = config.upstreams.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["a", "z"]);
-    assert!(matches!(config.routes[0].action, Action::Upstream(1)));
-    assert!(matches!(config.routes[1].action, Action::Upstream(0)));
+    assert!(matches!(&config.routes[0].action, Action::Upstream(it) if it.upstream == 1));
+    assert!(matches!(&config.routes[1].action, Action::Upstream(it) if it.upstream == 0));
     assert_eq!(config.routes[1].name, "route-2");
 }
 

@@ -6,9 +6,12 @@
 //! says what may stand there, and `resolve` makes the [`Config`] of it.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::queue::QueueSettings;
 use evenkeel_policy::route::RouteTable;
 
 mod check;
@@ -145,8 +148,8 @@ pub struct Route {
 /// What answers a request.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Proxy to `Config::upstreams[index]`.
-    Upstream(usize),
+    /// Proxy to an upstream.
+    Upstream(Proxying),
     /// A fixed answer.
     Answer {
         /// Status code, 200 to 599.
@@ -167,6 +170,17 @@ pub enum Action {
     },
 }
 
+/// How a route's requests go to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proxying {
+    /// Index in `Config::upstreams`.
+    pub upstream: usize,
+    /// Index in that upstream's lanes, for routes that are kept to one.
+    pub lane: Option<usize>,
+    /// Higher ones leave the queue first.
+    pub priority: u8,
+}
+
 /// A named group of endpoints.
 #[derive(Debug, Clone)]
 pub struct Upstream {
@@ -182,6 +196,94 @@ pub struct Upstream {
     pub timeouts: UpstreamTimeouts,
     /// Further attempts after the first, where HTTP allows them.
     pub retries: u32,
+    /// What the balancers by key go by.
+    pub key: BalanceKey,
+    /// The status where the balancer refuses rather than overload.
+    pub busy_status: u16,
+    /// Where requests wait for a slot.
+    pub queue: Queue,
+    /// Parts of the slots that some routes are kept to.
+    pub lanes: Vec<Lane>,
+    /// How failures of exchanges and probes count.
+    pub health: HealthSettings,
+    /// How the endpoints are probed; `None` for not at all.
+    pub probe: Option<Probe>,
+}
+
+/// What a balancer by key goes by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BalanceKey {
+    /// The request's target.
+    Uri,
+    /// A header field, by name.
+    Header(String),
+    /// A cookie, by name.
+    Cookie(String),
+    /// A query parameter, by name.
+    Query(String),
+    /// The client's address.
+    Client,
+}
+
+/// Where requests wait for a slot.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    /// Its bounds and its order.
+    pub settings: QueueSettings,
+    /// Longest wait.
+    pub timeout: Duration,
+    /// What is answered where the queue is full, or the wait too long.
+    pub answer: QueueAnswer,
+}
+
+/// The answer to who does not get a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueAnswer {
+    /// Status code.
+    pub status: u16,
+    /// Value of `Retry-After`, in seconds.
+    pub retry_after_s: u32,
+    /// Type and bytes of the body; `None` for a short text that says why.
+    pub body: Option<(String, Vec<u8>)>,
+}
+
+/// A part of an upstream's slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    /// The name that routes use.
+    pub name: String,
+    /// Most exchanges in it, over all endpoints and workers.
+    pub max_in_flight: u32,
+}
+
+/// How endpoints are probed.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// Time between two probes of an endpoint.
+    pub interval: Duration,
+    /// Longest time that a probe may take.
+    pub timeout: Duration,
+    /// The port to probe, where it is not the endpoint's own.
+    pub port: Option<u16>,
+    /// What is asked; `None` is a connection that opens.
+    pub request: Option<ProbeRequest>,
+}
+
+/// An HTTP request that shows whether an endpoint is well.
+#[derive(Debug, Clone)]
+pub struct ProbeRequest {
+    /// Method, such as `GET`.
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// Value of `Host`; `None` is the endpoint's name.
+    pub host: Option<String>,
+    /// Further fields.
+    pub headers: Vec<(String, String)>,
+    /// Statuses that are well.
+    pub expect: Vec<RangeInclusive<u16>>,
+    /// What the body must contain.
+    pub body: Option<String>,
 }
 
 /// One address of an upstream.

@@ -5,7 +5,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::queue::QueueSettings;
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
 use super::check::{self, Names, listener_name, route_name};
@@ -14,8 +17,9 @@ use super::setting::{Field, Map, OneOrMore};
 use super::value::{Destination, Wanted, Workers};
 use super::written::{self, AccessLog as WrittenLog, Endpoint as WrittenEndpoint, File};
 use super::{
-    AccessLog, AccessLogFormat, Action, Address, ClientTimeouts, Config, Endpoint, Limits,
-    Listener, Pool, Route, Server, Upstream, UpstreamTimeouts,
+    AccessLog, AccessLogFormat, Action, Address, BalanceKey, ClientTimeouts, Config, Endpoint,
+    Limits, Listener, Pool, Proxying, Queue, QueueAnswer, Route, Server, Upstream,
+    UpstreamTimeouts,
 };
 
 /// Whether the names of endpoints are looked up.
@@ -170,7 +174,11 @@ fn route(route: &written::Route, index: usize, names: &Names<'_>) -> Option<Rout
 
 fn action(route: &written::Route, names: &Names<'_>) -> Option<Action> {
     if let Some(upstream) = &route.upstream.value {
-        return names.upstream(&upstream.value.0).map(Action::Upstream);
+        return Some(Action::Upstream(Proxying {
+            upstream: names.upstream(&upstream.value.0)?,
+            lane: None,
+            priority: 0,
+        }));
     }
     if let Some(answer) = &route.answer.value {
         return Some(Action::Answer {
@@ -225,6 +233,20 @@ fn upstream(
             total: timeouts.total.value.map(|timeout| timeout.0),
         },
         retries: it.retries.value?.to()?,
+        key: BalanceKey::Uri,
+        busy_status: 502,
+        queue: Queue {
+            settings: QueueSettings::default(),
+            timeout: Duration::from_secs(10),
+            answer: QueueAnswer {
+                status: 503,
+                retry_after_s: 1,
+                body: None,
+            },
+        },
+        lanes: Vec::new(),
+        health: HealthSettings::default(),
+        probe: None,
     })
 }
 

@@ -8,6 +8,7 @@ use evenkeel_proto::{BodyFraming, RequestHead};
 use super::attempt::{self, Attempt, Retry};
 use super::pump::{Pump, TAILROOM};
 use super::{Client, Context, Next, Progress, answer, rare};
+use crate::config::Proxying;
 use crate::net::buffer::Buffer;
 use crate::observe::end::{End, Failure};
 use crate::upstream::{Refused, Slot, Upstream};
@@ -85,11 +86,12 @@ impl Outcome {
 pub async fn forward(
     context: &Context,
     client: &mut Client,
-    upstream: &Upstream,
+    proxying: Proxying,
     bytes: &[u8],
     head: &RequestHead,
     progress: &mut Progress,
 ) -> Outcome {
+    let upstream = &context.upstreams[proxying.upstream];
     progress.upstream = Some(upstream.index());
     let request = match read_with_head(context, client, upstream, bytes, head) {
         Ok(request) => request,

@@ -42,9 +42,8 @@ pub async fn handle(
     };
     progress.route = Some(route);
     match &context.config.routes[route].action {
-        Action::Upstream(index) => {
-            let upstream = &context.upstreams[*index];
-            exchange::forward(context, client, upstream, bytes, head, progress).await
+        Action::Upstream(proxying) => {
+            exchange::forward(context, client, *proxying, bytes, head, progress).await
         }
         Action::Answer {
             status,
