@@ -57,7 +57,7 @@ pub fn dispatcher(config: &config::Upstream) -> Dispatcher {
         max: 0,
         ..QueueSettings::default()
     };
-    Dispatcher::new(endpoints, &[], queue, Instant::now())
+    Dispatcher::new(endpoints, &[], queue, config.health, Instant::now())
 }
 
 impl Upstream {
