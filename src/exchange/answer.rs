@@ -103,24 +103,24 @@ pub async fn refuse(
     end: End,
     progress: &mut Progress,
 ) -> Next {
-    let status = end.status();
     if let End::Failure(Failure::ClientGone | Failure::ClientStalled) = end {
         // Nobody is there to read it, or half an answer is on its way already.
         return Next::Close;
     }
-    let retry_after_s = (status == 503).then_some(1);
-    let body = format!(
-        "{status} {}\n\n{}: {}\n",
-        reason_phrase(status),
-        end.word(),
-        end.text()
-    );
-    let answer = Answer {
-        status,
-        content_type: "text/plain; charset=utf-8",
-        location: None,
-        retry_after_s,
-        body: body.as_bytes(),
+    let text;
+    let answer = match configured(context, end, progress) {
+        Some(answer) => answer,
+        None => {
+            let status = status(context, end, progress);
+            text = short_text(status, end);
+            Answer {
+                status,
+                content_type: "text/plain; charset=utf-8",
+                location: None,
+                retry_after_s: retry_after_s(context, status, progress),
+                body: text.as_bytes(),
+            }
+        }
     };
     // Only a request that was read to its end leaves the connection usable.
     let persistence = match head {
@@ -133,6 +133,57 @@ pub async fn refuse(
         Ok(()) if persistence != Persistence::Close => Next::KeepAlive,
         Ok(()) => Next::Linger,
     }
+}
+
+fn short_text(status: u16, end: End) -> String {
+    let phrase = reason_phrase(status);
+    format!("{status} {phrase}\n\n{}: {}\n", end.word(), end.text())
+}
+
+/// The body that the upstream is configured to send to who gets no slot.
+fn configured<'a>(context: &'a Context, end: End, progress: &Progress) -> Option<Answer<'a>> {
+    let queue = &context.config.upstreams[progress.upstream?].queue;
+    let (content_type, body) = queue.answer.body.as_ref()?;
+    is_overload(end).then_some(Answer {
+        status: queue.answer.status,
+        content_type,
+        location: None,
+        retry_after_s: Some(queue.answer.retry_after_s),
+        body,
+    })
+}
+
+fn status(context: &Context, end: End, progress: &Progress) -> u16 {
+    let Some(upstream) = progress.upstream else {
+        return end.status();
+    };
+    let upstream = &context.config.upstreams[upstream];
+    match end {
+        End::Failure(Failure::Busy) => upstream.busy_status,
+        end if is_overload(end) => upstream.queue.answer.status,
+        end => end.status(),
+    }
+}
+
+fn retry_after_s(context: &Context, status: u16, progress: &Progress) -> Option<u32> {
+    let configured = |upstream: usize| {
+        context.config.upstreams[upstream]
+            .queue
+            .answer
+            .retry_after_s
+    };
+    (status == 503).then(|| progress.upstream.map_or(1, configured))
+}
+
+/// Whether the request got no slot.
+fn is_overload(end: End) -> bool {
+    let End::Failure(failure) = end else {
+        return false;
+    };
+    matches!(
+        failure,
+        Failure::Saturated | Failure::QueueFull | Failure::QueueTimeout | Failure::NoEndpoint
+    )
 }
 
 fn is_read_whole(head: &RequestHead, end: End) -> bool {

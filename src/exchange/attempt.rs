@@ -22,7 +22,7 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
-use crate::upstream::Slot;
+use crate::upstream::{Observed, Slot};
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -76,7 +76,10 @@ struct Sent<'a, 'b> {
     sent_at: Instant,
     /// What was read beyond the request's body.
     leftover: Option<Buffer>,
-    watch: ClientWatch,
+    watch: &'a mut ClientWatch,
+    /// Whether the time to the response's first byte says something of the
+    /// endpoint.
+    teaches: bool,
 }
 
 /// What ended a wait for the response.
@@ -118,16 +121,15 @@ pub(super) async fn attempt(
     slot: &Slot<'_>,
     request: &Request<'_>,
     connection: Connection,
+    watch: &mut ClientWatch,
     progress: &mut Progress,
 ) -> Attempt {
-    let request_end = progress.started + progress.times.head;
-    let mut watch = ClientWatch::new(request_end);
     let opened = match take_idle(context, slot, connection) {
         Some(stream) => Ok(Opened {
             stream,
             new_at: None,
         }),
-        None => rare(open(context, client, slot, request, &mut watch, progress)).await,
+        None => rare(open(context, client, slot, request, watch, progress)).await,
     };
     let opened = match opened {
         Ok(opened) => opened,
@@ -153,11 +155,12 @@ pub(super) async fn attempt(
         // On an idle connection it is sent as soon as it is there.
         sent_at: match opened.new_at {
             Some(new_at) => new_at,
-            None if progress.attempts == 1 => request_end,
+            None if progress.attempts == 1 && progress.times.queue.is_none() => watch.request_end,
             None => Instant::now(),
         },
         leftover: None,
         watch,
+        teaches: true,
     };
     if sent.send_head(client).await.is_err() {
         // The endpoint took none of it, so it can't have acted on it.
@@ -174,7 +177,7 @@ pub(super) async fn attempt(
                 }
                 None => rare(sent.relay(client, response, buffer, progress)).await,
             };
-            sent.finish(relayed)
+            sent.finish(relayed, progress)
         }
         Ok(Begun::Tunnel(buffer)) => rare(sent.tunnel(client, buffer, progress)).await,
         Err(attempt) => attempt,
@@ -236,16 +239,43 @@ async fn open(
         Ok(None) => return Err(Failure::ClientGone),
         Ok(Some(Ok(stream))) => {
             counters.connects.add(1);
+            slot.reached(clock);
             return Ok(Opened {
                 stream,
                 new_at: Some(clock),
             });
         }
-        Ok(Some(Err(_))) => Failure::ConnectFailed,
-        Err(TimedOut) => context.timed_out(request.total_deadline, Failure::ConnectTimeout),
+        Ok(Some(Err(error))) => {
+            if is_unreachable(&error) {
+                slot.report(Observed::Unreachable, None, clock);
+            }
+            Failure::ConnectFailed
+        }
+        Err(TimedOut) => {
+            let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
+            if failure == Failure::ConnectTimeout {
+                slot.report(Observed::Unreachable, None, clock);
+            }
+            failure
+        }
     };
     counters.connect_failures.add(1);
     Err(failure)
+}
+
+/// Whether a connection failed by the endpoint's doing, and not for want of
+/// something here, such as descriptors or ports.
+fn is_unreachable(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::TimedOut
+            | Kind::NotFound
+    )
 }
 
 /// Counters of the endpoint that the slot is at.
@@ -331,7 +361,10 @@ impl Sent<'_, '_> {
                         progress.times.first_byte = Some(self.sent_at.elapsed());
                     }
                     match received {
-                        Received::Final(response) => return Ok(Begun::Response(response, buffer)),
+                        Received::Final(response) => {
+                            self.teaches = !response.is_event_stream;
+                            return Ok(Begun::Response(response, buffer));
+                        }
                         Received::Tunnel => return Ok(Begun::Tunnel(buffer)),
                         Received::Partial | Received::Interim(_) => {
                             held = (!buffer.is_empty()).then_some(buffer);
@@ -397,7 +430,7 @@ impl Sent<'_, '_> {
                 self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
                 self.sent_at = Instant::now();
-                self.watch = ClientWatch::new(self.sent_at);
+                *self.watch = ClientWatch::new(self.sent_at);
             }
             // It may have answered before it closed.
             PumpEnd::SinkClosed => self.is_sent_whole = false,
@@ -482,6 +515,7 @@ impl Sent<'_, '_> {
             true => Persistence::Close,
             false => self.context.persistence(request, is_whole),
         };
+        let is_event_stream = is_event_stream(head, buffer.filled());
         let scratch = &mut *self.context.scratch.borrow_mut();
         scratch.clear();
         write::response_head(scratch, buffer.filled(), head, transcode, persistence);
@@ -497,6 +531,7 @@ impl Sent<'_, '_> {
         self.count_status(head.status);
         Ok(Response {
             status: head.status,
+            is_event_stream,
             head_len: scratch.len(),
             ready: scratch.len() + body_len,
             sent: 0,
@@ -572,10 +607,10 @@ impl Sent<'_, '_> {
             None => sending == Sending::Nothing || self.request.is_whole(),
         };
         let is_allowed = sending == Sending::Nothing || self.request.head.method.is_idempotent();
-        let retry = match (can_replay && is_allowed, self.is_reused, sending) {
-            (true, true, _) => Retry::OnNewConnection,
-            (true, false, Sending::Nothing) => Retry::Elsewhere,
-            _ => Retry::Never,
+        let retry = match (can_replay && is_allowed, self.is_reused) {
+            (true, true) => Retry::OnNewConnection,
+            (true, false) => Retry::Elsewhere,
+            (false, _) => Retry::Never,
         };
         Attempt::Failed {
             end: Failure::UpstreamClosed.into(),
@@ -620,13 +655,13 @@ impl Sent<'_, '_> {
             stream: &mut self.stream,
             total_deadline: self.request.total_deadline,
             request: &mut self.pump,
-            watch: &mut self.watch,
+            watch: self.watch,
         };
         relay.response(client, response, buffer, progress).await
     }
 
     /// Counts the attempt and keeps the connection if it can be used again.
-    fn finish(self, relayed: Relayed) -> Attempt {
+    fn finish(self, relayed: Relayed, progress: &Progress) -> Attempt {
         let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_in.add(relayed.bytes_received);
         if let Some(pump) = &self.pump {
@@ -635,6 +670,15 @@ impl Sent<'_, '_> {
         if relayed.end.is_endpoint_fault() {
             counters.failures.add(1);
         }
+        let is_error = relayed.end.is_endpoint_fault() || is_server_error(progress.status);
+        let observed = match is_error {
+            true => Observed::Error,
+            false => Observed::Success,
+        };
+        let first_byte = progress.times.first_byte;
+        let now = self.sent_at + first_byte.unwrap_or_default();
+        self.slot
+            .report(observed, first_byte.filter(|_| self.teaches), now);
         if relayed.keeps_upstream {
             self.slot.keep_idle(self.stream, self.context.wheel.now());
         }
@@ -657,6 +701,7 @@ impl Sent<'_, '_> {
 
     async fn tunnel(self, client: &mut Client, buffer: Buffer, progress: &mut Progress) -> Attempt {
         self.count_status(101);
+        self.slot.report(Observed::Success, None, self.sent_at);
         // What is left of the request goes first, as it is, then what was read
         // behind it.
         let behind = match self.request.is_whole() {
@@ -689,6 +734,25 @@ impl Sent<'_, '_> {
         let consumed = self.request.bytes.len();
         Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger, consumed))
     }
+}
+
+/// Whether a response tells of events as they happen (HTML, server-sent
+/// events): when the first of them comes says nothing of the endpoint.
+fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
+    // Nothing else is without a length and of this type.
+    if matches!(head.framing, BodyFraming::None | BodyFraming::Length { .. }) {
+        return false;
+    }
+    let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
+    let mut fields = head.fields.iter();
+    let of_type = fields.find(|field| is_type(field.name.of(bytes)));
+    of_type.is_some_and(|field| field.value.of(bytes).starts_with(b"text/event-stream"))
+}
+
+/// Whether a status shows that something is wrong with the endpoint: not where
+/// it only lacks what was asked for.
+fn is_server_error(status: u16) -> bool {
+    status >= 500 && !matches!(status, 501 | 505)
 }
 
 /// Puts a head in front of what came of its body.

@@ -1,17 +1,23 @@
 //! Forwards one request to an upstream: attempts until one brings a response
 //! or HTTP allows no further one.
 
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Instant;
+
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::{BodyFraming, RequestHead};
 
 use super::attempt::{self, Attempt, Retry};
 use super::pump::{Pump, TAILROOM};
+use super::queueing::Queueing;
+use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, answer, rare};
 use crate::config::Proxying;
 use crate::net::buffer::Buffer;
 use crate::observe::end::{End, Failure};
-use crate::upstream::{Refused, Slot, Upstream};
+use crate::upstream::{NoSlot, Refusal, Slot, Upstream, Wanted};
 
 /// What an exchange came to.
 #[derive(Debug)]
@@ -98,7 +104,15 @@ pub async fn forward(
         Err(end) => return rare(refused(context, client, head, end, progress)).await,
     };
     progress.bytes_in += (request.valid_len - head.end) as u64;
-    match try_endpoints(context, client, upstream, &request, progress).await {
+    let arrived = progress.started + progress.times.head;
+    let wanted = Wanted {
+        key: 0,
+        lane: proxying.lane,
+        priority: proxying.priority,
+        arrived,
+    };
+    upstream.count_request();
+    match try_endpoints(context, client, &wanted, upstream, &request, progress).await {
         Ok(outcome) => outcome,
         Err(end) => rare(refused(context, client, head, end, progress)).await,
     }
@@ -151,48 +165,157 @@ async fn refused(
 async fn try_endpoints(
     context: &Context,
     client: &mut Client,
+    wanted: &Wanted,
     upstream: &Upstream,
     request: &Request<'_>,
     progress: &mut Progress,
 ) -> Result<Outcome, End> {
-    let mut tried = Vec::new();
-    let mut retries_left = upstream.config().retries;
-    let mut last_failure = None;
-    let mut fresh = Connection::AnyIdle;
-    let mut kept = None;
+    let mut watch = ClientWatch::new(wanted.arrived);
+    let mut attempts = Attempts::new(upstream);
     loop {
-        let slot = match kept.take() {
+        let slot = match attempts.kept.take() {
             Some(slot) => slot,
-            None => match upstream.acquire(&tried).await {
-                Ok(slot) => slot,
-                Err(refused) => return Err(last_failure.unwrap_or(refused.into())),
-            },
+            None => {
+                let acquired = poll_fn(|cx| {
+                    let now = attempts.now(wanted);
+                    Poll::Ready(upstream.acquire(wanted, &attempts.tried, now, cx.waker()))
+                });
+                match acquired.await {
+                    Ok(slot) => slot,
+                    Err(NoSlot::Waits(waiting)) => {
+                        let deadline = attempts.queue_deadline(context);
+                        let queue = Queueing {
+                            context,
+                            request,
+                            watch: &mut watch,
+                            deadline,
+                        };
+                        match rare(queue.wait(client, waiting, progress)).await {
+                            Ok(slot) => slot,
+                            Err(end) => return Err(attempts.failure_behind(end)),
+                        }
+                    }
+                    Err(NoSlot::Refused(refusal)) => {
+                        return Err(attempts.failure_behind(refusal.into()));
+                    }
+                }
+            }
         };
         count_attempt(context, &slot, progress);
-        let (end, retry) =
-            match attempt::attempt(context, client, &slot, request, fresh, progress).await {
-                Attempt::Finished(outcome) => return Ok(outcome),
-                Attempt::Failed { end, retry } => (end, retry),
-            };
+        let fresh = attempts.connection;
+        let attempted =
+            attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress).await;
+        let (end, retry) = match attempted {
+            Attempt::Finished(outcome) => return Ok(outcome),
+            Attempt::Failed { end, retry } => (end, retry),
+        };
         if end.is_endpoint_fault() {
             attempt::endpoint_counters(context, &slot).failures.add(1);
         }
-        match retry {
-            Retry::Never => return Err(end),
-            // A connection that had gone stale says nothing of the endpoint:
-            // the exchange stays where it has a place.
-            Retry::OnNewConnection => {
-                fresh = Connection::New;
-                kept = Some(slot);
-            }
-            Retry::Elsewhere if retries_left == 0 => return Err(end),
-            Retry::Elsewhere => {
-                retries_left -= 1;
-                tried.push(slot.endpoint() as u32);
-                fresh = Connection::AnyIdle;
-            }
+        if !attempts.go_on(context, slot, end, retry) {
+            return Err(end);
         }
-        last_failure = Some(end);
+    }
+}
+
+/// The attempts of one exchange so far.
+struct Attempts<'a> {
+    upstream: &'a Upstream,
+    tried: Vec<u32>,
+    retries_left: u32,
+    last_failure: Option<End>,
+    connection: Connection,
+    /// A slot that the next attempt stays at.
+    kept: Option<Slot<'a>>,
+    /// Tick until which it may wait for a slot, once it had to.
+    queue_deadline: Option<u64>,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(upstream: &'a Upstream) -> Self {
+        Attempts {
+            upstream,
+            tried: Vec::new(),
+            retries_left: upstream.config().retries,
+            last_failure: None,
+            connection: Connection::AnyIdle,
+            kept: None,
+            queue_deadline: None,
+        }
+    }
+
+    /// The present; the first attempt follows the request at once.
+    fn now(&self, wanted: &Wanted) -> Instant {
+        match self.last_failure {
+            None => wanted.arrived,
+            Some(_) => Instant::now(),
+        }
+    }
+
+    fn queue_deadline(&mut self, context: &Context) -> u64 {
+        let timeout = self.upstream.config().queue.timeout;
+        *self
+            .queue_deadline
+            .get_or_insert_with(|| context.wheel.deadline(timeout))
+    }
+
+    /// The failure that brought the exchange here says more than that there is
+    /// no slot.
+    fn failure_behind(&self, end: End) -> End {
+        match end {
+            End::Failure(Failure::ClientGone | Failure::Stopped | Failure::TotalTimeout) => end,
+            end => self.last_failure.unwrap_or(end),
+        }
+    }
+
+    /// Decides about the next attempt; `false` if there is none.
+    fn go_on(&mut self, context: &Context, slot: Slot<'a>, end: End, retry: Retry) -> bool {
+        let counters = &context.counters.upstreams[self.upstream.index()];
+        let is_held = self.is_held(context, end);
+        let is_allowed = match retry {
+            Retry::Never => return false,
+            Retry::OnNewConnection => true,
+            Retry::Elsewhere => self.retries_left > 0 || is_held,
+        };
+        if !is_allowed {
+            return false;
+        }
+        // An outage is bounded by the endpoints' being found unreachable.
+        if !is_held && !self.upstream.may_retry(Instant::now()) {
+            counters.retries_refused.add(1);
+            return false;
+        }
+        self.last_failure = Some(end);
+        if retry == Retry::OnNewConnection {
+            // A connection that had gone stale says nothing of the endpoint:
+            // the exchange stays where it has a slot.
+            self.connection = Connection::New;
+            self.kept = Some(slot);
+            return true;
+        }
+        self.connection = Connection::AnyIdle;
+        self.tried.push(slot.endpoint() as u32);
+        let endpoints = &self.upstream.config().endpoints;
+        if is_held && (self.retries_left == 0 || self.tried.len() >= endpoints.len()) {
+            // From here on it waits for one that can be reached.
+            self.tried.clear();
+        }
+        self.retries_left = self.retries_left.saturating_sub(1);
+        true
+    }
+
+    /// Whether the exchange waits in the queue rather than fail: no endpoint
+    /// can be reached, and none has seen anything of it.
+    fn is_held(&mut self, context: &Context, end: End) -> bool {
+        let queue = &self.upstream.config().queue.settings;
+        let is_unreachable = matches!(
+            end,
+            End::Failure(Failure::ConnectFailed | Failure::ConnectTimeout)
+        );
+        is_unreachable
+            && queue.hold
+            && queue.max > 0
+            && context.wheel.now() < self.queue_deadline(context)
     }
 }
 
@@ -215,11 +338,13 @@ fn count_attempt(context: &Context, slot: &Slot<'_>, progress: &mut Progress) {
     }
 }
 
-impl From<Refused> for End {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Saturated => Failure::Saturated.into(),
-            Refused::NoEndpoint => Failure::NoEndpoint.into(),
-        }
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        End::Failure(match refusal {
+            Refusal::Saturated => Failure::Saturated,
+            Refusal::QueueFull => Failure::QueueFull,
+            Refusal::NoEndpoint => Failure::NoEndpoint,
+            Refusal::Busy => Failure::Busy,
+        })
     }
 }

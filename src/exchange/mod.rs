@@ -7,6 +7,7 @@ pub mod answer;
 mod attempt;
 mod forward;
 pub mod pump;
+mod queueing;
 mod record;
 mod relay;
 mod watch;

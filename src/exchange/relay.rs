@@ -21,6 +21,8 @@ use crate::observe::end::{End, Failure};
 #[derive(Debug)]
 pub(super) struct Response {
     pub status: u16,
+    /// Whether it tells of events as they happen.
+    pub is_event_stream: bool,
     /// Length of the rewritten head.
     pub head_len: usize,
     /// Bytes at the front of the buffer that can be sent: the head and what

@@ -56,6 +56,8 @@ pub struct Record<'a> {
 pub struct Times {
     /// From the head's first byte to its last.
     pub head: Duration,
+    /// In the upstream's queue, where it had to wait.
+    pub queue: Option<Duration>,
     /// Opening a connection, where none was idle.
     pub connect: Option<Duration>,
     /// From the request sent, by the last attempt, to the response's head
@@ -199,6 +201,7 @@ impl AccessLog {
             ("bytes_out", Some(record.bytes_out)),
             ("attempts", Some(u64::from(record.attempts))),
             ("head_us", Some(times.head.as_micros() as u64)),
+            ("queue_us", times.queue.map(|time| time.as_micros() as u64)),
             (
                 "connect_us",
                 times.connect.map(|time| time.as_micros() as u64),

@@ -62,8 +62,12 @@ pub struct ListenerCounters {
 pub struct UpstreamCounters {
     /// Exchanges routed here.
     pub requests: Counter,
+    /// Exchanges that waited in the queue.
+    pub queued: Counter,
     /// Attempts after the first of an exchange.
     pub retries: Counter,
+    /// Retries that the budget did not allow.
+    pub retries_refused: Counter,
     /// Exchanges by how they ended, by [`End::index`].
     pub ends: Vec<Counter>,
     /// Per endpoint.
@@ -120,7 +124,9 @@ impl Counters {
         };
         let upstream = |upstream: &crate::config::Upstream| UpstreamCounters {
             requests: Counter::default(),
+            queued: Counter::default(),
             retries: Counter::default(),
+            retries_refused: Counter::default(),
             ends: ends(),
             endpoints: upstream
                 .endpoints

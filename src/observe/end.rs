@@ -18,6 +18,12 @@ reasons! {
         ConnectMethod => 501, "connect-method", "this is no forward proxy: CONNECT is not served";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
+        /// The queue of the upstream is full.
+        QueueFull => 503, "queue-full", "too many requests wait for an endpoint";
+        /// No slot came free in time.
+        QueueTimeout => 503, "queue-timeout", "no endpoint had room in time";
+        /// The balancer refuses rather than overload.
+        Busy => 502, "busy", "every endpoint is busy";
         /// No endpoint is up and ready.
         NoEndpoint => 503, "no-endpoint", "no endpoint is available";
         /// No endpoint took a connection.

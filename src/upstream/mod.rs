@@ -8,17 +8,22 @@ mod pool;
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::task::Waker;
-use std::time::Instant;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
-use evenkeel_policy::balance::Balancer;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings, Refusal};
-use evenkeel_policy::queue::QueueSettings;
+use evenkeel_policy::balance::{Balancer, Observation};
+use evenkeel_policy::budget::RetryBudget;
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::health::{Change, Guard};
+use evenkeel_policy::queue::{Left, Ticket};
 
 use crate::config;
 use crate::net::connect;
 use crate::net::stream::Stream;
 use pool::IdlePool;
+
+pub use evenkeel_policy::dispatch::Refusal;
+pub use evenkeel_policy::health::Observed;
 
 /// One worker's side of an upstream.
 #[derive(Debug)]
@@ -27,16 +32,39 @@ pub struct Upstream {
     index: usize,
     dispatcher: Arc<Dispatcher>,
     balancer: RefCell<Balancer>,
+    guard: RefCell<Guard>,
+    budget: RefCell<RetryBudget>,
     pools: Vec<RefCell<IdlePool>>,
 }
 
-/// Why there is no slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// Every endpoint that could be tried is at its limit.
-    Saturated,
-    /// No endpoint is up, ready and untried.
-    NoEndpoint,
+/// What an exchange wants of an upstream.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Hash of what a balancer by key goes by.
+    pub key: u64,
+    /// Index of the lane that its route is kept to.
+    pub lane: Option<usize>,
+    /// Higher ones leave the queue first.
+    pub priority: u8,
+    /// When the request was there: its place in the queue.
+    pub arrived: Instant,
+}
+
+/// Why there is no slot yet, or none at all.
+#[derive(Debug)]
+pub enum NoSlot<'a> {
+    /// It waits in the queue.
+    Waits(Waiting<'a>),
+    /// It gets none.
+    Refused(Refusal),
+}
+
+/// A place in the queue; given up when dropped.
+#[derive(Debug)]
+pub struct Waiting<'a> {
+    upstream: &'a Upstream,
+    ticket: Option<Ticket>,
+    lane: Option<usize>,
 }
 
 /// The right to one exchange at one endpoint; given back when dropped.
@@ -44,6 +72,7 @@ pub enum Refused {
 pub struct Slot<'a> {
     upstream: &'a Upstream,
     endpoint: usize,
+    lane: Option<usize>,
 }
 
 /// What the workers share of an upstream, with nothing in flight.
@@ -53,11 +82,9 @@ pub fn dispatcher(config: &config::Upstream) -> Dispatcher {
         weight: endpoint.weight,
         max_in_flight: endpoint.max_in_flight,
     });
-    let queue = QueueSettings {
-        max: 0,
-        ..QueueSettings::default()
-    };
-    Dispatcher::new(endpoints, &[], queue, config.health, Instant::now())
+    let lanes: Vec<_> = config.lanes.iter().map(|lane| lane.max_in_flight).collect();
+    let queue = config.queue.settings;
+    Dispatcher::new(endpoints, &lanes, queue, config.health, Instant::now())
 }
 
 impl Upstream {
@@ -76,6 +103,8 @@ impl Upstream {
                 .iter()
                 .map(|_| RefCell::new(IdlePool::new(&settings.pool)))
                 .collect(),
+            guard: RefCell::default(),
+            budget: RefCell::new(RetryBudget::new(config.server.workers)),
             config,
             index,
             dispatcher,
@@ -92,37 +121,65 @@ impl Upstream {
         self.index
     }
 
-    /// Chooses an endpoint and takes a place there. `tried` are endpoints that
-    /// this exchange will not go to again.
+    /// Chooses an endpoint and takes a slot there, or joins the queue; `waker`
+    /// is who is woken when it leaves that. `tried` are endpoints that this
+    /// exchange will not go to again.
     ///
     /// # Errors
-    /// No place can be had.
-    ///
-    /// # Cancellation
-    /// Safe: dropping the future leaves nothing taken.
-    pub async fn acquire(&self, tried: &[u32]) -> Result<Slot<'_>, Refused> {
-        let now = Instant::now();
+    /// There is no slot yet, or none at all.
+    pub fn acquire(
+        &self,
+        wanted: &Wanted,
+        tried: &[u32],
+        now: Instant,
+        waker: &Waker,
+    ) -> Result<Slot<'_>, NoSlot<'_>> {
         let asking = Asking {
             tried,
-            key: 0,
-            lane: None,
-            priority: 0,
-            arrived: now,
+            key: wanted.key,
+            lane: wanted.lane,
+            priority: wanted.priority,
+            arrived: wanted.arrived,
             now,
         };
         let mut balancer = self.balancer.borrow_mut();
-        match self
-            .dispatcher
-            .acquire(&mut balancer, &asking, Waker::noop())
-        {
-            Acquired::Reserved { endpoint } => Ok(Slot {
+        match self.dispatcher.acquire(&mut balancer, &asking, waker) {
+            Acquired::Reserved { endpoint } => Ok(self.slot(endpoint, wanted.lane)),
+            Acquired::Queued(ticket) => Err(NoSlot::Waits(Waiting {
                 upstream: self,
-                endpoint,
-            }),
-            Acquired::Refused(Refusal::NoEndpoint) => Err(Refused::NoEndpoint),
-            Acquired::Refused(_) => Err(Refused::Saturated),
-            Acquired::Queued(_) => unreachable!("there is no queue"),
+                ticket: Some(ticket),
+                lane: wanted.lane,
+            })),
+            Acquired::Refused(refusal) => Err(NoSlot::Refused(refusal)),
         }
+    }
+
+    fn slot(&self, endpoint: usize, lane: Option<usize>) -> Slot<'_> {
+        Slot {
+            upstream: self,
+            endpoint,
+            lane,
+        }
+    }
+
+    /// Counts a request towards the retries that are allowed.
+    pub fn count_request(&self) {
+        self.budget.borrow_mut().request();
+    }
+
+    /// Whether one more retry is within the budget, which it is then taken out
+    /// of.
+    pub fn may_retry(&self, now: Instant) -> bool {
+        self.budget.borrow_mut().try_retry(now)
+    }
+
+    fn log(&self, change: Option<Change>) {
+        let Some(change) = change else {
+            return;
+        };
+        let config = self.config();
+        let endpoint = &config.endpoints[change.endpoint].name;
+        tracing::warn!("upstream {}: {endpoint}: {change:?}", config.name);
     }
 
     /// Closes idle connections that are too old or that the endpoint closed;
@@ -143,7 +200,72 @@ pub struct Reused {
     pub stale: u64,
 }
 
+impl<'a> Waiting<'a> {
+    /// The upstream that it waits for.
+    pub fn upstream(&self) -> &'a Upstream {
+        self.upstream
+    }
+
+    /// The slot once there is one; `None` once the queue has sent it away.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Slot<'a>>> {
+        let Some(ticket) = &self.ticket else {
+            return Poll::Ready(None);
+        };
+        match self.upstream.dispatcher.poll(ticket, cx.waker()) {
+            None => Poll::Pending,
+            Some(left) => {
+                self.ticket = None;
+                Poll::Ready(match left {
+                    Left::Granted { endpoint } => Some(self.upstream.slot(endpoint, self.lane)),
+                    Left::TimedOut => None,
+                })
+            }
+        }
+    }
+
+    /// Gives its place up: the slot that it was granted in this very moment,
+    /// if it was.
+    pub fn leave(mut self) -> Option<Slot<'a>> {
+        self.give_up()
+    }
+
+    fn give_up(&mut self) -> Option<Slot<'a>> {
+        let endpoint = self.upstream.dispatcher.leave(self.ticket.take()?)?;
+        Some(self.upstream.slot(endpoint, self.lane))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // A slot that it was granted is given back where this one ends.
+        drop(self.give_up());
+    }
+}
+
 impl<'a> Slot<'a> {
+    /// Learns from the attempt at this endpoint. `first_byte` is from the
+    /// request's last byte to the response's first, where that says something.
+    pub fn report(&self, observed: Observed, first_byte: Option<Duration>, now: Instant) {
+        let upstream = self.upstream;
+        upstream.balancer.borrow_mut().observe(&Observation {
+            endpoint: self.endpoint,
+            now,
+            first_byte,
+            is_error: observed != Observed::Success,
+        });
+        let mut guard = upstream.guard.borrow_mut();
+        let change = upstream
+            .dispatcher
+            .report(&mut guard, self.endpoint, observed, now);
+        upstream.log(change);
+    }
+
+    /// Notes that a connection to the endpoint was opened.
+    pub fn reached(&self, now: Instant) {
+        let change = self.upstream.dispatcher.reached(self.endpoint, now);
+        self.upstream.log(change);
+    }
+
     /// The upstream that it belongs to.
     pub fn upstream(&self) -> &'a Upstream {
         self.upstream
@@ -184,6 +306,6 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         self.upstream
             .dispatcher
-            .release(self.endpoint, None, Instant::now);
+            .release(self.endpoint, self.lane, Instant::now);
     }
 }

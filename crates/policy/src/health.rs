@@ -56,7 +56,7 @@ impl Default for HealthSettings {
 
 /// How an attempt went, as far as the endpoint's health goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Observed {
     /// It was answered.
     Success,
     /// A 5xx, a timeout, a broken connection.
@@ -152,20 +152,20 @@ impl Dispatcher {
         &self,
         guard: &mut Guard,
         endpoint: usize,
-        outcome: Outcome,
+        observed: Observed,
         now: Instant,
     ) -> Option<Change> {
         let state = &self.states()[endpoint];
-        if outcome == Outcome::Unreachable {
+        if observed == Observed::Unreachable {
             return self.note_unreachable(endpoint);
         }
         if !self.health_settings.guard {
             state.count_reached();
             return None;
         }
-        guard.note(endpoint, self.states().len(), outcome == Outcome::Error);
-        match outcome {
-            Outcome::Error => self.note_error(guard, endpoint, now),
+        guard.note(endpoint, self.states().len(), observed == Observed::Error);
+        match observed {
+            Observed::Error => self.note_error(guard, endpoint, now),
             _ => {
                 state.count_success();
                 match state.has(Flag::Trial) {

@@ -31,7 +31,7 @@ impl Site {
         &self.dispatcher.states()[endpoint]
     }
 
-    fn report(&mut self, endpoint: usize, outcome: Outcome) -> Option<ChangeKind> {
+    fn report(&mut self, endpoint: usize, outcome: Observed) -> Option<ChangeKind> {
         let change = self
             .dispatcher
             .report(&mut self.guard, endpoint, outcome, self.now);
@@ -41,7 +41,7 @@ impl Site {
     /// Errors until something changes.
     fn errors_until_change(&mut self, endpoint: usize) -> (u16, Option<ChangeKind>) {
         for count in 1..=20 {
-            if let Some(kind) = self.report(endpoint, Outcome::Error) {
+            if let Some(kind) = self.report(endpoint, Observed::Error) {
                 return (count, Some(kind));
             }
         }
@@ -79,15 +79,15 @@ fn five_errors_in_a_row_put_it_out_and_one_trial_brings_it_back() {
     assert!(site.state(2).is_eligible());
     assert!(site.state(2).try_reserve(u32::MAX));
     assert!(!site.state(2).try_reserve(u32::MAX), "one trial at a time");
-    assert_eq!(site.report(2, Outcome::Error), ejected(6, 2));
+    assert_eq!(site.report(2, Observed::Error), ejected(6, 2));
     site.state(2).release();
     for (errors, seconds) in [(7, 4), (8, 8), (9, 16), (10, 16)] {
         site.pass(20_000);
-        assert_eq!(site.report(2, Outcome::Error), ejected(errors, seconds));
+        assert_eq!(site.report(2, Observed::Error), ejected(errors, seconds));
     }
     site.pass(16_000);
     assert_eq!(
-        site.report(2, Outcome::Success),
+        site.report(2, Observed::Success),
         Some(ChangeKind::Readmitted)
     );
     assert!(site.state(2).try_reserve(u32::MAX));
@@ -100,9 +100,9 @@ fn a_success_in_between_starts_the_count_again() {
     let mut site = Site::new(4, HealthSettings::default());
     for _ in 0..10 {
         for _ in 0..4 {
-            assert_eq!(site.report(0, Outcome::Error), None);
+            assert_eq!(site.report(0, Observed::Error), None);
         }
-        assert_eq!(site.report(0, Outcome::Success), None);
+        assert_eq!(site.report(0, Observed::Success), None);
     }
     assert!(site.state(0).is_eligible());
 }
@@ -123,16 +123,16 @@ fn never_more_than_half_are_out() {
 #[test]
 fn failing_endpoints_look_busier_while_the_rest_is_well() {
     let mut site = Site::new(3, HealthSettings::default());
-    site.report(0, Outcome::Error);
-    site.report(0, Outcome::Error);
+    site.report(0, Observed::Error);
+    site.report(0, Observed::Error);
     assert_eq!(site.state(0).load(), 0);
-    site.report(0, Outcome::Error);
+    site.report(0, Observed::Error);
     assert_eq!(site.state(0).load(), 1);
     site.pass(900);
     assert_eq!(site.state(0).load(), 1);
     site.pass(200);
     assert_eq!(site.state(0).load(), 0);
-    site.report(0, Outcome::Error);
+    site.report(0, Observed::Error);
     site.pass(1_900);
     assert_eq!(site.state(0).load(), 1, "the fourth counts for two seconds");
     site.pass(200);
@@ -142,13 +142,13 @@ fn failing_endpoints_look_busier_while_the_rest_is_well() {
     let mut site = Site::new(3, HealthSettings::default());
     for _ in 0..20 {
         for endpoint in [1, 2] {
-            site.report(endpoint, Outcome::Error);
-            site.report(endpoint, Outcome::Error);
-            site.report(endpoint, Outcome::Success);
+            site.report(endpoint, Observed::Error);
+            site.report(endpoint, Observed::Error);
+            site.report(endpoint, Observed::Success);
         }
     }
     for _ in 0..4 {
-        site.report(0, Outcome::Error);
+        site.report(0, Observed::Error);
     }
     assert_eq!(site.state(0).load(), 0);
 }
@@ -157,8 +157,8 @@ fn failing_endpoints_look_busier_while_the_rest_is_well() {
 fn a_rate_of_success_far_under_the_rest_counts_too() {
     let mut site = Site::new(3, HealthSettings::default());
     for _ in 0..30 {
-        site.report(0, Outcome::Error);
-        site.report(0, Outcome::Success);
+        site.report(0, Observed::Error);
+        site.report(0, Observed::Success);
     }
     assert_eq!(site.state(0).load(), 1);
     assert!(site.state(0).is_eligible());
@@ -193,11 +193,11 @@ fn probes_rise_and_fall() {
 #[test]
 fn what_cannot_be_reached_is_out_until_it_can() {
     let mut site = Site::new(1, HealthSettings::default());
-    assert_eq!(site.report(0, Outcome::Unreachable), None);
-    assert_eq!(site.report(0, Outcome::Unreachable), None);
-    let change = site.report(0, Outcome::Unreachable);
+    assert_eq!(site.report(0, Observed::Unreachable), None);
+    assert_eq!(site.report(0, Observed::Unreachable), None);
+    let change = site.report(0, Observed::Unreachable);
     assert_eq!(change, Some(ChangeKind::Unreachable));
-    assert_eq!(site.report(0, Outcome::Unreachable), None);
+    assert_eq!(site.report(0, Observed::Unreachable), None);
     let mut balancer = Balancer::new(Balance::Random, 1);
     let asking = Asking {
         tried: &[],

@@ -1,0 +1,88 @@
+//! Waits in an upstream's queue for a slot.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Instant;
+
+use super::forward::Request;
+use super::watch::ClientWatch;
+use super::{Client, Context, Progress};
+use crate::observe::end::{End, Failure};
+use crate::upstream::{Slot, Waiting};
+
+/// What a wait goes by.
+pub(super) struct Queueing<'a, 'b> {
+    pub context: &'a Context,
+    pub request: &'a Request<'b>,
+    pub watch: &'a mut ClientWatch,
+    /// Tick at which the wait is over.
+    pub deadline: u64,
+}
+
+/// What ended a wait.
+enum Waited<'a> {
+    Granted(Slot<'a>),
+    SentAway,
+    ClientGone,
+    TimedOut,
+}
+
+impl Queueing<'_, '_> {
+    /// Waits until there is a slot, the client leaves, or it has taken too
+    /// long. A client that leaves frees its place at once.
+    ///
+    /// # Errors
+    /// The end with which to refuse.
+    ///
+    /// # Cancellation
+    /// Safe: dropping the future frees the place.
+    pub async fn wait<'s>(
+        self,
+        client: &mut Client,
+        mut waiting: Waiting<'s>,
+        progress: &mut Progress,
+    ) -> Result<Slot<'s>, End> {
+        let Queueing {
+            context,
+            request,
+            watch,
+            deadline,
+        } = self;
+        let begun = Instant::now();
+        let counters = &context.counters.upstreams[waiting.upstream().index()];
+        if progress.times.queue.is_none() {
+            counters.queued.add(1);
+        }
+        let until = deadline.min(request.total_deadline);
+        context.wheel.set(&client.timer, until);
+        let waited = poll_fn(|cx| {
+            match waiting.poll(cx) {
+                Poll::Ready(Some(slot)) => return Poll::Ready(Waited::Granted(slot)),
+                Poll::Ready(None) => return Poll::Ready(Waited::SentAway),
+                Poll::Pending => {}
+            }
+            // What still comes of the request can't be told from an end.
+            if request.is_whole() && watch.poll_gone(cx, &client.stream).is_ready() {
+                return Poll::Ready(Waited::ClientGone);
+            }
+            match context.wheel.has_fired(&client.timer) {
+                true => Poll::Ready(Waited::TimedOut),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        *progress.times.queue.get_or_insert_default() += begun.elapsed();
+        match waited {
+            Waited::Granted(slot) => Ok(slot),
+            Waited::SentAway => Err(Failure::QueueTimeout.into()),
+            Waited::ClientGone => Err(Failure::ClientGone.into()),
+            // Perhaps it was granted one in this very moment.
+            Waited::TimedOut => waiting.leave().ok_or_else(|| {
+                let total_deadline = request.total_deadline;
+                context
+                    .timed_out(total_deadline, Failure::QueueTimeout)
+                    .into()
+            }),
+        }
+    }
+}
