@@ -1,0 +1,226 @@
+//! A million exchanges over several threads, with clients that leave,
+//! endpoints that fail and weights and limits that change meanwhile: no limit
+//! is exceeded, and nothing is left over.
+#![cfg(not(loom))]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use evenkeel_policy::balance::{Balance, Balancer};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::endpoint::Admin;
+use evenkeel_policy::health::{Guard, HealthSettings, Observed};
+use evenkeel_policy::queue::{Discipline, Left, QueueSettings, Ticket};
+
+const EXCHANGES: u64 = 1_000_000;
+const THREADS: u64 = 6;
+const LIMITS: [u32; 3] = [1, 2, 1];
+const LANE: u32 = 1;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+struct Site {
+    dispatcher: Dispatcher,
+    /// As the endpoints themselves would count.
+    inside: [AtomicU32; 3],
+    inside_lane: AtomicU32,
+    most: [AtomicU32; 3],
+    waited: AtomicU64,
+    left: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// What a thread does its exchanges with.
+struct Worker<'a> {
+    site: &'a Site,
+    balancer: Balancer,
+    guard: Guard,
+    random: fastrand::Rng,
+    waker: Waker,
+}
+
+impl Worker<'_> {
+    fn exchange(&mut self) {
+        let now = Instant::now();
+        let lane = (self.random.u8(..4) == 0).then_some(0);
+        let tried: &[u32] = match self.random.u8(..8) {
+            0 => &[0],
+            1 => &[1, 2],
+            _ => &[],
+        };
+        let asking = Asking {
+            tried,
+            key: 0,
+            lane,
+            priority: self.random.u8(..3),
+            arrived: now,
+            now,
+        };
+        let dispatcher = &self.site.dispatcher;
+        match dispatcher.acquire(&mut self.balancer, &asking, &self.waker) {
+            Acquired::Reserved { endpoint } => self.hold(endpoint, lane),
+            Acquired::Refused(_) => {}
+            Acquired::Queued(ticket) => {
+                self.site.waited.fetch_add(1, Ordering::Relaxed);
+                if let Some(endpoint) = self.wait(ticket) {
+                    self.hold(endpoint, lane);
+                }
+            }
+        }
+    }
+
+    /// Waits, in one of four cases only for a moment.
+    fn wait(&mut self, ticket: Ticket) -> Option<usize> {
+        let is_patient = self.random.u8(..4) != 0;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            match self.site.dispatcher.poll(&ticket, &self.waker) {
+                Some(Left::Granted { endpoint }) => return Some(endpoint),
+                Some(Left::TimedOut) => return None,
+                None if !is_patient => {
+                    self.site.left.fetch_add(1, Ordering::Relaxed);
+                    thread::yield_now();
+                    return self.site.dispatcher.leave(ticket);
+                }
+                None => thread::park_timeout(Duration::from_secs(5)),
+            }
+            assert!(Instant::now() < deadline, "a waiter was forgotten");
+        }
+    }
+
+    fn hold(&mut self, endpoint: usize, lane: Option<usize>) {
+        let site = self.site;
+        let inside = site.inside[endpoint].fetch_add(1, Ordering::SeqCst) + 1;
+        site.most[endpoint].fetch_max(inside, Ordering::Relaxed);
+        assert!(inside <= LIMITS[endpoint], "{inside} at {endpoint}");
+        if lane.is_some() {
+            let inside = site.inside_lane.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!(inside <= LANE, "{inside} in the lane");
+        }
+        if self.random.u8(..16) == 0 {
+            thread::yield_now();
+        }
+        let observed = match self.random.u8(..8) {
+            0..2 => Observed::Error,
+            2 => Observed::Unreachable,
+            _ => Observed::Success,
+        };
+        // What it changes is looked at elsewhere.
+        let _ = site
+            .dispatcher
+            .report(&mut self.guard, endpoint, observed, Instant::now());
+        if lane.is_some() {
+            site.inside_lane.fetch_sub(1, Ordering::SeqCst);
+        }
+        site.inside[endpoint].fetch_sub(1, Ordering::SeqCst);
+        site.dispatcher.release(endpoint, lane, Instant::now);
+    }
+}
+
+/// Changes what can be changed from outside, again and again.
+fn meddle(site: &Site) {
+    let mut random = fastrand::Rng::with_seed(99);
+    while !site.is_over.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let endpoint = random.usize(..3);
+        let dispatcher = &site.dispatcher;
+        let state = &dispatcher.states()[endpoint];
+        match random.u8(..6) {
+            0 => state.set_weight(random.u32(1..5)),
+            // Never above what it began with.
+            1 => state.set_max_in_flight(Some(random.u32(1..=LIMITS[endpoint]))),
+            2 => _ = dispatcher.set_admin(endpoint, Admin::Drain, now),
+            3 => _ = dispatcher.set_admin(endpoint, Admin::Ready, now),
+            4 => _ = dispatcher.probed(endpoint, random.bool(), now),
+            _ => _ = dispatcher.reached(endpoint, now),
+        }
+        dispatcher.tick(now + Duration::from_secs(random.u64(..20)));
+        thread::sleep(Duration::from_micros(50));
+    }
+    for endpoint in 0..3 {
+        let now = Instant::now();
+        // What they change is of no interest any more.
+        let _ = site.dispatcher.set_admin(endpoint, Admin::Ready, now);
+        let _ = site.dispatcher.reached(endpoint, now);
+        let _ = site.dispatcher.probed(endpoint, true, now);
+        let _ = site.dispatcher.probed(endpoint, true, now);
+    }
+    site.dispatcher
+        .tick(Instant::now() + Duration::from_secs(60));
+}
+
+fn run(discipline: Discipline, exchanges: u64) {
+    let endpoints = ["a", "b", "c"].iter().zip(LIMITS);
+    let endpoints = endpoints.map(|(name, limit)| EndpointSettings {
+        name,
+        weight: 1,
+        max_in_flight: Some(limit),
+    });
+    let queue = QueueSettings {
+        max: 4,
+        discipline,
+        target: Duration::from_millis(1),
+        ..QueueSettings::default()
+    };
+    let health = HealthSettings::default();
+    let site = Site {
+        dispatcher: Dispatcher::new(endpoints, &[LANE], queue, health, Instant::now()),
+        inside: Default::default(),
+        inside_lane: AtomicU32::new(0),
+        most: Default::default(),
+        waited: AtomicU64::new(0),
+        left: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+    };
+    thread::scope(|scope| {
+        let site = &site;
+        let workers: Vec<_> = (0..THREADS)
+            .map(|seed| {
+                scope.spawn(move || {
+                    let mut worker = Worker {
+                        site,
+                        balancer: Balancer::new(Balance::ShortestQueue, seed),
+                        guard: Guard::default(),
+                        random: fastrand::Rng::with_seed(seed),
+                        waker: Waker::from(Arc::new(Unpark(thread::current()))),
+                    };
+                    for _ in 0..exchanges / THREADS {
+                        worker.exchange();
+                    }
+                })
+            })
+            .collect();
+        let meddler = scope.spawn(move || meddle(site));
+        // The last ones must not wait for an endpoint that stays drained.
+        while !workers.iter().all(|worker| worker.is_finished()) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        site.is_over.store(true, Ordering::Relaxed);
+        meddler.join().expect("it ends");
+    });
+    assert_eq!(site.dispatcher.waiting(), 0);
+    assert_eq!(site.dispatcher.lane_in_flight(0), 0);
+    for (endpoint, state) in site.dispatcher.states().iter().enumerate() {
+        assert_eq!(state.in_flight(), 0, "at {endpoint}");
+        let most = site.most[endpoint].load(Ordering::Relaxed);
+        assert_eq!(most, LIMITS[endpoint], "it was never full");
+    }
+    assert!(site.waited.load(Ordering::Relaxed) > exchanges / 1000);
+    assert!(site.left.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn no_limit_is_exceeded_and_nothing_is_left_over() {
+    run(Discipline::Fifo, EXCHANGES / 2);
+    run(Discipline::AdaptiveLifo, EXCHANGES / 4);
+    run(Discipline::Codel, EXCHANGES / 4);
+}
