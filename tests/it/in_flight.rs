@@ -9,11 +9,11 @@ use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, orig
 use crate::words;
 
 /// An endpoint with a limit.
-fn limited(address: &str, max_in_flight: u32) -> String {
+pub fn limited(address: &str, max_in_flight: u32) -> String {
     format!("{{ address = \"{address}\", max_in_flight = {max_in_flight} }}")
 }
 
-fn occupy(proxy: &Proxy, path: &str) -> RawClient {
+pub fn occupy(proxy: &Proxy, path: &str) -> RawClient {
     let mut client = proxy.client();
     client.send(get(path)).unwrap();
     client
@@ -23,7 +23,11 @@ fn occupy(proxy: &Proxy, path: &str) -> RawClient {
 fn a_full_upstream_answers_503_and_serves_again_when_there_is_room() {
     test(|| {
         let origin = origin();
-        let proxy = Site::default().start(&[limited(&origin.address.to_string(), 2)]);
+        let proxy = Site {
+            upstream: "queue = { max = 0 }",
+            ..Site::default()
+        }
+        .start(&[limited(&origin.address.to_string(), 2)]);
         let mut busy = [occupy(&proxy, "/slow/500"), occupy(&proxy, "/slow/500")];
         until("two are in flight", || origin.stats().in_flight == 2);
         let mut client = proxy.client();

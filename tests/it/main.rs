@@ -22,6 +22,7 @@ mod in_flight;
 mod limits;
 mod messages;
 mod process;
+mod queue;
 mod sockets;
 mod tunnels;
 mod upstream_faults;

@@ -276,7 +276,7 @@ fn a_client_that_leaves_while_its_endpoint_is_connected_to_gives_up_its_slot() {
         let (address, _held, _waiting) = tarpit();
         let endpoint = format!("{{ address = \"{address}\", max_in_flight = 1 }}");
         let proxy = Site {
-            upstream: "timeouts = { connect = \"20s\" }",
+            upstream: "timeouts = { connect = \"20s\" }\nqueue = { max = 0 }",
             ..Site::default()
         }
         .start(&[endpoint]);

@@ -1,0 +1,255 @@
+//! Waiting for a slot: in order, within bounds, and while nothing is up.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::origin::{ListenAddress, Origin, OriginOptions};
+use evenkeel_testkit::{Proxy, RawClient};
+use serde_json::Value;
+
+use crate::in_flight::{limited, occupy};
+use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, origin, test};
+use crate::words;
+
+/// Gives a request that was sent the time to join the queue, which shows
+/// nowhere outside.
+fn let_it_join() {
+    let begun = Instant::now();
+    until("it has joined", || {
+        begun.elapsed() >= Duration::from_millis(60)
+    });
+}
+
+fn line_of(proxy: &Proxy, path: &str) -> Value {
+    let mut found = None;
+    until(&format!("a line of {path}"), || {
+        found = proxy
+            .access_log_json()
+            .into_iter()
+            .find(|line| line["target"] == path);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn requests_wait_and_are_served_in_the_order_in_which_they_came() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site::default().start(&[limited(&origin.address.to_string(), 1)]);
+        let mut clients: Vec<RawClient> = Vec::new();
+        for index in 0..5 {
+            clients.push(occupy(&proxy, &format!("/slow/150?n={index}")));
+            let_it_join();
+        }
+        for client in &mut clients {
+            assert_eq!(client.read_response("GET").unwrap().status, 200);
+        }
+        assert_eq!(origin.stats().max_in_flight, 1);
+        until("all are logged", || proxy.access_log_json().len() == 5);
+        let order: Vec<_> = proxy
+            .access_log_json()
+            .iter()
+            .map(|line| line["target"].as_str().unwrap().to_owned())
+            .collect();
+        let due: Vec<_> = (0..5).map(|index| format!("/slow/150?n={index}")).collect();
+        assert_eq!(order, due);
+        let waits = |index: usize| line_of(&proxy, &due[index])["queue_us"].as_u64();
+        assert_eq!(waits(0), None, "the first did not wait");
+        assert!(waits(1).unwrap() > 20_000);
+        assert!(waits(4).unwrap() > waits(1).unwrap());
+    });
+}
+
+#[test]
+fn a_full_queue_refuses_at_once_and_a_long_wait_in_time() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site {
+            upstream: "queue = { max = 1, timeout = \"300ms\", answer = { retry_after = \"7s\" } }",
+            ..Site::default()
+        }
+        .start(&[limited(&origin.address.to_string(), 1)]);
+        let mut busy = occupy(&proxy, "/slow/1500");
+        until("one is in flight", || origin.stats().in_flight == 1);
+        let mut waiting = occupy(&proxy, "/ping");
+        let_it_join();
+        let mut refused = proxy.client();
+        let begun = Instant::now();
+        let response = refused.get("/").unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(200));
+        assert_refused(&response, words::QUEUE_FULL);
+        assert_eq!(response.field("retry-after"), Some("7"));
+        assert_logged(&proxy, words::QUEUE_FULL);
+        assert_refused(&waiting.read_response("GET").unwrap(), words::QUEUE_TIMEOUT);
+        assert_logged(&proxy, words::QUEUE_TIMEOUT);
+        assert_eq!(busy.read_response("GET").unwrap().status, 200);
+        // Both connections can go on.
+        assert_serves(&mut waiting);
+        assert_serves(&mut refused);
+    });
+}
+
+#[test]
+fn a_waiting_client_that_leaves_frees_its_place_at_once() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site {
+            upstream: "queue = { max = 1 }",
+            ..Site::default()
+        }
+        .start(&[limited(&origin.address.to_string(), 1)]);
+        let mut busy = occupy(&proxy, "/slow/1500");
+        until("one is in flight", || origin.stats().in_flight == 1);
+        let leaving = occupy(&proxy, "/leaving");
+        let_it_join();
+        leaving.reset();
+        assert_logged(&proxy, words::CLIENT_GONE);
+        // There is a place again, and the slot goes to who has it.
+        let mut next = occupy(&proxy, "/ping");
+        assert_eq!(next.read_response("GET").unwrap().text(), "pong");
+        assert_eq!(busy.read_response("GET").unwrap().status, 200);
+        assert_eq!(line_of(&proxy, "/leaving")["attempts"], 0);
+    });
+}
+
+#[test]
+fn the_configured_body_goes_to_who_gets_no_slot() {
+    test(|| {
+        let origin = origin();
+        let folder = evenkeel_testkit::TempDir::new().unwrap();
+        let image = folder.join("busy.gif");
+        std::fs::write(&image, b"GIF89a\x01\x00\x01\x00").unwrap();
+        let queue = format!(
+            "queue = {{ max = 0, answer = {{ status = 429, file = {image:?}, content_type = \"image/gif\" }} }}"
+        );
+        let proxy = Site {
+            upstream: &queue,
+            ..Site::default()
+        }
+        .start(&[limited(&origin.address.to_string(), 1)]);
+        let _busy = occupy(&proxy, "/slow/1500");
+        until("one is in flight", || origin.stats().in_flight == 1);
+        let response = proxy.client().get("/").unwrap();
+        assert_eq!(response.status, 429);
+        assert_eq!(response.field("content-type"), Some("image/gif"));
+        assert_eq!(response.body, b"GIF89a\x01\x00\x01\x00");
+        assert_logged(&proxy, words::SATURATED);
+    });
+}
+
+/// A loopback address at which nothing listens.
+fn vacant() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn requests_are_held_while_nothing_is_up_and_released_through_the_limit() {
+    test(|| {
+        let address = vacant();
+        let proxy = Site::default().start(&[limited(&address, 2)]);
+        let mut clients: Vec<RawClient> = (0..12).map(|_| occupy(&proxy, "/slow/50")).collect();
+        until("it is found unreachable", || {
+            proxy.stderr().to_lowercase().contains("reach")
+        });
+        let address: ListenAddress = address.parse().unwrap();
+        let origin = Origin::listen(OriginOptions {
+            listen: address,
+            ..OriginOptions::default()
+        });
+        let origin = origin.unwrap();
+        for client in &mut clients {
+            assert_eq!(client.read_response("GET").unwrap().status, 200);
+        }
+        assert_eq!(origin.stats().max_in_flight, 2);
+        until("all are logged", || proxy.access_log_json().len() == 12);
+        for line in proxy.access_log_json() {
+            assert!(line["queue_us"].as_u64().is_some(), "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_hold_ends_with_the_queues_timeout_and_can_be_turned_off() {
+    test(|| {
+        for (queue, least) in [
+            ("queue = { timeout = \"400ms\" }", 350),
+            ("queue = { hold = false }", 0),
+        ] {
+            let proxy = Site {
+                upstream: queue,
+                ..Site::default()
+            }
+            .start(&[vacant(), vacant()]);
+            let begun = Instant::now();
+            let response = proxy.client().get("/").unwrap();
+            let took = begun.elapsed();
+            assert_refused(&response, words::CONNECT_FAILED);
+            assert!(took >= Duration::from_millis(least), "{queue}: {took:?}");
+            assert!(
+                took < Duration::from_millis(least + 1_000),
+                "{queue}: {took:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_restart_loses_no_request() {
+    test(|| {
+        let address = vacant();
+        let start = || {
+            Origin::listen(OriginOptions {
+                listen: address.parse().unwrap(),
+                ..OriginOptions::default()
+            })
+            .unwrap()
+        };
+        let proxy = Site::default().start(&[limited(&address, 2)]);
+        let mut statuses = Vec::new();
+        for _ in 0..3 {
+            let origin = start();
+            let mut clients: Vec<RawClient> = (0..8).map(|_| occupy(&proxy, "/slow/30")).collect();
+            until("some are in flight", || origin.stats().in_flight > 0);
+            origin.shutdown();
+            let origin = start();
+            for client in &mut clients {
+                statuses.push(client.read_response("GET").unwrap().status);
+            }
+            origin.shutdown();
+        }
+        assert_eq!(statuses, [200; 24]);
+    });
+}
+
+#[test]
+fn two_workers_share_one_queue() {
+    test(|| {
+        let origin = origin();
+        let config = Site::default()
+            .config(&[limited(&origin.address.to_string(), 1)])
+            .replace("workers = 1", "workers = 2");
+        let proxy = Proxy::start(crate::setup::program(), &config).unwrap();
+        let mut clients: Vec<RawClient> = (0..40).map(|_| occupy(&proxy, "/slow/10")).collect();
+        for client in &mut clients {
+            assert_eq!(client.read_response("GET").unwrap().status, 200);
+        }
+        assert_eq!(origin.stats().max_in_flight, 1);
+    });
+}
+
+#[test]
+fn a_client_that_closed_its_sending_side_is_served_from_the_queue() {
+    test(|| {
+        let origin = origin();
+        let proxy = Site::default().start(&[limited(&origin.address.to_string(), 1)]);
+        let _busy = occupy(&proxy, "/slow/500");
+        until("one is in flight", || origin.stats().in_flight == 1);
+        let mut half_closed = proxy.client();
+        half_closed.send(get("/ping")).unwrap();
+        half_closed.finish_sending().unwrap();
+        assert_eq!(half_closed.read_response("GET").unwrap().text(), "pong");
+    });
+}
