@@ -1,47 +1,50 @@
 //! `shortest-queue`: least exchanges in flight; ties by round-robin.
 //!
 //! lighttpd's SQF, without its bias towards the first endpoint of a tie.
-//! Weights count: in flight per unit of weight is compared.
+//! Weights count: in flight per unit of weight is compared, so that idle
+//! endpoints tie whatever their weights. A sound choice where no weights are
+//! set and nothing is to be learned.
 
 use super::View;
+use super::cursor::Cursor;
 
 /// Per-worker state.
 #[derive(Debug)]
 pub struct ShortestQueue {
-    cursor: usize,
+    cursor: Cursor,
 }
 
 impl ShortestQueue {
     /// Workers begin at different endpoints.
     pub fn new(seed: u64) -> Self {
         ShortestQueue {
-            cursor: (seed % 1024) as usize,
+            cursor: Cursor::new(seed),
         }
     }
 
     /// The eligible endpoint with the least load, searching from the one after
     /// the last picked.
     pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        let count = view.len();
-        if count == 0 {
-            return None;
-        }
-        let start = (self.cursor + 1) % count;
-        let mut best: Option<(usize, u64, u64)> = None;
-        for index in (start..count).chain(0..start) {
-            if !view.is_eligible(index) {
-                continue;
-            }
-            let load = u64::from(view.load(index));
-            let weight = u64::from(view.weight(index)).max(1);
-            if best
-                .is_none_or(|(_, best_load, best_weight)| load * best_weight < best_load * weight)
-            {
-                best = Some((index, load, weight));
-            }
-        }
-        let (index, ..) = best?;
-        self.cursor = index;
+        let start = self.cursor.next(view.len());
+        let index = view.least_from(start, |_, state| {
+            f64::from(state.load()) / f64::from(View::weight_of(state))
+        })?;
+        self.cursor.set(index);
         Some(index)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::tests::Site;
+    use super::*;
+
+    #[test]
+    fn the_least_loaded_and_then_the_next_in_turn() {
+        let mut site = Site::new(&[1, 1, 1, 1]);
+        site.load(&[2, 1, 1, 3]);
+        let mut balancer = ShortestQueue::new(0);
+        let picks: Vec<_> = (0..4).filter_map(|_| balancer.pick(&site.view())).collect();
+        assert_eq!(picks, [1, 2, 1, 2]);
     }
 }

@@ -1,0 +1,195 @@
+//! What a pick costs: `cargo bench -p evenkeel-policy`. Beside each figure is
+//! its limit; the program fails if one is exceeded.
+//!
+//! The figure is that of the fastest of several rounds: the others measure
+//! what else the machine did. Every pick has another key and a later time; one
+//! in 64 gives the balancer something to learn. `worst` is the balancer's
+//! costliest case: a popular key, one endpoint up, weights far apart.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use evenkeel_policy::balance::{Balance, Balancer, FairOptions, Observation, View, WeightMode};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::hash::{hash, mix};
+use evenkeel_policy::queue::QueueSettings;
+
+/// Endpoints, and the nanoseconds that a pick among them may cost.
+const LIMITS: [(usize, f64); 3] = [(10, 100.0), (100, 500.0), (1_000, 4_000.0)];
+
+const ROUNDS: usize = 30;
+
+const fn fair(no_rr: bool, weight_mode: WeightMode) -> Balance {
+    Balance::Fair(FairOptions { no_rr, weight_mode })
+}
+
+const BALANCES: [(&str, Balance); 13] = [
+    ("random", Balance::Random),
+    ("round-robin", Balance::RoundRobin),
+    ("shortest-queue", Balance::ShortestQueue),
+    ("least-connections", Balance::LeastConnections),
+    ("fair", fair(false, WeightMode::Default)),
+    ("fair, idle, no_rr", fair(true, WeightMode::Idle)),
+    ("fair, peak", fair(false, WeightMode::Peak)),
+    ("carp", Balance::Carp),
+    ("consistent-hash", Balance::ConsistentHash),
+    ("first", Balance::First),
+    ("two-choices", Balance::TwoChoices),
+    ("peak-ewma", Balance::PeakEwma),
+    ("adaptive", Balance::Adaptive),
+];
+
+#[derive(Clone, Copy)]
+enum Case {
+    /// All of one weight, all busy.
+    Equal,
+    /// Weights from 1 to 8, all busy.
+    Weighted,
+    /// All but one have the least weight there is, and the same key always.
+    Worst,
+}
+
+const CASES: [(&str, Case); 3] = [
+    ("equal", Case::Equal),
+    ("weighted", Case::Weighted),
+    ("worst", Case::Worst),
+];
+
+struct Site {
+    dispatcher: Dispatcher,
+    identities: Vec<u64>,
+    start: Instant,
+}
+
+impl Site {
+    /// Endpoints with three exchanges in flight for each, placed at random.
+    fn new(count: usize, case: Case) -> Self {
+        let names: Vec<_> = (0..count)
+            .map(|index| format!("10.0.0.{index}:8080"))
+            .collect();
+        let endpoints = names
+            .iter()
+            .enumerate()
+            .map(|(index, name)| EndpointSettings {
+                name,
+                weight: match case {
+                    Case::Equal => 4,
+                    Case::Weighted => 1 + (mix(index as u64) % 8) as u32,
+                    Case::Worst if index == count - 1 => 10_000,
+                    Case::Worst => 1,
+                },
+                max_in_flight: None,
+            });
+        let start = Instant::now();
+        let site = Site {
+            dispatcher: Dispatcher::new(endpoints, &[], QueueSettings::default(), start),
+            identities: names.iter().map(|name| hash(name.as_bytes())).collect(),
+            start,
+        };
+        let mut balancer = Balancer::new(Balance::Random, 3);
+        for _ in 0..count * 3 {
+            site.acquire(&mut balancer, 0, start);
+        }
+        // So that `fair` finds none idle.
+        let mut rest = Balancer::new(Balance::ShortestQueue, 3);
+        while site
+            .dispatcher
+            .states()
+            .iter()
+            .any(|state| state.in_flight() == 0)
+        {
+            site.acquire(&mut rest, 0, start);
+        }
+        site
+    }
+
+    fn acquire(&self, balancer: &mut Balancer, key: u64, now: Instant) -> Option<usize> {
+        let asking = Asking {
+            tried: &[],
+            key,
+            lane: None,
+            priority: 0,
+            arrived: now,
+            now,
+        };
+        match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
+            Acquired::Reserved { endpoint } => Some(endpoint),
+            _ => None,
+        }
+    }
+}
+
+/// Nanoseconds that `one` takes at the balancer's best, by what it is told of
+/// the number of the call and the time.
+fn measure(picks: u64, start: Instant, mut one: impl FnMut(u64, Instant)) -> f64 {
+    let mut call = 0;
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        for _ in 0..picks {
+            call += 1;
+            // 50,000 a second for this worker.
+            one(call, start + Duration::from_micros(20 * call));
+        }
+        best = best.min(began.elapsed().as_nanos() as f64 / picks as f64);
+    }
+    best
+}
+
+fn learn(balancer: &mut Balancer, count: usize, call: u64, now: Instant) {
+    let random = mix(call);
+    balancer.observe(&Observation {
+        endpoint: (random % count as u64) as usize,
+        now,
+        first_byte: Some(Duration::from_micros(1_000 + random % 9_000)),
+        is_error: random % 50 == 0,
+    });
+}
+
+fn main() -> ExitCode {
+    let mut passed = true;
+    println!(
+        "{:<20}{:<10}{:>10}{:>10}{:>10}{:>8}{:>20}",
+        "balancer", "weights", "endpoints", "ns/pick", "limit", "", "with place, ns"
+    );
+    for (name, balance) in BALANCES {
+        for (case_name, case) in CASES {
+            for (count, limit) in LIMITS {
+                let site = Site::new(count, case);
+                let mut balancer = Balancer::new(balance, 7);
+                let mut view = View::new(site.dispatcher.states(), &site.identities, site.start);
+                for call in 0..count as u64 * 4 {
+                    learn(&mut balancer, count, call, site.start);
+                }
+                let key = |call| match case {
+                    Case::Worst => 0,
+                    Case::Equal | Case::Weighted => mix(call),
+                };
+                let picks = 200_000 / count as u64;
+                let pick = measure(picks, site.start, |call, now| {
+                    if call % 64 == 0 {
+                        learn(&mut balancer, count, call, now);
+                    }
+                    (view.key, view.now) = (key(call), now);
+                    black_box(balancer.pick(black_box(&view)));
+                });
+                let place = measure(picks, site.start, |call, now| {
+                    if let Some(endpoint) = site.acquire(&mut balancer, key(call), now) {
+                        site.dispatcher.release(endpoint, None, || now);
+                    }
+                });
+                let verdict = if pick <= limit { "PASS" } else { "FAIL" };
+                passed &= pick <= limit;
+                println!(
+                    "{name:<20}{case_name:<10}{count:>10}{pick:>10.0}{limit:>10.0}{verdict:>8}{place:>20.0}"
+                );
+            }
+        }
+    }
+    match passed {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

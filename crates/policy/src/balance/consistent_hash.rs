@@ -1,0 +1,112 @@
+//! `consistent-hash`: the same key to the same endpoint, with bounded load.
+//!
+//! As `carp`, but an endpoint that has more than 1.25 times the mean in
+//! flight, by weight, is passed over for the key's next one: a popular key
+//! spreads over as many endpoints as it needs. HAProxy's hash-balance-factor
+//! of 125, after Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with
+//! bounded loads", 2016.
+
+use super::View;
+use super::rendezvous::{Rendezvous, draw};
+
+/// What an endpoint may have in flight relative to the mean.
+const FACTOR: f64 = 1.25;
+
+/// What the present pick found, kept for its memory alone.
+#[derive(Debug, Default)]
+pub struct ConsistentHash {
+    found: Vec<Found>,
+}
+
+/// One eligible endpoint.
+#[derive(Debug)]
+struct Found {
+    index: usize,
+    number: f64,
+    load: u32,
+    weight: u32,
+}
+
+impl ConsistentHash {
+    /// It has nothing to start from.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The first of the key's endpoints that is not above the bound.
+    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+        // The mean is taken with this exchange, as in the paper. That and the
+        // strict comparison below are the paper's ceiling, and leave room at
+        // one endpoint at least: the bounds add up to more than the loads.
+        let mut in_flight = 1_u64;
+        let mut weights = 0_u64;
+        self.found.clear();
+        view.eligible_from(0).for_each(|(index, state)| {
+            let found = Found {
+                index,
+                number: draw(view.key, view.identities[index]),
+                load: state.load(),
+                weight: View::weight_of(state),
+            };
+            in_flight += u64::from(found.load);
+            weights += u64::from(found.weight);
+            self.found.push(found);
+        });
+        let per_weight = FACTOR * in_flight as f64 / weights as f64;
+        let mut meeting = Rendezvous::new();
+        for found in &self.found {
+            let weight = f64::from(found.weight);
+            let is_above = f64::from(found.load) >= per_weight * weight;
+            meeting.meet(found.index, found.number, weight, is_above);
+        }
+        meeting.best()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::tests::{Site, keys};
+    use super::super::{Balance, Balancer, Carp};
+    use super::*;
+
+    #[test]
+    fn every_endpoint_has_its_share_of_keys() {
+        keys::are_shared_by_weight(Balance::ConsistentHash);
+    }
+
+    #[test]
+    fn one_that_leaves_moves_its_keys_alone() {
+        keys::stay_when_one_leaves(Balance::ConsistentHash);
+    }
+
+    #[test]
+    fn a_weight_moves_keys_to_and_from_its_endpoint_alone() {
+        keys::move_with_a_weight(Balance::ConsistentHash);
+    }
+
+    #[test]
+    fn a_popular_key_stays_within_the_bound() {
+        for weights in [vec![1; 5], vec![1; 40], vec![1, 4, 2, 9]] {
+            let site = Site::new(&weights);
+            let mut balancer = Balancer::new(Balance::ConsistentHash, 0);
+            let total: u32 = weights.iter().sum();
+            for count in 1..=400_u32 {
+                let index = site.reserve(&mut balancer).expect("it can always place");
+                let due = f64::from(count) * f64::from(weights[index]) / f64::from(total);
+                let load = site.state(index).load();
+                assert!(f64::from(load) <= (1.25 * due).ceil(), "{load} of {due}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_room_keeps_its_key() {
+        let mut site = Site::new(&[1; 6]);
+        site.load(&[4; 6]);
+        let mut balancer = ConsistentHash::new();
+        for key in 0..500 {
+            let view = site.view_of(crate::hash::mix(key));
+            assert_eq!(balancer.pick(&view), Carp.pick(&view));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! `first`: the first endpoint with room, in the order of the configuration.
+//!
+//! HAProxy's first. It fills one endpoint to its `max_in_flight` before it
+//! uses the next, so that the last ones can be switched off: for endpoints
+//! that cost money by the hour. Without limits the first one gets everything.
+//! The order of work sees to the room; the rule is no more than the order.
+
+use super::View;
+
+/// It has no state.
+#[derive(Debug)]
+pub struct First;
+
+impl First {
+    /// The first eligible endpoint.
+    pub fn pick(&self, view: &View<'_>) -> Option<usize> {
+        view.eligible_from(0).map(|(index, _)| index).next()
+    }
+}

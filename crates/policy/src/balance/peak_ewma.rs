@@ -1,0 +1,209 @@
+//! `peak-ewma`: of two endpoints at random, the one that should answer first.
+//!
+//! Finagle's and Linkerd's. The time to the first byte is averaged over 10 s;
+//! a slower answer counts in full at once, a faster one little by little. It
+//! is multiplied by what is in flight and one. For endpoints of which one now
+//! and then stalls; where pages differ much in cost, `adaptive` is steadier.
+//!
+//! What was learned fades while an endpoint gets nothing, so that it is tried
+//! again. One that nobody has heard of counts as the mean. An error never
+//! counts as faster than the mean: failing fast is not being fast.
+
+use std::time::Instant;
+
+use super::draw::Draw;
+use super::{Observation, View};
+
+/// Time over which a cost fades to 1/e.
+const DECAY_SECONDS: f64 = 10.0;
+
+/// Part of the mean that each observation makes up.
+const MEAN_PART: f64 = 1.0 / 128.0;
+
+/// Per-worker state.
+#[derive(Debug)]
+pub struct PeakEwma {
+    draw: Draw,
+    costs: Vec<Option<Cost>>,
+    /// Mean time to the first byte over the upstream, in seconds.
+    mean: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    seconds: f64,
+    at: Instant,
+}
+
+impl Cost {
+    /// How much of it is left.
+    fn remains(&self, now: Instant) -> f64 {
+        let age = now.saturating_duration_since(self.at).as_secs_f64();
+        (-age / DECAY_SECONDS).exp()
+    }
+}
+
+impl PeakEwma {
+    /// A generator of its own for each worker.
+    pub fn new(seed: u64) -> Self {
+        PeakEwma {
+            draw: Draw::new(seed),
+            costs: Vec::new(),
+            mean: None,
+        }
+    }
+
+    /// The one of two that costs less; the first drawn of a tie.
+    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+        let (first, second) = self.draw.two(view)?;
+        Some(match self.cost(view, second) < self.cost(view, first) {
+            true => second,
+            false => first,
+        })
+    }
+
+    fn cost(&self, view: &View<'_>, index: usize) -> f64 {
+        let seconds = match self.costs.get(index) {
+            Some(Some(cost)) => cost.seconds * cost.remains(view.now),
+            // Before anything is known, what is in flight decides.
+            _ => self.mean.unwrap_or(1.0),
+        };
+        seconds * (f64::from(view.load(index)) + 1.0) / f64::from(view.weight(index))
+    }
+
+    /// Learns the time to the first byte.
+    pub fn observe(&mut self, observation: &Observation) {
+        let seconds = observation.first_byte.map(|time| time.as_secs_f64());
+        let seconds = match (seconds, self.mean) {
+            (seconds, Some(mean)) if observation.is_error => seconds.unwrap_or(0.0).max(mean),
+            (Some(_), None) if observation.is_error => return,
+            (Some(seconds), _) => {
+                let mean = self.mean.get_or_insert(seconds);
+                *mean += (seconds - *mean) * MEAN_PART;
+                seconds
+            }
+            (None, _) => return,
+        };
+        if observation.endpoint >= self.costs.len() {
+            self.costs.resize(observation.endpoint + 1, None);
+        }
+        let cost = &mut self.costs[observation.endpoint];
+        let seconds = cost.as_ref().map_or(seconds, |cost| {
+            let remains = cost.remains(observation.now);
+            // The average, unless the answer is a peak above it.
+            seconds.max(cost.seconds * remains + seconds * (1.0 - remains))
+        });
+        *cost = Some(Cost {
+            seconds,
+            at: observation.now,
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Balance;
+    use super::super::tests::Site;
+    use super::*;
+
+    fn answer(endpoint: usize, now: Instant, milliseconds: u64) -> Observation {
+        Observation {
+            endpoint,
+            now,
+            first_byte: Some(Duration::from_millis(milliseconds)),
+            is_error: false,
+        }
+    }
+
+    fn after(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_peak_counts_at_once_and_fades() {
+        let mut site = Site::new(&[1, 1]);
+        let start = site.now;
+        let mut balancer = PeakEwma::new(1);
+        balancer.observe(&answer(0, start, 20));
+        balancer.observe(&answer(1, start, 30));
+        assert_eq!(balancer.pick(&site.view()), Some(0));
+        balancer.observe(&answer(0, start, 100));
+        assert_eq!(balancer.pick(&site.view()), Some(1));
+        // One good answer does not make up for it, 20 s of them do.
+        balancer.observe(&answer(0, start, 20));
+        assert_eq!(balancer.pick(&site.view()), Some(1));
+        for second in 1..=25 {
+            balancer.observe(&answer(0, after(start, second), 20));
+            balancer.observe(&answer(1, after(start, second), 30));
+        }
+        site.now = after(start, 25);
+        assert_eq!(balancer.pick(&site.view()), Some(0));
+    }
+
+    #[test]
+    fn one_that_gets_nothing_is_tried_again() {
+        let mut site = Site::new(&[1, 1]);
+        let start = site.now;
+        let mut balancer = PeakEwma::new(1);
+        balancer.observe(&answer(0, start, 100));
+        for second in 0..=30 {
+            balancer.observe(&answer(1, after(start, second), 20));
+            site.now = after(start, second);
+            let picked = balancer.pick(&site.view());
+            // 100 ms are as 20 ms after 10 s * ln 5.
+            assert_eq!(picked, Some(if second <= 16 { 1 } else { 0 }));
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_and_weights_count() {
+        let mut site = Site::new(&[1, 1]);
+        let mut balancer = PeakEwma::new(1);
+        balancer.observe(&answer(0, site.now, 10));
+        balancer.observe(&answer(1, site.now, 30));
+        site.load(&[3, 0]);
+        assert_eq!(balancer.pick(&site.view()), Some(1), "40 > 30");
+        site.load(&[1, 0]);
+        assert_eq!(balancer.pick(&site.view()), Some(0), "20 < 30");
+        site.state(1).set_weight(2);
+        assert_eq!(balancer.pick(&site.view()), Some(1), "20 > 15");
+    }
+
+    #[test]
+    fn failing_fast_is_not_being_fast_and_tunnels_say_nothing() {
+        let site = Site::new(&[1, 1]);
+        let mut balancer = PeakEwma::new(1);
+        let tunnel = Observation {
+            first_byte: None,
+            ..answer(1, site.now, 0)
+        };
+        balancer.observe(&tunnel);
+        let fail = Observation {
+            is_error: true,
+            ..answer(1, site.now, 1)
+        };
+        balancer.observe(&fail);
+        assert_eq!(balancer.mean, None);
+        balancer.observe(&answer(0, site.now, 20));
+        for _ in 0..100 {
+            balancer.observe(&fail);
+            balancer.observe(&tunnel);
+        }
+        balancer.observe(&answer(0, site.now, 19));
+        let costs = [0, 1].map(|index| balancer.cost(&site.view(), index));
+        assert!(costs[1] * 1.05 >= costs[0], "{costs:?}");
+        let slow = Observation {
+            is_error: true,
+            ..answer(1, site.now, 500)
+        };
+        balancer.observe(&slow);
+        assert_eq!(balancer.pick(&site.view()), Some(0));
+    }
+
+    #[test]
+    fn the_faster_endpoint_gets_more() {
+        super::super::tests::faster_gets_more(Balance::PeakEwma);
+    }
+}

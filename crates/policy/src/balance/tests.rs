@@ -1,0 +1,542 @@
+//! What holds for every balancer, and what the tests of each one share.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::task::Waker;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use crate::endpoint::Flag;
+use crate::hash;
+use crate::queue::QueueSettings;
+
+/// Every balancer with every option that makes another rule of it.
+const EVERY: [Balance; 16] = [
+    Balance::Random,
+    Balance::RoundRobin,
+    Balance::ShortestQueue,
+    Balance::LeastConnections,
+    fair(false, WeightMode::Default),
+    fair(true, WeightMode::Default),
+    fair(false, WeightMode::Idle),
+    fair(true, WeightMode::Idle),
+    fair(false, WeightMode::Peak),
+    fair(true, WeightMode::Peak),
+    Balance::Carp,
+    Balance::ConsistentHash,
+    Balance::First,
+    Balance::TwoChoices,
+    Balance::PeakEwma,
+    Balance::Adaptive,
+];
+
+const fn fair(no_rr: bool, weight_mode: WeightMode) -> Balance {
+    Balance::Fair(FairOptions { no_rr, weight_mode })
+}
+
+/// An upstream without limits and without a queue, and a clock.
+pub(super) struct Site {
+    dispatcher: Dispatcher,
+    identities: Vec<u64>,
+    pub(super) now: Instant,
+}
+
+impl Site {
+    pub(super) fn new(weights: &[u32]) -> Self {
+        let limits: Vec<_> = weights.iter().map(|&weight| (weight, None)).collect();
+        Self::with_limits(&limits)
+    }
+
+    fn with_limits(limits: &[(u32, Option<u32>)]) -> Self {
+        let name = |index| format!("10.0.0.{index}:8080");
+        let names: Vec<_> = (0..limits.len()).map(name).collect();
+        let endpoints = names
+            .iter()
+            .zip(limits)
+            .map(|(name, limits)| EndpointSettings {
+                name,
+                weight: limits.0,
+                max_in_flight: limits.1,
+            });
+        let queue = QueueSettings {
+            max: 0,
+            ..QueueSettings::default()
+        };
+        let now = Instant::now();
+        Site {
+            dispatcher: Dispatcher::new(endpoints, &[], queue, now),
+            identities: names.iter().map(|it| hash::hash(it.as_bytes())).collect(),
+            now,
+        }
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        View::new(self.dispatcher.states(), &self.identities, self.now)
+    }
+
+    pub(super) fn view_of(&self, key: u64) -> View<'_> {
+        View { key, ..self.view() }
+    }
+
+    pub(super) fn state(&self, index: usize) -> &EndpointState {
+        &self.dispatcher.states()[index]
+    }
+
+    /// Makes it so many exchanges in flight at each endpoint.
+    pub(super) fn load(&mut self, loads: &[u32]) {
+        for (state, &load) in self.dispatcher.states().iter().zip(loads) {
+            while state.in_flight() > load {
+                state.release();
+            }
+            while state.in_flight() < load {
+                assert!(state.try_reserve(u32::MAX), "it has a limit");
+            }
+        }
+    }
+
+    pub(super) fn reserve(&self, balancer: &mut Balancer) -> Option<usize> {
+        let asking = Asking {
+            tried: &[],
+            key: 0,
+            lane: None,
+            priority: 0,
+            arrived: self.now,
+            now: self.now,
+        };
+        match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
+            Acquired::Reserved { endpoint } => Some(endpoint),
+            _ => None,
+        }
+    }
+
+    pub(super) fn release(&self, endpoint: usize) {
+        self.dispatcher.release(endpoint, None, || self.now);
+    }
+}
+
+/// What a random endpoint of the property below is like.
+#[derive(Debug, Clone)]
+struct Shape {
+    weight: u32,
+    max_in_flight: Option<u32>,
+    flag: Option<Flag>,
+    load: u32,
+    ghosts: u32,
+    ramp: u16,
+    errors: u16,
+    is_tried: bool,
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let flag = prop::sample::select(vec![
+        None,
+        None,
+        None,
+        None,
+        Some(Flag::Trial),
+        Some(Flag::Down),
+        Some(Flag::Drain),
+        Some(Flag::Stop),
+        Some(Flag::Ejected),
+        Some(Flag::Unreachable),
+    ]);
+    let limit = prop::option::weighted(0.3, 0..4_u32);
+    let ghosts = prop::sample::select(vec![0, 0, 0, 1, 7]);
+    let ramp = prop::sample::select(vec![256, 256, 100, 0]);
+    let errors = prop::sample::select(vec![0, 0, 1, 4]);
+    (0..5_u32, limit, flag, 0..5_u32, ghosts, ramp, errors, 0..5).prop_map(
+        |(weight, max_in_flight, flag, load, ghosts, ramp, errors, tried)| Shape {
+            weight,
+            max_in_flight,
+            flag,
+            load: load.min(max_in_flight.unwrap_or(u32::MAX)),
+            ghosts,
+            ramp,
+            errors,
+            is_tried: tried == 0,
+        },
+    )
+}
+
+fn shapes() -> impl Strategy<Value = Vec<Shape>> {
+    prop_oneof![
+        4 => prop::collection::vec(shape(), 0..6),
+        2 => prop::collection::vec(shape(), 6..50),
+        1 => prop::collection::vec(shape(), 260..300),
+    ]
+}
+
+fn observations() -> impl Strategy<Value = Vec<(usize, u64, Option<u64>, bool)>> {
+    let first_byte = prop::option::of(0..2_000_000_u64);
+    let observation = (0..300_usize, 0..3_000_u64, first_byte, any::<bool>());
+    prop::collection::vec(observation, 0..30)
+}
+
+proptest! {
+    /// No balancer picks what it must not, and each finds what there is.
+    #[test]
+    fn only_the_eligible_are_picked_and_one_is_found(
+        shapes in shapes(),
+        observations in observations(),
+        key: u64,
+        seed: u64,
+        only_with_room: bool,
+    ) {
+        let limits: Vec<_> = shapes.iter().map(|it| (it.weight, it.max_in_flight)).collect();
+        let mut site = Site::with_limits(&limits);
+        let loads: Vec<_> = shapes.iter().map(|it| it.load).collect();
+        site.load(&loads);
+        let mut tried = Vec::new();
+        for (index, shape) in shapes.iter().enumerate() {
+            let state = site.state(index);
+            state.set_ghosts(shape.ghosts);
+            state.set_ramp(shape.ramp);
+            (0..shape.errors).for_each(|_| _ = state.count_error());
+            shape.flag.iter().for_each(|&flag| _ = state.set(flag, true));
+            if shape.is_tried {
+                tried.push(index as u32);
+            }
+        }
+        for balance in EVERY {
+            let mut balancer = Balancer::new(balance, seed);
+            let mut now = site.now;
+            for &(endpoint, pause, first_byte, is_error) in &observations {
+                now += Duration::from_millis(pause);
+                balancer.observe(&Observation {
+                    endpoint: endpoint % shapes.len().max(1),
+                    now,
+                    first_byte: first_byte.map(Duration::from_micros),
+                    is_error,
+                });
+            }
+            for turn in 0..12 {
+                let view = View {
+                    tried: &tried,
+                    key: key.wrapping_add(turn),
+                    now: now + Duration::from_millis(turn * 9),
+                    only_with_room,
+                    ..site.view()
+                };
+                let may = |index: usize| {
+                    let shape = &shapes[index];
+                    let limit = shape.max_in_flight.unwrap_or(u32::MAX);
+                    let limit = match shape.flag {
+                        Some(Flag::Trial) => limit.min(1),
+                        _ => limit,
+                    };
+                    shape.weight > 0
+                        && !shape.is_tried
+                        && matches!(shape.flag, None | Some(Flag::Trial))
+                        && (!only_with_room || shape.load < limit)
+                        && shape.load < balancer.cap(&view, index)
+                };
+                let any = (0..shapes.len()).any(may);
+                let eligible: Vec<_> = (0..shapes.len()).filter(|&index| may(index)).collect();
+                match balancer.pick(&view) {
+                    Some(index) => prop_assert!(eligible.contains(&index), "{balance:?}: {index}"),
+                    None => prop_assert!(!any, "{balance:?} found none"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_in_flight_is_shared_by_weight() {
+    let exact = [
+        Balance::ShortestQueue,
+        Balance::LeastConnections,
+        fair(false, WeightMode::Default),
+        fair(true, WeightMode::Default),
+        Balance::Adaptive,
+    ];
+    let near = [Balance::TwoChoices, Balance::PeakEwma];
+    let balances = exact.map(|balance| (balance, 4));
+    for (balance, tolerance) in balances.into_iter().chain(near.map(|it| (it, 40))) {
+        let site = Site::new(&[5, 1, 0, 2]);
+        let mut balancer = Balancer::new(balance, 7);
+        for _ in 0..800 {
+            site.reserve(&mut balancer).expect("there is room");
+        }
+        let loads = [0, 1, 2, 3].map(|index| site.state(index).load());
+        for (load, due) in loads.into_iter().zip([500, 100, 0, 200]) {
+            assert!(load.abs_diff(due) <= tolerance, "{balance:?}: {loads:?}");
+        }
+    }
+}
+
+/// Above 256 endpoints `adaptive` compares a sample, and that must not take
+/// from the heavy ones what is theirs.
+#[test]
+fn samples_follow_the_weights_too() {
+    let mut weights = vec![1; 400];
+    weights[7] = 200;
+    let site = Site::new(&weights);
+    let mut balancer = Balancer::new(Balance::Adaptive, 7);
+    for _ in 0..6_000 {
+        site.reserve(&mut balancer).expect("there is room");
+    }
+    let load = site.state(7).load();
+    assert!((1_900..2_200).contains(&load), "{load} rather than 2,000");
+}
+
+#[test]
+fn without_load_those_that_draw_still_follow_the_weights() {
+    for balance in [Balance::Random, Balance::TwoChoices] {
+        let site = Site::new(&[5, 1, 0, 2]);
+        let mut balancer = Balancer::new(balance, 7);
+        let mut counts = [0_u32; 4];
+        for _ in 0..80_000 {
+            counts[balancer.pick(&site.view()).expect("three are up")] += 1;
+        }
+        for (count, due) in counts.into_iter().zip([50_000, 10_000, 0, 20_000]) {
+            assert!(count.abs_diff(due) <= 1_000, "{balance:?}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn the_first_one_is_filled_before_the_next() {
+    let site = Site::with_limits(&[(1, Some(2)), (9, Some(1)), (1, None)]);
+    let mut balancer = Balancer::new(Balance::First, 7);
+    let picks: Vec<_> = (0..5).filter_map(|_| site.reserve(&mut balancer)).collect();
+    assert_eq!(picks, [0, 0, 1, 2, 2]);
+    site.release(0);
+    assert_eq!(site.reserve(&mut balancer), Some(0));
+}
+
+/// A failing endpoint looks busier to all that look at load.
+#[test]
+fn ghosts_are_avoided() {
+    let looking = [
+        Balance::ShortestQueue,
+        Balance::LeastConnections,
+        fair(false, WeightMode::Default),
+        Balance::TwoChoices,
+        Balance::PeakEwma,
+        Balance::Adaptive,
+    ];
+    for balance in looking {
+        let site = Site::new(&[1, 1]);
+        site.state(0).set_ghosts(1);
+        let mut balancer = Balancer::new(balance, 7);
+        for _ in 0..20 {
+            assert_eq!(balancer.pick(&site.view()), Some(1), "{balance:?}");
+        }
+    }
+}
+
+#[test]
+fn only_fair_at_its_peak_refuses() {
+    for balance in EVERY {
+        let is_peak = [false, true].map(|no_rr| fair(no_rr, WeightMode::Peak));
+        let is_peak = is_peak.contains(&balance);
+        let site = Site::new(&[3]);
+        let balancer = Balancer::new(balance, 0);
+        assert_eq!(balancer.refuses_when_busy(), is_peak);
+        let cap = if is_peak { 3 } else { u32::MAX };
+        assert_eq!(balancer.cap(&site.view(), 0), cap);
+    }
+}
+
+/// What the balancers by key have in common.
+pub(super) mod keys {
+    use super::*;
+
+    fn owners(balance: Balance, site: &Site, keys: u64) -> Vec<usize> {
+        let mut balancer = Balancer::new(balance, 0);
+        (0..keys)
+            .map(|key| {
+                let key = hash::hash(&key.to_le_bytes());
+                balancer.pick(&site.view_of(key)).expect("one is up")
+            })
+            .collect()
+    }
+
+    pub(in super::super) fn are_shared_by_weight(balance: Balance) {
+        let mixed = |index: u32| 1 + index % 2;
+        let cases = [
+            (20_000, vec![1; 3]),
+            (30_000, vec![1; 5]),
+            (200_000, vec![1; 100]),
+            (30_000, vec![1, 2, 5]),
+            (200_000, (0..100).map(mixed).collect()),
+        ];
+        for (keys, weights) in cases {
+            let site = Site::new(&weights);
+            let mut counts = vec![0_u32; weights.len()];
+            for owner in owners(balance, &site, keys) {
+                counts[owner] += 1;
+            }
+            let total: u32 = weights.iter().sum();
+            for (&count, &weight) in counts.iter().zip(&weights) {
+                let due = keys as f64 * f64::from(weight) / f64::from(total);
+                let share = f64::from(count) / due;
+                assert!((0.9..1.1).contains(&share), "{share} among {weights:?}");
+            }
+        }
+    }
+
+    pub(in super::super) fn stay_when_one_leaves(balance: Balance) {
+        let site = Site::new(&[1, 3, 1, 2, 1]);
+        let before = owners(balance, &site, 5_000);
+        site.state(1).set(Flag::Down, true);
+        let after = owners(balance, &site, 5_000);
+        let mut moved = [0; 5];
+        for (before, after) in before.into_iter().zip(after) {
+            match before {
+                1 => moved[after] += 1,
+                _ => assert_eq!(after, before),
+            }
+        }
+        assert_eq!(moved[1], 0);
+        assert!([0, 2, 3, 4].iter().all(|&index| moved[index] > 200));
+    }
+
+    pub(in super::super) fn move_with_a_weight(balance: Balance) {
+        let site = Site::new(&[1, 3, 1, 2, 1]);
+        let before = owners(balance, &site, 5_000);
+        site.state(2).set_weight(4);
+        let more = owners(balance, &site, 5_000);
+        let mut moved = 0;
+        for (before, more) in before.iter().zip(&more) {
+            if before != more {
+                assert_eq!(*more, 2);
+                moved += 1;
+            }
+        }
+        // From 1 of 8 to 4 of 11.
+        assert!((1_000..1_400).contains(&moved), "{moved}");
+    }
+}
+
+/// One answer of the simulation below.
+struct Answer {
+    endpoint: usize,
+    seconds: f64,
+}
+
+/// Exchanges that arrive at random, `per_second`, at endpoints of so many
+/// threads, each of which takes the first that waits at its endpoint.
+struct Simulation<'a> {
+    balance: Balance,
+    threads: Vec<usize>,
+    per_second: f64,
+    seconds: f64,
+    /// How long an exchange takes at an endpoint, in seconds, at this time.
+    takes: &'a dyn Fn(usize, f64, &mut fastrand::Rng) -> f64,
+}
+
+impl Simulation<'_> {
+    fn run(&self) -> Vec<Answer> {
+        let site = Site::new(&vec![1; self.threads.len()]);
+        let mut balancer = Balancer::new(self.balance, 11);
+        let mut random = fastrand::Rng::with_seed(23);
+        let free = |&count: &usize| BinaryHeap::from(vec![Reverse(0); count]);
+        let mut free: Vec<_> = self.threads.iter().map(free).collect();
+        let mut ends = BinaryHeap::new();
+        let mut answers = Vec::new();
+        let mut arrives = 0.0;
+        while arrives < self.seconds {
+            arrives -= (1.0 - random.f64()).ln() / self.per_second;
+            let nanos = (arrives * 1e9) as u64;
+            while let Some(&Reverse((end, start, endpoint))) = ends.peek()
+                && end <= nanos
+            {
+                ends.pop();
+                let time = Duration::from_nanos(end - start);
+                balancer.observe(&Observation {
+                    endpoint,
+                    now: site.now + Duration::from_nanos(end),
+                    first_byte: Some(time),
+                    is_error: false,
+                });
+                site.release(endpoint);
+                answers.push(Answer {
+                    endpoint,
+                    seconds: time.as_secs_f64(),
+                });
+            }
+            let view = View {
+                now: site.now + Duration::from_nanos(nanos),
+                ..site.view()
+            };
+            let endpoint = balancer.pick(&view).expect("all are up");
+            assert!(site.state(endpoint).try_reserve(u32::MAX));
+            let takes = (self.takes)(endpoint, arrives, &mut random);
+            let Reverse(thread) = free[endpoint].pop().expect("it has threads");
+            let end = nanos.max(thread) + (takes * 1e9) as u64;
+            free[endpoint].push(Reverse(end));
+            ends.push(Reverse((end, nanos, endpoint)));
+        }
+        answers
+    }
+}
+
+fn exponential(mean: f64, random: &mut fastrand::Rng) -> f64 {
+    -(1.0 - random.f64()).ln() * mean
+}
+
+/// Two endpoints, one four times as fast; later they change places.
+pub(super) fn faster_gets_more(balance: Balance) {
+    let swap = 60.0;
+    let simulation = Simulation {
+        balance,
+        threads: vec![1_000; 2],
+        per_second: 200.0,
+        seconds: 2.0 * swap,
+        takes: &|endpoint, now, random| {
+            let is_slow = (endpoint == 0) == (now < swap);
+            exponential(if is_slow { 0.04 } else { 0.01 }, random)
+        },
+    };
+    let answers = simulation.run();
+    let (early, late) = answers.split_at(answers.len() / 2);
+    for (answers, slow) in [(early, 0), (late, 1)] {
+        // The first third is for learning.
+        let answers = &answers[answers.len() / 3..];
+        let count = answers.iter().filter(|it| it.endpoint == slow).count();
+        let share = count as f64 / answers.len() as f64;
+        assert!((0.002..0.3).contains(&share), "{share} to the slow one");
+    }
+}
+
+fn percentile_99(answers: &[Answer]) -> f64 {
+    let mut seconds: Vec<_> = answers.iter().map(|it| it.seconds).collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() * 99 / 100]
+}
+
+/// Fast and slow pages at ten endpoints alike: what a balancer learns from
+/// slow pages must not make it flee the endpoint that answered them.
+#[test]
+fn a_mix_of_fast_and_slow_pages_does_not_confuse_adaptive() {
+    for threads in [1, 2, 4] {
+        let run = |balance| {
+            let mean = 0.95 * 0.005 + 0.05 * 0.5;
+            let simulation = Simulation {
+                balance,
+                threads: vec![threads; 10],
+                per_second: 0.7 * 10.0 * threads as f64 / mean,
+                seconds: 60.0,
+                takes: &|_, _, random| if random.u32(..100) < 5 { 0.5 } else { 0.005 },
+            };
+            simulation.run()
+        };
+        let answers = run(Balance::Adaptive);
+        let mut counts = [0; 10];
+        answers.iter().for_each(|it| counts[it.endpoint] += 1);
+        for count in counts {
+            let share = f64::from(count) * 10.0 / answers.len() as f64;
+            if !(0.9..1.1).contains(&share) {
+                eprintln!("{counts:?}")
+            };
+        }
+        let adaptive = percentile_99(&answers);
+        let others = [Balance::Random, Balance::TwoChoices, Balance::ShortestQueue]
+            .map(|balance| percentile_99(&run(balance)));
+        eprintln!("{threads} {adaptive} {others:?} {counts:?}");
+    }
+}
