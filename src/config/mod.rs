@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
-use evenkeel_policy::route::RouteTable;
+use evenkeel_policy::route::{BalanceKey, RouteTable};
 
 mod check;
 pub mod diagnostics;
@@ -208,21 +208,6 @@ pub struct Upstream {
     pub health: HealthSettings,
     /// How the endpoints are probed; `None` for not at all.
     pub probe: Option<Probe>,
-}
-
-/// What a balancer by key goes by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BalanceKey {
-    /// The request's target.
-    Uri,
-    /// A header field, by name.
-    Header(String),
-    /// A cookie, by name.
-    Cookie(String),
-    /// A query parameter, by name.
-    Query(String),
-    /// The client's address.
-    Client,
 }
 
 /// Where requests wait for a slot.

@@ -85,7 +85,8 @@ impl Outcome {
 }
 
 /// Forwards the request whose head stands at the front of `bytes`, and sends
-/// the client a response: an endpoint's, or a refusal that says why.
+/// the client a response: an endpoint's, or a refusal that says why. `key` is
+/// for balancers that go by one.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange and gives its slot back.
@@ -93,6 +94,7 @@ pub async fn forward(
     context: &Context,
     client: &mut Client,
     proxying: Proxying,
+    key: u64,
     bytes: &[u8],
     head: &RequestHead,
     progress: &mut Progress,
@@ -106,7 +108,7 @@ pub async fn forward(
     progress.bytes_in += (request.valid_len - head.end) as u64;
     let arrived = progress.started + progress.times.head;
     let wanted = Wanted {
-        key: 0,
+        key,
         lane: proxying.lane,
         priority: proxying.priority,
         arrived,

@@ -43,7 +43,12 @@ pub async fn handle(
     progress.route = Some(route);
     match &context.config.routes[route].action {
         Action::Upstream(proxying) => {
-            exchange::forward(context, client, *proxying, bytes, head, progress).await
+            let upstream = &context.config.upstreams[proxying.upstream];
+            let key = match upstream.balance.takes_key() {
+                true => upstream.key.hash(&facts),
+                false => 0,
+            };
+            exchange::forward(context, client, *proxying, key, bytes, head, progress).await
         }
         Action::Answer {
             status,

@@ -66,6 +66,13 @@ pub enum Balance {
     Adaptive,
 }
 
+impl Balance {
+    /// Whether it goes by a part of the request.
+    pub fn takes_key(self) -> bool {
+        matches!(self, Balance::Carp | Balance::ConsistentHash)
+    }
+}
+
 /// The endpoints as a balancer sees them during one pick.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {

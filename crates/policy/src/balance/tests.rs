@@ -66,7 +66,13 @@ impl Site {
         };
         let now = Instant::now();
         Site {
-            dispatcher: Dispatcher::new(endpoints, &[], queue, now),
+            dispatcher: Dispatcher::new(
+                endpoints,
+                &[],
+                queue,
+                crate::health::HealthSettings::default(),
+                now,
+            ),
             identities: names.iter().map(|it| hash::hash(it.as_bytes())).collect(),
             now,
         }

@@ -118,7 +118,7 @@ impl ValuePattern {
 }
 
 /// The decoded values of the parameter `name`.
-fn parameters<'a>(query: &'a [u8], name: &'a str) -> impl Iterator<Item = Decoded<'a>> {
+pub(super) fn parameters<'a>(query: &'a [u8], name: &'a str) -> impl Iterator<Item = Decoded<'a>> {
     let pairs = query
         .split(|&byte| byte == b'&')
         .filter(|pair| !pair.is_empty());
@@ -132,7 +132,10 @@ fn parameters<'a>(query: &'a [u8], name: &'a str) -> impl Iterator<Item = Decode
 
 /// The values of the cookie `name` in one `Cookie` line (RFC 6265 section
 /// 4.2.1), without the quotes that may stand around them.
-fn cookies<'a>(line: &'a [u8], name: &'a str) -> impl Iterator<Item = impl Iterator<Item = u8>> {
+pub(super) fn cookies<'a>(
+    line: &'a [u8],
+    name: &'a str,
+) -> impl Iterator<Item = impl Iterator<Item = u8>> {
     line.split(|&byte| byte == b';').filter_map(|pair| {
         let pair = pair.trim_ascii();
         if pair.is_empty() {
@@ -154,7 +157,7 @@ fn split_at_equals(pair: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Bytes of a query component, decoded on the way.
-struct Decoded<'a> {
+pub(super) struct Decoded<'a> {
     rest: &'a [u8],
 }
 

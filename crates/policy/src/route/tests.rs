@@ -250,3 +250,32 @@ fn a_host_condition_takes_any_of_its_patterns() {
         );
     }
 }
+
+#[test]
+fn balance_keys() {
+    let request = |path, query, cookie| Sent {
+        path,
+        query,
+        fields: vec![("Cookie", cookie), ("X-User", "anna")],
+        ..Sent::default()
+    };
+    let one = request("/a", "page=1", "id=7");
+    let keys = [
+        BalanceKey::Uri,
+        BalanceKey::Header("x-user".into()),
+        BalanceKey::Cookie("id".into()),
+        BalanceKey::Query("page".into()),
+        BalanceKey::Client,
+    ];
+    let same = |key: &BalanceKey, other: &Sent| key.hash(&one) == key.hash(other);
+    let shares = |other: &Sent| keys.each_ref().map(|key| same(key, other));
+    assert_eq!(shares(&request("/a", "page=1", "id=7")), [true; 5]);
+    let elsewhere = shares(&request("/b", "page=1", "id=7"));
+    assert_eq!(elsewhere, [false, true, true, true, true]);
+    let of_another = shares(&request("/a", "page=1", "id=8"));
+    assert_eq!(of_another, [true, true, false, true, true]);
+    let next_page = shares(&request("/a", "page=2", "id=7"));
+    assert_eq!(next_page, [false, true, true, false, true]);
+    let none = BalanceKey::Header("x-none".into());
+    assert_eq!(none.hash(&one), BalanceKey::Uri.hash(&one));
+}

@@ -1,0 +1,52 @@
+//! What balancers by key go by: a part of the request, hashed.
+
+use std::net::IpAddr;
+
+use super::Facts;
+use super::condition::{cookies, parameters};
+use crate::hash::{hash, mix};
+
+/// A part of a request. Where a request has no such part, its URI stands in,
+/// so that these requests are not all one key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum BalanceKey {
+    /// The path and query.
+    #[default]
+    Uri,
+    /// A header field, by name.
+    Header(String),
+    /// A cookie, by name.
+    Cookie(String),
+    /// A query parameter, by name.
+    Query(String),
+    /// The client's address.
+    Client,
+}
+
+impl BalanceKey {
+    /// The request's key.
+    pub fn hash(&self, request: &impl Facts) -> u64 {
+        let part = match self {
+            BalanceKey::Uri => None,
+            BalanceKey::Header(name) => request.fields(name).next().map(<[u8]>::to_vec),
+            BalanceKey::Cookie(name) => request
+                .fields("cookie")
+                .find_map(|line| cookies(line, name).next().map(Iterator::collect)),
+            BalanceKey::Query(name) => parameters(request.query(), name)
+                .next()
+                .map(Iterator::collect),
+            BalanceKey::Client => return hash_address(request.client()),
+        };
+        match part {
+            Some(part) => hash(&part),
+            None => mix(hash(request.path())) ^ hash(request.query()),
+        }
+    }
+}
+
+fn hash_address(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(address) => hash(&address.octets()),
+        IpAddr::V6(address) => hash(&address.octets()),
+    }
+}
