@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use evenkeel_policy::balance::{Balance, Balancer, FairOptions, Observation, View, WeightMode};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::hash::{hash, mix};
+use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 
 /// Endpoints, and the nanoseconds that a pick among them may cost.
@@ -84,7 +85,13 @@ impl Site {
             });
         let start = Instant::now();
         let site = Site {
-            dispatcher: Dispatcher::new(endpoints, &[], QueueSettings::default(), start),
+            dispatcher: Dispatcher::new(
+                endpoints,
+                &[],
+                QueueSettings::default(),
+                HealthSettings::default(),
+                start,
+            ),
             identities: names.iter().map(|name| hash(name.as_bytes())).collect(),
             start,
         };
