@@ -11,8 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel::config::{
-    self, AccessLogFormat, Action, Address, Colour, Loaded, NameLookup, Report,
+    self, AccessLogFormat, Action, Address, BalanceKey, Colour, Loaded, NameLookup, Proxying,
+    Report, Upstream,
 };
+use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::queue::Discipline;
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -85,13 +88,26 @@ fn every_example_loads_without_a_warning() {
 #[test]
 fn the_effective_configuration_is_one_that_loads_to_itself() {
     for path in toml_files("examples") {
-        let text = fs::read_to_string(&path).unwrap();
-        let first = load_text(&text).unwrap();
-        let second = load_text(&first.effective).unwrap_or_else(|report| panic!("{report}"));
-        assert_eq!(first.effective, second.effective, "{}", path.display());
-        let shown = [&first.config, &second.config].map(|it| format!("{it:#?}"));
-        assert_eq!(shown[0], shown[1], "{}", path.display());
+        assert_loads_to_itself(
+            &path.display().to_string(),
+            &fs::read_to_string(&path).unwrap(),
+        );
     }
+}
+
+/// Loads `text` as the file `name`; its effective configuration must load and
+/// mean the same.
+fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
+    let load = |text: &str| {
+        let loaded = config::load_text(name, text, NameLookup::Skip);
+        loaded.unwrap_or_else(|report| panic!("{report}"))
+    };
+    let first = load(text);
+    let second = load(&first.effective);
+    assert_eq!(first.effective, second.effective, "{name}");
+    let shown = [&first.config, &second.config].map(|it| format!("{it:#?}"));
+    assert_eq!(shown[0], shown[1], "{name}");
+    first
 }
 
 #[test]
@@ -147,6 +163,198 @@ fn defaults_are_filled_in() {
     assert_eq!(upstream.timeouts.total, None);
     assert_eq!(upstream.endpoints[0].weight, 1);
     assert_eq!(upstream.endpoints[0].name, "10.0.0.1:80");
+    assert_eq!(upstream.key, BalanceKey::Uri);
+    let queue = &upstream.queue;
+    assert_eq!((queue.settings.max, queue.settings.hold), (1000, true));
+    assert_eq!(queue.settings.discipline, Discipline::Fifo);
+    assert_eq!(queue.timeout, Duration::from_secs(10));
+    assert_eq!((queue.answer.status, queue.answer.retry_after_s), (503, 1));
+    assert_eq!(queue.answer.body, None);
+    assert_eq!(upstream.health, HealthSettings::default());
+    assert!(upstream.probe.is_none() && upstream.lanes.is_empty());
+    assert!(matches!(
+        config.routes[0].action,
+        Action::Upstream(Proxying {
+            lane: None,
+            priority: 0,
+            ..
+        })
+    ));
+}
+
+/// The upstream `app` of [`PLAIN`] with these lines added.
+fn upstream_with(lines: &str) -> Upstream {
+    let loaded = assert_loads_to_itself("test.toml", &format!("{PLAIN}{lines}"));
+    loaded.config.upstreams.into_iter().next().unwrap()
+}
+
+#[test]
+fn the_queue_of_an_example() {
+    let path = repository().join("examples/queue.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let config = assert_loads_to_itself(path.to_str().unwrap(), &text).config;
+    let queue = &config.upstreams[0].queue;
+    assert_eq!(queue.settings.max, 200);
+    assert_eq!(queue.settings.discipline, Discipline::Codel);
+    assert_eq!(queue.settings.target, Duration::from_millis(250));
+    assert_eq!(queue.timeout, Duration::from_secs(20));
+    let (content_type, body) = queue.answer.body.as_ref().unwrap();
+    assert_eq!(content_type, "image/gif");
+    assert_eq!(
+        *body,
+        fs::read(repository().join("examples/busy.gif")).unwrap()
+    );
+    assert_eq!(queue.answer.retry_after_s, 5);
+}
+
+#[test]
+fn the_lanes_of_an_example() {
+    let text = fs::read_to_string(repository().join("examples/lanes.toml")).unwrap();
+    let config = assert_loads_to_itself("lanes.toml", &text).config;
+    let lane = &config.upstreams[0].lanes[0];
+    assert_eq!((lane.name.as_str(), lane.max_in_flight), ("slow", 4));
+    let kept = config.routes.iter().map(|route| match &route.action {
+        Action::Upstream(proxying) => (proxying.lane, proxying.priority),
+        _ => panic!("{route:?}"),
+    });
+    assert_eq!(
+        kept.collect::<Vec<_>>(),
+        [(Some(0), 0), (None, 9), (None, 5)]
+    );
+}
+
+#[test]
+fn the_probes_of_an_example() {
+    let text = fs::read_to_string(repository().join("examples/health.toml")).unwrap();
+    let config = assert_loads_to_itself("health.toml", &text).config;
+    let [api, app, search] = &config.upstreams[..] else {
+        panic!("{:?}", config.upstreams)
+    };
+    let probe = api.probe.as_ref().unwrap();
+    let request = probe.request.as_ref().unwrap();
+    assert_eq!(probe.port, Some(9090));
+    assert_eq!(
+        (request.method.as_str(), request.path.as_str()),
+        ("GET", "/status?brief=1")
+    );
+    assert_eq!(request.host.as_deref(), Some("api.example.com"));
+    assert_eq!(
+        request.headers,
+        [("X-Probe-Token".into(), "a-shared-word".into())]
+    );
+    assert_eq!(request.expect, [200..=200, 300..=399]);
+    assert_eq!(request.body.as_deref(), Some("\"database\": \"up\""));
+    let request = app.probe.as_ref().unwrap().request.as_ref().unwrap();
+    assert_eq!(request.expect, [200..=399]);
+    assert_eq!((request.method.as_str(), &request.host), ("GET", &None));
+    assert_eq!(app.health.slow_start, Some(Duration::from_secs(30)));
+    let probe = search.probe.as_ref().unwrap();
+    assert!(probe.request.is_none() && !search.health.guard);
+    assert_eq!(probe.interval, Duration::from_secs(5));
+    assert_eq!(probe.timeout, Duration::from_secs(1));
+}
+
+#[test]
+fn defaults_that_depend_on_other_keys() {
+    let probe = |lines| upstream_with(lines).probe.unwrap();
+    let timeout = probe("health = { interval = '300ms' }").timeout;
+    assert_eq!(timeout, Duration::from_millis(300));
+    let health = upstream_with("health = { rise = 1, fall = 1 }").health;
+    assert_eq!((health.rise, health.fall), (1, 1));
+    let settings = upstream_with("queue.discipline = 'adaptive-lifo'")
+        .queue
+        .settings;
+    assert_eq!(settings.discipline, Discipline::AdaptiveLifo);
+    assert_eq!(settings.target, Duration::from_millis(100));
+    assert_eq!(upstream_with("queue.max = 0").queue.settings.max, 0);
+    let shown = assert_loads_to_itself("test.toml", PLAIN).effective;
+    assert!(
+        !shown.contains("target = \"100ms\"") && !shown.contains("key ="),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("queue = { max = 1000, timeout = \"10s\", hold = true"),
+        "{shown}"
+    );
+    let statuses = "health = { path = '/', expect = '204' }";
+    assert_eq!(probe(statuses).request.unwrap().expect, [204..=204]);
+    let answer = |file: &str| {
+        let line = format!("queue.answer = {{ file = '{file}', retry_after = '1500ms' }}");
+        upstream_with(&line).queue.answer
+    };
+    let gif = answer("examples/busy.gif");
+    assert_eq!(gif.body.unwrap().0, "image/gif");
+    assert_eq!(gif.retry_after_s, 2);
+    let toml = answer("Cargo.toml").body.unwrap();
+    assert_eq!(toml.0, "application/octet-stream");
+}
+
+/// Their balancers may not be there yet; whether they are is not what these
+/// tests are about.
+#[test]
+fn options_of_single_balancers() {
+    let report = |lines: &str| match load_text(&format!("{PLAIN}{lines}")) {
+        Ok(_) => String::new(),
+        Err(report) => report.to_string(),
+    };
+    let refuses = "a queue for a balancer that refuses";
+    let peak = "balance = 'fair'\nfair = { weight_mode = 'peak', status = 503 }\n";
+    for queue in ["queue = {}", "queue = { hold = true }", "queue.max = 5"] {
+        let shown = report(&format!("{peak}{queue}"));
+        assert!(
+            shown.contains(refuses) && shown.contains("peak refuses"),
+            "{shown}"
+        );
+    }
+    for queue in ["", "queue.max = 0"] {
+        let shown = report(&format!("{peak}{queue}"));
+        assert!(
+            !shown.contains("refuses") && !shown.contains("status"),
+            "{shown}"
+        );
+    }
+    for balance in ["carp", "consistent-hash"] {
+        for key in [
+            "'uri'",
+            "'client'",
+            "{ header = 'X-User' }",
+            "{ query = 'a b' }",
+        ] {
+            let shown = report(&format!("balance = '{balance}'\nkey = {key}"));
+            assert!(!shown.contains("key"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_read_from_the_folder_of_the_configuration() {
+    let folder = Folder::new("files");
+    let lines = "queue.answer = { status = 429, file = 'pages/busy.html' }";
+    fs::write(folder.0.join("evenkeel.toml"), format!("{PLAIN}{lines}")).unwrap();
+    let shown = folder.load(&[], &[]).unwrap_err().to_string();
+    let looked_for = folder.0.join("pages/busy.html");
+    assert!(shown.contains(&looked_for.display().to_string()), "{shown}");
+    assert!(shown.contains("evenkeel.toml:12:39"), "{shown}");
+    fs::create_dir(folder.0.join("pages")).unwrap();
+    let shown = folder.load(&["upstream.app.queue.answer.file=pages"], &[]);
+    assert!(shown.unwrap_err().to_string().contains("directory"));
+    fs::write(&looked_for, vec![b'a'; 1024 * 1024 + 1]).unwrap();
+    let shown = folder.load(&[], &[]).unwrap_err().to_string();
+    assert!(shown.contains("larger than 1 MiB"), "{shown}");
+    fs::write(&looked_for, "busy").unwrap();
+    let answer = folder.load(&[], &[]).unwrap().config.upstreams[0]
+        .queue
+        .answer
+        .clone();
+    assert_eq!(answer.status, 429);
+    assert_eq!(
+        answer.body,
+        Some(("text/html; charset=utf-8".into(), b"busy".to_vec()))
+    );
+    // Elsewhere, by variable: an absolute path stays what it is.
+    let path = looked_for.display().to_string();
+    let variable = ("EVENKEEL_UPSTREAM__APP__QUEUE__ANSWER__FILE", path.as_str());
+    assert!(folder.load(&[], &[variable]).is_ok());
 }
 
 #[test]
@@ -381,7 +589,8 @@ fn a_damaged_configuration_is_reported() {
             let (before, after) = (&text[..at], &text[at + c.len_utf8()..]);
             let damaged = format!("{before}{}{after}", typed[(at + number) % typed.len()]);
             for text in [before, &damaged] {
-                if let Err(report) = load_text(text) {
+                let name = path.to_str().unwrap();
+                if let Err(report) = config::load_text(name, text, NameLookup::Skip) {
                     assert!(report.mistake_count() > 0);
                     assert!(report.render(Colour::Off).contains("error: "), "{text}");
                 }

@@ -3,14 +3,16 @@
 //! All of them run over all of the configuration, whatever an earlier one
 //! found, so that every mistake is reported at once.
 
+mod upstream;
+
 use std::collections::HashMap;
 
 use super::Address;
 use super::diagnostics::Report;
 use super::setting::{Placed, read_text};
 use super::tree::Place;
-use super::value::{Name, Text};
-use super::written::{self, Endpoint, File};
+use super::value::{Name, Text, is_token};
+use super::written::{self, File};
 
 /// Largest limit on the length of a head, in bytes.
 const MAX_HEAD_LIMIT: u64 = 128 * 1024;
@@ -20,25 +22,31 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_names(file, report);
     check_listeners(file, report);
     check_routes(file, names, report);
-    check_upstreams(file, names, report);
+    upstream::check(file, names, report);
 }
 
 /// What can be referred to by name.
 pub(super) struct Names<'a> {
     pub(super) listeners: Vec<String>,
     pub(super) upstreams: Vec<&'a str>,
+    /// Of each upstream, in the same order; `None` where they can't be read.
+    lanes: Vec<Option<Vec<&'a str>>>,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn collect(file: &'a File) -> Self {
         let listeners = file.listener.value.iter().flatten().enumerate();
         let upstreams = file.upstream.value.iter().flat_map(|map| &map.0);
-        let mut upstreams: Vec<_> = upstreams.map(|it| it.name.as_str()).collect();
+        let mut upstreams: Vec<_> = upstreams
+            .map(|it| (it.name.as_str(), lane_names(it.value.as_ref())))
+            .collect();
         upstreams.sort_unstable();
+        let (upstreams, lanes) = upstreams.into_iter().unzip();
         let listeners = listeners.map(|(index, it)| listener_name(it, index));
         Self {
             listeners: listeners.collect(),
             upstreams,
+            lanes,
         }
     }
 
@@ -47,10 +55,21 @@ impl<'a> Names<'a> {
         self.listeners.iter().position(|it| it == name)
     }
 
+    /// Index of the lane of this name among those of the upstream.
+    pub(super) fn lane(&self, upstream: usize, name: &str) -> Option<usize> {
+        let lanes = self.lanes[upstream].as_ref()?;
+        lanes.iter().position(|it| *it == name)
+    }
+
     /// Index of the upstream of this name, among all in order of their names.
     pub(super) fn upstream(&self, name: &str) -> Option<usize> {
         self.upstreams.binary_search(&name).ok()
     }
+}
+
+fn lane_names(upstream: Option<&written::Upstream>) -> Option<Vec<&str>> {
+    let lanes = &upstream?.lanes.value.as_ref()?.0;
+    Some(lanes.iter().map(|it| it.name.as_str()).collect())
 }
 
 /// The name of a listener, written or by its index.
@@ -78,6 +97,10 @@ fn check_names(file: &File, report: &mut Report) {
     check_unique("route", routes, report);
     for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
         read_text::<Name>(&upstream.name, &upstream.place, report);
+        let lanes = upstream.value.iter().flat_map(|it| &it.lanes.value);
+        for lane in lanes.flat_map(|map| &map.0) {
+            read_text::<Name>(&lane.name, &lane.place, report);
+        }
     }
 }
 
@@ -153,6 +176,7 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
     for route in routes {
         check_action(route, report);
         check_references(route, names, report);
+        check_lane(route, names, report);
         check_redirect(route, report);
         check_header_names(route, report);
         if let Some(earlier) = catch_all {
@@ -243,6 +267,48 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
     }
 }
 
+/// Lane and priority are of an upstream, and the lane is one that it has.
+fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
+    let fields = [
+        ("lane", route.lane.written, &route.lane.place),
+        ("priority", route.priority.written, &route.priority.place),
+    ];
+    for (key, _, place) in fields.into_iter().filter(|(_, written, _)| *written) {
+        if !route.upstream.written && !report.is_syntax_broken() {
+            report
+                .mistake(place, format!("`{key}` without `upstream`"))
+                .help(format!(
+                    "a {key} says how a request waits for an endpoint; this route needs none"
+                ));
+        }
+    }
+    let (Some(upstream), Some(Text(lane))) = (&route.upstream.value, &route.lane.value) else {
+        return;
+    };
+    let Some(index) = names.upstream(&upstream.value.0) else {
+        return;
+    };
+    let Some(lanes) = names.lanes[index].as_ref() else {
+        return;
+    };
+    if lanes.contains(&lane.as_str()) || report.is_syntax_broken() {
+        return;
+    }
+    let upstream = &upstream.value.0;
+    let found = report.mistake(
+        &route.lane.place,
+        format!("the upstream `{upstream}` has no lane named `{lane}`"),
+    );
+    match lanes.is_empty() {
+        true => found.help(format!(
+            "add it:\n[upstream.{upstream}]\nlanes = {{ {lane} = 2 }}"
+        )),
+        false => found
+            .help(format!("there are {}", lanes.join(", ")))
+            .propose(lane, lanes.iter().copied()),
+    };
+}
+
 fn check_redirect(route: &written::Route, report: &mut Report) {
     let Some(redirect) = route.redirect.value.as_ref().map(|it| &it.0) else {
         return;
@@ -278,86 +344,12 @@ fn check_header_names(route: &written::Route, report: &mut Report) {
         .value
         .as_ref()
         .and_then(|it| it.header.value.as_ref());
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     for field in header.iter().flat_map(|map| &map.0) {
-        if field.name.is_empty() || !field.name.bytes().all(is_token) {
+        if !is_token(&field.name) {
             report.mistake(
                 &field.place,
                 format!("`{}` is no name of a field", field.name),
             );
-        }
-    }
-}
-
-fn check_upstreams(file: &File, names: &Names<'_>, report: &mut Report) {
-    let routes = || file.route.value.iter().flatten();
-    let used = |name: &str| {
-        routes().any(|it| {
-            it.upstream
-                .value
-                .as_ref()
-                .is_some_and(|it| it.value.0 == name)
-        })
-    };
-    for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
-        let Some(value) = &upstream.value else {
-            continue;
-        };
-        let name = &upstream.name;
-        if !used(name) && names.upstream(name).is_some() && !report.is_syntax_broken() {
-            report.warning(
-                &upstream.place,
-                format!("no route uses the upstream `{name}`"),
-            );
-        }
-        let Some(endpoints) = &value.endpoints.value else {
-            continue;
-        };
-        if endpoints.is_empty() {
-            // An item that is itself mistaken has been left out of the list.
-            if !report.has_mistakes() {
-                report.warning(
-                    &upstream.place,
-                    format!("the upstream `{name}` has no endpoint: every request is answered 503"),
-                );
-            }
-            continue;
-        }
-        let weightless = |it: &Placed<Endpoint>| {
-            it.value
-                .0
-                .weight
-                .value
-                .and_then(|weight| weight.to::<u32>())
-                == Some(0)
-        };
-        if endpoints.iter().all(weightless) {
-            report.warning(
-                &value.endpoints.place,
-                format!("every endpoint of `{name}` has weight 0: every request is answered 503"),
-            );
-        }
-        check_endpoints(name, endpoints, report);
-    }
-}
-
-fn check_endpoints(upstream: &str, endpoints: &[Placed<Endpoint>], report: &mut Report) {
-    let mut first_places: HashMap<&str, &Place> = HashMap::new();
-    for endpoint in endpoints {
-        let Some(address) = &endpoint.value.0.address.value else {
-            continue;
-        };
-        if let Some(first) = first_places.get(address.value.text.as_str()) {
-            let text = &address.value.text;
-            report
-                .mistake(
-                    &address.place,
-                    format!("`{text}` is in the upstream `{upstream}` twice"),
-                )
-                .related(first, "the first time")
-                .help("give it a larger `weight` to send it more");
-        } else {
-            first_places.insert(&address.value.text, &address.place);
         }
     }
 }

@@ -65,7 +65,7 @@ fn keys(page: &mut String, table: &TableShape) {
             Presence::Required => "required".to_owned(),
             Presence::Default("{}" | "[]") => String::new(),
             Presence::Default(text) => format!("`{}`", print::default_text(text)),
-            Presence::Optional(words) => words.to_owned(),
+            Presence::Optional(words) | Presence::Depends(_, words) => words.to_owned(),
         };
         let mut help = key.help.clone();
         for choice in choices(&key.shape) {

@@ -7,7 +7,7 @@ use super::Config;
 use super::diagnostics::Report;
 use super::layers;
 use super::print;
-use super::resolve::{NameLookup, resolve};
+use super::resolve::{NameLookup, Surroundings, resolve};
 use super::setting::Setting;
 use super::tree::{self, Node};
 use super::written::File;
@@ -63,18 +63,26 @@ pub fn load(
     for set in sets {
         layers::apply_set(&mut root, set, &mut report);
     }
-    finish(root, lookup, report)
+    finish(root, surroundings(path, lookup), report)
 }
 
-/// Loads `text` alone, shown as `name` in mistakes.
+/// Loads `text` alone, as if it stood in a file of this name.
 ///
 /// # Errors
 ///
 /// Every mistake in it.
 pub fn load_text(name: &str, text: &str, lookup: NameLookup) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    let root = read_layer(Path::new(name), text.to_owned(), &mut report);
-    finish(root, lookup, report)
+    let path = Path::new(name);
+    let root = read_layer(path, text.to_owned(), &mut report);
+    finish(root, surroundings(path, lookup), report)
+}
+
+fn surroundings(path: &Path, lookup: NameLookup) -> Surroundings<'_> {
+    Surroundings {
+        folder: path.parent().unwrap_or(Path::new("")),
+        lookup,
+    }
 }
 
 fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
@@ -82,9 +90,13 @@ fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
     tree::read_document(source, report)
 }
 
-fn finish(mut root: Node, lookup: NameLookup, mut report: Report) -> Result<Loaded, Report> {
+fn finish(
+    mut root: Node,
+    surroundings: Surroundings<'_>,
+    mut report: Report,
+) -> Result<Loaded, Report> {
     let file = File::read(&root, &mut report);
-    let config = file.and_then(|file| resolve(&file, lookup, &mut report));
+    let config = file.and_then(|file| resolve(&file, surroundings, &mut report));
     report.settle();
     match config {
         Some(config) if !report.has_mistakes() => {

@@ -2,28 +2,21 @@
 
 use std::fmt::Write;
 
-use super::setting::{Presence, Shape};
+use super::setting::{KeyShape, Shape, TableShape};
 use super::tree::{self, Entry, Node, Value};
 
 /// Adds every option that is not written and has a default.
 pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
+    let missing = match shape {
+        Shape::Table(table) => missing_entries(node, table),
+        _ => Vec::new(),
+    };
     match (&mut node.value, shape) {
         (Value::Table(entries), Shape::Table(table)) => {
-            for key in &table.keys {
-                if let Some(entry) = entries.iter_mut().find(|it| it.key == key.key) {
+            entries.extend(missing);
+            for entry in entries.iter_mut() {
+                if let Some(key) = table.keys.iter().find(|it| it.key == entry.key) {
                     fill_defaults(&mut entry.node, &key.shape);
-                } else if let Presence::Default(text) = key.presence {
-                    let place = node.place.clone();
-                    let at = |_| place.clone();
-                    let Some(mut value) = tree::read_value(text, &at) else {
-                        continue;
-                    };
-                    fill_defaults(&mut value, &key.shape);
-                    entries.push(Entry {
-                        key: key.key.into(),
-                        key_place: place.clone(),
-                        node: value,
-                    });
                 }
             }
             let order = |entry: &Entry| table.keys.iter().position(|it| it.key == entry.key);
@@ -49,6 +42,20 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
         }
         _ => {}
     }
+}
+
+/// The defaults of the keys that the table at `node` lacks.
+fn missing_entries(node: &Node, table: &TableShape) -> Vec<Entry> {
+    let missing = table.keys.iter().filter(|it| node.entry(it.key).is_none());
+    let entry = |key: &KeyShape| {
+        let at = |_| node.place.clone();
+        Some(Entry {
+            key: key.key.into(),
+            key_place: node.place.clone(),
+            node: tree::read_value(&key.presence.default_in(node)?, &at)?,
+        })
+    };
+    missing.filter_map(entry).collect()
 }
 
 /// The tree as a document, with sections for the first level and for what is

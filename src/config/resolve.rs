@@ -3,23 +3,20 @@
 //! First everything that takes more than one option to see is checked, for
 //! all of the configuration; only one without a mistake is then built.
 
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
-use std::time::Duration;
+mod upstream;
 
-use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::queue::QueueSettings;
+use std::path::{Path, PathBuf};
+
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
 use super::check::{self, Names, listener_name, route_name};
 use super::diagnostics::Report;
 use super::setting::{Field, Map, OneOrMore};
-use super::value::{Destination, Wanted, Workers};
-use super::written::{self, AccessLog as WrittenLog, Endpoint as WrittenEndpoint, File};
+use super::value::{Wanted, Workers};
+use super::written::{self, AccessLog as WrittenLog, File};
 use super::{
-    AccessLog, AccessLogFormat, Action, Address, BalanceKey, ClientTimeouts, Config, Endpoint,
-    Limits, Listener, Pool, Proxying, Queue, QueueAnswer, Route, Server, Upstream,
-    UpstreamTimeouts,
+    AccessLog, AccessLogFormat, Action, ClientTimeouts, Config, Limits, Listener, Proxying, Route,
+    Server, Upstream,
 };
 
 /// Whether the names of endpoints are looked up.
@@ -31,12 +28,25 @@ pub enum NameLookup {
     Skip,
 }
 
+/// What the values of the file mean beyond it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    /// The folder of the configuration file, where other files are.
+    pub folder: &'a Path,
+    /// What becomes of names.
+    pub lookup: NameLookup,
+}
+
 /// Checks `file` as a whole and builds what to run on; `None` where there is
 /// a mistake in it or was one before.
-pub(super) fn resolve(file: &File, lookup: NameLookup, report: &mut Report) -> Option<Config> {
+pub(super) fn resolve(
+    file: &File,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Config> {
     let names = Names::collect(file);
     check::check(file, &names, report);
-    let upstreams = upstreams(file, lookup, report);
+    let upstreams = upstreams(file, surroundings, report);
     if report.has_mistakes() {
         return None;
     }
@@ -174,10 +184,12 @@ fn route(route: &written::Route, index: usize, names: &Names<'_>) -> Option<Rout
 
 fn action(route: &written::Route, names: &Names<'_>) -> Option<Action> {
     if let Some(upstream) = &route.upstream.value {
+        let upstream = names.upstream(&upstream.value.0)?;
+        let lane = route.lane.value.as_ref();
         return Some(Action::Upstream(Proxying {
-            upstream: names.upstream(&upstream.value.0)?,
-            lane: None,
-            priority: 0,
+            upstream,
+            lane: lane.and_then(|it| names.lane(upstream, &it.0)),
+            priority: route.priority.value?.to()?,
         }));
     }
     if let Some(answer) = &route.answer.value {
@@ -194,88 +206,18 @@ fn action(route: &written::Route, names: &Names<'_>) -> Option<Action> {
     })
 }
 
-/// Builds the upstreams in the order of their names, looking up names on the
-/// way; goes on after a mistake, so that every one is reported.
-fn upstreams(file: &File, lookup: NameLookup, report: &mut Report) -> Option<Vec<Upstream>> {
+/// Builds the upstreams in the order of their names, looking up names and
+/// reading files on the way; goes on after a mistake, so that every one is reported.
+fn upstreams(
+    file: &File,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Vec<Upstream>> {
     let mut named: Vec<_> = file.upstream.value.as_ref()?.0.iter().collect();
     named.sort_by_key(|it| &it.name);
     let built: Vec<_> = named
         .into_iter()
-        .map(|it| upstream(&it.name, it.value.as_ref()?, lookup, report))
+        .map(|it| upstream::resolve(&it.name, it.value.as_ref()?, surroundings, report))
         .collect();
     built.into_iter().collect()
-}
-
-fn upstream(
-    name: &str,
-    it: &written::Upstream,
-    lookup: NameLookup,
-    report: &mut Report,
-) -> Option<Upstream> {
-    let endpoints = it.endpoints.value.as_ref()?.iter();
-    let endpoints: Vec<_> = endpoints
-        .map(|it| endpoint(&it.value, lookup, report))
-        .collect();
-    let pool = it.pool.value.as_ref()?;
-    let timeouts = it.timeouts.value.as_ref()?;
-    Some(Upstream {
-        name: name.to_owned(),
-        balance: it.balance.value?,
-        endpoints: endpoints.into_iter().collect::<Option<_>>()?,
-        pool: Pool {
-            max_idle: pool.max_idle.value?.to()?,
-            idle_timeout: pool.idle_timeout.value?.0,
-        },
-        timeouts: UpstreamTimeouts {
-            connect: timeouts.connect.value?.0,
-            first_byte: timeouts.first_byte.value?.0,
-            idle: timeouts.idle.value?.0,
-            total: timeouts.total.value.map(|timeout| timeout.0),
-        },
-        retries: it.retries.value?.to()?,
-        key: BalanceKey::Uri,
-        busy_status: 502,
-        queue: Queue {
-            settings: QueueSettings::default(),
-            timeout: Duration::from_secs(10),
-            answer: QueueAnswer {
-                status: 503,
-                retry_after_s: 1,
-                body: None,
-            },
-        },
-        lanes: Vec::new(),
-        health: HealthSettings::default(),
-        probe: None,
-    })
-}
-
-fn endpoint(it: &WrittenEndpoint, lookup: NameLookup, report: &mut Report) -> Option<Endpoint> {
-    let written = it.0.address.value.as_ref()?;
-    let address = match &written.value.destination {
-        Destination::Address(address) => address.clone(),
-        Destination::Host { port, .. } if lookup == NameLookup::Skip => {
-            Address::Tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), *port))
-        }
-        Destination::Host { name, port } => match look_up(name, *port) {
-            Ok(address) => Address::Tcp(address),
-            Err(error) => {
-                report
-                    .mistake(&written.place, format!("look up `{name}`: {error}"))
-                    .help("a name is looked up when the configuration is loaded");
-                return None;
-            }
-        },
-    };
-    Some(Endpoint {
-        name: written.value.text.clone(),
-        address,
-        weight: it.0.weight.value?.to()?,
-        max_in_flight: it.0.max_in_flight.value.and_then(|count| count.to()),
-    })
-}
-
-fn look_up(name: &str, port: u16) -> std::io::Result<SocketAddr> {
-    let first = (name, port).to_socket_addrs()?.next();
-    first.ok_or_else(|| std::io::Error::other("it has no address"))
 }

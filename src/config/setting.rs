@@ -87,6 +87,20 @@ pub enum Presence {
     Default(&'static str),
     /// This, in words.
     Optional(&'static str),
+    /// What the other keys of the table say, as TOML and in words.
+    Depends(fn(&Node) -> Option<String>, &'static str),
+}
+
+impl Presence {
+    /// The value that holds in the table at `node` where the key is not
+    /// written, as TOML.
+    pub(super) fn default_in(self, node: &Node) -> Option<String> {
+        match self {
+            Self::Default(text) => Some(text.to_owned()),
+            Self::Depends(default, _) => default(node),
+            Self::Required | Self::Optional(_) => None,
+        }
+    }
 }
 
 impl Shape {
@@ -183,19 +197,17 @@ pub(super) fn read_field<T: Setting>(
             written: true,
         };
     }
-    let value = match presence {
-        Presence::Default(text) => {
-            let at = |_| node.place.clone();
-            tree::read_value(text, &at).and_then(|default| T::read(&default, report))
-        }
-        Presence::Optional(_) => None,
-        Presence::Required => {
-            if !report.is_syntax_broken() && !is_misspelt(node, key) {
-                report.mistake(&node.place, format!("{title} needs the key `{key}`"));
-            }
-            None
-        }
-    };
+    if matches!(presence, Presence::Required)
+        && !report.is_syntax_broken()
+        && !is_misspelt(node, key)
+    {
+        report.mistake(&node.place, format!("{title} needs the key `{key}`"));
+    }
+    let at = |_| node.place.clone();
+    let default = presence.default_in(node);
+    let value = default
+        .and_then(|text| tree::read_value(&text, &at))
+        .and_then(|default| T::read(&default, report));
     Field {
         value,
         place: node.place.clone(),

@@ -1,9 +1,11 @@
 //! The kinds of value that options take: names, addresses, patterns, words.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use evenkeel_policy::balance::Balance;
+use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
 
@@ -45,6 +47,62 @@ choice!(Balance {
     "random" => Balance::Random, "a live endpoint at random, by weight";
     "round-robin" => Balance::RoundRobin, "smooth weighted round-robin";
     "shortest-queue" => Balance::ShortestQueue, "least exchanges in flight, ties by round-robin";
+});
+
+/// A balancer, with the word that it was written as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Balancing {
+    /// The word.
+    pub word: String,
+    /// What it stands for.
+    pub balance: Balance,
+}
+
+impl Balancing {
+    /// Whether the balancer of this name goes by a key of the request.
+    pub fn takes_key(word: &str) -> bool {
+        ["carp", "consistent-hash"].contains(&word)
+    }
+}
+
+impl Setting for Balancing {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let balance = Balance::read(node, report)?;
+        match &node.value {
+            Value::Text(word) => Some(Self {
+                word: word.clone(),
+                balance,
+            }),
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Balance::shape()
+    }
+}
+
+/// What a weight means to `fair`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightMode {
+    /// A share.
+    Default,
+    /// A number below which an endpoint counts as idle.
+    Idle,
+    /// A limit.
+    Peak,
+}
+
+choice!(WeightMode {
+    "default" => WeightMode::Default, "its share of the traffic while none is idle";
+    "idle" => WeightMode::Idle, "the number of exchanges below which it counts as idle";
+    "peak" => WeightMode::Peak, "the most exchanges that it takes; where all have theirs, a request is refused";
+});
+
+choice!(Discipline {
+    "fifo" => Discipline::Fifo, "who came first";
+    "adaptive-lifo" => Discipline::AdaptiveLifo, "who came first; who came last while the queue stands for longer than its target";
+    "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
 });
 
 choice!(AccessLogFormat {
@@ -131,6 +189,146 @@ impl FromText for FieldValue {
             ));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+/// The name of a header field or a cookie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldName(pub String);
+
+/// Whether text can be the name of a header field or a cookie (RFC 9110
+/// §5.6.2, a token).
+pub fn is_token(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(allowed)
+}
+
+impl FromText for FieldName {
+    const FORM: &'static str = "a name, such as `\"X-User\"`";
+    const PATTERN: Option<&'static str> = Some("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        match is_token(text) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(
+                Fault::new(format!("`{text}` is no name of a field or cookie"))
+                    .help("write it without spaces, colons or quotes, as in \"X-User\""),
+            ),
+        }
+    }
+}
+
+/// Path and query that a probe asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbePath(pub String);
+
+impl FromText for ProbePath {
+    const FORM: &'static str = "a path, such as `\"/healthz\"`";
+    const PATTERN: Option<&'static str> = Some(r#"^/[!"$-~]*$"#);
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = Fault::new(format!("`{text}` is no path to ask for"));
+        if text.contains("://") {
+            return Err(fault.help("write the path alone; the host goes to `host`"));
+        }
+        if !text.starts_with('/') {
+            return Err(fault.help(format!("a path begins with `/`: \"/{text}\"")));
+        }
+        match text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+            true => Ok(Self(text.to_owned())),
+            false => Err(fault.help(
+                "it goes into a request line as it is: no spaces, no `#`, and %XX for what is not ASCII",
+            )),
+        }
+    }
+}
+
+/// Statuses from one to another, both included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusRange(pub RangeInclusive<u16>);
+
+impl StatusRange {
+    const FORM: &'static str = "a range of statuses, such as `\"200-399\"`";
+}
+
+impl Setting for StatusRange {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let status = |text: &str| {
+            text.trim()
+                .parse()
+                .ok()
+                .filter(|it| (200..=599).contains(it))
+        };
+        let text = match &node.value {
+            Value::Integer(number) => number.to_string(),
+            Value::Text(text) => text.clone(),
+            _ => return wrong_type(node, report),
+        };
+        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+        match (status(first), status(last)) {
+            (Some(first), Some(last)) if first <= last => Some(Self(first..=last)),
+            (Some(first), Some(last)) => {
+                report
+                    .mistake(&node.place, format!("no status is from {first} to {last}"))
+                    .help(format!("did you mean \"{last}-{first}\"?"));
+                None
+            }
+            _ => {
+                let class = text
+                    .strip_suffix("xx")
+                    .filter(|it| ["2", "3", "4", "5"].contains(it));
+                let help = match class {
+                    Some(class) => format!("did you mean \"{class}00-{class}99\"?"),
+                    None => "statuses are 200 to 599; write one, or two as in \"200-399\" for all between them".into(),
+                };
+                report
+                    .mistake(&node.place, format!("`{text}` is no status of an answer"))
+                    .help(help);
+                None
+            }
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![
+            Shape::Integer { min: 200, max: 599 },
+            Shape::Text {
+                form: Self::FORM,
+                pattern: Some("^[2-5][0-9][0-9](-[2-5][0-9][0-9])?$"),
+            },
+        ])
+    }
+}
+
+/// Path of a file that is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePath(pub PathBuf);
+
+impl FromText for FilePath {
+    const FORM: &'static str = "the path of a file";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        match text.is_empty() {
+            true => Err(Fault::new("the path is empty")),
+            false => Ok(Self(PathBuf::from(text))),
+        }
+    }
+}
+
+/// What a file holds, by the end of its name.
+pub fn content_type_of(file: &str) -> &'static str {
+    let extension = std::path::Path::new(file).extension();
+    let extension = extension.map(|it| it.to_string_lossy().to_ascii_lowercase());
+    match extension.as_deref() {
+        Some("html" | "htm") => "text/html; charset=utf-8",
+        Some("txt") => "text/plain; charset=utf-8",
+        Some("json") => "application/json",
+        Some("gif") => "image/gif",
+        Some("png") => "image/png",
+        Some("jpg" | "jpeg") => "image/jpeg",
+        Some("webp") => "image/webp",
+        Some("svg") => "image/svg+xml",
+        _ => "application/octet-stream",
     }
 }
 

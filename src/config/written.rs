@@ -3,17 +3,19 @@
 //! The doc comments here are what users read, in the reference page and in
 //! the JSON Schema; after changing one, write both anew with `make docs`.
 
-use evenkeel_policy::balance::Balance;
+use evenkeel_policy::queue::Discipline;
 
-use super::AccessLogFormat;
 use super::diagnostics::Report;
 use super::quantity::{Size, Span, Timeout};
-use super::setting::{Bounded, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type};
+use super::setting::{
+    Bounded, Choice, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
+};
 use super::tree::{Entry, Node, Value};
 use super::value::{
-    Bind, Client, EndpointAddress, FieldValue, Host, LogPath, Method, Name, Path, Text, Wanted,
-    Workers,
+    Balancing, Bind, Client, EndpointAddress, FieldName, FieldValue, FilePath, Host, LogPath,
+    Method, Name, Path, ProbePath, StatusRange, Text, Wanted, WeightMode, Workers,
 };
+use super::{AccessLogFormat, BalanceKey};
 
 options! {
     /// Everything in the file.
@@ -131,6 +133,11 @@ options! {
         answer: Answer = Optional(""),
         /// Redirect there: a URL, or a table.
         redirect: Redirect = Optional(""),
+        /// Of the upstream's `lanes`, the one that these requests are kept to.
+        lane: Text = Optional("all of the upstream's slots"),
+        /// Who leaves the upstream's queue first: requests of a higher
+        /// priority go before those of a lower one.
+        priority: Bounded<0, 9> = Depends(priority_default, "`0`"),
     }
 }
 
@@ -191,15 +198,125 @@ options! {
     /// A named group of endpoints.
     pub struct Upstream as "an upstream" {
         /// How an endpoint is chosen.
-        balance: Balance = Default("'round-robin'"),
+        balance: Balancing = Default("'round-robin'"),
+        /// Options of the balancer `fair`.
+        fair: Fair = Optional(""),
+        /// What the balancers `carp` and `consistent-hash` go by: requests with
+        /// the same key go to the same endpoint.
+        key: Key = Depends(key_default, "`\"uri\"`, for the balancers that take a key"),
         /// The endpoints; where there is none, the answer is 503.
         endpoints: Vec<Placed<Endpoint>> = Default("[]"),
+        /// Where requests wait while every endpoint is at its `max_in_flight`,
+        /// or none is up.
+        queue: Queue = Depends(queue_default, "a queue; none with `weight_mode = \"peak\"`"),
+        /// Parts of the slots that some routes are kept to, so that slow pages
+        /// leave room for fast ones: by name the most exchanges in flight, over
+        /// all endpoints. Every endpoint must have a `max_in_flight` then.
+        lanes: Map<Placed<Width>> = Default("{}"),
+        /// How the endpoints are probed.
+        health: Health = Optional("no probes"),
+        /// Whether errors of exchanges count: after 3 in a row an endpoint gets
+        /// less, after 5 it is out for a while.
+        guard: bool = Default("true"),
+        /// How long the weight of an endpoint rises when it comes back; 0 gives
+        /// it all of it at once.
+        slow_start: Span = Default("'0s'"),
         /// Idle connections kept for later exchanges.
         pool: Pool = Default("{}"),
         /// Bounds on how long an attempt may take.
         timeouts: UpstreamTimeouts = Default("{}"),
         /// Further attempts after the first, where HTTP allows them.
         retries: Bounded<0, 100> = Default("2"),
+    }
+}
+
+options! {
+    /// Options of the balancer `fair`.
+    pub struct Fair as "the options of fair" {
+        /// Looks for an idle endpoint from the first one on, rather than from
+        /// the one chosen last.
+        no_rr: bool = Default("false"),
+        /// What the weight of an endpoint means.
+        weight_mode: WeightMode = Default("'default'"),
+        /// The status of the answer where `weight_mode = "peak"` finds every
+        /// endpoint busy.
+        status: Bounded<400, 599> = Depends(fair_status_default, "`502`, with `weight_mode = \"peak\"`"),
+    }
+}
+
+options! {
+    /// What a balancer goes by; one of the keys.
+    pub struct KeyTable as "a key" {
+        /// The header field of this name.
+        header: FieldName = Optional(""),
+        /// The cookie of this name.
+        cookie: FieldName = Optional(""),
+        /// The query parameter of this name.
+        query: FieldValue = Optional(""),
+    }
+}
+
+options! {
+    /// Where requests wait for a slot.
+    pub struct Queue as "a queue" {
+        /// Most requests that wait; 0 is no queue.
+        max: Bounded<0, 1_000_000> = Default("1000"),
+        /// Longest wait.
+        timeout: Timeout = Default("'10s'"),
+        /// Whether requests wait while no endpoint is up; without it they are
+        /// answered 503 at once.
+        hold: bool = Default("true"),
+        /// Who is served next.
+        discipline: Discipline = Default("'fifo'"),
+        /// How long a queue may stand before the discipline changes its order.
+        target: Span = Depends(target_default, "`\"100ms\"`; `fifo` has none"),
+        /// What is answered where the queue is full, or the wait too long.
+        answer: QueueAnswer = Default("{}"),
+    }
+}
+
+options! {
+    /// What is answered where the queue is full, or the wait too long.
+    pub struct QueueAnswer as "the answer of a queue" {
+        /// Status code.
+        status: Bounded<400, 599> = Default("503"),
+        /// Value of `Retry-After`, in whole seconds.
+        retry_after: Span = Default("'1s'"),
+        /// The file with the body, at most 1 MiB: an absolute path, or one
+        /// from the folder of the configuration file. It is read when the
+        /// configuration is loaded.
+        file: FilePath = Optional("a short text that says why"),
+        /// Value of `Content-Type`.
+        content_type: FieldValue = Depends(content_type_default, "by the end of the file's name"),
+    }
+}
+
+options! {
+    /// How the endpoints are probed. An endpoint whose probes fail gets no
+    /// requests until they pass again.
+    pub struct Health as "a health check" {
+        /// The path that is asked for.
+        path: ProbePath = Optional("a connection that opens is enough"),
+        /// Method of the request.
+        method: Method = Depends(method_default, "`\"GET\"`"),
+        /// Value of `Host`.
+        host: FieldValue = Optional("the endpoint's address, as written"),
+        /// Further header fields: name to value.
+        headers: Map<FieldValue> = Default("{}"),
+        /// Statuses that pass.
+        expect: OneOrMore<StatusRange> = Depends(expect_default, "`\"200-399\"`"),
+        /// Text that the first 64 KiB of the body must contain.
+        body: Text = Optional("any body"),
+        /// The port to probe.
+        port: Bounded<1, 65535> = Optional("the endpoint's own"),
+        /// Time between two probes of an endpoint.
+        interval: Span = Default("'2s'"),
+        /// Longest time that a probe may take.
+        timeout: Timeout = Depends(probe_timeout_default, "`\"1s\"`, or the interval if that is shorter"),
+        /// Probes in a row that must pass before an endpoint is up again.
+        rise: Bounded<1, 1000> = Default("2"),
+        /// Probes in a row that must fail before it is down.
+        fall: Bounded<1, 1000> = Default("3"),
     }
 }
 
@@ -240,6 +357,139 @@ options! {
         /// The whole exchange, retries included.
         total: Timeout = Optional("no limit"),
     }
+}
+
+/// Most exchanges in a lane.
+pub type Width = Bounded<1, 0xFFFF_FFFF>;
+
+/// What a balancer goes by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(pub BalanceKey);
+
+impl Key {
+    const WORDS: [Choice; 2] = [
+        Choice {
+            word: "uri",
+            help: "the path and the query of the request",
+        },
+        Choice {
+            word: "client",
+            help: "the address of the client",
+        },
+    ];
+}
+
+impl Setting for Key {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let table = match &node.value {
+            Value::Text(text) => {
+                return match text.as_str() {
+                    "uri" => Some(Self(BalanceKey::Uri)),
+                    "client" => Some(Self(BalanceKey::Client)),
+                    _ => {
+                        report
+                            .mistake(&node.place, format!("unknown word `{text}`"))
+                            .label(format!("expected {}", Self::shape().words()))
+                            .help("a table names what to go by, as in { header = \"X-User\" }")
+                            .propose(text, Self::WORDS.map(|it| it.word));
+                        None
+                    }
+                };
+            }
+            Value::Table(_) => KeyTable::read(node, report)?,
+            _ => return wrong_type(node, report),
+        };
+        let written = [&table.header, &table.cookie].map(|it| it.written);
+        let count = written.into_iter().chain([table.query.written]);
+        let count = count.filter(|written| *written).count();
+        let is_empty = matches!(&node.value, Value::Table(entries) if entries.is_empty());
+        if count > 1 || is_empty {
+            report
+                .mistake(
+                    &node.place,
+                    "a key is one of `header`, `cookie` and `query`",
+                )
+                .label(format!(
+                    "this has {}",
+                    if is_empty { "none" } else { "several" }
+                ));
+            return None;
+        }
+        let header = |it: FieldName| BalanceKey::Header(it.0);
+        let cookie = |it: FieldName| BalanceKey::Cookie(it.0);
+        let query = |it: FieldValue| BalanceKey::Query(it.0);
+        let header = table.header.value.map(header);
+        let cookie = table.cookie.value.map(cookie);
+        header.or(cookie).or(table.query.value.map(query)).map(Self)
+    }
+
+    fn shape() -> Shape {
+        let words = Shape::Choice(Self::WORDS.to_vec());
+        Shape::AnyOf(vec![words, KeyTable::shape()])
+    }
+}
+
+impl Upstream {
+    /// Whether it refuses rather than let requests wait.
+    pub(super) fn is_peak(&self) -> bool {
+        let mode = self
+            .fair
+            .value
+            .as_ref()
+            .and_then(|fair| fair.weight_mode.value);
+        mode == Some(WeightMode::Peak)
+    }
+}
+
+fn priority_default(route: &Node) -> Option<String> {
+    route.entry("upstream").map(|_| "0".into())
+}
+
+fn key_default(upstream: &Node) -> Option<String> {
+    let takes_key = upstream
+        .text_of("balance")
+        .is_some_and(Balancing::takes_key);
+    takes_key.then(|| "'uri'".into())
+}
+
+fn queue_default(upstream: &Node) -> Option<String> {
+    let fair = upstream.entry("fair");
+    let is_peak = fair.is_some_and(|it| it.node.text_of("weight_mode") == Some("peak"));
+    let default = if is_peak {
+        "{ max = 0, hold = false }"
+    } else {
+        "{}"
+    };
+    Some(default.into())
+}
+
+fn fair_status_default(fair: &Node) -> Option<String> {
+    (fair.text_of("weight_mode") == Some("peak")).then(|| "502".into())
+}
+
+fn target_default(queue: &Node) -> Option<String> {
+    let discipline = queue.text_of("discipline").unwrap_or("fifo");
+    (discipline != "fifo").then(|| "'100ms'".into())
+}
+
+fn content_type_default(answer: &Node) -> Option<String> {
+    let file = answer.text_of("file")?;
+    Some(format!("'{}'", super::value::content_type_of(file)))
+}
+
+fn method_default(health: &Node) -> Option<String> {
+    health.entry("path").map(|_| "'GET'".into())
+}
+
+fn expect_default(health: &Node) -> Option<String> {
+    health.entry("path").map(|_| "'200-399'".into())
+}
+
+fn probe_timeout_default(health: &Node) -> Option<String> {
+    let interval = health.text_of("interval").unwrap_or_default();
+    let is_shorter = |it: &Timeout| it.0 < std::time::Duration::from_secs(1);
+    let shorter = Timeout::from_text(interval).ok().filter(is_shorter);
+    Some(format!("'{}'", shorter.map_or("1s", |_| interval)))
 }
 
 /// The global access log.

@@ -1,0 +1,334 @@
+//! The checks of upstreams.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use evenkeel_policy::queue::Discipline;
+
+use super::super::Address;
+use super::super::diagnostics::Report;
+use super::super::setting::{Bounded, Map, Named, Placed};
+use super::super::tree::Place;
+use super::super::value::{Balancing, Destination, Text, WeightMode, is_token};
+use super::super::written::{self, Endpoint, File, Upstream};
+use super::Names;
+
+/// Probes that follow each other faster than this would be a load.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Fields of a probe's request that its other keys or the prober decide on.
+const RESERVED_FIELDS: [&str; 5] = [
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Reports what is wrong or doubtful about the upstreams of `file`.
+pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
+    for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
+        let Some(value) = &upstream.value else {
+            continue;
+        };
+        let name = &upstream.name;
+        let mut routes = file.route.value.iter().flatten();
+        let uses = |route: &written::Route| {
+            let wanted = route.upstream.value.as_ref();
+            wanted.is_some_and(|it| it.value.0 == *name)
+        };
+        if !routes.any(uses) && names.upstream(name).is_some() && !report.is_syntax_broken() {
+            report.warning(
+                &upstream.place,
+                format!("no route uses the upstream `{name}`"),
+            );
+        }
+        check_lane_use(upstream, file, report);
+        check_balance(value, report);
+        check_queue(value, report);
+        check_health(value, report);
+        let Some(endpoints) = &value.endpoints.value else {
+            continue;
+        };
+        if endpoints.is_empty() {
+            // An item that is itself mistaken has been left out of the list.
+            if !report.has_mistakes() {
+                report.warning(
+                    &upstream.place,
+                    format!("the upstream `{name}` has no endpoint: every request is answered 503"),
+                );
+            }
+            continue;
+        }
+        check_weights(name, value, endpoints, report);
+        check_endpoints(name, endpoints, report);
+        check_lanes(value, endpoints, report);
+        check_probed_port(value, endpoints, report);
+    }
+}
+
+fn check_lane_use(upstream: &Named<Upstream>, file: &File, report: &mut Report) {
+    let lanes = upstream.value.iter().flat_map(|it| &it.lanes.value);
+    for lane in lanes.flat_map(|map| &map.0) {
+        let uses = |route: &written::Route| {
+            let wanted = (route.upstream.value.as_ref(), route.lane.value.as_ref());
+            matches!(wanted, (Some(it), Some(Text(name))) if it.value.0 == upstream.name && *name == lane.name)
+        };
+        if !file.route.value.iter().flatten().any(uses) && !report.is_syntax_broken() {
+            report.warning(
+                &lane.place,
+                format!("no route is kept to the lane `{}`", lane.name),
+            );
+        }
+    }
+}
+
+/// Options of one balancer are not written for another.
+fn check_balance(upstream: &Upstream, report: &mut Report) {
+    if let Some(Balancing { word, .. }) = &upstream.balance.value {
+        if upstream.fair.written && word != "fair" {
+            report
+                .mistake(
+                    &upstream.fair.place,
+                    format!("`{word}` has no options named `fair`"),
+                )
+                .help("leave out `fair`, or write balance = \"fair\"");
+        }
+        if upstream.key.written && !Balancing::takes_key(word) {
+            report
+                .mistake(&upstream.key.place, format!("`{word}` goes by no key"))
+                .help("leave out `key`, or balance by \"carp\" or \"consistent-hash\"");
+        }
+    }
+    let Some(fair) = &upstream.fair.value else {
+        return;
+    };
+    let mode = fair.weight_mode.value;
+    if fair.status.written && mode.is_some_and(|it| it != WeightMode::Peak) {
+        report
+            .mistake(&fair.status.place, "a status that is never answered")
+            .help("`fair` refuses with weight_mode = \"peak\" alone");
+    }
+}
+
+fn check_queue(upstream: &Upstream, report: &mut Report) {
+    let Some(queue) = upstream.queue.value.as_ref() else {
+        return;
+    };
+    let is_none = queue.max.value.and_then(Bounded::to::<u32>) == Some(0);
+    if upstream.is_peak() && upstream.queue.written && !is_none {
+        let mode = upstream.fair.value.as_ref().map(|it| &it.weight_mode.place);
+        let found = report.mistake(
+            &upstream.queue.place,
+            "a queue for a balancer that refuses rather than let requests wait",
+        );
+        found.help("leave out `queue`, or take another `weight_mode`");
+        if let Some(mode) = mode {
+            found.related(mode, "peak refuses");
+        }
+    }
+    let is_fifo = queue.discipline.value == Some(Discipline::Fifo);
+    if queue.target.written && is_fifo {
+        report
+            .mistake(&queue.target.place, "the discipline `fifo` has no target")
+            .help("leave out `target`, or write discipline = \"adaptive-lifo\" or \"codel\"");
+    } else if queue.target.value.is_some_and(|it| it.0.is_zero()) {
+        report
+            .mistake(&queue.target.place, "no queue stands for less than 0")
+            .help("write the longest wait that is nothing unusual, such as \"100ms\"");
+    }
+    if let Some(answer) = &queue.answer.value
+        && answer.content_type.written
+        && !answer.file.written
+    {
+        report
+            .mistake(&answer.content_type.place, "`content_type` without `file`")
+            .help("without a file the answer is a line of plain text");
+    }
+}
+
+fn check_weights(
+    name: &str,
+    upstream: &Upstream,
+    endpoints: &[Placed<Endpoint>],
+    report: &mut Report,
+) {
+    let is_weightless =
+        |it: &Placed<Endpoint>| it.value.0.weight.value.and_then(Bounded::to::<u32>) == Some(0);
+    if endpoints.iter().all(is_weightless) {
+        report
+            .mistake(
+                &upstream.endpoints.place,
+                format!("every endpoint of `{name}` has weight 0, so that none gets a request"),
+            )
+            .help("give one of them a larger `weight`");
+    }
+}
+
+fn check_endpoints(upstream: &str, endpoints: &[Placed<Endpoint>], report: &mut Report) {
+    let mut first_places: HashMap<&str, &Place> = HashMap::new();
+    for endpoint in endpoints {
+        let Some(address) = &endpoint.value.0.address.value else {
+            continue;
+        };
+        if let Some(first) = first_places.get(address.value.text.as_str()) {
+            let text = &address.value.text;
+            report
+                .mistake(
+                    &address.place,
+                    format!("`{text}` is in the upstream `{upstream}` twice"),
+                )
+                .related(first, "the first time")
+                .help("give it a larger `weight` to send it more");
+        } else {
+            first_places.insert(&address.value.text, &address.place);
+        }
+    }
+}
+
+/// A lane is a part of the slots: there must be a number of them.
+fn check_lanes(upstream: &Upstream, endpoints: &[Placed<Endpoint>], report: &mut Report) {
+    let Some(Map(lanes)) = &upstream.lanes.value else {
+        return;
+    };
+    let limits = endpoints.iter().map(|it| &it.value.0.max_in_flight);
+    let unlimited = endpoints
+        .iter()
+        .find(|it| !it.value.0.max_in_flight.written);
+    if let (false, Some(endpoint)) = (lanes.is_empty(), unlimited) {
+        report
+            .mistake(
+                &upstream.lanes.place,
+                "a lane is a part of the slots, and an endpoint has any number of them",
+            )
+            .related(&endpoint.place, "this one has no `max_in_flight`")
+            .help("give every endpoint a `max_in_flight`, or leave out `lanes`");
+        return;
+    }
+    let Some(slots) = limits
+        .map(|it| it.value.and_then(Bounded::to::<u64>))
+        .sum::<Option<u64>>()
+    else {
+        return;
+    };
+    for lane in lanes {
+        let Some(Placed { value, place }) = &lane.value else {
+            continue;
+        };
+        if let Some(width) = value.to::<u64>().filter(|width| *width > slots) {
+            report
+                .mistake(
+                    place,
+                    format!("the lane `{}` is wider than its upstream", lane.name),
+                )
+                .label(format!("{width} of {slots} slots"))
+                .help(format!(
+                    "`max_in_flight` of all endpoints adds up to {slots}; a lane is a part of that"
+                ));
+        }
+    }
+}
+
+fn check_health(upstream: &Upstream, report: &mut Report) {
+    let Some(health) = &upstream.health.value else {
+        return;
+    };
+    let of_request = [
+        ("method", health.method.written, &health.method.place),
+        ("host", health.host.written, &health.host.place),
+        ("headers", health.headers.written, &health.headers.place),
+        ("expect", health.expect.written, &health.expect.place),
+        ("body", health.body.written, &health.body.place),
+    ];
+    for (key, _, place) in of_request.into_iter().filter(|(_, written, _)| *written) {
+        if !health.path.written && !report.is_syntax_broken() {
+            report
+                .mistake(place, format!("`{key}` without `path`"))
+                .help("without a path a probe opens a connection and asks nothing; add one, such as path = \"/healthz\"");
+        }
+    }
+    let is_head = health
+        .method
+        .value
+        .as_ref()
+        .is_some_and(|it| it.0 == "HEAD");
+    if is_head && health.body.written {
+        report
+            .mistake(&health.body.place, "an answer to HEAD has no body")
+            .related(&health.method.place, "asked for here");
+    }
+    if let Some(Text(body)) = &health.body.value
+        && body.is_empty()
+    {
+        report
+            .mistake(&health.body.place, "every body contains an empty text")
+            .help("leave out `body`");
+    }
+    for field in health.headers.value.iter().flat_map(|map| &map.0) {
+        if !is_token(&field.name) {
+            report.mistake(
+                &field.place,
+                format!("`{}` is no name of a field", field.name),
+            );
+        } else if RESERVED_FIELDS
+            .iter()
+            .any(|it| field.name.eq_ignore_ascii_case(it))
+        {
+            let help = match field.name.eq_ignore_ascii_case("host") {
+                true => "write it as `host`",
+                false => "a probe has no body, and its connection is closed after it",
+            };
+            report
+                .mistake(
+                    &field.place,
+                    format!("`{}` is not for `headers`", field.name),
+                )
+                .help(help);
+        }
+    }
+    check_probe_times(health, report);
+}
+
+fn check_probe_times(health: &written::Health, report: &mut Report) {
+    let (Some(interval), Some(timeout)) = (health.interval.value, health.timeout.value) else {
+        return;
+    };
+    if interval.0 < SHORTEST_INTERVAL {
+        report
+            .mistake(
+                &health.interval.place,
+                "probes this often would be a load of their own",
+            )
+            .help("write 10ms or more");
+    } else if timeout.0 > interval.0 {
+        let found = report.mistake(
+            &health.timeout.place,
+            "a probe may take longer than the time to the next one",
+        );
+        found.help(format!(
+            "write {:?} or less, or a longer `interval`",
+            interval.0
+        ));
+        if health.interval.written {
+            found.related(&health.interval.place, "the next one comes after this");
+        }
+    }
+}
+
+fn check_probed_port(upstream: &Upstream, endpoints: &[Placed<Endpoint>], report: &mut Report) {
+    let Some(health) = upstream.health.value.as_ref().filter(|it| it.port.written) else {
+        return;
+    };
+    let is_unix = |it: &&Placed<Endpoint>| {
+        let address = it.value.0.address.value.as_ref();
+        address.is_some_and(|it| {
+            matches!(it.value.destination, Destination::Address(Address::Unix(_)))
+        })
+    };
+    if let Some(endpoint) = endpoints.iter().find(is_unix) {
+        report
+            .mistake(&health.port.place, "a Unix socket has no port")
+            .related(&endpoint.place, "this endpoint is one")
+            .help("leave out `port`");
+    }
+}

@@ -1,0 +1,229 @@
+//! Upstreams: names looked up, files read, options of balancers put together.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_policy::balance::Balance;
+use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::queue::QueueSettings;
+
+use super::super::diagnostics::Report;
+use super::super::setting::{Map, OneOrMore};
+use super::super::value::Destination;
+use super::super::written::{self, Endpoint as WrittenEndpoint};
+use super::super::{
+    Address, BalanceKey, Endpoint, Lane, Pool, Probe, ProbeRequest, Queue, QueueAnswer, Upstream,
+    UpstreamTimeouts,
+};
+use super::{NameLookup, Surroundings};
+
+/// Largest file that is read for an answer, in bytes.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+pub(super) fn resolve(
+    name: &str,
+    it: &written::Upstream,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Upstream> {
+    let endpoints = it.endpoints.value.as_ref()?.iter();
+    let endpoints: Vec<_> = endpoints
+        .map(|it| endpoint(&it.value, surroundings.lookup, report))
+        .collect();
+    let queue = queue(it, surroundings.folder, report);
+    let pool = it.pool.value.as_ref()?;
+    let timeouts = it.timeouts.value.as_ref()?;
+    let fair = it.fair.value.as_ref();
+    let busy_status = fair.and_then(|fair| fair.status.value?.to());
+    let key = it.key.value.as_ref();
+    Some(Upstream {
+        name: name.to_owned(),
+        balance: balance(it)?,
+        endpoints: endpoints.into_iter().collect::<Option<_>>()?,
+        pool: Pool {
+            max_idle: pool.max_idle.value?.to()?,
+            idle_timeout: pool.idle_timeout.value?.0,
+        },
+        timeouts: UpstreamTimeouts {
+            connect: timeouts.connect.value?.0,
+            first_byte: timeouts.first_byte.value?.0,
+            idle: timeouts.idle.value?.0,
+            total: timeouts.total.value.map(|timeout| timeout.0),
+        },
+        retries: it.retries.value?.to()?,
+        key: key.map_or(BalanceKey::Uri, |key| key.0.clone()),
+        busy_status: busy_status.unwrap_or(502),
+        queue: queue?,
+        lanes: lanes(it)?,
+        health: health(it)?,
+        probe: match &it.health.value {
+            Some(health) => Some(probe(health)?),
+            None => None,
+        },
+    })
+}
+
+fn balance(it: &written::Upstream) -> Option<Balance> {
+    let balance = it.balance.value.as_ref()?.balance;
+    if let Some(fair) = &it.fair.value {
+        // The one place where these go into the balancer `fair`.
+        let _options = (fair.no_rr.value?, fair.weight_mode.value?);
+    }
+    Some(balance)
+}
+
+fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Queue> {
+    let is_peak = it.is_peak();
+    let queue = it.queue.value.as_ref()?;
+    let answer = queue_answer(queue.answer.value.as_ref()?, folder, report);
+    let standard = QueueSettings::default();
+    let max: usize = queue.max.value?.to()?;
+    Some(Queue {
+        settings: QueueSettings {
+            max: if is_peak { 0 } else { max },
+            hold: queue.hold.value? && !is_peak,
+            discipline: queue.discipline.value?,
+            target: queue.target.value.map_or(standard.target, |it| it.0),
+        },
+        timeout: queue.timeout.value?.0,
+        answer: answer?,
+    })
+}
+
+fn queue_answer(
+    it: &written::QueueAnswer,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<QueueAnswer> {
+    let body = match (&it.file.value, &it.content_type.value) {
+        (Some(file), Some(content_type)) => {
+            let path = folder.join(&file.0);
+            match read_file(&path) {
+                Ok(body) => Some((content_type.0.clone(), body)),
+                Err(error) => {
+                    report
+                        .mistake(&it.file.place, format!("read {}: {error}", path.display()))
+                        .help("the file is read when the configuration is loaded, from the folder of the configuration file");
+                    return None;
+                }
+            }
+        }
+        _ => None,
+    };
+    Some(QueueAnswer {
+        status: it.status.value?.to()?,
+        retry_after_s: whole_seconds(it.retry_after.value?.0),
+        body,
+    })
+}
+
+/// Rounded up: nobody is asked back too early.
+fn whole_seconds(duration: Duration) -> u32 {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_FILE_BYTES {
+        true => Err(io::Error::other("it is larger than 1 MiB")),
+        false => Ok(bytes),
+    }
+}
+
+fn lanes(it: &written::Upstream) -> Option<Vec<Lane>> {
+    let Map(lanes) = it.lanes.value.as_ref()?;
+    let lanes = lanes.iter().map(|it| {
+        Some(Lane {
+            name: it.name.clone(),
+            max_in_flight: it.value.as_ref()?.value.to()?,
+        })
+    });
+    lanes.collect()
+}
+
+fn health(it: &written::Upstream) -> Option<HealthSettings> {
+    let standard = HealthSettings::default();
+    let (rise, fall) = match &it.health.value {
+        Some(health) => (health.rise.value?.to()?, health.fall.value?.to()?),
+        None => (standard.rise, standard.fall),
+    };
+    Some(HealthSettings {
+        guard: it.guard.value?,
+        rise,
+        fall,
+        slow_start: it
+            .slow_start
+            .value
+            .map(|it| it.0)
+            .filter(|it| !it.is_zero()),
+    })
+}
+
+fn probe(it: &written::Health) -> Option<Probe> {
+    let request = match &it.path.value {
+        Some(path) => Some(ProbeRequest {
+            method: it.method.value.as_ref()?.0.clone(),
+            path: path.0.clone(),
+            host: it.host.value.as_ref().map(|host| host.0.clone()),
+            headers: headers(it)?,
+            expect: expected(it)?,
+            body: it.body.value.as_ref().map(|text| text.0.clone()),
+        }),
+        None => None,
+    };
+    Some(Probe {
+        interval: it.interval.value?.0,
+        timeout: it.timeout.value?.0,
+        port: it.port.value.and_then(|port| port.to()),
+        request,
+    })
+}
+
+fn headers(it: &written::Health) -> Option<Vec<(String, String)>> {
+    let pairs = it.headers.value.as_ref()?.0.iter();
+    pairs
+        .map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())))
+        .collect()
+}
+
+fn expected(it: &written::Health) -> Option<Vec<std::ops::RangeInclusive<u16>>> {
+    let OneOrMore(ranges) = it.expect.value.as_ref()?;
+    Some(ranges.iter().map(|it| it.0.clone()).collect())
+}
+
+fn endpoint(it: &WrittenEndpoint, lookup: NameLookup, report: &mut Report) -> Option<Endpoint> {
+    let written = it.0.address.value.as_ref()?;
+    let address = match &written.value.destination {
+        Destination::Address(address) => address.clone(),
+        Destination::Host { port, .. } if lookup == NameLookup::Skip => {
+            Address::Tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), *port))
+        }
+        Destination::Host { name, port } => match look_up(name, *port) {
+            Ok(address) => Address::Tcp(address),
+            Err(error) => {
+                report
+                    .mistake(&written.place, format!("look up `{name}`: {error}"))
+                    .help("a name is looked up when the configuration is loaded");
+                return None;
+            }
+        },
+    };
+    Some(Endpoint {
+        name: written.value.text.clone(),
+        address,
+        weight: it.0.weight.value?.to()?,
+        max_in_flight: it.0.max_in_flight.value.and_then(|count| count.to()),
+    })
+}
+
+fn look_up(name: &str, port: u16) -> std::io::Result<SocketAddr> {
+    let first = (name, port).to_socket_addrs()?.next();
+    first.ok_or_else(|| std::io::Error::other("it has no address"))
+}
