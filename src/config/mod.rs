@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
-use evenkeel_policy::route::{BalanceKey, RouteTable};
+use evenkeel_policy::route::RouteTable;
 
 mod check;
 pub mod diagnostics;
@@ -30,6 +30,7 @@ mod written;
 
 pub use diagnostics::{Colour, Report};
 pub use docs::reference;
+pub use evenkeel_policy::route::BalanceKey;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use evenkeel_policy::balance::Balance;
+use evenkeel_policy::balance::{Balance, FairOptions, WeightMode};
 use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
@@ -44,9 +44,17 @@ macro_rules! choice {
 }
 
 choice!(Balance {
-    "random" => Balance::Random, "a live endpoint at random, by weight";
-    "round-robin" => Balance::RoundRobin, "smooth weighted round-robin";
+    "adaptive" => Balance::Adaptive, "least exchanges in flight, by weights that are learned from the time to the first byte";
+    "least-connections" => Balance::LeastConnections, "least exchanges in flight by weight, an idle endpoint first";
     "shortest-queue" => Balance::ShortestQueue, "least exchanges in flight, ties by round-robin";
+    "round-robin" => Balance::RoundRobin, "smooth weighted round-robin";
+    "random" => Balance::Random, "a live endpoint at random, by weight";
+    "two-choices" => Balance::TwoChoices, "the less loaded of two at random";
+    "peak-ewma" => Balance::PeakEwma, "of two at random the one that should answer first";
+    "fair" => Balance::Fair(FairOptions::default()), "as upstream_fair does; see `fair`";
+    "first" => Balance::First, "the first endpoint with room, in order";
+    "carp" => Balance::Carp, "the same `key` to the same endpoint";
+    "consistent-hash" => Balance::ConsistentHash, "the same, unless that endpoint has a quarter more than its due";
 });
 
 /// A balancer, with the word that it was written as.
@@ -61,7 +69,7 @@ pub struct Balancing {
 impl Balancing {
     /// Whether the balancer of this name goes by a key of the request.
     pub fn takes_key(word: &str) -> bool {
-        ["carp", "consistent-hash"].contains(&word)
+        matches!(word, "carp" | "consistent-hash")
     }
 }
 
@@ -80,17 +88,6 @@ impl Setting for Balancing {
     fn shape() -> Shape {
         Balance::shape()
     }
-}
-
-/// What a weight means to `fair`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WeightMode {
-    /// A share.
-    Default,
-    /// A number below which an endpoint counts as idle.
-    Idle,
-    /// A limit.
-    Peak,
 }
 
 choice!(WeightMode {

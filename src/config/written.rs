@@ -3,6 +3,7 @@
 //! The doc comments here are what users read, in the reference page and in
 //! the JSON Schema; after changing one, write both anew with `make docs`.
 
+use evenkeel_policy::balance::WeightMode;
 use evenkeel_policy::queue::Discipline;
 
 use super::diagnostics::Report;
@@ -13,7 +14,7 @@ use super::setting::{
 use super::tree::{Entry, Node, Value};
 use super::value::{
     Balancing, Bind, Client, EndpointAddress, FieldName, FieldValue, FilePath, Host, LogPath,
-    Method, Name, Path, ProbePath, StatusRange, Text, Wanted, WeightMode, Workers,
+    Method, Name, Path, ProbePath, StatusRange, Text, Wanted, Workers,
 };
 use super::{AccessLogFormat, BalanceKey};
 
@@ -198,7 +199,7 @@ options! {
     /// A named group of endpoints.
     pub struct Upstream as "an upstream" {
         /// How an endpoint is chosen.
-        balance: Balancing = Default("'round-robin'"),
+        balance: Balancing = Default("'adaptive'"),
         /// Options of the balancer `fair`.
         fair: Fair = Optional(""),
         /// What the balancers `carp` and `consistent-hash` go by: requests with

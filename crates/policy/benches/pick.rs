@@ -151,7 +151,7 @@ fn learn(balancer: &mut Balancer, count: usize, call: u64, now: Instant) {
         endpoint: (random % count as u64) as usize,
         now,
         first_byte: Some(Duration::from_micros(1_000 + random % 9_000)),
-        is_error: random % 50 == 0,
+        is_error: random.is_multiple_of(50),
     });
 }
 

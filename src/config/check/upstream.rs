@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use evenkeel_policy::queue::Discipline;
 
+use evenkeel_policy::balance::WeightMode;
+
 use super::super::Address;
 use super::super::diagnostics::Report;
 use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::tree::Place;
-use super::super::value::{Balancing, Destination, Text, WeightMode, is_token};
+use super::super::value::{Balancing, Destination, Text, is_token};
 use super::super::written::{self, Endpoint, File, Upstream};
 use super::Names;
 

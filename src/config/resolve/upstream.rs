@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_policy::balance::Balance;
+use evenkeel_policy::balance::{Balance, FairOptions};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 
@@ -68,11 +68,13 @@ pub(super) fn resolve(
 
 fn balance(it: &written::Upstream) -> Option<Balance> {
     let balance = it.balance.value.as_ref()?.balance;
-    if let Some(fair) = &it.fair.value {
-        // The one place where these go into the balancer `fair`.
-        let _options = (fair.no_rr.value?, fair.weight_mode.value?);
-    }
-    Some(balance)
+    let Some(fair) = &it.fair.value else {
+        return Some(balance);
+    };
+    Some(Balance::Fair(FairOptions {
+        no_rr: fair.no_rr.value?,
+        weight_mode: fair.weight_mode.value?,
+    }))
 }
 
 fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Queue> {
