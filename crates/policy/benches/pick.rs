@@ -1,5 +1,6 @@
-//! What a pick costs: `cargo bench -p evenkeel-policy`. Beside each figure is
-//! its limit; the program fails if one is exceeded.
+//! What a pick costs: `cargo bench -p evenkeel-policy`, with `-- NAME` for some
+//! balancers. Beside each figure is its limit; the program fails if one is
+//! exceeded.
 //!
 //! The figure is that of the fastest of several rounds: the others measure
 //! what else the machine did. Every pick has another key and a later time; one
@@ -154,7 +155,12 @@ fn main() -> ExitCode {
         "{:<20}{:<10}{:>10}{:>10}{:>10}{:>8}{:>20}",
         "balancer", "weights", "endpoints", "ns/pick", "limit", "", "with place, ns"
     );
+    let wanted = std::env::args().skip(1).find(|it| !it.starts_with('-'));
+    let wanted = wanted.unwrap_or_default();
     for (name, balance) in BALANCES {
+        if !name.contains(&wanted) {
+            continue;
+        }
         for (case_name, case) in CASES {
             for (count, limit) in LIMITS {
                 let site = Site::new(count, case);

@@ -151,6 +151,14 @@ impl<'a> View<'a> {
         state.effective_weight().max(1)
     }
 
+    /// The eligible endpoints in their order, with what each is known by.
+    fn eligible(&self) -> impl Iterator<Item = (usize, &'a EndpointState, u64)> {
+        let endpoints = self.endpoints.iter().zip(self.identities).enumerate();
+        endpoints
+            .filter(|&(index, (state, _))| self.admits(index, state))
+            .map(|(index, (state, &identity))| (index, state, identity))
+    }
+
     /// The eligible endpoints, from `start` on to the one before it. Its
     /// `for_each` is a good deal faster than a loop.
     fn eligible_from(&self, start: usize) -> impl Iterator<Item = (usize, &'a EndpointState)> {
