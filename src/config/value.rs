@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use evenkeel_policy::balance::Balance;
+use evenkeel_policy::balance::{Balance, FairOptions};
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
 
@@ -45,6 +45,14 @@ choice!(Balance {
     "random" => Balance::Random, "a live endpoint at random, by weight";
     "round-robin" => Balance::RoundRobin, "smooth weighted round-robin";
     "shortest-queue" => Balance::ShortestQueue, "least exchanges in flight, ties by round-robin";
+    "least-connections" => Balance::LeastConnections, "least exchanges in flight by weight, idle endpoints first";
+    "fair" => Balance::Fair(FairOptions::default()), "an idle endpoint in turn, else the least busy, as upstream_fair";
+    "carp" => Balance::Carp, "the same key to the same endpoint";
+    "consistent-hash" => Balance::ConsistentHash, "the same key to the same endpoint, unless that has too much in flight";
+    "first" => Balance::First, "the first endpoint with room, in the order given";
+    "two-choices" => Balance::TwoChoices, "the less loaded of two endpoints at random";
+    "peak-ewma" => Balance::PeakEwma, "of two endpoints at random, the one that should answer first";
+    "adaptive" => Balance::Adaptive, "least exchanges in flight, by weights learned from the time to the first byte";
 });
 
 choice!(AccessLogFormat {
