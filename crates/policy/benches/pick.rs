@@ -1,10 +1,11 @@
-//! What a pick costs: `cargo bench -p evenkeel-policy`. Beside each figure is
-//! its limit; the program fails if one is exceeded.
+//! What a pick costs: `cargo bench -p evenkeel-policy`, with `-- NAME` for some
+//! balancers. Beside each figure is its limit; the program fails if one is
+//! exceeded.
 //!
 //! The figure is that of the fastest of several rounds: the others measure
 //! what else the machine did. Every pick has another key and a later time; one
-//! in 64 gives the balancer something to learn. `worst` is the balancer's
-//! costliest case: a popular key, one endpoint up, weights far apart.
+//! in 64 gives the balancer something to learn. `with place` is what the whole
+//! order of work costs: the pick, and a place taken and given back.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -48,14 +49,17 @@ enum Case {
     Equal,
     /// Weights from 1 to 8, all busy.
     Weighted,
-    /// All but one have the least weight there is, and the same key always.
-    Worst,
+    /// One has nearly all the weight, and the key is always the same.
+    Uneven,
+    /// The last one alone is up.
+    One,
 }
 
-const CASES: [(&str, Case); 3] = [
+const CASES: [(&str, Case); 4] = [
     ("equal", Case::Equal),
     ("weighted", Case::Weighted),
-    ("worst", Case::Worst),
+    ("uneven", Case::Uneven),
+    ("one up", Case::One),
 ];
 
 struct Site {
@@ -76,10 +80,10 @@ impl Site {
             .map(|(index, name)| EndpointSettings {
                 name,
                 weight: match case {
-                    Case::Equal => 4,
+                    Case::Equal | Case::One => 4,
                     Case::Weighted => 1 + (mix(index as u64) % 8) as u32,
-                    Case::Worst if index == count - 1 => 10_000,
-                    Case::Worst => 1,
+                    Case::Uneven if index == count - 1 => 10_000,
+                    Case::Uneven => 1,
                 },
                 max_in_flight: None,
             });
@@ -108,6 +112,11 @@ impl Site {
             .any(|state| state.in_flight() == 0)
         {
             site.acquire(&mut rest, 0, start);
+        }
+        if let Case::One = case {
+            for state in &site.dispatcher.states()[..count - 1] {
+                state.set_weight(0);
+            }
         }
         site
     }
@@ -161,7 +170,12 @@ fn main() -> ExitCode {
         "{:<20}{:<10}{:>10}{:>10}{:>10}{:>8}{:>20}",
         "balancer", "weights", "endpoints", "ns/pick", "limit", "", "with place, ns"
     );
+    let wanted = std::env::args().skip(1).find(|it| !it.starts_with('-'));
+    let wanted = wanted.unwrap_or_default();
     for (name, balance) in BALANCES {
+        if !name.contains(&wanted) {
+            continue;
+        }
         for (case_name, case) in CASES {
             for (count, limit) in LIMITS {
                 let site = Site::new(count, case);
@@ -171,8 +185,8 @@ fn main() -> ExitCode {
                     learn(&mut balancer, count, call, site.start);
                 }
                 let key = |call| match case {
-                    Case::Worst => 0,
-                    Case::Equal | Case::Weighted => mix(call),
+                    Case::Uneven => 0,
+                    _ => mix(call),
                 };
                 let picks = 200_000 / count as u64;
                 let pick = measure(picks, site.start, |call, now| {

@@ -20,10 +20,10 @@ impl Carp {
     /// The eligible endpoint that the key belongs to.
     pub fn pick(&self, view: &View<'_>) -> Option<usize> {
         let mut meeting = Rendezvous::new();
-        view.eligible_from(0).for_each(|(index, state)| {
-            let number = draw(view.key, view.identities[index]);
+        view.eligible().for_each(|(index, state, identity)| {
+            let number = draw(view.key, identity);
             let weight = f64::from(View::weight_of(state));
-            meeting.meet(index, number, weight, false);
+            meeting.meet(index, number, weight, || false);
         });
         meeting.best()
     }

@@ -18,13 +18,22 @@ pub struct ConsistentHash {
     found: Vec<Found>,
 }
 
-/// One eligible endpoint.
-#[derive(Debug)]
+/// One endpoint.
+#[derive(Debug, Clone, Copy)]
 struct Found {
-    index: usize,
+    /// What it drew for the key.
     number: f64,
     load: u32,
     weight: u32,
+}
+
+impl Found {
+    /// One that is not eligible: nothing loses to this number.
+    const NONE: Found = Found {
+        number: f64::INFINITY,
+        load: 0,
+        weight: 1,
+    };
 }
 
 impl ConsistentHash {
@@ -35,29 +44,32 @@ impl ConsistentHash {
 
     /// The first of the key's endpoints that is not above the bound.
     pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+        self.found.resize(view.len(), Found::NONE);
         // The mean is taken with this exchange, as in the paper. That and the
         // strict comparison below are the paper's ceiling, and leave room at
         // one endpoint at least: the bounds add up to more than the loads.
         let mut in_flight = 1_u64;
         let mut weights = 0_u64;
-        self.found.clear();
-        view.eligible_from(0).for_each(|(index, state)| {
-            let found = Found {
-                index,
-                number: draw(view.key, view.identities[index]),
+        let endpoints = view.endpoints.iter().zip(view.identities).enumerate();
+        for ((index, (state, &identity)), found) in endpoints.zip(&mut self.found) {
+            if !view.admits(index, state) {
+                *found = Found::NONE;
+                continue;
+            }
+            *found = Found {
+                number: draw(view.key, identity),
                 load: state.load(),
                 weight: View::weight_of(state),
             };
             in_flight += u64::from(found.load);
             weights += u64::from(found.weight);
-            self.found.push(found);
-        });
+        }
         let per_weight = FACTOR * in_flight as f64 / weights as f64;
         let mut meeting = Rendezvous::new();
-        for found in &self.found {
+        for (index, found) in self.found.iter().enumerate() {
             let weight = f64::from(found.weight);
-            let is_above = f64::from(found.load) >= per_weight * weight;
-            meeting.meet(found.index, found.number, weight, is_above);
+            let is_above = || f64::from(found.load) >= per_weight * weight;
+            meeting.meet(index, found.number, weight, is_above);
         }
         meeting.best()
     }

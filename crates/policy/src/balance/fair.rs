@@ -12,8 +12,6 @@
 //! here, and the score is multiplied by one and the errors in a row.
 //! What was chosen when is known per worker, what is in flight over all.
 
-use std::ops::ControlFlow;
-
 use super::View;
 use super::cursor::Cursor;
 use crate::endpoint::EndpointState;
@@ -118,24 +116,28 @@ impl Fair {
         let mut unused = None;
         let mut least = f64::INFINITY;
         let mut busy = None;
-        let found = view.eligible_from(start).try_for_each(|(index, state)| {
-            let load = state.load();
-            if is_idle(load, state) && state.errors_in_row() == 0 {
-                if !packs || load > 0 {
-                    return ControlFlow::Break(index);
+        for (first, part) in view.parts_from(start) {
+            for (index, state) in (first..).zip(part) {
+                if !view.admits(index, state) {
+                    continue;
                 }
-                unused = unused.or(Some(index));
+                let load = state.load();
+                if is_idle(load, state) && state.errors_in_row() == 0 {
+                    if !packs || load > 0 {
+                        return Some(index);
+                    }
+                    unused = unused.or(Some(index));
+                }
+                let (factor, divisor) = scale(state);
+                let score = self.score(index, load) * factor;
+                // A product costs less than a quotient, and few get further.
+                if score < least * divisor {
+                    least = score / divisor;
+                    busy = Some(index);
+                }
             }
-            let (factor, divisor) = scale(state);
-            let score = self.score(index, load) * factor;
-            // A product costs less than a quotient, and few get further.
-            if score < least * divisor {
-                least = score / divisor;
-                busy = Some(index);
-            }
-            ControlFlow::Continue(())
-        });
-        found.break_value().or(unused).or(busy)
+        }
+        unused.or(busy)
     }
 
     fn score(&self, index: usize, load: u32) -> f64 {

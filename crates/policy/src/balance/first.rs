@@ -14,6 +14,6 @@ pub struct First;
 impl First {
     /// The first eligible endpoint.
     pub fn pick(&self, view: &View<'_>) -> Option<usize> {
-        view.eligible_from(0).map(|(index, _)| index).next()
+        view.eligible().map(|(index, ..)| index).next()
     }
 }

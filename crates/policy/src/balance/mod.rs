@@ -148,24 +148,37 @@ impl<'a> View<'a> {
         self.identities[index]
     }
 
+    // A call at every endpoint would cost a third of a pick.
+    #[inline(always)]
     fn admits(&self, index: usize, state: &EndpointState) -> bool {
-        state.is_eligible()
-            && (!self.only_with_room || state.has_room())
-            && (self.tried.is_empty() || !self.tried.contains(&(index as u32)))
+        let is_first_try = self.tried.is_empty() && !self.only_with_room;
+        state.is_eligible() && (is_first_try || self.admits_again(index, state))
+    }
+
+    /// Whether an exchange that was here before may come again.
+    #[inline(never)]
+    fn admits_again(&self, index: usize, state: &EndpointState) -> bool {
+        (!self.only_with_room || state.has_room()) && !self.tried.contains(&(index as u32))
     }
 
     fn weight_of(state: &EndpointState) -> u32 {
         state.effective_weight().max(1)
     }
 
-    /// The eligible endpoints, from `start` on to the one before it. Its
-    /// `for_each` is a good deal faster than a loop.
-    fn eligible_from(&self, start: usize) -> impl Iterator<Item = (usize, &'a EndpointState)> {
+    /// The eligible endpoints in their order, with what each is known by.
+    fn eligible(&self) -> impl Iterator<Item = (usize, &'a EndpointState, u64)> {
+        let endpoints = self.endpoints.iter().zip(self.identities).enumerate();
+        endpoints
+            .filter(|&(index, (state, _))| self.admits(index, state))
+            .map(|(index, (state, &identity))| (index, state, identity))
+    }
+
+    /// All endpoints from `start` on, then those before it, each part with the
+    /// index of its first. Two loops over them are a good deal faster than one
+    /// over an iterator that chains them.
+    fn parts_from(&self, start: usize) -> [(usize, &'a [EndpointState]); 2] {
         let (before, after) = self.endpoints.split_at(start);
-        let after = (start..).zip(after);
-        after
-            .chain((0..).zip(before))
-            .filter(|&(index, state)| self.admits(index, state))
+        [(start, after), (0, before)]
     }
 
     /// The eligible endpoint with the least score, the first one from `start`
@@ -177,13 +190,18 @@ impl<'a> View<'a> {
     ) -> Option<usize> {
         let mut least = f64::INFINITY;
         let mut best = None;
-        self.eligible_from(start).for_each(|(index, state)| {
-            let score = score(index, state);
-            if score < least {
-                least = score;
-                best = Some(index);
+        for (first, part) in self.parts_from(start) {
+            for (index, state) in (first..).zip(part) {
+                if !self.admits(index, state) {
+                    continue;
+                }
+                let score = score(index, state);
+                if score < least {
+                    least = score;
+                    best = Some(index);
+                }
             }
-        });
+        }
         best
     }
 }

@@ -21,12 +21,14 @@ pub(super) fn draw(key: u64, identity: u64) -> f64 {
     (mix(key ^ identity) >> 11) as i64 as f64 * UNIT
 }
 
-/// The endpoint that won so far.
+/// The endpoint that won so far, and what it drew.
 #[derive(Debug)]
 pub(super) struct Rendezvous {
     best: Option<usize>,
-    /// Its -ln(u) / weight.
-    least: f64,
+    number: f64,
+    weight: f64,
+    /// A little more than its -ln(u) / weight.
+    limit: f64,
 }
 
 impl Rendezvous {
@@ -34,29 +36,73 @@ impl Rendezvous {
     pub(super) fn new() -> Self {
         Rendezvous {
             best: None,
-            least: f64::INFINITY,
+            number: 1.0,
+            weight: 0.0,
+            limit: f64::INFINITY,
         }
     }
 
-    /// An endpoint that drew `number` takes part, unless it is `out`.
-    pub(super) fn meet(&mut self, index: usize, number: f64, weight: f64, out: bool) {
-        let limit = self.least * weight;
-        // -ln(1 - x) is x + x^2 / 2 + x^3 / 3 and so on. One branch: whether
-        // an endpoint is out cannot be foreseen, that most lose can be.
-        let at_least = number * (1.0 + number * (0.5 + number * (1.0 / 3.0)));
-        if out | (at_least >= limit) {
+    /// An endpoint that drew `number` takes part, unless it `is_out`.
+    pub(super) fn meet(
+        &mut self,
+        index: usize,
+        number: f64,
+        weight: f64,
+        is_out: impl FnOnce() -> bool,
+    ) {
+        // Most leave here, as -ln(1 - x) >= x, so that this is foreseen.
+        if number >= self.limit * weight || is_out() || !self.loses_to(number, weight) {
             return;
         }
-        // 1 - number is exact.
-        let number = -(1.0 - number).ln();
-        if number < limit {
-            self.least = number / weight;
-            self.best = Some(index);
+        *self = Rendezvous {
+            best: Some(index),
+            number,
+            weight,
+            limit: at_most(number) / weight,
+        };
+    }
+
+    /// Whether -ln(1 - x) over the weight is less than that of the best.
+    fn loses_to(&self, number: f64, weight: f64) -> bool {
+        if weight == self.weight {
+            return number < self.number;
         }
+        if at_least(number) * self.weight >= at_most(self.number) * weight {
+            return false;
+        }
+        if at_most(number) * self.weight < at_least(self.number) * weight {
+            return true;
+        }
+        // 1 - x is exact.
+        -(1.0 - number).ln() * self.weight < -(1.0 - self.number).ln() * weight
     }
 
     /// Who won.
     pub(super) fn best(&self) -> Option<usize> {
         self.best
+    }
+}
+
+/// A bound of -ln(1 - x): the beginning of its series.
+fn at_least(number: f64) -> f64 {
+    number * (1.0 + number * (0.5 + number * (1.0 / 3.0)))
+}
+
+/// A bound of -ln(1 - x): the trapezoid over its derivative.
+fn at_most(number: f64) -> f64 {
+    number * (0.5 + 0.5 / (1.0 - number))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_hold() {
+        for step in 1..1_000 {
+            let number = f64::from(step) / 1_000.0;
+            let exact = -(1.0 - number).ln();
+            assert!(at_least(number) <= exact && exact <= at_most(number));
+        }
     }
 }
