@@ -31,7 +31,11 @@ fn assert_answered(proxy: &Proxy, reason: Reason) {
 #[test]
 fn an_endpoint_that_refuses_gives_502() {
     test(|| {
-        let proxy = Site::default().start(&[nobody()]);
+        let proxy = Site {
+            upstream: "queue = { hold = false }",
+            ..Site::default()
+        }
+        .start(&[nobody()]);
         assert_answered(&proxy, words::CONNECT_FAILED);
     });
 }
