@@ -391,3 +391,35 @@ fn a_reset_gives_502_and_the_next_request_is_served() {
         assert_serves(&mut proxy.client());
     });
 }
+
+#[test]
+fn retries_stay_within_their_budget() {
+    test(|| {
+        let origins: Vec<_> = (0..3)
+            .map(|_| {
+                RawOrigin::start(|_, mut stream| {
+                    // It read the request, and may have acted on it.
+                    let _ = stream.read_head();
+                })
+                .unwrap()
+            })
+            .collect();
+        let addresses: Vec<_> = origins.iter().map(|it| it.address.to_string()).collect();
+        let proxy = Site {
+            upstream: "guard = false",
+            ..Site::default()
+        }
+        .start(&addresses);
+        const REQUESTS: usize = 200;
+        let mut client = proxy.client();
+        let begun = Instant::now();
+        for _ in 0..REQUESTS {
+            let response = client.get("/").unwrap();
+            assert_refused(&response, words::UPSTREAM_CLOSED);
+        }
+        let attempts: usize = origins.iter().map(RawOrigin::connections).sum();
+        let earned = REQUESTS / 5 + 10 * (2 + begun.elapsed().as_secs() as usize);
+        assert!(attempts > REQUESTS + REQUESTS / 5 - 5, "{attempts}");
+        assert!(attempts <= REQUESTS + earned, "{attempts} attempts");
+    });
+}
