@@ -286,6 +286,11 @@ fn samples_follow_the_weights_too() {
     }
     let load = site.state(7).load();
     assert!((1_900..2_200).contains(&load), "{load} rather than 2,000");
+    // The others have 10 each; drawn without comparing, some have 20.
+    let states = site.view().endpoints.iter().enumerate();
+    let others = states.filter(|&(index, _)| index != 7);
+    let most = others.map(|(_, state)| state.load()).max();
+    assert!(most <= Some(13), "{most:?}");
 }
 
 #[test]
