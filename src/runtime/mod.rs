@@ -1,8 +1,9 @@
 //! The process: starts the workers, waits for signals, stops them.
 //!
 //! The thread that calls [`run`] is the supervisor. Workers are threads with an
-//! event loop each (`worker`).
+//! event loop each (`worker`); one more watches the endpoints (`health`).
 
+mod health;
 mod worker;
 
 use std::io;
@@ -22,6 +23,7 @@ use crate::observe::counters::Counters;
 use crate::observe::end::End;
 use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream;
+use health::HealthThread;
 use worker::{Shared, Worker};
 
 /// What the workers are told.
@@ -43,9 +45,10 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Running {
     phase: watch::Sender<Phase>,
-    /// Hears of each worker that ends.
-    ended: mpsc::UnboundedReceiver<WorkerEnded>,
+    /// Hears of each worker that ends, and of the health thread.
+    ended: mpsc::UnboundedReceiver<ThreadEnded>,
     workers: Vec<JoinHandle<io::Result<()>>>,
+    health: HealthThread,
     log_writer: LogWriter,
     config: Arc<Config>,
     shared: Arc<Shared>,
@@ -54,17 +57,17 @@ pub struct Running {
     pub addresses: Vec<Address>,
 }
 
-/// Says that a worker ended, however it did: sent when it is dropped.
+/// Says that a thread ended, however it did.
 #[derive(Debug)]
-struct WorkerEnded;
+struct ThreadEnded;
 
-/// Lives as long as a worker's thread does.
-struct WhileRunning(mpsc::UnboundedSender<WorkerEnded>);
+/// Lives as long as a thread does, and says so when it is dropped.
+struct WhileRunning(mpsc::UnboundedSender<ThreadEnded>);
 
 impl Drop for WhileRunning {
     fn drop(&mut self) {
         // Nobody listens any more when all of them are stopped.
-        let _ = self.0.send(WorkerEnded);
+        let _ = self.0.send(ThreadEnded);
     }
 }
 
@@ -72,7 +75,7 @@ impl Drop for WhileRunning {
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
-/// started; or a worker ended without being told to.
+/// started; or a thread ended without being told to.
 pub fn run(config: Config) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -94,12 +97,12 @@ pub fn run(config: Config) -> io::Result<()> {
         Some(name) => {
             tracing::info!("{name}: accepting nothing more; exchanges in flight have {timeout:?}");
         }
-        None => tracing::error!("a worker ended by itself: stopping"),
+        None => tracing::error!("a thread ended by itself: stopping"),
     }
     running.stop(timeout);
     match signal {
         Some(_) => Ok(()),
-        None => Err(io::Error::other("a worker ended by itself")),
+        None => Err(io::Error::other("a thread ended by itself")),
     }
 }
 
@@ -119,7 +122,7 @@ pub fn stop_signal() -> io::Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// Binds every listener and starts the workers.
+/// Binds every listener and starts the workers and the health thread.
 ///
 /// # Errors
 /// As for [`run`].
@@ -157,10 +160,16 @@ pub fn start(config: Config) -> io::Result<Running> {
             worker.run()
         })?);
     }
+    let health = health::start(
+        config.clone(),
+        shared.dispatchers.clone(),
+        WhileRunning(ending),
+    )?;
     let running = Running {
         phase,
         ended,
         workers,
+        health,
         log_writer: logs.writer,
         config,
         shared,
@@ -262,6 +271,8 @@ impl Running {
                 Err(_) => tracing::error!("a worker panicked"),
             }
         }
+        // Until then who waits in a queue may still be served.
+        self.health.stop();
         for listener in &self.config.listeners {
             if let Address::Unix(path) = &listener.bind {
                 // Gone already is as good.

@@ -3,7 +3,9 @@
 //! Choosing is the policy crate's, connecting the net module's. What is shared
 //! with other workers is [`Dispatcher`] and nothing else.
 
+pub(crate) mod change;
 mod pool;
+pub mod probe;
 
 use std::cell::RefCell;
 use std::io;

@@ -18,6 +18,7 @@ mod demo;
 mod fields;
 mod foreign_clients;
 mod foreign_origins;
+mod health;
 mod in_flight;
 mod limits;
 mod messages;

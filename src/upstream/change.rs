@@ -1,0 +1,167 @@
+//! Changes of endpoints as lines of the event log.
+
+use evenkeel_policy::endpoint::Admin;
+use evenkeel_policy::health::{Change, ChangeKind};
+
+/// Writes a change to the event log: as an error where no endpoint is left.
+pub(crate) fn log_change(upstream: &str, endpoint: &str, change: &Change, detail: Option<&str>) {
+    let line = change_line(upstream, endpoint, change, detail);
+    match (is_loss(change), change.up) {
+        (true, 0) => tracing::error!("{line}"),
+        (true, _) => tracing::warn!("{line}"),
+        (false, _) => tracing::info!("{line}"),
+    }
+}
+
+/// A change in words. `detail` is what led to it: `3 failed probes: status 503`
+/// where it is down, `2 probes, 12 ms` where it is up, and the error where it
+/// can't be reached.
+pub(crate) fn change_line(
+    upstream: &str,
+    endpoint: &str,
+    change: &Change,
+    detail: Option<&str>,
+) -> String {
+    let after = |what: &str, otherwise: &str| match detail {
+        Some(detail) => format!("is {what} after {detail}"),
+        None => format!("is {what}: {otherwise}"),
+    };
+    let what = match change.kind {
+        ChangeKind::Up => after("up", "its probes pass"),
+        ChangeKind::Down => after("down", "its probes fail"),
+        ChangeKind::Reachable => "is reachable again".into(),
+        ChangeKind::Unreachable => match detail {
+            Some(detail) => format!("can't be reached: {detail}"),
+            None => "can't be reached".into(),
+        },
+        ChangeKind::Ejected {
+            errors: 1,
+            duration,
+        } => format!("is out for {duration:?} after an error"),
+        ChangeKind::Ejected { errors, duration } => {
+            format!("is out for {duration:?} after {errors} errors in a row")
+        }
+        ChangeKind::Readmitted => "is back: its trial exchange succeeded".into(),
+        ChangeKind::Admin(Admin::Ready) => "is made ready by the operator".into(),
+        ChangeKind::Admin(Admin::Drain) => "is drained by the operator".into(),
+        ChangeKind::Admin(Admin::Stop) => "is stopped by the operator".into(),
+    };
+    let Change {
+        up, count, waiting, ..
+    } = change;
+    let left = if is_loss(change) { " left" } else { "" };
+    let waiting = match waiting {
+        0 => String::new(),
+        waiting => format!(", {waiting} waiting"),
+    };
+    format!("upstream {upstream}: endpoint {endpoint} {what} ({up} of {count}{left}{waiting})")
+}
+
+/// Whether the endpoint gets nothing new from now on.
+fn is_loss(change: &Change) -> bool {
+    match change.kind {
+        ChangeKind::Down | ChangeKind::Unreachable | ChangeKind::Ejected { .. } => true,
+        ChangeKind::Admin(admin) => admin != Admin::Ready,
+        ChangeKind::Up | ChangeKind::Reachable | ChangeKind::Readmitted => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let ejected = |errors, seconds| ChangeKind::Ejected {
+            errors,
+            duration: Duration::from_secs(seconds),
+        };
+        for (kind, detail, up, waiting, expected) in [
+            (
+                ChangeKind::Down,
+                Some("3 failed probes: connection refused"),
+                2,
+                14,
+                "is down after 3 failed probes: connection refused (2 of 3 left, 14 waiting)",
+            ),
+            (
+                ChangeKind::Down,
+                None,
+                0,
+                0,
+                "is down: its probes fail (0 of 3 left)",
+            ),
+            (
+                ChangeKind::Up,
+                Some("2 probes, 12 ms"),
+                3,
+                0,
+                "is up after 2 probes, 12 ms (3 of 3)",
+            ),
+            (
+                ejected(5, 2),
+                None,
+                2,
+                0,
+                "is out for 2s after 5 errors in a row (2 of 3 left)",
+            ),
+            (
+                ejected(1, 16),
+                None,
+                2,
+                0,
+                "is out for 16s after an error (2 of 3 left)",
+            ),
+            (
+                ChangeKind::Readmitted,
+                None,
+                3,
+                0,
+                "is back: its trial exchange succeeded (3 of 3)",
+            ),
+            (
+                ChangeKind::Unreachable,
+                Some("connection refused"),
+                2,
+                1,
+                "can't be reached: connection refused (2 of 3 left, 1 waiting)",
+            ),
+            (
+                ChangeKind::Reachable,
+                None,
+                3,
+                1,
+                "is reachable again (3 of 3, 1 waiting)",
+            ),
+            (
+                ChangeKind::Admin(Admin::Drain),
+                None,
+                2,
+                0,
+                "is drained by the operator (2 of 3 left)",
+            ),
+            (
+                ChangeKind::Admin(Admin::Ready),
+                None,
+                3,
+                0,
+                "is made ready by the operator (3 of 3)",
+            ),
+        ] {
+            let change = Change {
+                endpoint: 0,
+                kind,
+                up,
+                count: 3,
+                waiting,
+            };
+            let line = change_line("app", "10.0.0.1:8080", &change, detail);
+            assert_eq!(
+                line,
+                format!("upstream app: endpoint 10.0.0.1:8080 {expected}")
+            );
+        }
+    }
+}
