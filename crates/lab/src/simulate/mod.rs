@@ -12,5 +12,7 @@ pub mod origin;
 pub mod proxy;
 pub mod setting;
 pub mod simulation;
+#[cfg(test)]
+mod validation;
 pub mod watch;
 pub mod workload;
