@@ -55,6 +55,9 @@ pub struct Measure {
     in_window: u64,
 }
 
+/// What percentiles go up to: three hours.
+const LONGEST_NS: u64 = 3 * 3_600 * 1_000_000_000;
+
 /// Times of which percentiles and the mean are wanted.
 #[derive(Debug)]
 struct Sample {
@@ -66,7 +69,8 @@ struct Sample {
 impl Sample {
     fn new() -> Self {
         Sample {
-            histogram: Histogram::new(3).expect("three digits are allowed"),
+            histogram: Histogram::new_with_bounds(1_000, LONGEST_NS, 3)
+                .expect("bounds and digits are allowed"),
             total: Duration::ZERO,
             max: Duration::ZERO,
         }

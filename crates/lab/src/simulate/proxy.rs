@@ -30,6 +30,9 @@ impl Balancers {
     }
 }
 
+/// Every endpoint's weight: what they differ in is to be learned.
+pub const WEIGHT: u32 = 1;
+
 /// What the proxy is configured with.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
@@ -103,7 +106,7 @@ impl Proxy {
         let dispatcher = || {
             let endpoints = names.iter().map(|name| EndpointSettings {
                 name,
-                weight: 1,
+                weight: WEIGHT,
                 max_in_flight: policy.max_in_flight,
             });
             Dispatcher::new(endpoints, policy.slow_lane.as_slice(), policy.queue, epoch)
@@ -116,7 +119,7 @@ impl Proxy {
         let workers = (0..balancers.count()).map(|index| Worker {
             dispatcher: index % dispatcher_count,
             balancer: Balancer::new(policy.balance, seeds.u64(..)),
-            watch: Watch::new(policy.guarding, policy.max_in_flight),
+            watch: Watch::new(policy),
         });
         Proxy {
             workers: workers.collect(),

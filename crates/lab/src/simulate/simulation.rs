@@ -10,9 +10,10 @@ use super::clock::Agenda;
 use super::measure::{End, Figures, Measure, Over};
 use super::origin::{AttemptId, Condition, Due, Finishing, Origin};
 use super::proxy::{Policy, Proxy};
+use super::request::{Request, Stage};
 use super::setting::{Fault, Setting};
 use super::watch::{AttemptOver, Outcome, TICK};
-use super::workload::{Arrivals, Class, Source, Work};
+use super::workload::{Arrivals, Class, Source};
 
 #[derive(Debug)]
 enum Event {
@@ -22,28 +23,6 @@ enum Event {
     QueueTimeout { attempt: AttemptId },
     Change(Fault),
     Tick,
-}
-
-#[derive(Debug)]
-struct Request {
-    client: Option<u32>,
-    worker: usize,
-    arrived: Duration,
-    is_measured: bool,
-    work: Work,
-    tried: Vec<u32>,
-    retries_left: u32,
-    waited: Duration,
-    /// Of the present attempt, or of the present wait.
-    serial: u64,
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Asking,
-    Waiting { ticket: Ticket, since: Duration },
-    At { endpoint: usize, since: Duration },
 }
 
 /// Whether a request is on its way to an answer.

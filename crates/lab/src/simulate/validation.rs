@@ -77,6 +77,15 @@ fn one_thread_is_an_mm1_queue() {
         let figures = simulate(&setting, &policy(Balance::RoundRobin, None), 1);
         let due = 1000.0 / (1.0 - load);
         assert_within("mean response", figures.latency.mean_ms, due, 0.05);
+        // Exponential, so every percentile is known.
+        let latency = figures.latency;
+        for (percent, share, at) in [
+            ("p50", 0.5, latency.p50_ms),
+            ("p95", 0.95, latency.p95_ms),
+            ("p99", 0.99, latency.p99_ms),
+        ] {
+            assert_within(percent, at, -due * f64::ln(1.0 - share), 0.08);
+        }
         assert_within("throughput", figures.per_second, load, 0.05);
         assert_conserved(&setting, &figures);
     }

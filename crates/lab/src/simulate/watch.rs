@@ -3,12 +3,15 @@
 //! The one place for a guard: every attempt that is over is reported to
 //! [`Watch::attempt_over`], and [`Watch::tick`] is called every [`TICK`] of
 //! virtual time. Until there is a guard, this takes an endpoint that refuses
-//! connections out, by a limit of zero, until a tick finds it reachable.
+//! connections out until a tick finds it reachable: by a limit of zero, for
+//! which requests wait, or without a hold by a weight of zero.
 
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::balance::{Balancer, Observation};
 use evenkeel_policy::dispatch::Dispatcher;
+
+use super::proxy::{Policy, WEIGHT};
 
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -56,17 +59,19 @@ pub struct AttemptOver {
 #[derive(Debug)]
 pub struct Watch {
     guarding: Guarding,
+    hold: bool,
     max_in_flight: Option<u32>,
     out: Vec<usize>,
 }
 
 impl Watch {
-    /// All endpoints are in, with this limit each.
+    /// All endpoints are in.
     #[must_use]
-    pub fn new(guarding: Guarding, max_in_flight: Option<u32>) -> Self {
+    pub fn new(policy: &Policy) -> Self {
         Watch {
-            guarding,
-            max_in_flight,
+            guarding: policy.guarding,
+            hold: policy.queue.hold,
+            max_in_flight: policy.max_in_flight,
             out: Vec::new(),
         }
     }
@@ -89,7 +94,10 @@ impl Watch {
         // A guard would hear of the attempt here.
         let _ = self.guarding;
         if attempt.outcome == Outcome::Unreachable && !self.out.contains(&endpoint) {
-            dispatcher.states()[endpoint].set_max_in_flight(Some(0));
+            match self.hold {
+                true => dispatcher.states()[endpoint].set_max_in_flight(Some(0)),
+                false => dispatcher.states()[endpoint].set_weight(0),
+            }
             self.out.push(endpoint);
         }
     }
@@ -107,6 +115,7 @@ impl Watch {
             let is_back = is_reachable(endpoint);
             if is_back {
                 dispatcher.states()[endpoint].set_max_in_flight(self.max_in_flight);
+                dispatcher.states()[endpoint].set_weight(WEIGHT);
             }
             !is_back
         });
