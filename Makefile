@@ -20,7 +20,7 @@ BUILD_TOOLS := cargo cc
 TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk venv
 BENCH_TOOLS := $(BUILD_TOOLS) nginx haproxy ab fonts
 
-.PHONY: help demo test loom check format lint rustdoc bench fuzz docs setup
+.PHONY: help demo test loom check format lint rustdoc bench simulate fuzz docs setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -64,6 +64,11 @@ bench: ## Compare with the bare relay, nginx and HAProxy (ARGS="--quick --case 1
 	@echo "bench: building with --release, then evenkeel-lab bench $(ARGS)"
 	@cargo build --quiet --release --package evenkeel --package evenkeel-lab
 	@exec cargo run --quiet --release --package evenkeel-lab -- bench $(ARGS)
+
+simulate: ## Simulate the balancers under virtual time (ARGS="--scenario S3 --seed 1")
+	@scripts/need $(BUILD_TOOLS)
+	@echo "simulate: evenkeel-lab simulate $(ARGS)"
+	@exec cargo run --quiet --profile $(PROFILE) --package evenkeel-lab -- simulate $(ARGS)
 
 # What it finds new goes to fuzz/target/corpus; fuzz/corpus holds what was kept.
 fuzz: ## Run each fuzz target for SECONDS=60

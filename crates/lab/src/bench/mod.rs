@@ -10,10 +10,10 @@ mod crowd;
 mod install;
 mod machine;
 mod markdown;
-mod plot;
+pub(crate) mod plot;
 mod process;
 mod proxy;
-mod report;
+pub(crate) mod report;
 mod rounds;
 
 use std::io;

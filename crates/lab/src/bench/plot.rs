@@ -37,6 +37,14 @@ fn colour(kind: Kind) -> &'static str {
     }
 }
 
+/// A line or a set of bars, and what the legend calls it.
+pub(crate) struct Series<'a> {
+    pub label: &'a str,
+    pub colour: &'a str,
+    /// Pairs of percentile and microseconds, or one value for each group.
+    pub points: Vec<(f64, f64)>,
+}
+
 /// Where text begins, ends or has its middle.
 #[derive(Clone, Copy)]
 enum Anchor {
@@ -45,7 +53,8 @@ enum Anchor {
     End,
 }
 
-struct Canvas {
+/// A drawing that is not written yet.
+pub(crate) struct Canvas {
     svg: String,
 }
 
@@ -123,18 +132,28 @@ impl Canvas {
         self.text(x, y + 40.0, Anchor::Middle, 11.0, FAINT, &rest);
     }
 
-    fn legend(&mut self, kinds: &[Kind]) {
-        let mut x = LEFT;
-        for kind in kinds {
-            self.rect(x, 72.0, 12.0, 12.0, colour(*kind));
-            self.text(x + 18.0, 83.0, Anchor::Start, 13.0, INK, kind.label());
-            x += 110.0;
+    /// One line of entries, or two where one is too short.
+    fn legend(&mut self, series: &[Series<'_>]) {
+        let (mut x, mut y) = (LEFT, 72.0);
+        for Series { label, colour, .. } in series {
+            let width = (label.chars().count() as f64 * 8.0 + 36.0).max(110.0);
+            if x + width > WIDTH {
+                (x, y) = (LEFT, y + 18.0);
+            }
+            self.rect(x, y, 12.0, 12.0, colour);
+            self.text(x + 18.0, y + 11.0, Anchor::Start, 13.0, INK, label);
+            x += width;
         }
     }
 
-    fn write(mut self, folder: &Path, name: &str) -> io::Result<()> {
+    /// Writes the SVG.
+    pub(crate) fn write_svg(&mut self, folder: &Path, name: &str) -> io::Result<()> {
         self.svg.push_str("</svg>\n");
-        fs::write(folder.join(format!("{name}.svg")), &self.svg)?;
+        fs::write(folder.join(format!("{name}.svg")), &self.svg)
+    }
+
+    fn write(mut self, folder: &Path, name: &str) -> io::Result<()> {
+        self.write_svg(folder, name)?;
         let mut options = usvg::Options::default();
         options.fontdb_mut().load_system_fonts();
         let tree = usvg::Tree::from_str(&self.svg, &options).map_err(io::Error::other)?;
@@ -155,29 +174,48 @@ impl Canvas {
 /// # Errors
 /// The files can't be written.
 pub fn latency(report: &CaseReport, folder: &Path) -> io::Result<()> {
-    let rows: Vec<(Kind, Vec<(f64, f64)>)> = report
+    let series: Vec<Series<'_>> = report
         .rows
         .iter()
-        .map(|row| (row.proxy, curve(row, PERCENT_MAX)))
-        .filter(|(_, points)| points.len() > 1)
+        .map(|row| Series {
+            label: row.proxy.label(),
+            colour: colour(row.proxy),
+            points: curve(row),
+        })
         .collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let subtitle = format!("{}; median of the rounds, lower is better", report.title);
-    let mut canvas = Canvas::new("Latency by percentile", &subtitle);
-    let axes = Axes::of(&rows);
+    match percentile_curves("Latency by percentile", &subtitle, series) {
+        Some(canvas) => canvas.write(folder, "latency"),
+        None => Ok(()),
+    }
+}
+
+/// Draws latency by percentile, one line for each series that has one.
+pub(crate) fn percentile_curves(
+    title: &str,
+    subtitle: &str,
+    mut series: Vec<Series<'_>>,
+) -> Option<Canvas> {
+    for line in &mut series {
+        line.points.retain(|(percent, _)| *percent <= PERCENT_MAX);
+    }
+    series.retain(|line| line.points.len() > 1);
+    if series.is_empty() {
+        return None;
+    }
+    let mut canvas = Canvas::new(title, subtitle);
+    let axes = Axes::of(&series);
     axes.draw(&mut canvas);
-    let kinds: Vec<Kind> = rows.iter().map(|(kind, _)| *kind).collect();
-    canvas.legend(&kinds);
-    for (kind, points) in &rows {
-        let points: Vec<(f64, f64)> = points
+    canvas.legend(&series);
+    for line in &series {
+        let points: Vec<(f64, f64)> = line
+            .points
             .iter()
             .map(|(percent, latency_us)| (Axes::x(*percent), axes.y(*latency_us)))
             .collect();
-        canvas.path(&points, colour(*kind));
+        canvas.path(&points, line.colour);
     }
-    canvas.write(folder, "latency")
+    Some(canvas)
 }
 
 /// Percentiles by what lies above them and latency, both logarithmic.
@@ -187,8 +225,8 @@ struct Axes {
 }
 
 impl Axes {
-    fn of(rows: &[(Kind, Vec<(f64, f64)>)]) -> Self {
-        let all = rows.iter().flat_map(|(_, points)| points);
+    fn of(series: &[Series<'_>]) -> Self {
+        let all = series.iter().flat_map(|line| &line.points);
         let (low, high) = all.fold((f64::MAX, 0.0f64), |(low, high), (_, latency_us)| {
             (low.min(*latency_us), high.max(*latency_us))
         });
@@ -237,14 +275,13 @@ impl Axes {
 }
 
 /// A row's medians, as pairs of percentile and microseconds.
-fn curve(row: &Row, percent_max: f64) -> Vec<(f64, f64)> {
+fn curve(row: &Row) -> Vec<(f64, f64)> {
     let Some(round) = row.rounds.first() else {
         return Vec::new();
     };
     round
         .percentiles
         .iter()
-        .filter(|at| at.percent <= percent_max)
         .filter_map(|at| Some((at.percent, row.latency_us(at.percent)?)))
         .collect()
 }
@@ -269,21 +306,38 @@ pub fn cpu(name: &str, title: &str, reports: &[&CaseReport], folder: &Path) -> i
     let Some(first) = reports.first() else {
         return Ok(());
     };
-    let kinds: Vec<Kind> = first
+    let series: Vec<Series<'_>> = first
         .rows
         .iter()
         .filter(|row| row.cpu_us().is_some())
-        .map(|row| row.proxy)
+        .map(|row| Series {
+            label: row.proxy.label(),
+            colour: colour(row.proxy),
+            points: (0u32..)
+                .zip(&reports)
+                .filter_map(|(at, report)| Some((at.into(), report.row(row.proxy)?.cpu_us()?)))
+                .collect(),
+        })
         .collect();
-    let figures = reports.iter().flat_map(|report| &report.rows);
-    let high = figures.filter_map(Row::cpu_us).fold(0.0, f64::max);
+    let titles: Vec<&str> = reports.iter().map(|report| report.title.as_str()).collect();
+    let subtitle = "microseconds of the proxy's CPU time per request, one worker on one core; median of the rounds, lower is better";
+    bars(title, subtitle, "µs", &titles, &series).write(folder, name)
+}
+
+/// Draws groups of bars; a series' points are pairs of group and value.
+pub(crate) fn bars(
+    title: &str,
+    subtitle: &str,
+    unit: &str,
+    groups: &[&str],
+    series: &[Series<'_>],
+) -> Canvas {
+    let values = series.iter().flat_map(|bars| &bars.points);
+    let high = values.map(|(_, value)| *value).fold(0.0, f64::max);
     let step = tick_step(high);
-    let top = (high / step).ceil() * step;
-    let y = |us: f64| HEIGHT - BOTTOM - us / top * (HEIGHT - TOP - BOTTOM);
-    let mut canvas = Canvas::new(
-        title,
-        "microseconds of the proxy's CPU time per request, one worker on one core; median of the rounds, lower is better",
-    );
+    let top = (high / step).ceil().max(1.0) * step;
+    let y = |value: f64| HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM);
+    let mut canvas = Canvas::new(title, subtitle);
     let mut tick = 0.0;
     while tick <= top + step / 2.0 {
         canvas.line((LEFT, y(tick)), (WIDTH - RIGHT, y(tick)), GRID);
@@ -293,25 +347,25 @@ pub fn cpu(name: &str, title: &str, reports: &[&CaseReport], folder: &Path) -> i
             Anchor::End,
             13.0,
             FAINT,
-            &format!("{tick:.0} µs"),
+            &format!("{tick:.0} {unit}"),
         );
         tick += step;
     }
-    canvas.legend(&kinds);
-    let group = (WIDTH - LEFT - RIGHT) / reports.len() as f64;
-    let bar = (group * 0.8 / kinds.len() as f64).min(56.0);
-    for (at, report) in reports.iter().enumerate() {
+    canvas.legend(series);
+    let group = (WIDTH - LEFT - RIGHT) / groups.len() as f64;
+    let width = (group * 0.8 / series.len() as f64).min(56.0);
+    for (at, title) in groups.iter().enumerate() {
         let middle = LEFT + group * (at as f64 + 0.5);
-        let mut x = middle - bar * kinds.len() as f64 / 2.0;
-        for kind in &kinds {
-            if let Some(us) = report.row(*kind).and_then(Row::cpu_us) {
-                canvas.bar(x, bar, (y(us), y(0.0)), us, colour(*kind));
+        let mut x = middle - width * series.len() as f64 / 2.0;
+        for Series { colour, points, .. } in series {
+            if let Some((_, value)) = points.iter().find(|(group, _)| *group as usize == at) {
+                canvas.bar(x, width, (y(*value), y(0.0)), *value, colour);
             }
-            x += bar;
+            x += width;
         }
-        canvas.group_label(middle, &report.title);
+        canvas.group_label(middle, title);
     }
-    canvas.write(folder, name)
+    canvas
 }
 
 fn tick_step(high: f64) -> f64 {

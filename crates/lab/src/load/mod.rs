@@ -10,7 +10,7 @@
 mod answer;
 mod connection;
 mod generator;
-mod summary;
+pub(crate) mod summary;
 
 use std::io;
 use std::net::SocketAddr;

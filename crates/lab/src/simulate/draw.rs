@@ -1,0 +1,81 @@
+//! The plots of a scenario.
+
+use std::io;
+use std::path::Path;
+
+use super::measure::Figures;
+use super::policies;
+use super::report::{Row, ScenarioResult};
+use crate::bench::plot::{Series, bars, percentile_curves};
+
+/// Draws latency by percentile for every case and variant, and throughput,
+/// p99 and errors of all of them as bars.
+///
+/// # Errors
+/// The files can't be written.
+pub fn draw(name: &str, result: &ScenarioResult, folder: &Path) -> io::Result<()> {
+    for case in &result.cases {
+        for variant in case.variants() {
+            let rows = case.rows.iter().filter(|row| row.variant == variant);
+            let series = rows.map(curve).collect();
+            let subtitle = format!("{}; {variant}; simulated, lower is better", case.title);
+            let file = format!("{name}-{}-{}", word(case.name), word(variant));
+            let title = format!("{name}: latency by percentile");
+            if let Some(mut canvas) = percentile_curves(&title, &subtitle, series) {
+                canvas.write_svg(folder, &file)?;
+            }
+        }
+    }
+    let p99 = |figures: &Figures| figures.latency.p99_ms;
+    let per_second = |figures: &Figures| figures.per_second;
+    let errors = |figures: &Figures| figures.error_share() * 100.0;
+    draw_bars(name, "p99", "ms", result, folder, p99)?;
+    draw_bars(name, "answers", "/s", result, folder, per_second)?;
+    draw_bars(name, "errors", "%", result, folder, errors)
+}
+
+fn curve(row: &Row) -> Series<'_> {
+    let points = row.figures.percentiles.iter();
+    Series {
+        label: row.balancer,
+        colour: policies::colour(row.balancer),
+        points: points.map(|at| (at.percent, at.latency_us)).collect(),
+    }
+}
+
+fn draw_bars(
+    name: &str,
+    what: &str,
+    unit: &str,
+    result: &ScenarioResult,
+    folder: &Path,
+    value: impl Fn(&Figures) -> f64,
+) -> io::Result<()> {
+    let mut groups = Vec::new();
+    let mut series: Vec<Series<'_>> = Vec::new();
+    for case in &result.cases {
+        for variant in case.variants() {
+            for row in case.rows.iter().filter(|row| row.variant == variant) {
+                let point = (groups.len() as f64, value(&row.figures));
+                match series.iter_mut().find(|it| it.label == row.balancer) {
+                    Some(series) => series.points.push(point),
+                    None => series.push(Series {
+                        points: vec![point],
+                        ..curve(row)
+                    }),
+                }
+            }
+            groups.push(format!("{}, {variant}", case.name));
+        }
+    }
+    let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+    let title = format!("{name}: {what}");
+    let subtitle = "every case and variant; simulated";
+    bars(&title, subtitle, unit, &groups, &series).write_svg(folder, &format!("{name}-{what}"))
+}
+
+/// As a part of a file's name.
+fn word(text: &str) -> String {
+    let dash = |char: char| if char.is_alphanumeric() { char } else { '-' };
+    text.chars().map(dash).collect()
+}

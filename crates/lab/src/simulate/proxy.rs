@@ -1,0 +1,200 @@
+//! The proxy under virtual time: the policy that runs in the real one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+use evenkeel_policy::balance::{Balance, Balancer};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
+
+use super::watch::{AttemptOver, Guarding, Watch};
+
+/// How many balancers there are, and what they know of each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balancers {
+    /// Workers of one proxy: slots and queue are shared.
+    Workers(usize),
+    /// Proxies that know of their own exchanges only.
+    Proxies(usize),
+}
+
+impl Balancers {
+    /// How many.
+    #[must_use]
+    pub fn count(self) -> usize {
+        match self {
+            Balancers::Workers(count) | Balancers::Proxies(count) => count,
+        }
+    }
+}
+
+/// Every endpoint's weight: what they differ in is to be learned.
+pub const WEIGHT: u32 = 1;
+
+/// What the proxy is configured with.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// The balancer's name in the configuration.
+    pub name: &'static str,
+    /// The balancer.
+    pub balance: Balance,
+    /// Of every endpoint.
+    pub max_in_flight: Option<u32>,
+    /// Slots that slow pages are kept to, if they are.
+    pub slow_lane: Option<u32>,
+    /// Whether errors have consequences.
+    pub guarding: Guarding,
+    /// Bounds and order of the queue.
+    pub queue: QueueSettings,
+}
+
+/// Requests that were woken and have not been looked at.
+type Woken = Arc<Mutex<VecDeque<usize>>>;
+
+/// A request's waker.
+struct Bell {
+    slot: usize,
+    woken: Woken,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        locked(&self.woken).push_back(self.slot);
+    }
+}
+
+fn locked(woken: &Woken) -> MutexGuard<'_, VecDeque<usize>> {
+    match woken.lock() {
+        Ok(woken) => woken,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// One balancer with the dispatcher that it uses.
+#[derive(Debug)]
+struct Worker {
+    dispatcher: usize,
+    balancer: Balancer,
+    watch: Watch,
+}
+
+/// All balancers.
+#[derive(Debug)]
+pub struct Proxy {
+    dispatchers: Vec<Dispatcher>,
+    workers: Vec<Worker>,
+    woken: Woken,
+    /// By the request's slot.
+    wakers: Vec<Waker>,
+}
+
+impl Proxy {
+    /// Nothing is in flight.
+    #[must_use]
+    pub fn new(
+        policy: &Policy,
+        balancers: Balancers,
+        endpoint_count: usize,
+        seed: u64,
+        epoch: Instant,
+    ) -> Self {
+        let names: Vec<String> = (0..endpoint_count)
+            .map(|index| format!("origin-{index}"))
+            .collect();
+        let dispatcher = || {
+            let endpoints = names.iter().map(|name| EndpointSettings {
+                name,
+                weight: WEIGHT,
+                max_in_flight: policy.max_in_flight,
+            });
+            Dispatcher::new(endpoints, policy.slow_lane.as_slice(), policy.queue, epoch)
+        };
+        let dispatcher_count = match balancers {
+            Balancers::Workers(_) => 1,
+            Balancers::Proxies(count) => count,
+        };
+        let mut seeds = fastrand::Rng::with_seed(!seed);
+        let workers = (0..balancers.count()).map(|index| Worker {
+            dispatcher: index % dispatcher_count,
+            balancer: Balancer::new(policy.balance, seeds.u64(..)),
+            watch: Watch::new(policy),
+        });
+        Proxy {
+            workers: workers.collect(),
+            dispatchers: (0..dispatcher_count).map(|_| dispatcher()).collect(),
+            woken: Woken::default(),
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Asks for an endpoint, for the request in `slot`.
+    pub fn acquire(&mut self, worker: usize, slot: usize, asking: &Asking<'_>) -> Acquired {
+        while self.wakers.len() <= slot {
+            let bell = Bell {
+                slot: self.wakers.len(),
+                woken: self.woken.clone(),
+            };
+            self.wakers.push(Waker::from(Arc::new(bell)));
+        }
+        let worker = &mut self.workers[worker];
+        let dispatcher = &self.dispatchers[worker.dispatcher];
+        dispatcher.acquire(&mut worker.balancer, asking, &self.wakers[slot])
+    }
+
+    /// A request that was woken: to be looked at with [`poll`](Self::poll).
+    pub fn next_woken(&mut self) -> Option<usize> {
+        locked(&self.woken).pop_front()
+    }
+
+    /// How a waiter left the queue, if it has.
+    pub fn poll(&self, worker: usize, slot: usize, ticket: &Ticket) -> Option<Left> {
+        self.dispatcher(worker).poll(ticket, &self.wakers[slot])
+    }
+
+    /// Takes a waiter out of the queue: the endpoint that it was granted just
+    /// now, if it was.
+    pub fn leave(&self, worker: usize, ticket: Ticket) -> Option<usize> {
+        self.dispatcher(worker).leave(ticket)
+    }
+
+    /// Learns from an attempt and gives its slot back.
+    pub fn attempt_over(&mut self, worker: usize, lane: Option<usize>, attempt: &AttemptOver) {
+        let worker = &mut self.workers[worker];
+        let dispatcher = &self.dispatchers[worker.dispatcher];
+        worker
+            .watch
+            .attempt_over(dispatcher, &mut worker.balancer, attempt);
+        dispatcher.release(attempt.endpoint, lane, || attempt.now);
+    }
+
+    /// What every balancer does now and then.
+    pub fn tick(&mut self, now: Instant, is_reachable: impl Fn(usize) -> bool) {
+        for worker in &mut self.workers {
+            let dispatcher = &self.dispatchers[worker.dispatcher];
+            worker.watch.tick(dispatcher, now, &is_reachable);
+        }
+    }
+
+    /// Exchanges in flight at an endpoint, as this balancer knows it.
+    #[must_use]
+    pub fn in_flight(&self, worker: usize, endpoint: usize) -> u32 {
+        self.dispatcher(worker).states()[endpoint].in_flight()
+    }
+
+    /// Slots and places that somebody still has.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        let held = |dispatcher: &Dispatcher| {
+            let states = dispatcher.states().iter();
+            let in_flight: u64 = states.map(|state| u64::from(state.in_flight())).sum();
+            in_flight + dispatcher.waiting() as u64
+        };
+        self.dispatchers.iter().map(held).sum()
+    }
+
+    fn dispatcher(&self, worker: usize) -> &Dispatcher {
+        &self.dispatchers[self.workers[worker].dispatcher]
+    }
+}

@@ -1,0 +1,31 @@
+//! A request between its arrival and its end.
+
+use std::time::Duration;
+
+use evenkeel_policy::queue::Ticket;
+
+use super::workload::Work;
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub client: Option<u32>,
+    pub worker: usize,
+    pub arrived: Duration,
+    pub is_measured: bool,
+    pub work: Work,
+    pub tried: Vec<u32>,
+    pub retries_left: u32,
+    pub waited: Duration,
+    /// Of the present attempt, or of the present wait.
+    pub serial: u64,
+    pub stage: Stage,
+}
+
+/// Where it is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    Asking,
+    Waiting { ticket: Ticket, since: Duration },
+    At { endpoint: usize, since: Duration },
+}

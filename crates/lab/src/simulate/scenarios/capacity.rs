@@ -1,0 +1,158 @@
+//! S1 and S2: origins of different capacity, origins of one thread.
+
+use super::{Case, Claim, PAGE, Scenario, claim, setting, threads};
+use crate::bench::report::Limit::{AtLeast, AtMost};
+use crate::simulate::policies::{PLAIN, Variant, limited};
+use crate::simulate::workload::{Arrivals, ServiceTime, Workload};
+
+/// The lighttpd benchmark.
+pub const S1: Scenario = Scenario {
+    name: "S1",
+    title: "two origins of capacity 1 : 2.27, closed loop of 16",
+    cases: s1_cases,
+    claims: s1_claims,
+};
+
+/// Three mongrels.
+pub const S2: Scenario = Scenario {
+    name: "S2",
+    title: "three origins of one thread, pages of 20 ms",
+    cases: s2_cases,
+    claims: s2_claims,
+};
+
+const MAX_2: Variant = limited("max 2", 2);
+const MAX_1: Variant = limited("max 1", 1);
+
+fn closed(clients: u32, service_time: ServiceTime) -> Workload {
+    Workload {
+        arrivals: Arrivals::Closed { clients },
+        service_time,
+        requests: 102_000,
+        warm_up: 2_000,
+    }
+}
+
+fn s1_cases() -> Vec<Case> {
+    let origins = vec![threads(2, 1.0), threads(2, 2.27)];
+    let load = closed(16, ServiceTime::Exponential { mean: PAGE });
+    vec![Case {
+        name: "c=16",
+        title: format!("S1: {}", S1.title),
+        setting: setting(origins, load),
+        variants: vec![PLAIN, MAX_2],
+    }]
+}
+
+fn s1_claims() -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for balancer in ["shortest-queue", "adaptive"] {
+        claims.push(claim(
+            format!("throughput, {balancer} / random"),
+            AtLeast(1.45),
+            move |result| {
+                let over = result.figures("c=16", balancer, PLAIN.label)?;
+                let under = result.figures("c=16", "random", PLAIN.label)?;
+                Some(over.per_second / under.per_second)
+            },
+        ));
+    }
+    claims.push(claim(
+        "p99, adaptive / shortest-queue",
+        AtMost(1.0),
+        |result| {
+            let over = result.figures("c=16", "adaptive", PLAIN.label)?;
+            let under = result.figures("c=16", "shortest-queue", PLAIN.label)?;
+            Some(over.latency.p99_ms / under.latency.p99_ms)
+        },
+    ));
+    for balancer in ["shortest-queue", "adaptive"] {
+        claims.push(claim(
+            format!("p99, {balancer} max 2 / shortest-queue"),
+            AtMost(0.75),
+            move |result| {
+                let over = result.figures("c=16", balancer, MAX_2.label)?;
+                let under = result.figures("c=16", "shortest-queue", PLAIN.label)?;
+                Some(over.latency.p99_ms / under.latency.p99_ms)
+            },
+        ));
+        claims.push(claim(
+            format!("throughput, {balancer} max 2 / shortest-queue"),
+            AtLeast(0.97),
+            move |result| {
+                let over = result.figures("c=16", balancer, MAX_2.label)?;
+                let under = result.figures("c=16", "shortest-queue", PLAIN.label)?;
+                Some(over.per_second / under.per_second)
+            },
+        ));
+    }
+    claims
+}
+
+fn s2_cases() -> Vec<Case> {
+    let case = |name, clients, service_time, kind| Case {
+        name,
+        title: format!("S2: {}, {kind}, closed loop of {clients}", S2.title),
+        setting: setting(vec![threads(1, 1.0); 3], closed(clients, service_time)),
+        variants: vec![PLAIN, MAX_1],
+    };
+    // Nearly fixed: with none of the jitter that all machines have, three
+    // origins work in step and every response takes three or four pages.
+    let fixed = ServiceTime::LogNormal {
+        mean: PAGE,
+        sigma: 0.02,
+    };
+    let exponential = ServiceTime::Exponential { mean: PAGE };
+    vec![
+        case("c=3", 3, fixed, "nearly fixed"),
+        case("c=10", 10, fixed, "nearly fixed"),
+        case("c=10 exponential", 10, exponential, "exponential"),
+    ]
+}
+
+fn s2_claims() -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for balancer in ["shortest-queue", "adaptive"] {
+        let figures = move |result: &super::ScenarioResult, case: &str| {
+            result.figures(case, balancer, MAX_1.label).cloned()
+        };
+        let what = |what: &str| format!("{what}, {balancer} max 1");
+        claims.push(claim(
+            what("c=3: throughput / three times one origin"),
+            AtLeast(0.95),
+            move |result| {
+                let one = 1.0 / PAGE.as_secs_f64();
+                Some(figures(result, "c=3")?.per_second / (3.0 * one))
+            },
+        ));
+        claims.push(claim(
+            what("c=3: throughput / random without limit"),
+            AtLeast(1.3),
+            move |result| {
+                let under = result.figures("c=3", "random", PLAIN.label)?;
+                Some(figures(result, "c=3")?.per_second / under.per_second)
+            },
+        ));
+        claims.push(claim(what("c=10: max / p50"), AtMost(1.6), move |result| {
+            let latency = figures(result, "c=10")?.latency;
+            Some(latency.max_ms / latency.p50_ms)
+        }));
+        claims.push(claim(
+            what("c=10: max / service time"),
+            AtMost(10.0),
+            move |result| {
+                let latency = figures(result, "c=10")?.latency;
+                Some(latency.max_ms / (PAGE.as_secs_f64() * 1e3))
+            },
+        ));
+        claims.push(claim(
+            what("c=10: p95 / p50"),
+            AtMost(1.15),
+            move |result| {
+                let latency = figures(result, "c=10")?.latency;
+                Some(latency.p95_ms / latency.p50_ms)
+            },
+        ));
+    }
+    claims
+}

@@ -1,0 +1,113 @@
+//! What is run, and what is required of it.
+//!
+//! The requirements are those for real sockets; scenarios that need them (the
+//! cost of tiny pages, the cost of a pick) are not here.
+
+mod capacity;
+mod faults;
+mod pages;
+mod scale;
+
+use std::time::Duration;
+
+use super::origin::{Scheduling, Shape};
+use super::policies::Variant;
+use super::proxy::Balancers;
+use super::report::ScenarioResult;
+use super::setting::Setting;
+use super::workload::Workload;
+use crate::bench::report::Limit;
+
+/// A question, and the runs that answer it.
+#[derive(Debug, Clone, Copy)]
+pub struct Scenario {
+    /// As `--scenario` takes it.
+    pub name: &'static str,
+    /// What it is.
+    pub title: &'static str,
+    /// The runs.
+    pub cases: fn() -> Vec<Case>,
+    /// What is required.
+    pub claims: fn() -> Vec<Claim>,
+}
+
+/// One setting, in which every balancer runs in every variant.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Short.
+    pub name: &'static str,
+    /// As the table shows it.
+    pub title: String,
+    /// Everything but the policy.
+    pub setting: Setting,
+    /// What is configured besides the balancer.
+    pub variants: Vec<Variant>,
+}
+
+/// A figure that is required.
+pub struct Claim {
+    /// What the figure is.
+    pub what: String,
+    /// What is required of it.
+    pub limit: Limit,
+    /// The figure.
+    pub value: Value,
+}
+
+/// A figure made of those of some runs, where these were made.
+pub type Value = Box<dyn Fn(&ScenarioResult) -> Option<f64>>;
+
+/// All scenarios, in the order in which they run.
+pub const ALL: &[Scenario] = &[
+    capacity::S1,
+    capacity::S2,
+    pages::S3,
+    faults::S5,
+    faults::S6,
+    scale::SCALE,
+];
+
+const MS: Duration = Duration::from_millis(1);
+const S: Duration = Duration::from_secs(1);
+/// What a page takes where nothing else is said.
+const PAGE: Duration = Duration::from_millis(20);
+
+fn claim(
+    what: impl Into<String>,
+    limit: Limit,
+    value: impl Fn(&ScenarioResult) -> Option<f64> + 'static,
+) -> Claim {
+    Claim {
+        what: what.into(),
+        limit,
+        value: Box::new(value),
+    }
+}
+
+fn threads(threads: u32, speed: f64) -> Shape {
+    Shape {
+        threads,
+        speed,
+        scheduling: Scheduling::InOrder,
+    }
+}
+
+fn setting(origins: Vec<Shape>, workload: Workload) -> Setting {
+    Setting {
+        origins,
+        faults: Vec::new(),
+        workload,
+        balancers: Balancers::Workers(2),
+        retries: 2,
+        queue_timeout: 60 * S,
+    }
+}
+
+/// Arrivals a second that keep the origins busy for `load` of the time.
+fn rate(origins: &[Shape], load: f64, mean: Duration) -> f64 {
+    let capacity: f64 = origins
+        .iter()
+        .map(|origin| f64::from(origin.threads) * origin.speed)
+        .sum();
+    load * capacity / mean.as_secs_f64()
+}
