@@ -22,7 +22,7 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
-use crate::upstream::{Observed, Slot};
+use crate::upstream::Slot;
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -247,14 +247,14 @@ async fn open(
         }
         Ok(Some(Err(error))) => {
             if is_unreachable(&error) {
-                slot.report(Observed::Unreachable, None, clock);
+                slot.report_unreachable(&error.to_string(), clock);
             }
             Failure::ConnectFailed
         }
         Err(TimedOut) => {
             let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
             if failure == Failure::ConnectTimeout {
-                slot.report(Observed::Unreachable, None, clock);
+                slot.report_unreachable("it did not answer in time", clock);
             }
             failure
         }
@@ -671,14 +671,10 @@ impl Sent<'_, '_> {
             counters.failures.add(1);
         }
         let is_error = relayed.end.is_endpoint_fault() || is_server_error(progress.status);
-        let observed = match is_error {
-            true => Observed::Error,
-            false => Observed::Success,
-        };
         let first_byte = progress.times.first_byte;
         let now = self.sent_at + first_byte.unwrap_or_default();
         self.slot
-            .report(observed, first_byte.filter(|_| self.teaches), now);
+            .report(is_error, first_byte.filter(|_| self.teaches), now);
         if relayed.keeps_upstream {
             self.slot.keep_idle(self.stream, self.context.wheel.now());
         }
@@ -701,7 +697,7 @@ impl Sent<'_, '_> {
 
     async fn tunnel(self, client: &mut Client, buffer: Buffer, progress: &mut Progress) -> Attempt {
         self.count_status(101);
-        self.slot.report(Observed::Success, None, self.sent_at);
+        self.slot.report(false, None, self.sent_at);
         // What is left of the request goes first, as it is, then what was read
         // behind it.
         let behind = match self.request.is_whole() {

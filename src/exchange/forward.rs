@@ -213,6 +213,11 @@ async fn try_endpoints(
         };
         if end.is_endpoint_fault() {
             attempt::endpoint_counters(context, &slot).failures.add(1);
+            // A connection that could not be opened was reported there, and
+            // one that had gone stale says nothing.
+            if !is_unreachable(end) && retry != Retry::OnNewConnection {
+                slot.report(true, None, Instant::now());
+            }
         }
         if !attempts.go_on(context, slot, end, retry) {
             return Err(end);
@@ -310,15 +315,16 @@ impl<'a> Attempts<'a> {
     /// can be reached, and none has seen anything of it.
     fn is_held(&mut self, context: &Context, end: End) -> bool {
         let queue = &self.upstream.config().queue.settings;
-        let is_unreachable = matches!(
-            end,
-            End::Failure(Failure::ConnectFailed | Failure::ConnectTimeout)
-        );
-        is_unreachable
+        is_unreachable(end)
             && queue.hold
             && queue.max > 0
             && context.wheel.now() < self.queue_deadline(context)
     }
+}
+
+fn is_unreachable(end: End) -> bool {
+    use Failure::{ConnectFailed, ConnectTimeout};
+    matches!(end, End::Failure(ConnectFailed | ConnectTimeout))
 }
 
 /// Which connection an attempt may use.

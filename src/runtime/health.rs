@@ -250,7 +250,7 @@ fn shown(elapsed: Duration) -> String {
 mod tests {
     use std::net::TcpListener;
 
-    use evenkeel_policy::health::{Guard, Outcome};
+    use evenkeel_policy::health::{Guard, Observed};
     use evenkeel_testkit::deadline::until;
 
     use super::*;
@@ -284,7 +284,7 @@ mod tests {
         let mut guard = Guard::default();
         let is_unreachable = || app.states()[0].has(Flag::Unreachable);
         until("it counts as unreachable", || {
-            app.report(&mut guard, 0, Outcome::Unreachable, Instant::now());
+            app.report(&mut guard, 0, Observed::Unreachable, Instant::now());
             is_unreachable()
         });
         // Nobody listens: it stays so over several tries.

@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 use evenkeel_policy::balance::{Balancer, Observation};
 use evenkeel_policy::budget::RetryBudget;
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
-use evenkeel_policy::health::{Change, Guard};
+use evenkeel_policy::health::{Change, Guard, Observed};
 use evenkeel_policy::queue::{Left, Ticket};
 
 use crate::config;
 use crate::net::connect;
 use crate::net::stream::Stream;
+use change::log_change;
 use pool::IdlePool;
 
 pub use evenkeel_policy::dispatch::Refusal;
-pub use evenkeel_policy::health::Observed;
 
 /// One worker's side of an upstream.
 #[derive(Debug)]
@@ -175,13 +175,12 @@ impl Upstream {
         self.budget.borrow_mut().try_retry(now)
     }
 
-    fn log(&self, change: Option<Change>) {
-        let Some(change) = change else {
-            return;
-        };
-        let config = self.config();
-        let endpoint = &config.endpoints[change.endpoint].name;
-        tracing::warn!("upstream {}: {endpoint}: {change:?}", config.name);
+    fn log(&self, change: Option<Change>, detail: Option<&str>) {
+        if let Some(change) = change {
+            let config = self.config();
+            let endpoint = &config.endpoints[change.endpoint].name;
+            log_change(&config.name, endpoint, &change, detail);
+        }
     }
 
     /// Closes idle connections that are too old or that the endpoint closed;
@@ -245,9 +244,29 @@ impl Drop for Waiting<'_> {
 }
 
 impl<'a> Slot<'a> {
-    /// Learns from the attempt at this endpoint. `first_byte` is from the
-    /// request's last byte to the response's first, where that says something.
-    pub fn report(&self, observed: Observed, first_byte: Option<Duration>, now: Instant) {
+    /// Learns from an attempt at this endpoint that is over. `first_byte` is
+    /// from the request's last byte to the response's first, where that says
+    /// something.
+    pub fn report(&self, is_error: bool, first_byte: Option<Duration>, now: Instant) {
+        let observed = match is_error {
+            true => Observed::Error,
+            false => Observed::Success,
+        };
+        self.observe(observed, first_byte, now, None);
+    }
+
+    /// Learns that no connection to this endpoint could be opened.
+    pub fn report_unreachable(&self, why: &str, now: Instant) {
+        self.observe(Observed::Unreachable, None, now, Some(why));
+    }
+
+    fn observe(
+        &self,
+        observed: Observed,
+        first_byte: Option<Duration>,
+        now: Instant,
+        detail: Option<&str>,
+    ) {
         let upstream = self.upstream;
         upstream.balancer.borrow_mut().observe(&Observation {
             endpoint: self.endpoint,
@@ -259,13 +278,13 @@ impl<'a> Slot<'a> {
         let change = upstream
             .dispatcher
             .report(&mut guard, self.endpoint, observed, now);
-        upstream.log(change);
+        upstream.log(change, detail);
     }
 
     /// Notes that a connection to the endpoint was opened.
     pub fn reached(&self, now: Instant) {
         let change = self.upstream.dispatcher.reached(self.endpoint, now);
-        self.upstream.log(change);
+        self.upstream.log(change, None);
     }
 
     /// The upstream that it belongs to.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 
 use super::watch::{AttemptOver, Guarding, Watch};
@@ -109,7 +110,7 @@ impl Proxy {
                 weight: WEIGHT,
                 max_in_flight: policy.max_in_flight,
             });
-            Dispatcher::new(endpoints, policy.slow_lane.as_slice(), policy.queue, epoch)
+            Dispatcher::new(endpoints, policy.slow_lane.as_slice(), policy.queue, HealthSettings::default(), epoch)
         };
         let dispatcher_count = match balancers {
             Balancers::Workers(_) => 1,
