@@ -146,20 +146,30 @@ fn the_proxys_queue_is_erlangs() {
     assert_within("the formula itself", erlang_c(1, 0.7), 0.7, 1e-9);
     assert_within("the formula itself", erlang_c(2, 0.5), 1.0 / 3.0, 1e-9);
     for (servers, load) in [(3, 0.7), (10, 0.8)] {
-        for (balance, workers) in [
-            (Balance::Random, 1),
-            (Balance::RoundRobin, 1),
-            (Balance::ShortestQueue, 4),
-        ] {
-            let mut setting = open(servers, load, EXPONENTIAL, Scheduling::InOrder);
-            setting.balancers = Balancers::Workers(workers);
-            let figures = simulate(&setting, &policy(balance, Some(1)), 4);
-            let waiting = erlang_c(servers, load);
-            let mean_wait = waiting * 1e3 / (f64::from(servers) * (1.0 - load));
-            assert_within("share waiting", figures.waiting_share, waiting, 0.05);
-            assert_within("mean wait", figures.wait.mean_ms, mean_wait, 0.05);
-            let due = 1e3 + mean_wait;
-            assert_within("mean response", figures.latency.mean_ms, due, 0.05);
+        let mut setting = open(servers, load, EXPONENTIAL, Scheduling::InOrder);
+        // One run is off by 3 % now and then: the mean of four is tested.
+        let runs: Vec<Figures> = (1..=4)
+            .map(|seed| simulate(&setting, &policy(Balance::RoundRobin, Some(1)), seed))
+            .collect();
+        let mean = |figure: fn(&Figures) -> f64| runs.iter().map(figure).sum::<f64>() / 4.0;
+        let waiting = erlang_c(servers, load);
+        let mean_wait = waiting * 1e3 / (f64::from(servers) * (1.0 - load));
+        let simulated = mean(|run| run.waiting_share);
+        assert_within("share waiting", simulated, waiting, 0.05);
+        let simulated = mean(|run| run.wait.mean_ms);
+        assert_within("mean wait", simulated, mean_wait, 0.05);
+        let simulated = mean(|run| run.latency.mean_ms);
+        assert_within("mean response", simulated, 1e3 + mean_wait, 0.05);
+        // Who picks makes no difference to who waits, nor do workers.
+        setting.balancers = Balancers::Workers(4);
+        for balance in [Balance::Random, Balance::ShortestQueue] {
+            let figures = simulate(&setting, &policy(balance, Some(1)), 1);
+            assert_within(
+                "mean wait",
+                figures.wait.mean_ms,
+                runs[0].wait.mean_ms,
+                1e-6,
+            );
             assert_conserved(&setting, &figures);
         }
     }
