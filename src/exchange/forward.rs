@@ -302,9 +302,13 @@ impl<'a> Attempts<'a> {
         }
         self.connection = Connection::AnyIdle;
         self.tried.push(slot.endpoint() as u32);
-        let endpoints = &self.upstream.config().endpoints;
-        if is_held && (self.retries_left == 0 || self.tried.len() >= endpoints.len()) {
+        let is_last = self.tried.len() >= self.upstream.config().endpoints.len();
+        let goes_round = match is_unreachable(end) {
             // From here on it waits for one that can be reached.
+            true => is_held && (is_last || self.retries_left == 0),
+            false => is_last,
+        };
+        if goes_round {
             self.tried.clear();
         }
         self.retries_left = self.retries_left.saturating_sub(1);

@@ -110,7 +110,13 @@ impl Proxy {
                 weight: WEIGHT,
                 max_in_flight: policy.max_in_flight,
             });
-            Dispatcher::new(endpoints, policy.slow_lane.as_slice(), policy.queue, HealthSettings::default(), epoch)
+            Dispatcher::new(
+                endpoints,
+                policy.slow_lane.as_slice(),
+                policy.queue,
+                HealthSettings::default(),
+                epoch,
+            )
         };
         let dispatcher_count = match balancers {
             Balancers::Workers(_) => 1,

@@ -10,7 +10,8 @@ impl Cursor {
     /// Workers begin at different endpoints.
     pub(super) fn new(seed: u64) -> Self {
         Cursor {
-            last: (seed % 1024) as usize,
+            // Halved, so that one more is no overflow.
+            last: (seed >> 1) as usize,
         }
     }
 

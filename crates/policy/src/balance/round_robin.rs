@@ -6,21 +6,23 @@
 //! endpoints that are alike, with exchanges that are alike.
 
 use super::View;
+use crate::endpoint::WEIGHT_ONE;
 
 /// Per-worker state.
 #[derive(Debug)]
 pub struct RoundRobin {
     credits: Vec<i64>,
-    /// Where a worker starts, so that workers do not march in step.
-    seed: u64,
+    /// For the credits that a worker starts with, so that workers do not march
+    /// in step.
+    random: fastrand::Rng,
 }
 
 impl RoundRobin {
-    /// No endpoint has credit; `seed` decides which one is first.
+    /// `seed` decides in which order endpoints of the same weight are picked.
     pub fn new(seed: u64) -> Self {
         RoundRobin {
             credits: Vec::new(),
-            seed,
+            random: fastrand::Rng::with_seed(seed),
         }
     }
 
@@ -49,12 +51,9 @@ impl RoundRobin {
     }
 
     fn start(&mut self, view: &View<'_>) {
-        self.credits = vec![0; view.len()];
-        if !view.is_empty() {
-            // Less than any weight: it decides ties of the first round only.
-            let first = (self.seed % view.len() as u64) as usize;
-            self.credits[first] = 1;
-        }
+        // Less than a weight of one: it decides ties only.
+        let credit = || self.random.i64(0..i64::from(WEIGHT_ONE));
+        self.credits = std::iter::repeat_with(credit).take(view.len()).collect();
     }
 }
 
@@ -66,10 +65,35 @@ mod tests {
     #[test]
     fn turns_are_spread_and_not_in_a_row() {
         let site = Site::new(&[5, 1, 1]);
-        let mut balancer = RoundRobin::new(0);
-        let picks: Vec<_> = (0..14)
-            .filter_map(|_| balancer.pick(&site.view()))
-            .collect();
-        assert_eq!(picks, [0, 0, 1, 0, 2, 0, 0, 0, 0, 1, 0, 2, 0, 0]);
+        for seed in 0..20 {
+            let mut balancer = RoundRobin::new(seed);
+            let mut pick = || balancer.pick(&site.view());
+            let picks: Vec<_> = std::iter::from_fn(&mut pick).take(70).collect();
+            for round in picks.chunks(7) {
+                let of = |endpoint| round.iter().filter(|&&it| it == endpoint).count();
+                assert_eq!([of(0), of(1), of(2)], [5, 1, 1], "{picks:?}");
+            }
+            let longest = picks.chunk_by(|a, b| a == b).map(<[_]>::len).max();
+            assert!(longest <= Some(5), "{picks:?}");
+        }
+    }
+
+    #[test]
+    fn workers_do_not_march_in_step() {
+        let site = Site::new(&[1; 100]);
+        let order = |seed| {
+            let mut balancer = RoundRobin::new(seed);
+            let picks = std::iter::from_fn(|| balancer.pick(&site.view()));
+            picks.take(100).collect::<Vec<_>>()
+        };
+        let (one, other) = (order(1), order(2));
+        let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
+        assert!(same < 10, "{same} of 100");
+        let next = |order: &[usize]| {
+            let mut sorted = order.to_vec();
+            sorted.sort_unstable();
+            sorted
+        };
+        assert_eq!(next(&one), next(&other), "each has its turn");
     }
 }
