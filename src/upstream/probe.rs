@@ -521,6 +521,26 @@ mod tests {
     }
 
     #[test]
+    fn content_is_found_across_two_reads() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (stream, mut other) = tokio::net::UnixStream::pair().unwrap();
+            let stream = Stream::Unix(stream);
+            tokio::io::AsyncWriteExt::write_all(&mut other, b"ell")
+                .await
+                .unwrap();
+            drop(other);
+            let begun = b"is it all w".to_vec();
+            find_in_body(&stream, begun, BodyFraming::UntilClose, "all well")
+                .await
+                .unwrap();
+        });
+    }
+
+    #[test]
     fn silence_ends_with_the_timeout() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap());
