@@ -95,7 +95,8 @@ fn a_down_endpoint_gets_no_requests() {
             .unwrap()
         };
         let good = origin();
-        let health = probed("path = \"/healthz\", expect = [200, 404]");
+        let mut health = probed("path = \"/healthz\", expect = [200, 404]");
+        health.push_str("\nbalance = \"round-robin\"");
         let proxy = site_with(&health, &[sick.address.to_string(), address(&good)]);
         assert_said(
             &proxy,

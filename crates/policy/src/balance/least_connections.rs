@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn idle_ones_first_in_turn_and_then_by_weight() {
         let mut site = Site::new(&[8, 1, 2]);
-        let mut balancer = LeastConnections::new(2);
+        let mut balancer = LeastConnections::new(0);
         site.load(&[1, 0, 0]);
         // (1 + 1) / 8 is less than 1 / 1, but the others are idle.
         let picks: Vec<_> = (0..4).filter_map(|_| balancer.pick(&site.view())).collect();
