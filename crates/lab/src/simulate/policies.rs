@@ -1,6 +1,6 @@
 //! The policies that are compared: every balancer, with and without limits.
 
-use evenkeel_policy::balance::Balance;
+use evenkeel_policy::balance::{Balance, FairOptions, WeightMode};
 use evenkeel_policy::queue::QueueSettings;
 
 use super::proxy::Policy;
@@ -22,7 +22,20 @@ pub const BALANCERS: &[Named] = &[
     named("random", Balance::Random, "#9aa5b1"),
     named("round-robin", Balance::RoundRobin, "#d9730d"),
     named("shortest-queue", Balance::ShortestQueue, "#0b6bcb"),
+    named("least-connections", Balance::LeastConnections, "#5a9bd8"),
+    named("fair", FAIR, "#8a6d3b"),
+    named("carp", Balance::Carp, "#b0413e"),
+    named("consistent-hash", Balance::ConsistentHash, "#e08a86"),
+    named("first", Balance::First, "#55606e"),
+    named("two-choices", Balance::TwoChoices, "#7b4fa3"),
+    named("peak-ewma", Balance::PeakEwma, "#b48ad0"),
+    named("adaptive", Balance::Adaptive, "#1a7f4b"),
 ];
+
+const FAIR: Balance = Balance::Fair(FairOptions {
+    no_rr: false,
+    weight_mode: WeightMode::Default,
+});
 
 const fn named(name: &'static str, balance: Balance, colour: &'static str) -> Named {
     Named {

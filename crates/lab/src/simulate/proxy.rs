@@ -32,7 +32,7 @@ impl Balancers {
 }
 
 /// Every endpoint's weight: what they differ in is to be learned.
-pub const WEIGHT: u32 = 1;
+const WEIGHT: u32 = 1;
 
 /// What the proxy is configured with.
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +114,10 @@ impl Proxy {
                 endpoints,
                 policy.slow_lane.as_slice(),
                 policy.queue,
-                HealthSettings::default(),
+                HealthSettings {
+                    guard: policy.guarding == Guarding::On,
+                    ..HealthSettings::default()
+                },
                 epoch,
             )
         };
@@ -126,7 +129,7 @@ impl Proxy {
         let workers = (0..balancers.count()).map(|index| Worker {
             dispatcher: index % dispatcher_count,
             balancer: Balancer::new(policy.balance, seeds.u64(..)),
-            watch: Watch::new(policy),
+            watch: Watch::default(),
         });
         Proxy {
             workers: workers.collect(),
@@ -178,9 +181,8 @@ impl Proxy {
 
     /// What every balancer does now and then.
     pub fn tick(&mut self, now: Instant, is_reachable: impl Fn(usize) -> bool) {
-        for worker in &mut self.workers {
-            let dispatcher = &self.dispatchers[worker.dispatcher];
-            worker.watch.tick(dispatcher, now, &is_reachable);
+        for dispatcher in &self.dispatchers {
+            Watch::tick(dispatcher, now, &is_reachable);
         }
     }
 

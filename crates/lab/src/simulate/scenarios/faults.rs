@@ -5,7 +5,7 @@ use crate::bench::report::Limit::{AtLeast, AtMost};
 use crate::simulate::origin::Condition;
 use crate::simulate::policies::{PLAIN, Variant, limited};
 use crate::simulate::setting::{Fault, Outage, Setting};
-use crate::simulate::watch::{Guarding, HAS_GUARD};
+use crate::simulate::watch::Guarding;
 use crate::simulate::workload::{Arrivals, ServiceTime, Workload};
 
 /// A deploy.
@@ -137,12 +137,11 @@ fn s6_cases() -> Vec<Case> {
         at: S,
         condition: Condition::Failing { after: MS },
     }];
-    let guarded = HAS_GUARD.then_some(GUARDED);
     vec![Case {
         name: "fails fast",
         title: format!("S6: {}", S6.title),
         setting,
-        variants: [PLAIN].into_iter().chain(guarded).collect(),
+        variants: vec![PLAIN, GUARDED],
     }]
 }
 
