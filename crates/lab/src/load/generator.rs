@@ -150,14 +150,12 @@ impl Generator {
         done || stalled || self.errors.total() > ERRORS_MAX
     }
 
-    /// Closed loop: wakes now and then to look for the end. Open loop: wakes
-    /// when the next request falls due. A timer that is set stays set.
+    /// Wakes when the next request falls due, and now and then to look for the
+    /// end. A timer that is set stays set.
     fn set_timer(&mut self, now: Instant) -> io::Result<()> {
-        let waits_for_answers = self.pace.is_closed() || self.ready.is_empty();
-        let wakes = if waits_for_answers {
-            now + TICK
-        } else {
-            self.pace.due().min(now + TICK)
+        let wakes = match self.pace.due() {
+            Some(due) if !self.ready.is_empty() => due.min(now + TICK),
+            _ => now + TICK,
         };
         if self.wakes.is_some_and(|set| set <= wakes) {
             return Ok(());

@@ -44,6 +44,9 @@ pub struct Options {
     /// Open loop: let the gaps vary as those of many independent clients do.
     #[arg(long, requires = "rate")]
     pub poisson: bool,
+    /// Closed loop: begin with so many seconds between the first requests.
+    #[arg(long, default_value_t = 0.0, conflicts_with = "rate")]
+    pub stagger: f64,
     /// Leave what falls due in the first seconds out of the latencies.
     #[arg(long, default_value_t = 0.0)]
     pub warm_up: f64,
@@ -75,7 +78,11 @@ pub struct Options {
 impl Options {
     fn arrivals(&self) -> Arrivals {
         match self.rate {
-            None => Arrivals::Closed,
+            None => {
+                let step = Duration::from_secs_f64(self.stagger);
+                let first = self.connections as u64;
+                Arrivals::Closed { step, first }
+            }
             Some(rate) => {
                 let mean = Duration::from_secs_f64(1.0 / rate);
                 match self.poisson {

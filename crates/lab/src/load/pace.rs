@@ -6,7 +6,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
     /// The answer to the one before.
-    Closed,
+    Closed {
+        /// Between the first ones, of which there are as many as connections.
+        step: Duration,
+        /// How many first ones there are.
+        first: u64,
+    },
     /// The clock, at even intervals.
     Even {
         /// From one to the next.
@@ -23,7 +28,7 @@ pub enum Arrivals {
 #[derive(Debug)]
 pub struct Pace {
     arrivals: Arrivals,
-    /// When the next one falls due; in a closed loop of no meaning.
+    /// When the clock lets the next one leave.
     due: Instant,
     ends: Instant,
     issued: u64,
@@ -53,35 +58,35 @@ impl Pace {
         self.ends = now + length;
     }
 
-    /// Whether answers and not the clock make requests fall due.
+    fn is_open(&self) -> bool {
+        !matches!(self.arrivals, Arrivals::Closed { .. })
+    }
+
+    /// When the clock lets the next request leave; `None` where only the
+    /// answer to another does.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.arrivals == Arrivals::Closed
+    pub fn due(&self) -> Option<Instant> {
+        match self.arrivals {
+            Arrivals::Closed { first, .. } if self.issued >= first => None,
+            _ => Some(self.due),
+        }
     }
 
     /// When the next request fell due, if it has and is still wanted.
     #[must_use]
     pub fn next(&self, now: Instant) -> Option<Instant> {
-        if self.issued >= self.count {
+        if self.issued >= self.count || self.due().is_some_and(|due| due > now) {
             return None;
         }
-        if self.is_closed() {
-            return (now < self.ends).then_some(now);
-        }
-        (self.due <= now && self.due < self.ends).then_some(self.due)
-    }
-
-    /// When the next request falls due in an open loop.
-    #[must_use]
-    pub fn due(&self) -> Instant {
-        self.due
+        let due = if self.is_open() { self.due } else { now };
+        (due < self.ends).then_some(due)
     }
 
     /// Notes that the request that `next` allowed has left.
     pub fn issue(&mut self) {
         self.issued += 1;
         self.due += match self.arrivals {
-            Arrivals::Closed => Duration::ZERO,
+            Arrivals::Closed { step, .. } => step,
             Arrivals::Even { interval } => interval,
             // 1 - u keeps the logarithm away from zero.
             Arrivals::Random { mean } => mean.mul_f64(-(1.0 - self.random.f64()).ln()),
@@ -91,14 +96,14 @@ impl Pace {
     /// Whether no further request will leave.
     #[must_use]
     pub fn is_over(&self, now: Instant) -> bool {
-        let until = if self.is_closed() { now } else { self.due };
+        let until = if self.is_open() { self.due } else { now };
         self.issued >= self.count || until >= self.ends
     }
 
     /// Requests of an open loop that were to leave and never did.
     pub fn drain(&mut self) -> u64 {
         let issued = self.issued;
-        while !self.is_closed() && self.issued < self.count && self.due < self.ends {
+        while self.is_open() && self.issued < self.count && self.due < self.ends {
             self.issue();
         }
         self.issued - issued
@@ -110,6 +115,10 @@ mod tests {
     use super::*;
 
     const LENGTH: Duration = Duration::from_secs(100);
+    const CLOSED: Arrivals = Arrivals::Closed {
+        step: Duration::ZERO,
+        first: 1,
+    };
 
     fn began(arrivals: Arrivals, count: u64) -> (Pace, Instant) {
         let mut pace = Pace::new(arrivals, count);
@@ -136,11 +145,11 @@ mod tests {
         let (mut pace, start) = began(Arrivals::Random { mean }, u64::MAX);
         let mut gaps = Vec::new();
         for _ in 0..20_000 {
-            let before = pace.due();
+            let before = pace.due;
             pace.issue();
-            gaps.push(pace.due().duration_since(before).as_secs_f64());
+            gaps.push(pace.due.duration_since(before).as_secs_f64());
         }
-        let average = pace.due().duration_since(start).as_secs_f64() / 20_000.0;
+        let average = pace.due.duration_since(start).as_secs_f64() / 20_000.0;
         assert!((average / 1e-3 - 1.0).abs() < 0.03, "{average}");
         // Of an exponential distribution, e^-2 is above twice the mean.
         let long = gaps.iter().filter(|gap| **gap > 2e-3).count() as f64 / 20_000.0;
@@ -149,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_closed_loop_ends_with_the_clock_or_the_count() {
-        let (mut pace, start) = began(Arrivals::Closed, 2);
+        let (mut pace, start) = began(CLOSED, 2);
         assert_eq!(pace.next(start + LENGTH), None);
         pace.issue();
         assert!(!pace.is_over(start));
@@ -157,5 +166,18 @@ mod tests {
         assert!(pace.is_over(start));
         assert_eq!(pace.next(start), None);
         assert_eq!(pace.drain(), 0);
+    }
+
+    #[test]
+    fn a_closed_loop_begins_in_steps() {
+        let step = Duration::from_secs(1);
+        let (mut pace, start) = began(Arrivals::Closed { step, first: 2 }, u64::MAX);
+        assert_eq!(pace.next(start), Some(start));
+        pace.issue();
+        assert_eq!((pace.next(start), pace.due()), (None, Some(start + step)));
+        let later = start + 3 * step / 2;
+        assert_eq!(pace.next(later), Some(later), "counted from when it leaves");
+        pace.issue();
+        assert_eq!((pace.next(start), pace.due()), (Some(start), None));
     }
 }
