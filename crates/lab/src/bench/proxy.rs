@@ -112,7 +112,7 @@ impl Site {
     ///
     /// # Errors
     /// It can't be started; the message names it, and has the first line that
-    /// it wrote.
+    /// it wrote, if it wrote any.
     pub fn start_configured(
         &self,
         kind: Kind,
@@ -135,8 +135,9 @@ impl Site {
         });
         started.map_err(|error| {
             let output = fs::read_to_string(folder.join("output")).unwrap_or_default();
-            let line = output.lines().next().unwrap_or_default();
-            io::Error::other(format!("start {name}: {error}: {line}"))
+            let reason = output.lines().next().map(str::to_owned);
+            let reason = reason.unwrap_or_else(|| error.to_string());
+            io::Error::other(format!("start {name}: {reason}"))
         })
     }
 
