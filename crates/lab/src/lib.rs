@@ -2,11 +2,13 @@
 //!
 //! The bare relay that is the floor, an origin and a load generator that are
 //! cheap enough not to be the bottleneck, and the comparison of Evenkeel with
-//! the relay, nginx and HAProxy in one run on one machine.
+//! the relay, nginx and HAProxy in one run on one machine. Beside it, what the
+//! balancers, queues and guards show before shaped origins.
 
 pub mod bench;
 pub mod load;
 pub mod origin;
 pub mod pinned;
 pub mod relay;
+pub mod scenarios;
 pub mod socket;

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use evenkeel_lab::{bench, load, origin, pinned, relay, socket};
+use evenkeel_lab::{bench, load, origin, pinned, relay, scenarios, socket};
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
 #[derive(Debug, clap::Parser)]
@@ -18,6 +18,8 @@ enum Command {
     Load(load::Options),
     /// Compare Evenkeel with the relay, nginx and HAProxy.
     Bench(bench::Options),
+    /// Run the scenarios of the balancers on real sockets.
+    Policies(scenarios::Options),
     /// Become another program, on one core.
     #[command(hide = true)]
     Pinned(pinned::Options),
@@ -41,6 +43,11 @@ fn run(command: &Command) -> io::Result<ExitCode> {
         Command::Load(options) => load::run(options)?,
         Command::Bench(options) => {
             if !bench::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::Policies(options) => {
+            if !scenarios::run(options)? {
                 return Ok(ExitCode::FAILURE);
             }
         }
