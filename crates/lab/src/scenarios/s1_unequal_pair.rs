@@ -25,7 +25,7 @@ const LIMITED: &str = "adaptive, limit 2";
 /// An origin or the load can't be started.
 pub fn run(setting: &Setting) -> io::Result<Report> {
     let service = "--service=exp:10ms";
-    let seconds = setting.effort.of(2.0, 6.0);
+    let seconds = setting.effort.of(1.5, 6.0);
     let rounds = setting.effort.of(2, 4);
     let plan = Plan {
         title: "origins of capacity 1 and 2.27, 10 ms pages, 16 clients".into(),

@@ -89,8 +89,8 @@ pub fn run(setting: &Setting) -> io::Result<Report> {
 }
 
 fn three_clients(effort: Effort) -> Plan {
-    let seconds = effort.of(1.0, 4.0);
-    let rounds = effort.of(2, 3);
+    let seconds = effort.of(1.5, 4.0);
+    let rounds = effort.of(1, 3);
     let mut entrants = entrants();
     entrants.insert(1, Entrant::evenkeel(RANDOM, Settings::balance("random")));
     entrants.push(Entrant::one_origin(words(&format!(

@@ -73,7 +73,7 @@ fn usual(effort: Effort) -> Plan {
             Entrant::evenkeel(RANDOM, Settings::balance("random")),
             Entrant::haproxy_maxconn_1(),
         ],
-        load: load(0.7, effort.of(2.0, 8.0), effort.of(8.0, 25.0)),
+        load: load(0.7, effort.of(2.0, 8.0), effort.of(7.0, 25.0)),
         rounds,
         peer_rounds: rounds,
         ..plan()

@@ -184,8 +184,8 @@ fn arguments(events: Events) -> Vec<String> {
     let capacity = ORIGINS as f64 * f64::from(THREADS) / SERVICE_S;
     let rate = capacity * LOAD;
     let seconds = match events {
-        Events::Outage => 11.0,
-        Events::Rolling => 7.5,
+        Events::Outage => 10.0,
+        Events::Rolling => 7.0,
     };
     words(&format!(
         "--connections=4000 --rate={rate} --poisson --seconds={seconds}"
