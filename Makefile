@@ -19,11 +19,12 @@ SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),
 BUILD_TOOLS := cargo cc
 TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk venv
 BENCH_TOOLS := $(BUILD_TOOLS) nginx haproxy ab fonts
+POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 
-.PHONY: help demo test loom check format lint rustdoc bench simulate fuzz docs setup
+.PHONY: help demo test loom check format lint rustdoc bench bench-policies simulate fuzz docs setup
 
 help: ## Say what there is to do
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 demo: ## Run the load balancer with four test origins (ARGS=--load sends requests)
 	@scripts/need $(BUILD_TOOLS)
@@ -69,6 +70,11 @@ simulate: ## Simulate the balancers under virtual time (ARGS="--scenario S3 --se
 	@scripts/need $(BUILD_TOOLS)
 	@echo "simulate: evenkeel-lab simulate $(ARGS)"
 	@exec cargo run --quiet --profile $(PROFILE) --package evenkeel-lab -- simulate $(ARGS)
+bench-policies: ## Run the scenarios of the balancers (ARGS="--scenario S2 --quick")
+	@scripts/need $(POLICY_TOOLS)
+	@echo "bench-policies: building with --release, then evenkeel-lab policies $(ARGS)"
+	@cargo build --quiet --release --package evenkeel --package evenkeel-lab
+	@exec cargo run --quiet --release --package evenkeel-lab -- policies $(ARGS)
 
 # What it finds new goes to fuzz/target/corpus; fuzz/corpus holds what was kept.
 fuzz: ## Run each fuzz target for SECONDS=60
@@ -89,5 +95,5 @@ docs: ## Write the configuration's reference from its types, and the API's pages
 	@cargo doc --quiet --workspace --no-deps
 
 setup: ## Install everything that any target needs
-	@scripts/need $(TEST_TOOLS) $(BENCH_TOOLS) cargo-fuzz
+	@scripts/need $(TEST_TOOLS) $(BENCH_TOOLS) $(POLICY_TOOLS) cargo-fuzz
 	@echo "setup: everything is there"

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use evenkeel_lab::{bench, load, origin, pinned, relay, simulate, socket};
+use evenkeel_lab::{bench, load, origin, pinned, relay, scenarios, simulate, socket};
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
 #[derive(Debug, clap::Parser)]
@@ -20,6 +20,8 @@ enum Command {
     Bench(bench::Options),
     /// Simulate clients and origins around the proxy's policy.
     Simulate(simulate::Options),
+    /// Run the scenarios of the balancers on real sockets.
+    Policies(scenarios::Options),
     /// Become another program, on one core.
     #[command(hide = true)]
     Pinned(pinned::Options),
@@ -48,6 +50,11 @@ fn run(command: &Command) -> io::Result<ExitCode> {
         }
         Command::Simulate(options) => {
             if !simulate::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::Policies(options) => {
+            if !scenarios::run(options)? {
                 return Ok(ExitCode::FAILURE);
             }
         }

@@ -5,16 +5,17 @@
 //! run: it holds from one machine to the next where requests per second don't.
 
 mod ab;
+mod canvas;
 mod case;
 mod crowd;
 mod install;
-mod machine;
+pub(crate) mod machine;
 mod markdown;
 pub(crate) mod plot;
-mod process;
-mod proxy;
+pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod report;
-mod rounds;
+pub(crate) mod rounds;
 
 use std::io;
 use std::path::{Path, PathBuf};

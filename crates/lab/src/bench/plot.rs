@@ -1,31 +1,18 @@
 //! The plots: latency by percentile, and CPU time per request.
-//!
-//! Written as SVG by hand and rendered to PNG with the machine's own fonts.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::Path;
 
-use resvg::{tiny_skia, usvg};
-
+use super::canvas::{Anchor, BOTTOM, Canvas, FAINT, GRID, HEIGHT, INK, LEFT, RIGHT, TOP, WIDTH};
 use super::proxy::Kind;
-use super::report::{CaseReport, Row, number};
+use super::report::{CaseReport, Row};
 
-const WIDTH: f64 = 1200.0;
-const HEIGHT: f64 = 600.0;
-const LEFT: f64 = 84.0;
-const RIGHT: f64 = 40.0;
-const TOP: f64 = 96.0;
-const BOTTOM: f64 = 76.0;
-/// PNG pixels per unit of the SVG.
-const SCALE: f32 = 2.0;
-/// Where the percentiles end.
+/// Where the percentiles of a benchmark end.
 const PERCENT_MAX: f64 = 99.99;
-const FONT: &str = "DejaVu Sans, Liberation Sans, Arial, sans-serif";
-const INK: &str = "#1f2933";
-const FAINT: &str = "#52606d";
-const GRID: &str = "#e4e7eb";
+/// Colours for lines that belong to no proxy of the benchmark.
+pub const COLOURS: [&str; 7] = [
+    "#0b6bcb", "#d9730d", "#2f9e5b", "#8250b5", "#c2334d", "#00858f", "#9aa5b1",
+];
 
 fn colour(kind: Kind) -> &'static str {
     match kind {
@@ -37,196 +24,104 @@ fn colour(kind: Kind) -> &'static str {
     }
 }
 
-/// A line or a set of bars, and what the legend calls it.
-pub(crate) struct Series<'a> {
-    pub label: &'a str,
-    pub colour: &'a str,
-    /// Pairs of percentile and microseconds, or one value for each group.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// Where text begins, ends or has its middle.
-#[derive(Clone, Copy)]
-enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
-/// A drawing that is not written yet.
-pub(crate) struct Canvas {
-    svg: String,
-}
-
-impl Canvas {
-    fn new(title: &str, subtitle: &str) -> Self {
-        let mut canvas = Self {
-            svg: format!(
-                r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" font-family="{FONT}">
-<rect width="100%" height="100%" fill="white"/>
-"#
-            ),
-        };
-        canvas.text(LEFT, 36.0, Anchor::Start, 20.0, INK, title);
-        canvas.text(LEFT, 58.0, Anchor::Start, 13.0, FAINT, subtitle);
-        canvas
-    }
-
-    fn text(&mut self, x: f64, y: f64, anchor: Anchor, size: f64, fill: &str, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
-        let text = text.replace('&', "&amp;").replace('<', "&lt;");
-        let _ = writeln!(
-            self.svg,
-            r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{text}</text>"#
-        );
-    }
-
-    fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str) {
-        let _ = writeln!(
-            self.svg,
-            r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{stroke}" stroke-width="1"/>"#,
-            from.0, from.1, to.0, to.1
-        );
-    }
-
-    fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str) {
-        let _ = writeln!(
-            self.svg,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="2" fill="{fill}"/>"#
-        );
-    }
-
-    fn path(&mut self, points: &[(f64, f64)], stroke: &str) {
-        let points: String = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1} "))
-            .collect();
-        let _ = writeln!(
-            self.svg,
-            r#"<polyline points="{points}" fill="none" stroke="{stroke}" stroke-width="2.5" stroke-linejoin="round"/>"#
-        );
-    }
-
-    fn bar(&mut self, x: f64, width: f64, (top, bottom): (f64, f64), us: f64, fill: &str) {
-        self.rect(x + 1.0, top, width - 2.0, bottom - top, fill);
-        let (size, room) = (if width < 26.0 { 9.5 } else { 11.0 }, width >= 23.0);
-        let label = if us < 100.0 && room {
-            number(us)
-        } else {
-            format!("{us:.0}")
-        };
-        let middle = x + width / 2.0;
-        self.text(middle, top - 4.0, Anchor::Middle, size, INK, &label);
-    }
-
-    /// Two lines: what is asked for, and over how many connections.
-    fn group_label(&mut self, x: f64, title: &str) {
-        let (size, rest) = title.split_once(", ").unwrap_or((title, ""));
-        let rest = rest.replace("connections", "conn.");
-        let y = HEIGHT - BOTTOM;
-        self.text(x, y + 22.0, Anchor::Middle, 12.0, INK, size);
-        self.text(x, y + 40.0, Anchor::Middle, 11.0, FAINT, &rest);
-    }
-
-    /// One line of entries, or two where one is too short.
-    fn legend(&mut self, series: &[Series<'_>]) {
-        let (mut x, mut y) = (LEFT, 72.0);
-        for Series { label, colour, .. } in series {
-            let width = (label.chars().count() as f64 * 8.0 + 36.0).max(110.0);
-            if x + width > WIDTH {
-                (x, y) = (LEFT, y + 18.0);
-            }
-            self.rect(x, y, 12.0, 12.0, colour);
-            self.text(x + 18.0, y + 11.0, Anchor::Start, 13.0, INK, label);
-            x += width;
-        }
-    }
-
-    /// Writes the SVG.
-    pub(crate) fn write_svg(&mut self, folder: &Path, name: &str) -> io::Result<()> {
-        self.svg.push_str("</svg>\n");
-        fs::write(folder.join(format!("{name}.svg")), &self.svg)
-    }
-
-    fn write(mut self, folder: &Path, name: &str) -> io::Result<()> {
-        self.write_svg(folder, name)?;
-        let mut options = usvg::Options::default();
-        options.fontdb_mut().load_system_fonts();
-        let tree = usvg::Tree::from_str(&self.svg, &options).map_err(io::Error::other)?;
-        let size = tree.size().to_int_size();
-        let scale = |side: u32| (side as f32 * SCALE) as u32;
-        let mut image = tiny_skia::Pixmap::new(scale(size.width()), scale(size.height()))
-            .ok_or_else(|| io::Error::other("image of no size"))?;
-        let transform = tiny_skia::Transform::from_scale(SCALE, SCALE);
-        resvg::render(&tree, transform, &mut image.as_mut());
-        image
-            .save_png(folder.join(format!("{name}.png")))
-            .map_err(io::Error::other)
-    }
-}
-
 /// Draws a case's latency by percentile, one line for each proxy.
 ///
 /// # Errors
 /// The files can't be written.
 pub fn latency(report: &CaseReport, folder: &Path) -> io::Result<()> {
-    let series: Vec<Series<'_>> = report
+    let lines: Vec<Line> = report
         .rows
         .iter()
-        .map(|row| Series {
+        .map(|row| Line {
             label: row.proxy.label(),
             colour: colour(row.proxy),
-            points: curve(row),
+            points: curve(row, PERCENT_MAX),
         })
         .collect();
     let subtitle = format!("{}; median of the rounds, lower is better", report.title);
-    match percentile_curves("Latency by percentile", &subtitle, series) {
-        Some(canvas) => canvas.write(folder, "latency"),
-        None => Ok(()),
-    }
+    let titles = ["Latency by percentile", &subtitle];
+    percentiles(
+        "latency",
+        titles,
+        &lines,
+        Span {
+            nines: 4,
+            max: Max::Cut,
+        },
+        folder,
+    )
 }
 
-/// Draws latency by percentile, one line for each series that has one.
-pub(crate) fn percentile_curves(
-    title: &str,
-    subtitle: &str,
-    mut series: Vec<Series<'_>>,
-) -> Option<Canvas> {
-    for line in &mut series {
-        line.points.retain(|(percent, _)| *percent <= PERCENT_MAX);
-    }
-    series.retain(|line| line.points.len() > 1);
-    if series.is_empty() {
-        return None;
+/// One line of a plot by percentile.
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// As the legend calls it.
+    pub label: &'a str,
+    /// As SVG takes it.
+    pub colour: &'a str,
+    /// Percentile and microseconds.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Where the percentiles of a plot end.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// The last on the logarithmic scale: 4 is 99.99 %.
+    pub nines: i32,
+    /// Whether the longest of all follows.
+    pub max: Max,
+}
+
+/// Whether a plot shows the longest of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Max {
+    /// At the right edge, as 100 %.
+    Shown,
+    /// It doesn't.
+    Cut,
+}
+
+/// Draws lines of latency by percentile, under a title and a subtitle.
+///
+/// # Errors
+/// The files can't be written.
+pub fn percentiles(
+    name: &str,
+    [title, subtitle]: [&str; 2],
+    lines: &[Line],
+    span: Span,
+    folder: &Path,
+) -> io::Result<()> {
+    let lines: Vec<&Line> = lines.iter().filter(|line| line.points.len() > 1).collect();
+    if lines.is_empty() {
+        return Ok(());
     }
     let mut canvas = Canvas::new(title, subtitle);
-    let axes = Axes::of(&series);
+    let axes = Axes::of(&lines, span);
     axes.draw(&mut canvas);
-    canvas.legend(&series);
-    for line in &series {
+    let legend: Vec<_> = lines.iter().map(|line| (line.label, line.colour)).collect();
+    canvas.legend(&legend);
+    for line in lines {
         let points: Vec<(f64, f64)> = line
             .points
             .iter()
-            .map(|(percent, latency_us)| (Axes::x(*percent), axes.y(*latency_us)))
+            .map(|(percent, latency_us)| (axes.x(*percent), axes.y(*latency_us)))
             .collect();
         canvas.path(&points, line.colour);
     }
-    Some(canvas)
+    canvas.write(folder, name)
 }
 
 /// Percentiles by what lies above them and latency, both logarithmic.
 struct Axes {
     /// The exponents of the least and the greatest latency shown.
     decades: (i32, i32),
+    span: Span,
 }
 
 impl Axes {
-    fn of(series: &[Series<'_>]) -> Self {
-        let all = series.iter().flat_map(|line| &line.points);
+    fn of(lines: &[&Line], span: Span) -> Self {
+        let all = lines.iter().flat_map(|line| &line.points);
         let (low, high) = all.fold((f64::MAX, 0.0f64), |(low, high), (_, latency_us)| {
             (low.min(*latency_us), high.max(*latency_us))
         });
@@ -234,13 +129,23 @@ impl Axes {
         let until = high.max(10.0).log10().ceil() as i32;
         Self {
             decades: (from, until.max(from + 1)),
+            span,
         }
     }
 
-    fn x(percent: f64) -> f64 {
+    /// 100 % lies infinitely far to the right: where it is shown, it takes the
+    /// place of the edge.
+    fn x(&self, percent: f64) -> f64 {
+        /// Factors of ten between the last percentile and 100 %.
+        const GAP: f64 = 0.4;
         let log_of_rest = |percent: f64| -(1.0 - percent / 100.0).log10();
         let from = log_of_rest(50.0);
-        let share = (log_of_rest(percent) - from) / (log_of_rest(PERCENT_MAX) - from);
+        let last = f64::from(self.span.nines);
+        let edge = match self.span.max {
+            Max::Shown => last + GAP,
+            Max::Cut => last,
+        };
+        let share = (log_of_rest(percent).min(edge) - from) / (edge - from);
         LEFT + share * (WIDTH - LEFT - RIGHT)
     }
 
@@ -252,10 +157,16 @@ impl Axes {
 
     fn draw(&self, canvas: &mut Canvas) {
         let bottom = HEIGHT - BOTTOM;
-        for percent in [50.0, 90.0, 99.0, 99.9, 99.99] {
-            let x = Self::x(percent);
+        let mut percents = vec![50.0];
+        percents.extend((1..=self.span.nines).map(|nines| 100.0 - 10f64.powi(2 - nines)));
+        if self.span.max == Max::Shown {
+            percents.push(100.0);
+        }
+        for percent in percents {
+            let x = self.x(percent);
             canvas.line((x, TOP), (x, bottom), GRID);
-            let label = format!("{percent} %");
+            // As short as it can be, and not what rounding leaves of it.
+            let label = format!("{} %", (percent * 1e6).round() / 1e6);
             canvas.text(x, bottom + 22.0, Anchor::Middle, 13.0, FAINT, &label);
         }
         let highest = 10f64.powi(self.decades.1);
@@ -275,13 +186,14 @@ impl Axes {
 }
 
 /// A row's medians, as pairs of percentile and microseconds.
-fn curve(row: &Row) -> Vec<(f64, f64)> {
+fn curve(row: &Row, percent_max: f64) -> Vec<(f64, f64)> {
     let Some(round) = row.rounds.first() else {
         return Vec::new();
     };
     round
         .percentiles
         .iter()
+        .filter(|at| at.percent <= percent_max)
         .filter_map(|at| Some((at.percent, row.latency_us(at.percent)?)))
         .collect()
 }
@@ -306,11 +218,11 @@ pub fn cpu(name: &str, title: &str, reports: &[&CaseReport], folder: &Path) -> i
     let Some(first) = reports.first() else {
         return Ok(());
     };
-    let series: Vec<Series<'_>> = first
+    let bars: Vec<Line<'_>> = first
         .rows
         .iter()
         .filter(|row| row.cpu_us().is_some())
-        .map(|row| Series {
+        .map(|row| Line {
             label: row.proxy.label(),
             colour: colour(row.proxy),
             points: (0u32..)
@@ -319,20 +231,25 @@ pub fn cpu(name: &str, title: &str, reports: &[&CaseReport], folder: &Path) -> i
                 .collect(),
         })
         .collect();
-    let titles: Vec<&str> = reports.iter().map(|report| report.title.as_str()).collect();
+    let groups: Vec<&str> = reports.iter().map(|report| report.title.as_str()).collect();
     let subtitle = "microseconds of the proxy's CPU time per request, one worker on one core; median of the rounds, lower is better";
-    bars(title, subtitle, "µs", &titles, &series).write(folder, name)
+    grouped_bars(name, [title, subtitle], "µs", &groups, &bars, folder)
 }
 
-/// Draws groups of bars; a series' points are pairs of group and value.
-pub(crate) fn bars(
-    title: &str,
-    subtitle: &str,
+/// Draws groups of bars, under a title and a subtitle; the points of a line
+/// are pairs of group and value.
+///
+/// # Errors
+/// The files can't be written.
+pub fn grouped_bars(
+    name: &str,
+    [title, subtitle]: [&str; 2],
     unit: &str,
     groups: &[&str],
-    series: &[Series<'_>],
-) -> Canvas {
-    let values = series.iter().flat_map(|bars| &bars.points);
+    lines: &[Line<'_>],
+    folder: &Path,
+) -> io::Result<()> {
+    let values = lines.iter().flat_map(|line| &line.points);
     let high = values.map(|(_, value)| *value).fold(0.0, f64::max);
     let step = tick_step(high);
     let top = (high / step).ceil().max(1.0) * step;
@@ -341,31 +258,26 @@ pub(crate) fn bars(
     let mut tick = 0.0;
     while tick <= top + step / 2.0 {
         canvas.line((LEFT, y(tick)), (WIDTH - RIGHT, y(tick)), GRID);
-        canvas.text(
-            LEFT - 8.0,
-            y(tick) + 4.5,
-            Anchor::End,
-            13.0,
-            FAINT,
-            &format!("{tick:.0} {unit}"),
-        );
+        let label = format!("{tick:.0} {unit}");
+        canvas.text(LEFT - 8.0, y(tick) + 4.5, Anchor::End, 13.0, FAINT, &label);
         tick += step;
     }
-    canvas.legend(series);
+    let legend: Vec<_> = lines.iter().map(|line| (line.label, line.colour)).collect();
+    canvas.legend(&legend);
     let group = (WIDTH - LEFT - RIGHT) / groups.len() as f64;
-    let width = (group * 0.8 / series.len() as f64).min(56.0);
+    let width = (group * 0.8 / lines.len() as f64).min(56.0);
     for (at, title) in groups.iter().enumerate() {
         let middle = LEFT + group * (at as f64 + 0.5);
-        let mut x = middle - width * series.len() as f64 / 2.0;
-        for Series { colour, points, .. } in series {
-            if let Some((_, value)) = points.iter().find(|(group, _)| *group as usize == at) {
-                canvas.bar(x, width, (y(*value), y(0.0)), *value, colour);
+        let mut x = middle - width * lines.len() as f64 / 2.0;
+        for line in lines {
+            if let Some((_, value)) = line.points.iter().find(|(group, _)| *group as usize == at) {
+                canvas.bar(x, width, (y(*value), y(0.0)), *value, line.colour);
             }
             x += width;
         }
         canvas.group_label(middle, title);
     }
-    canvas
+    canvas.write(folder, name)
 }
 
 fn tick_step(high: f64) -> f64 {

@@ -86,50 +86,72 @@ impl Site {
                 process,
             });
         }
+        if kind == Kind::Relay {
+            let started = free_address().and_then(|address| {
+                let (listen, to) = (address.to_string(), origins[0].to_string());
+                let arguments = ["relay", "--listen", &listen, "--to", &to];
+                let mut process = Process::start_lab(PROXY_CORE, &arguments)?;
+                process.wait_for(address)?;
+                Ok(Proxy {
+                    kind,
+                    address,
+                    process: Some(process),
+                })
+            });
+            return started.map_err(|error| io::Error::other(format!("start {kind}: {error}")));
+        }
+        self.start_configured(kind, kind.label(), |address, folder| match kind {
+            Kind::Nginx => nginx(address, origins, folder, self.descriptors, ""),
+            Kind::Haproxy => haproxy(address, origins, self.descriptors, "roundrobin", ""),
+            Kind::Evenkeel | Kind::Direct | Kind::Relay => evenkeel(address, origins, folder),
+        })
+    }
+
+    /// Starts a program with what `config` makes of its address and of the
+    /// folder `name`, and waits until it accepts.
+    ///
+    /// # Errors
+    /// It can't be started; the message names it, and has the first line that
+    /// it wrote, if it wrote any.
+    pub fn start_configured(
+        &self,
+        kind: Kind,
+        name: &str,
+        config: impl FnOnce(SocketAddr, &Path) -> String,
+    ) -> io::Result<Proxy> {
+        let folder = self.folder.join(name);
         let started = free_address().and_then(|address| {
-            let mut process = self.start_process(kind, address, origins)?;
+            fs::create_dir_all(&folder)?;
+            let folder = folder.canonicalize()?;
+            let path = folder.join("config");
+            fs::write(&path, config(address, &folder))?;
+            let mut process = self.start_process(kind, &folder, &path)?;
             process.wait_for(address)?;
-            let process = Some(process);
             Ok(Proxy {
                 kind,
                 address,
-                process,
+                process: Some(process),
             })
         });
-        started.map_err(|error| io::Error::other(format!("start {kind}: {error}")))
+        started.map_err(|error| {
+            let output = fs::read_to_string(folder.join("output")).unwrap_or_default();
+            let reason = output.lines().next().map(str::to_owned);
+            let reason = reason.unwrap_or_else(|| error.to_string());
+            io::Error::other(format!("start {name}: {reason}"))
+        })
     }
 
-    fn start_process(
-        &self,
-        kind: Kind,
-        address: SocketAddr,
-        origins: &[SocketAddr],
-    ) -> io::Result<Process> {
-        if kind == Kind::Direct || kind == Kind::Relay {
-            let (listen, to) = (address.to_string(), origins[0].to_string());
-            let arguments = ["relay", "--listen", &listen, "--to", &to];
-            return Process::start_lab(PROXY_CORE, &arguments);
-        }
-        let folder = self.folder.join(kind.label());
-        fs::create_dir_all(&folder)?;
-        let folder = folder.canonicalize()?;
-        let text = match kind {
-            Kind::Nginx => nginx(address, origins, &folder, self.descriptors),
-            Kind::Haproxy => haproxy(address, origins, self.descriptors),
-            Kind::Evenkeel | Kind::Direct | Kind::Relay => evenkeel(address, origins, &folder),
-        };
-        let config = folder.join("config");
-        fs::write(&config, text)?;
+    fn start_process(&self, kind: Kind, folder: &Path, config: &Path) -> io::Result<Process> {
         let mut command = match kind {
             Kind::Nginx => pinned(PROXY_CORE, Path::new("nginx"))?,
             Kind::Haproxy => pinned(PROXY_CORE, Path::new("haproxy"))?,
             Kind::Evenkeel | Kind::Direct | Kind::Relay => pinned(PROXY_CORE, &self.evenkeel)?,
         };
         match kind {
-            Kind::Nginx => command.arg("-p").arg(&folder).arg("-c").arg(&config),
-            Kind::Haproxy => command.arg("-db").arg("-q").arg("-f").arg(&config),
+            Kind::Nginx => command.arg("-p").arg(folder).arg("-c").arg(config),
+            Kind::Haproxy => command.arg("-db").arg("-q").arg("-f").arg(config),
             Kind::Evenkeel | Kind::Direct | Kind::Relay => {
-                command.arg("run").arg("--config").arg(&config)
+                command.arg("run").arg("--config").arg(config)
             }
         };
         let output = fs::File::create(folder.join("output"))?;
@@ -173,7 +195,15 @@ endpoints = [ {endpoints} ]
 /// with a buffer of 64k 79 and 15, of 256k 58 and 13.2. `multi_accept` gained
 /// nothing. It allocates buffers for each request, and several small ones cost
 /// it page faults. It gets the fastest.
-fn nginx(address: SocketAddr, origins: &[SocketAddr], folder: &Path, descriptors: u64) -> String {
+///
+/// `balancing` is the directive that says how it balances; empty for its own.
+pub fn nginx(
+    address: SocketAddr,
+    origins: &[SocketAddr],
+    folder: &Path,
+    descriptors: u64,
+    balancing: &str,
+) -> String {
     let servers: String = origins
         .iter()
         .map(|at| format!("    server {at};\n"))
@@ -208,6 +238,7 @@ http {{
   proxy_busy_buffers_size 512k;
   proxy_max_temp_file_size 0;
   upstream app {{
+    {balancing}
 {servers}    keepalive 512;
     keepalive_requests 1000000000;
     keepalive_timeout 600s;
@@ -225,11 +256,19 @@ http {{
 /// per request: `tune.bufsize` as it is (16384) 97 and 15.7, 32768 103 and 14.8,
 /// 65536 71 and 15, 262144 169 and 19.7. `option splice-auto` was no faster with
 /// either of the first two. It gets the fastest.
-fn haproxy(address: SocketAddr, origins: &[SocketAddr], descriptors: u64) -> String {
+///
+/// `balance` is the algorithm, `server` what follows each server's address.
+pub fn haproxy(
+    address: SocketAddr,
+    origins: &[SocketAddr],
+    descriptors: u64,
+    balance: &str,
+    server: &str,
+) -> String {
     let servers: String = origins
         .iter()
         .enumerate()
-        .map(|(at, origin)| format!("  server o{at} {origin}\n"))
+        .map(|(at, origin)| format!("  server o{at} {origin} {server}\n"))
         .collect();
     // A connection takes a descriptor on either side, and some are its own.
     let maxconn = descriptors / 2 - 100;
@@ -247,6 +286,7 @@ defaults
   timeout connect 5s
   timeout client 600s
   timeout server 600s
+  timeout queue 600s
   timeout http-keep-alive 600s
   timeout http-request 600s
 
@@ -255,7 +295,7 @@ frontend web
   default_backend app
 
 backend app
-  balance roundrobin
+  balance {balance}
 {servers}"
     )
 }

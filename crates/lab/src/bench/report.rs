@@ -26,6 +26,16 @@ pub struct Round {
     pub percentiles: Vec<Percentile>,
 }
 
+impl Round {
+    /// Latency at one of the percentiles kept, in microseconds.
+    #[must_use]
+    pub fn latency_us(&self, percent: f64) -> Option<f64> {
+        let mut kept = self.percentiles.iter();
+        kept.find(|at| (at.percent - percent).abs() < 1e-9)
+            .map(|at| at.latency_us)
+    }
+}
+
 /// One proxy's figures in one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -57,9 +67,7 @@ impl Row {
         let rounds: Vec<f64> = self
             .rounds
             .iter()
-            .flat_map(|round| &round.percentiles)
-            .filter(|at| (at.percent - percent).abs() < 1e-9)
-            .map(|at| at.latency_us)
+            .filter_map(|round| round.latency_us(percent))
             .collect();
         (!rounds.is_empty()).then(|| median(rounds))
     }

@@ -2,12 +2,13 @@
 //!
 //! A connection that could take a request waits in `ready`, first in, first
 //! out. `Pace` says whether a request may leave now and when it fell due.
+//! Requests due during the warm-up are sent like all others, and how long they
+//! took is not kept.
 
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use rustix::event::epoll::{Event, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::time::{
@@ -17,7 +18,9 @@ use rustix::time::{
 
 use super::Options;
 use super::connection::{Connection, Failure, Outcome, Phase};
-use super::summary::{Errors, Summary, percentiles};
+use super::pace::Pace;
+use super::request::Requests;
+use super::summary::{Errors, Summary};
 use crate::socket::{BUFFER_LEN, Poller, Waiting, connect_to};
 
 const TIMER: u64 = u64::MAX;
@@ -34,63 +37,19 @@ const TICK: Duration = Duration::from_millis(50);
 const HOLD_IN_FLIGHT_MAX: u64 = 16;
 /// Failures that end the load.
 const ERRORS_MAX: u64 = 100_000;
-const LATENCY_MAX_NS: u64 = 120_000_000_000;
-
-/// A request as it is sent, and the body that it asks for.
-struct Request {
-    bytes: Vec<u8>,
-    body_len: u64,
-    /// The sum of the weights up to and with this one.
-    weight_until: u32,
-}
-
-/// When requests may leave.
-#[derive(Debug)]
-struct Pace {
-    began: Instant,
-    ends: Instant,
-    /// Zero in a closed loop.
-    interval: Duration,
-    issued: u64,
-    count: u64,
-}
-
-impl Pace {
-    /// When the next request fell due, if it has and is still wanted.
-    fn next(&self, now: Instant) -> Option<Instant> {
-        if self.issued >= self.count {
-            return None;
-        }
-        if self.interval.is_zero() {
-            return (now < self.ends).then_some(now);
-        }
-        let due = self.due_next();
-        (due <= now && due < self.ends).then_some(due)
-    }
-
-    fn due_next(&self) -> Instant {
-        let elapsed_ns = self.interval.as_nanos() * u128::from(self.issued);
-        self.began + Duration::from_nanos(elapsed_ns as u64)
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        let open_loop_done = !self.interval.is_zero() && self.due_next() >= self.ends;
-        let closed_loop_done = self.interval.is_zero() && now >= self.ends;
-        self.issued >= self.count || open_loop_done || closed_loop_done
-    }
-}
 
 /// The load generator.
 pub struct Generator {
     options: Options,
     poller: Poller,
     timer: OwnedFd,
-    requests: Vec<Request>,
+    requests: Requests,
     connections: Vec<Connection>,
     ready: VecDeque<usize>,
     pace: Pace,
     in_flight: u64,
-    latency_ns: Histogram<u64>,
+    /// Requests due before this are the warm-up.
+    counts_from: Instant,
     errors: Errors,
     opened: u64,
     last_progress: Instant,
@@ -114,33 +73,22 @@ impl Generator {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         poller.add(&timer, TIMER, EventFlags::IN)?;
-        let interval = options
-            .rate
-            .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(1.0 / rate));
         let count = match options.hold {
             Some(_) => options.connections as u64,
             None => options.count.unwrap_or(u64::MAX),
         };
-        let latency_ns = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
-            .map_err(|error| io::Error::other(format!("latency histogram: {error}")))?;
         Ok(Self {
             options: options.clone(),
             poller,
             timer,
-            requests: requests(options)?,
+            requests: Requests::of(options)?,
             connections: (0..options.connections)
                 .map(|_| Connection::closed(now))
                 .collect(),
             ready: (0..options.connections).collect(),
-            pace: Pace {
-                began: now,
-                ends: now,
-                interval,
-                issued: 0,
-                count,
-            },
+            pace: Pace::new(options.arrivals(), count),
             in_flight: 0,
-            latency_ns,
+            counts_from: now,
             errors: Errors::default(),
             opened: 0,
             last_progress: now,
@@ -160,8 +108,9 @@ impl Generator {
         }
         std::thread::sleep(Duration::from_secs_f64(self.options.settle));
         let began = Instant::now();
-        self.pace.began = began;
-        self.pace.ends = began + Duration::from_secs_f64(self.options.seconds);
+        self.pace
+            .begin(began, Duration::from_secs_f64(self.options.seconds));
+        self.counts_from = began + Duration::from_secs_f64(self.options.warm_up);
         self.last_progress = began;
         self.dispatch(began);
         let mut buffer = vec![0; BUFFER_LEN];
@@ -183,7 +132,7 @@ impl Generator {
                 }
             }
         }
-        Ok(self.summary(began))
+        Ok(self.summary())
     }
 
     fn open_all(&mut self) {
@@ -201,14 +150,12 @@ impl Generator {
         done || stalled || self.errors.total() > ERRORS_MAX
     }
 
-    /// Closed loop: wakes now and then to look for the end. Open loop: wakes
-    /// when the next request falls due. A timer that is set stays set.
+    /// Wakes when the next request falls due, and now and then to look for the
+    /// end. A timer that is set stays set.
     fn set_timer(&mut self, now: Instant) -> io::Result<()> {
-        let waits_for_answers = self.pace.interval.is_zero() || self.ready.is_empty();
-        let wakes = if waits_for_answers {
-            now + TICK
-        } else {
-            self.pace.due_next().min(now + TICK)
+        let wakes = match self.pace.due() {
+            Some(due) if !self.ready.is_empty() => due.min(now + TICK),
+            _ => now + TICK,
         };
         if self.wakes.is_some_and(|set| set <= wakes) {
             return Ok(());
@@ -243,12 +190,12 @@ impl Generator {
             let Some(key) = self.ready.pop_front() else {
                 return;
             };
-            self.pace.issued += 1;
+            self.pace.issue();
             self.in_flight += 1;
-            let request = self.choose();
+            let request = self.requests.choose(&mut self.random);
             let connection = &mut self.connections[key];
             connection.request = request;
-            connection.body_len = self.requests[request].body_len;
+            connection.body_len = self.requests.body_len(request);
             connection.due = due;
             if connection.phase == Phase::Closed && !self.open(key) {
                 self.fail(key, Failure::Connect);
@@ -257,16 +204,6 @@ impl Generator {
             self.connections[key].phase = Phase::Sending { sent: 0 };
             self.send(key);
         }
-    }
-
-    fn choose(&mut self) -> usize {
-        if self.requests.len() == 1 {
-            return 0;
-        }
-        let total = self.requests.last().map_or(1, |last| last.weight_until);
-        let draw = self.random.u32(0..total);
-        self.requests
-            .partition_point(|request| request.weight_until <= draw)
     }
 
     fn open(&mut self, key: usize) -> bool {
@@ -291,7 +228,7 @@ impl Generator {
 
     fn send(&mut self, key: usize) {
         let connection = &mut self.connections[key];
-        let outcome = connection.send(&self.requests[connection.request].bytes);
+        let outcome = connection.send(self.requests.bytes(connection.request));
         if matches!(connection.phase, Phase::Sending { .. }) {
             self.watch(key, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP);
         }
@@ -330,9 +267,11 @@ impl Generator {
         let now = Instant::now();
         self.in_flight -= 1;
         self.last_progress = now;
-        let latency = now.duration_since(self.connections[key].due);
-        self.latency_ns
-            .saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
+        let connection = &self.connections[key];
+        if connection.due >= self.counts_from {
+            let latency = now.duration_since(connection.due);
+            self.requests.record(connection.request, latency);
+        }
         now
     }
 
@@ -389,59 +328,21 @@ impl Generator {
         }
     }
 
-    fn summary(&mut self, began: Instant) -> Summary {
-        self.errors.unanswered += self.in_flight;
-        if !self.pace.interval.is_zero() {
-            // Open loop: what fell due and found no connection is unanswered too.
-            let wanted = self.pace.ends.duration_since(began).as_nanos()
-                / self.pace.interval.as_nanos().max(1);
-            let wanted = u64::try_from(wanted)
-                .unwrap_or(u64::MAX)
-                .min(self.pace.count);
-            self.errors.unanswered += wanted.saturating_sub(self.pace.issued);
-        }
-        let answered = self.latency_ns.len();
-        let seconds = self.last_progress.duration_since(began).as_secs_f64();
+    fn summary(&mut self) -> Summary {
+        // What fell due and found no connection is unanswered too.
+        self.errors.unanswered += self.in_flight + self.pace.drain();
+        let latency = self.requests.latency();
+        let seconds = self.last_progress.duration_since(self.counts_from);
+        let seconds = seconds.as_secs_f64();
         Summary {
-            answered,
+            answered: latency.answered,
             errors: self.errors,
             seconds,
-            per_second: answered as f64 / seconds.max(1e-9),
+            per_second: latency.answered as f64 / seconds.max(1e-9),
             opened: self.opened,
-            mean_us: self.latency_ns.mean() / 1e3,
-            percentiles: percentiles(&self.latency_ns),
+            mean_us: latency.mean_us,
+            percentiles: latency.percentiles,
+            pages: self.requests.pages(),
         }
     }
-}
-
-fn requests(options: &Options) -> io::Result<Vec<Request>> {
-    let invalid = |part: &str| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("--sizes: {part:?} is not SIZE or SIZE:WEIGHT"),
-        )
-    };
-    let connection = if options.no_keepalive {
-        "Connection: close\r\n"
-    } else {
-        ""
-    };
-    let mut requests = Vec::new();
-    let mut weight_until = 0;
-    for part in options.sizes.split(',') {
-        let (size, weight) = part.split_once(':').unwrap_or((part, "1"));
-        let body_len: u64 = size.parse().map_err(|_| invalid(part))?;
-        let weight: u32 = weight.parse().map_err(|_| invalid(part))?;
-        weight_until += weight;
-        requests.push(Request {
-            bytes: format!(
-                "GET /{body_len} HTTP/1.1\r\nHost: {}\r\nUser-Agent: lab\r\nAccept: */*\r\n{connection}\r\n",
-                options.to
-            )
-            .into_bytes(),
-            body_len,
-            weight_until,
-        });
-    }
-    Ok(requests)
 }

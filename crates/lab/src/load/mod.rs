@@ -1,8 +1,8 @@
 //! The load generator: one thread, epoll, latencies in a histogram.
 //!
 //! Closed loop: every connection sends its next request when the answer to the
-//! last has come. Open loop: requests fall due at a fixed rate whatever the
-//! answers do, and latency counts from the instant a request fell due, so a
+//! last has come. Open loop: requests fall due at a given rate, evenly or as a
+//! Poisson process, whatever the answers do, and latency counts from the instant a request fell due, so a
 //! stalled server can't hide behind a generator that waits for it.
 //!
 //! Every answer's status and the exact length of its body are checked.
@@ -10,15 +10,18 @@
 mod answer;
 mod connection;
 mod generator;
+mod pace;
+mod request;
 pub(crate) mod summary;
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub use summary::{Errors, Percentile, Summary};
+pub use summary::{Errors, PageLatency, Percentile, Summary};
 
 use generator::Generator;
+use pace::Arrivals;
 
 /// What `evenkeel-lab load` is told.
 #[derive(Debug, Clone, clap::Args)]
@@ -38,9 +41,22 @@ pub struct Options {
     /// Open loop: requests per second. Without it, closed loop.
     #[arg(long)]
     pub rate: Option<f64>,
+    /// Open loop: let the gaps vary as those of many independent clients do.
+    #[arg(long, requires = "rate")]
+    pub poisson: bool,
+    /// Closed loop: begin with so many seconds between the first requests.
+    #[arg(long, default_value_t = 0.0, conflicts_with = "rate")]
+    pub stagger: f64,
+    /// Leave what falls due in the first seconds out of the latencies.
+    #[arg(long, default_value_t = 0.0)]
+    pub warm_up: f64,
     /// Body sizes and their weights: `1024` or `44:70,1024:20,10240:10`.
     #[arg(long, default_value = "1024")]
     pub sizes: String,
+    /// Pages, the lengths of their bodies and their weights, in place of sizes:
+    /// `/slow/5=4:95,/slow/500=4:5`.
+    #[arg(long)]
+    pub pages: Option<String>,
     /// Ask for one connection per request.
     #[arg(long)]
     pub no_keepalive: bool,
@@ -57,6 +73,25 @@ pub struct Options {
     /// Never sleep, so that nobody pays for waking it.
     #[arg(long)]
     pub awake: bool,
+}
+
+impl Options {
+    fn arrivals(&self) -> Arrivals {
+        match self.rate {
+            None => {
+                let step = Duration::from_secs_f64(self.stagger);
+                let first = self.connections as u64;
+                Arrivals::Closed { step, first }
+            }
+            Some(rate) => {
+                let mean = Duration::from_secs_f64(1.0 / rate);
+                match self.poisson {
+                    true => Arrivals::Random { mean },
+                    false => Arrivals::Even { interval: mean },
+                }
+            }
+        }
+    }
 }
 
 /// Loads, prints the summary as one line of JSON, and holds if told to.

@@ -44,7 +44,7 @@ pub struct Summary {
     pub answered: u64,
     /// Exchanges that were not.
     pub errors: Errors,
-    /// From the first request to the last answer.
+    /// From the first request, or the end of the warm-up, to the last answer.
     pub seconds: f64,
     /// Right answers per second.
     pub per_second: f64,
@@ -54,9 +54,36 @@ pub struct Summary {
     pub mean_us: f64,
     /// Latency from the median outwards.
     pub percentiles: Vec<Percentile>,
+    /// The pages by themselves, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pages: Vec<PageLatency>,
+}
+
+/// Latency of one page.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PageLatency {
+    /// Its path.
+    pub path: String,
+    /// Answers that were right.
+    pub answered: u64,
+    /// Mean latency in microseconds.
+    pub mean_us: f64,
+    /// Latency from the median outwards.
+    pub percentiles: Vec<Percentile>,
 }
 
 impl Summary {
+    /// These figures with the latency of one page in place of all.
+    #[must_use]
+    pub fn of_page(mut self, path: &str) -> Self {
+        let page = self.pages.iter().find(|page| page.path == path);
+        if let Some(page) = page.cloned() {
+            self.mean_us = page.mean_us;
+            self.percentiles = page.percentiles;
+        }
+        self
+    }
+
     /// Latency at one of the percentiles kept, in microseconds.
     #[must_use]
     pub fn latency_us(&self, percent: f64) -> f64 {
@@ -71,10 +98,10 @@ impl Summary {
 /// lies above them, for a plot.
 #[must_use]
 pub fn percentiles(latency_ns: &Histogram<u64>) -> Vec<Percentile> {
-    /// Points per factor of ten; the plot goes to 99.99 %.
+    /// Points per factor of ten, as far as 99.999 %.
     const PER_DECADE: u32 = 12;
-    let named = [50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
-    let mut percents: Vec<f64> = (0..=4 * PER_DECADE)
+    let named = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 100.0];
+    let mut percents: Vec<f64> = (0..=5 * PER_DECADE)
         .map(|step| 100.0 * (1.0 - 10f64.powf(-f64::from(step) / f64::from(PER_DECADE))))
         .filter(|percent| *percent > 50.0 && named.iter().all(|at| (at - percent).abs() > 1e-6))
         .chain(named)

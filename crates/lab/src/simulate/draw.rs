@@ -6,7 +6,7 @@ use std::path::Path;
 use super::measure::Figures;
 use super::policies;
 use super::report::{Row, ScenarioResult};
-use crate::bench::plot::{Series, bars, percentile_curves};
+use crate::bench::plot::{Line, Max, Span, grouped_bars, percentiles};
 
 /// Draws latency by percentile for every case and variant, and throughput,
 /// p99 and errors of all of them as bars.
@@ -17,13 +17,15 @@ pub fn draw(name: &str, result: &ScenarioResult, folder: &Path) -> io::Result<()
     for case in &result.cases {
         for variant in case.variants() {
             let rows = case.rows.iter().filter(|row| row.variant == variant);
-            let series = rows.map(curve).collect();
+            let lines: Vec<_> = rows.map(curve).collect();
             let subtitle = format!("{}; {variant}; simulated, lower is better", case.title);
             let file = format!("{name}-{}-{}", word(case.name), word(variant));
             let title = format!("{name}: latency by percentile");
-            if let Some(mut canvas) = percentile_curves(&title, &subtitle, series) {
-                canvas.write_svg(folder, &file)?;
-            }
+            let span = Span {
+                nines: 4,
+                max: Max::Shown,
+            };
+            percentiles(&file, [&title, &subtitle], &lines, span, folder)?;
         }
     }
     let p99 = |figures: &Figures| figures.latency.p99_ms;
@@ -34,9 +36,9 @@ pub fn draw(name: &str, result: &ScenarioResult, folder: &Path) -> io::Result<()
     draw_bars(name, "errors", "%", result, folder, errors)
 }
 
-fn curve(row: &Row) -> Series<'_> {
+fn curve(row: &Row) -> Line<'_> {
     let points = row.figures.percentiles.iter();
-    Series {
+    Line {
         label: row.balancer,
         colour: policies::colour(row.balancer),
         points: points.map(|at| (at.percent, at.latency_us)).collect(),
@@ -52,14 +54,14 @@ fn draw_bars(
     value: impl Fn(&Figures) -> f64,
 ) -> io::Result<()> {
     let mut groups = Vec::new();
-    let mut series: Vec<Series<'_>> = Vec::new();
+    let mut lines: Vec<Line<'_>> = Vec::new();
     for case in &result.cases {
         for variant in case.variants() {
             for row in case.rows.iter().filter(|row| row.variant == variant) {
                 let point = (groups.len() as f64, value(&row.figures));
-                match series.iter_mut().find(|it| it.label == row.balancer) {
-                    Some(series) => series.points.push(point),
-                    None => series.push(Series {
+                match lines.iter_mut().find(|it| it.label == row.balancer) {
+                    Some(line) => line.points.push(point),
+                    None => lines.push(Line {
                         points: vec![point],
                         ..curve(row)
                     }),
@@ -71,7 +73,8 @@ fn draw_bars(
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let title = format!("{name}: {what}");
     let subtitle = "every case and variant; simulated";
-    bars(&title, subtitle, unit, &groups, &series).write_svg(folder, &format!("{name}-{what}"))
+    let file = format!("{name}-{what}");
+    grouped_bars(&file, [&title, subtitle], unit, &groups, &lines, folder)
 }
 
 /// As a part of a file's name.
