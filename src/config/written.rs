@@ -226,7 +226,8 @@ options! {
         pool: Pool = Default("{}"),
         /// Bounds on how long an attempt may take.
         timeouts: UpstreamTimeouts = Default("{}"),
-        /// Further attempts after the first, where HTTP allows them.
+        /// Further attempts after the first, where HTTP allows them. With
+        /// `queue.hold`, connections that can't be opened do not count.
         retries: Bounded<0, 100> = Default("2"),
     }
 }

@@ -117,7 +117,7 @@ pub async fn refuse(
                 status,
                 content_type: "text/plain; charset=utf-8",
                 location: None,
-                retry_after_s: retry_after_s(context, status, progress),
+                retry_after_s: retry_after_s(context, status, end, progress),
                 body: text.as_bytes(),
             }
         }
@@ -165,14 +165,10 @@ fn status(context: &Context, end: End, progress: &Progress) -> u16 {
     }
 }
 
-fn retry_after_s(context: &Context, status: u16, progress: &Progress) -> Option<u32> {
-    let configured = |upstream: usize| {
-        context.config.upstreams[upstream]
-            .queue
-            .answer
-            .retry_after_s
-    };
-    (status == 503).then(|| progress.upstream.map_or(1, configured))
+fn retry_after_s(context: &Context, status: u16, end: End, progress: &Progress) -> Option<u32> {
+    let queue = |upstream: usize| &context.config.upstreams[upstream].queue;
+    let configured = |upstream| queue(upstream).answer.retry_after_s;
+    (status == 503 || is_overload(end)).then(|| progress.upstream.map_or(1, configured))
 }
 
 /// Whether the request got no slot.

@@ -38,6 +38,8 @@ pub(super) enum Attempt {
         end: End,
         /// Whether there may be one.
         retry: Retry,
+        /// Whether the endpoint is to blame, and has not been yet.
+        is_blamed: bool,
     },
 }
 
@@ -54,9 +56,11 @@ pub(super) enum Retry {
 
 impl Attempt {
     fn failed(end: impl Into<End>) -> Self {
+        let end = end.into();
         Attempt::Failed {
-            end: end.into(),
+            end,
             retry: Retry::Never,
+            is_blamed: end.is_endpoint_fault(),
         }
     }
 }
@@ -77,9 +81,6 @@ struct Sent<'a, 'b> {
     /// What was read beyond the request's body.
     leftover: Option<Buffer>,
     watch: &'a mut ClientWatch,
-    /// Whether the time to the response's first byte says something of the
-    /// endpoint.
-    teaches: bool,
 }
 
 /// What ended a wait for the response.
@@ -141,6 +142,7 @@ pub(super) async fn attempt(
             return Attempt::Failed {
                 end: failure.into(),
                 retry,
+                is_blamed: false,
             };
         }
     };
@@ -160,7 +162,6 @@ pub(super) async fn attempt(
         },
         leftover: None,
         watch,
-        teaches: true,
     };
     if sent.send_head(client).await.is_err() {
         // The endpoint took none of it, so it can't have acted on it.
@@ -169,6 +170,7 @@ pub(super) async fn attempt(
     sent.set_timeout(client);
     match sent.await_response(client, progress).await {
         Ok(Begun::Response(mut response, mut buffer)) => {
+            sent.report(&response, progress);
             let at_once = sent.send_at_once(client, &mut response, &mut buffer).await;
             let relayed = match at_once {
                 Some(relayed) => {
@@ -248,8 +250,10 @@ async fn open(
         Ok(Some(Err(error))) => {
             if is_unreachable(&error) {
                 slot.report_unreachable(&error.to_string(), clock);
+                Failure::ConnectFailed
+            } else {
+                Failure::NoSocket
             }
-            Failure::ConnectFailed
         }
         Err(TimedOut) => {
             let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
@@ -361,10 +365,7 @@ impl Sent<'_, '_> {
                         progress.times.first_byte = Some(self.sent_at.elapsed());
                     }
                     match received {
-                        Received::Final(response) => {
-                            self.teaches = !response.is_event_stream;
-                            return Ok(Begun::Response(response, buffer));
-                        }
+                        Received::Final(response) => return Ok(Begun::Response(response, buffer)),
                         Received::Tunnel => return Ok(Begun::Tunnel(buffer)),
                         Received::Partial | Received::Interim(_) => {
                             held = (!buffer.is_empty()).then_some(buffer);
@@ -615,6 +616,8 @@ impl Sent<'_, '_> {
         Attempt::Failed {
             end: Failure::UpstreamClosed.into(),
             retry,
+            // A connection that had gone stale says nothing of the endpoint.
+            is_blamed: !self.is_reused,
         }
     }
 
@@ -660,6 +663,16 @@ impl Sent<'_, '_> {
         relay.response(client, response, buffer, progress).await
     }
 
+    /// Reports what the response's head says of the endpoint.
+    fn report(&self, response: &Response, progress: &Progress) {
+        let first_byte = progress.times.first_byte;
+        let now = self.sent_at + first_byte.unwrap_or_default();
+        let teaches = !response.is_event_stream;
+        let is_error = is_server_error(response.status);
+        self.slot
+            .report(is_error, first_byte.filter(|_| teaches), now);
+    }
+
     /// Counts the attempt and keeps the connection if it can be used again.
     fn finish(self, relayed: Relayed, progress: &Progress) -> Attempt {
         let counters = endpoint_counters(self.context, self.slot);
@@ -670,11 +683,9 @@ impl Sent<'_, '_> {
         if relayed.end.is_endpoint_fault() {
             counters.failures.add(1);
         }
-        let is_error = relayed.end.is_endpoint_fault() || is_server_error(progress.status);
-        let first_byte = progress.times.first_byte;
-        let now = self.sent_at + first_byte.unwrap_or_default();
-        self.slot
-            .report(is_error, first_byte.filter(|_| self.teaches), now);
+        if is_blamed(relayed.end, progress) {
+            self.slot.report(true, None, Instant::now());
+        }
         if relayed.keeps_upstream {
             self.slot.keep_idle(self.stream, self.context.wheel.now());
         }
@@ -743,6 +754,13 @@ fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
     let mut fields = head.fields.iter();
     let of_type = fields.find(|field| is_type(field.name.of(bytes)));
     of_type.is_some_and(|field| field.value.of(bytes).starts_with(b"text/event-stream"))
+}
+
+/// Whether an end is the endpoint's fault, as far as its health goes: who has
+/// waited in the queue may have had no time left for it.
+pub(super) fn is_blamed(end: End, progress: &Progress) -> bool {
+    let was_late = end == End::Failure(Failure::TotalTimeout) && progress.times.queue.is_some();
+    end.is_endpoint_fault() && !was_late
 }
 
 /// Whether a status shows that something is wrong with the endpoint: not where

@@ -207,22 +207,35 @@ async fn try_endpoints(
         let fresh = attempts.connection;
         let attempted =
             attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress).await;
-        let (end, retry) = match attempted {
+        let (end, retry, blamed) = match attempted {
             Attempt::Finished(outcome) => return Ok(outcome),
-            Attempt::Failed { end, retry } => (end, retry),
+            Attempt::Failed {
+                end,
+                retry,
+                is_blamed,
+            } => (end, retry, is_blamed),
         };
         if end.is_endpoint_fault() {
             attempt::endpoint_counters(context, &slot).failures.add(1);
-            // A connection that could not be opened was reported there, and
-            // one that had gone stale says nothing.
-            if !is_unreachable(end) && retry != Retry::OnNewConnection {
-                slot.report(true, None, Instant::now());
-            }
         }
-        if !attempts.go_on(context, slot, end, retry) {
-            return Err(end);
+        if blamed && attempt::is_blamed(end, progress) {
+            slot.report(true, None, Instant::now());
+        }
+        match attempts.go_on(context, slot, end, retry) {
+            GoOn::Yes => {}
+            // Others have their turn before it begins again.
+            GoOn::Around => tokio::task::yield_now().await,
+            GoOn::No => return Err(end),
         }
     }
+}
+
+/// Whether there is a further attempt.
+enum GoOn {
+    Yes,
+    /// At an endpoint that was tried already.
+    Around,
+    No,
 }
 
 /// The attempts of one exchange so far.
@@ -270,27 +283,30 @@ impl<'a> Attempts<'a> {
     /// no slot.
     fn failure_behind(&self, end: End) -> End {
         match end {
-            End::Failure(Failure::ClientGone | Failure::Stopped | Failure::TotalTimeout) => end,
-            end => self.last_failure.unwrap_or(end),
+            End::Failure(Failure::NoEndpoint | Failure::Saturated | Failure::Busy) => {
+                self.last_failure.unwrap_or(end)
+            }
+            end => end,
         }
     }
 
-    /// Decides about the next attempt; `false` if there is none.
-    fn go_on(&mut self, context: &Context, slot: Slot<'a>, end: End, retry: Retry) -> bool {
-        let counters = &context.counters.upstreams[self.upstream.index()];
+    /// Decides about the next attempt.
+    fn go_on(&mut self, context: &Context, slot: Slot<'a>, end: End, retry: Retry) -> GoOn {
         let is_held = self.is_held(context, end);
         let is_allowed = match retry {
-            Retry::Never => return false,
+            Retry::Never => false,
             Retry::OnNewConnection => true,
             Retry::Elsewhere => self.retries_left > 0 || is_held,
         };
         if !is_allowed {
-            return false;
+            return GoOn::No;
         }
-        // An outage is bounded by the endpoints' being found unreachable.
+        // What could not be connected to is soon found unreachable: while it
+        // is held, that bounds the attempts.
         if !is_held && !self.upstream.may_retry(Instant::now()) {
+            let counters = &context.counters.upstreams[self.upstream.index()];
             counters.retries_refused.add(1);
-            return false;
+            return GoOn::No;
         }
         self.last_failure = Some(end);
         if retry == Retry::OnNewConnection {
@@ -298,21 +314,19 @@ impl<'a> Attempts<'a> {
             // the exchange stays where it has a slot.
             self.connection = Connection::New;
             self.kept = Some(slot);
-            return true;
+            return GoOn::Yes;
         }
         self.connection = Connection::AnyIdle;
-        self.tried.push(slot.endpoint() as u32);
-        let is_last = self.tried.len() >= self.upstream.config().endpoints.len();
-        let goes_round = match is_unreachable(end) {
-            // From here on it waits for one that can be reached.
-            true => is_held && (is_last || self.retries_left == 0),
-            false => is_last,
-        };
-        if goes_round {
-            self.tried.clear();
-        }
         self.retries_left = self.retries_left.saturating_sub(1);
-        true
+        self.tried.push(slot.endpoint() as u32);
+        // The same ones again where there is no other, except those that could
+        // not be connected to, unless it is to wait for them.
+        let may_go_round = is_held || !is_unreachable(end);
+        if !may_go_round || self.upstream.has_untried(&self.tried) {
+            return GoOn::Yes;
+        }
+        self.tried.clear();
+        GoOn::Around
     }
 
     /// Whether the exchange waits in the queue rather than fail: no endpoint

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::forward::Request;
 use super::watch::ClientWatch;
 use super::{Client, Context, Progress};
+use crate::net::stream::Peeked;
 use crate::observe::end::{End, Failure};
 use crate::upstream::{Slot, Waiting};
 
@@ -61,8 +62,15 @@ impl Queueing<'_, '_> {
                 Poll::Ready(None) => return Poll::Ready(Waited::SentAway),
                 Poll::Pending => {}
             }
-            // What still comes of the request can't be told from an end.
-            if request.is_whole() && watch.poll_gone(cx, &client.stream).is_ready() {
+            let is_gone = match request.is_whole() {
+                true => watch.poll_gone(cx, &client.stream).is_ready(),
+                // Who ends before its request does has left.
+                false => {
+                    client.stream.poll_read_ready(cx).is_ready()
+                        && matches!(client.stream.peek(), Peeked::End | Peeked::Broken)
+                }
+            };
+            if is_gone {
                 return Poll::Ready(Waited::ClientGone);
             }
             match context.wheel.has_fired(&client.timer) {
@@ -73,6 +81,8 @@ impl Queueing<'_, '_> {
         .await;
         *progress.times.queue.get_or_insert_default() += begun.elapsed();
         match waited {
+            // Nothing is begun any more.
+            Waited::Granted(_) if context.wheel.is_stopped() => Err(Failure::Stopped.into()),
             Waited::Granted(slot) => Ok(slot),
             Waited::SentAway => Err(Failure::QueueTimeout.into()),
             Waited::ClientGone => Err(Failure::ClientGone.into()),

@@ -21,13 +21,15 @@ reasons! {
         /// The queue of the upstream is full.
         QueueFull => 503, "queue-full", "too many requests wait for an endpoint";
         /// No slot came free in time.
-        QueueTimeout => 503, "queue-timeout", "no endpoint had room in time";
+        QueueTimeout => 503, "queue-timeout", "no endpoint could take the request in time";
         /// The balancer refuses rather than overload.
         Busy => 502, "busy", "every endpoint is busy";
         /// No endpoint is up and ready.
         NoEndpoint => 503, "no-endpoint", "no endpoint is available";
         /// No endpoint took a connection.
         ConnectFailed => 502, "connect-failed", "no connection to an endpoint could be opened";
+        /// The proxy itself lacks what a connection takes: descriptors, ports.
+        NoSocket => 503, "no-socket", "the proxy could not open a connection";
         /// No endpoint took a connection in time.
         ConnectTimeout => 504, "connect-timeout", "no connection to an endpoint was opened in time";
         /// The endpoint closed before it answered.

@@ -164,6 +164,11 @@ impl Upstream {
         }
     }
 
+    /// Whether an endpoint that is not among `tried` takes exchanges.
+    pub fn has_untried(&self, tried: &[u32]) -> bool {
+        self.dispatcher.has_untried(tried)
+    }
+
     /// Counts a request towards the retries that are allowed.
     pub fn count_request(&self) {
         self.budget.borrow_mut().request();

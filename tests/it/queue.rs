@@ -174,9 +174,9 @@ fn requests_are_held_while_nothing_is_up_and_released_through_the_limit() {
 #[test]
 fn a_hold_ends_with_the_queues_timeout_and_can_be_turned_off() {
     test(|| {
-        for (queue, least) in [
-            ("queue = { timeout = \"400ms\" }", 350),
-            ("queue = { hold = false }", 0),
+        for (queue, least, reason) in [
+            ("queue = { timeout = \"400ms\" }", 350, words::QUEUE_TIMEOUT),
+            ("queue = { hold = false }", 0, words::CONNECT_FAILED),
         ] {
             let proxy = Site {
                 upstream: queue,
@@ -186,7 +186,7 @@ fn a_hold_ends_with_the_queues_timeout_and_can_be_turned_off() {
             let begun = Instant::now();
             let response = proxy.client().get("/").unwrap();
             let took = begun.elapsed();
-            assert_refused(&response, words::CONNECT_FAILED);
+            assert_refused(&response, reason);
             assert!(took >= Duration::from_millis(least), "{queue}: {took:?}");
             assert!(
                 took < Duration::from_millis(least + 1_000),

@@ -66,7 +66,7 @@ pub const FIRST_BYTE_TIMEOUT: Reason = reason(504, "first-byte-timeout", "did no
 pub const TOTAL_TIMEOUT: Reason = reason(504, "total-timeout", "longer than it may");
 pub const SATURATED: Reason = reason(503, "saturated", "at its limit");
 pub const QUEUE_FULL: Reason = reason(503, "queue-full", "too many requests wait");
-pub const QUEUE_TIMEOUT: Reason = reason(503, "queue-timeout", "no endpoint had room in time");
+pub const QUEUE_TIMEOUT: Reason = reason(503, "queue-timeout", "could take the request in time");
 pub const NO_ENDPOINT: Reason = reason(503, "no-endpoint", "no endpoint is available");
 
 // Ends without an answer of their own: the response had begun.

@@ -33,12 +33,18 @@ pub struct Dispatcher {
     /// whoever joins counts itself here first and looks for a slot afterwards.
     /// All four accesses are sequentially consistent, so one of the two sees
     /// the other, and no slot stays free while somebody waits for it.
-    waiting: AtomicUsize,
-    queue: Mutex<Queue>,
+    waiting: OwnLine<AtomicUsize>,
+    queue: OwnLine<Mutex<Queue>>,
     pub(crate) health_settings: HealthSettings,
     /// Never locked together with the queue.
-    pub(crate) records: Mutex<Vec<Record>>,
+    pub(crate) records: OwnLine<Mutex<Vec<Record>>>,
 }
+
+/// On a cache line of its own: what is written often beside what every
+/// exchange reads.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct OwnLine<T>(pub T);
 
 /// What one endpoint begins with.
 #[derive(Debug, Clone)]
@@ -134,7 +140,7 @@ impl Dispatcher {
             identities.push(crate::hash::hash(endpoint.name.as_bytes()));
         }
         Dispatcher {
-            records: Mutex::new(vec![Record::default(); states.len()]),
+            records: OwnLine(Mutex::new(vec![Record::default(); states.len()])),
             health_settings,
             states: states.into(),
             identities: identities.into(),
@@ -146,8 +152,8 @@ impl Dispatcher {
                 })
                 .collect(),
             settings,
-            waiting: AtomicUsize::new(0),
-            queue: Mutex::new(Queue::new(settings, lanes.len(), epoch)),
+            waiting: OwnLine(AtomicUsize::new(0)),
+            queue: OwnLine(Mutex::new(Queue::new(settings, lanes.len(), epoch))),
         }
     }
 
@@ -158,7 +164,7 @@ impl Dispatcher {
 
     /// Number of waiters.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::SeqCst)
+        self.waiting.0.load(Ordering::SeqCst)
     }
 
     /// Exchanges in flight in a lane.
@@ -196,10 +202,10 @@ impl Dispatcher {
         waker: &Waker,
         wakers: &mut Vec<Waker>,
     ) -> Acquired {
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(&self.queue.0);
         // Whatever is free by now is for those who wait already.
         self.serve_locked(&mut queue, asking.now, wakers);
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.waiting.0.fetch_add(1, Ordering::SeqCst);
         between_sequential();
         let acquired = match self.reserve(balancer, asking) {
             Ok(endpoint) => Acquired::Reserved { endpoint },
@@ -220,7 +226,7 @@ impl Dispatcher {
                 return Acquired::Queued(queue.join(joining, waiter));
             }
         };
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.waiting.0.fetch_sub(1, Ordering::SeqCst);
         acquired
     }
 
@@ -293,7 +299,9 @@ impl Dispatcher {
             true => NoSlot::Room,
             // Down in this very moment.
             false if full => NoSlot::Up,
-            false if untried().any(EndpointState::may_return) => NoSlot::Up,
+            // It waits for none that it has not tried while one that it has
+            // tried is up.
+            false if !self.is_up() && untried().any(EndpointState::may_return) => NoSlot::Up,
             false => NoSlot::Endpoint,
         }
     }
@@ -311,7 +319,7 @@ impl Dispatcher {
         }
         let mut wakers = Vec::new();
         {
-            let mut queue = lock(&self.queue);
+            let mut queue = lock(&self.queue.0);
             let now = now();
             if let Some(lane) = lane {
                 self.lanes[lane].release();
@@ -350,7 +358,7 @@ impl Dispatcher {
             },
         );
         let waker = granted?;
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.waiting.0.fetch_sub(1, Ordering::SeqCst);
         Some(waker)
     }
 
@@ -358,7 +366,7 @@ impl Dispatcher {
     /// endpoint came up, or its limit or weight was raised.
     pub fn serve(&self, now: Instant) {
         let mut wakers = Vec::new();
-        self.serve_locked(&mut lock(&self.queue), now, &mut wakers);
+        self.serve_locked(&mut lock(&self.queue.0), now, &mut wakers);
         wake(wakers);
     }
 
@@ -382,7 +390,7 @@ impl Dispatcher {
             }
         };
         while let Some(waker) = queue.grant(now, |lane| self.is_open(lane), fits) {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.waiting.0.fetch_sub(1, Ordering::SeqCst);
             wakers.push(waker);
         }
     }
@@ -391,6 +399,7 @@ impl Dispatcher {
         let before = wakers.len();
         queue.shed(now, wakers);
         self.waiting
+            .0
             .fetch_sub(wakers.len() - before, Ordering::SeqCst);
     }
 
@@ -411,6 +420,12 @@ impl Dispatcher {
             Some(lane) => self.lanes[lane].has_room(),
             None => true,
         }
+    }
+
+    /// Whether an endpoint that is not among `tried` takes exchanges.
+    pub fn has_untried(&self, tried: &[u32]) -> bool {
+        let mut states = self.states.iter().enumerate();
+        states.any(|(index, it)| it.is_eligible() && !tried.contains(&(index as u32)))
     }
 
     fn is_up(&self) -> bool {
@@ -440,17 +455,17 @@ impl Dispatcher {
     /// How the waiter left the queue, if it has; else `waker` is who hears of
     /// it.
     pub fn poll(&self, ticket: &Ticket, waker: &Waker) -> Option<Left> {
-        lock(&self.queue).poll(ticket, waker)
+        lock(&self.queue.0).poll(ticket, waker)
     }
 
     /// Takes a waiter out of the queue, because its time is over or its client
     /// has left: the endpoint whose slot it was granted in this very moment,
     /// if it was. That slot must be used or released.
     pub fn leave(&self, ticket: Ticket) -> Option<usize> {
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(&self.queue.0);
         match queue.leave(&ticket) {
             Ok(()) => {
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                self.waiting.0.fetch_sub(1, Ordering::SeqCst);
                 None
             }
             Err(Left::Granted { endpoint }) => Some(endpoint),

@@ -42,6 +42,8 @@ pub enum Flag {
     Trial = 16,
     /// Connections to it fail.
     Unreachable = 32,
+    /// The exchange of its trial is on its way.
+    Tried = 64,
 }
 
 /// Flags with which an endpoint gets nothing new.
@@ -151,38 +153,49 @@ impl EndpointState {
         (before & flag as u8 != 0) != on
     }
 
-    /// Most exchanges at this moment.
     fn limit(&self) -> u32 {
-        let limit = self.max_in_flight.load(Ordering::Relaxed);
-        match self.has(Flag::Trial) {
-            true => limit.min(1),
-            false => limit,
-        }
+        self.max_in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether it is below its limit at this moment.
+    /// Whether it may get another exchange at this moment.
     pub fn has_room(&self) -> bool {
-        self.in_flight() < self.limit()
+        // Sequentially consistent with `Dispatcher::waiting`: see there.
+        self.in_flight.load(Ordering::SeqCst) < self.limit()
+            && !(self.has(Flag::Trial) && self.has(Flag::Tried))
     }
 
     /// Takes one place below the limit, and below `cap`, unless there is none.
+    /// An endpoint on trial has one, whatever is left from before.
     pub(crate) fn try_reserve(&self, cap: u32) -> bool {
+        let on_trial = self.has(Flag::Trial);
+        if on_trial && !self.set(Flag::Tried, true) {
+            return false;
+        }
         let limit = self.limit().min(cap);
         // Sequentially consistent with `Dispatcher::waiting`: see there.
-        self.in_flight
+        let reserved = self
+            .in_flight
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
                 (count < limit).then_some(count + 1)
             })
-            .is_ok()
+            .is_ok();
+        if on_trial && !reserved {
+            self.set(Flag::Tried, false);
+        }
+        reserved
     }
 
-    /// Whether a place that was just freed may be taken by another exchange.
+    /// Whether a place that is being given back may go to another exchange.
     pub(crate) fn may_hand_over(&self) -> bool {
-        self.is_eligible() && self.in_flight() <= self.limit()
+        self.is_eligible() && !self.has(Flag::Trial) && self.in_flight() <= self.limit()
     }
 
     /// Gives back a place taken by [`try_reserve`](Self::try_reserve).
     pub(crate) fn release(&self) {
+        // Where the trial's exchange ended without a word, another may try.
+        if self.has(Flag::Trial) {
+            self.set(Flag::Tried, false);
+        }
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "a place was given back twice");
     }

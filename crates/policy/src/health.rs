@@ -188,7 +188,7 @@ impl Dispatcher {
         if !is_suspect && !failed_trial && errors < EJECT_AFTER {
             return None;
         }
-        let mut records = lock(&self.records);
+        let mut records = lock(&self.records.0);
         if is_suspect {
             let doublings = u32::from(errors.max(GHOST_AFTER) - GHOST_AFTER).min(5);
             let lasts = Duration::from_secs(1 << doublings).min(LONGEST_GHOST);
@@ -218,7 +218,7 @@ impl Dispatcher {
     }
 
     fn readmit(&self, endpoint: usize, now: Instant) -> Option<Change> {
-        let mut records = lock(&self.records);
+        let mut records = lock(&self.records.0);
         // Another exchange may have been faster.
         if !self.states()[endpoint].set(Flag::Trial, false) {
             return None;
@@ -248,7 +248,7 @@ impl Dispatcher {
         if !state.has(Flag::Unreachable) {
             return None;
         }
-        let mut records = lock(&self.records);
+        let mut records = lock(&self.records.0);
         records[endpoint].returned = Some(now);
         let has_changed = state.set(Flag::Unreachable, false);
         self.ramp_up(&mut records, now);
@@ -260,7 +260,7 @@ impl Dispatcher {
     /// A probe passed or failed.
     pub fn probed(&self, endpoint: usize, passed: bool, now: Instant) -> Option<Change> {
         let state = &self.states()[endpoint];
-        let mut records = lock(&self.records);
+        let mut records = lock(&self.records.0);
         let record = &mut records[endpoint];
         let kind = match passed {
             true => {
@@ -293,13 +293,13 @@ impl Dispatcher {
 
     /// What the operator wants of the endpoint.
     pub fn admin(&self, endpoint: usize) -> Admin {
-        lock(&self.records)[endpoint].admin
+        lock(&self.records.0)[endpoint].admin
     }
 
     /// Does what the operator wants.
     pub fn set_admin(&self, endpoint: usize, admin: Admin, now: Instant) -> Option<Change> {
         let state = &self.states()[endpoint];
-        let mut records = lock(&self.records);
+        let mut records = lock(&self.records.0);
         if std::mem::replace(&mut records[endpoint].admin, admin) == admin {
             return None;
         }
@@ -314,14 +314,16 @@ impl Dispatcher {
     /// who waits. To be called about ten times a second.
     pub fn tick(&self, now: Instant) {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        let mut records = lock(&self.records);
+        let mut records = lock(&self.records.0);
         for (state, record) in self.states().iter().zip(records.iter_mut()) {
             if is_over(record.ghost_until) {
                 record.ghost_until = None;
                 state.set_ghosts(0);
             }
-            if is_over(record.ejected_until) && state.set(Flag::Ejected, false) {
+            if is_over(record.ejected_until) && state.has(Flag::Ejected) {
+                state.set(Flag::Tried, false);
                 state.set(Flag::Trial, true);
+                state.set(Flag::Ejected, false);
             }
         }
         self.ramp_up(&mut records, now);

@@ -242,13 +242,21 @@ impl Queue {
             return;
         }
         let target = self.settings.target;
+        let is_late = |waiter: &Waiter| now.saturating_duration_since(waiter.since) > target;
         for lane in &mut self.lanes {
-            while let Some(waiter) = lane.first_entry()
-                && now.saturating_duration_since(waiter.get().since) > target
-            {
-                let (place, waiter) = waiter.remove_entry();
-                self.left.insert(place, Left::TimedOut);
-                wakers.push(waiter.waker);
+            // Within a rank the first has waited for longest.
+            let mut from = 0;
+            while let Some((&first, waiter)) = lane.range(first_of(from)..).next() {
+                if is_late(waiter) {
+                    if let Some(waiter) = lane.remove(&first) {
+                        self.left.insert(first, Left::TimedOut);
+                        wakers.push(waiter.waker);
+                    }
+                } else if first.rank == u8::MAX {
+                    break;
+                } else {
+                    from = first.rank + 1;
+                }
             }
         }
         self.note_len();
@@ -313,6 +321,15 @@ impl<'a> InOrder<'a> {
         };
         let mut up_to = self.waiters.range((Unbounded, Included(last_of(first))));
         up_to.next_back()
+    }
+}
+
+/// No place of this rank comes earlier.
+fn first_of(rank: u8) -> Place {
+    Place {
+        rank,
+        arrived_ns: 0,
+        number: 0,
     }
 }
 

@@ -25,18 +25,22 @@ struct Site {
 
 impl Site {
     fn new(limit: u32, lanes: &[u32]) -> Arc<Self> {
+        Self::with_endpoints(&[limit], lanes)
+    }
+
+    fn with_endpoints(limits: &[u32], lanes: &[u32]) -> Arc<Self> {
         let now = Instant::now();
-        let endpoint = EndpointSettings {
-            name: "only",
+        let endpoints = limits.iter().map(|&limit| EndpointSettings {
+            name: "one of them",
             weight: 1,
             max_in_flight: Some(limit),
-        };
+        });
         let queue = QueueSettings::default();
         let health = HealthSettings::default();
         Arc::new(Site {
-            dispatcher: Dispatcher::new([endpoint], lanes, queue, health, now),
+            dispatcher: Dispatcher::new(endpoints, lanes, queue, health, now),
             inside: AtomicU32::new(0),
-            limit,
+            limit: limits.iter().sum(),
             now,
         })
     }
@@ -58,16 +62,16 @@ impl Site {
     /// which the checker reports.
     fn exchange(&self, lane: Option<usize>) {
         let mut ticket: Option<Ticket> = None;
-        block_on(poll_fn(|cx| {
+        let endpoint = block_on(poll_fn(|cx| {
             if let Some(ticket) = &ticket {
                 return match self.dispatcher.poll(ticket, cx.waker()) {
-                    Some(Left::Granted { .. }) => Poll::Ready(()),
+                    Some(Left::Granted { endpoint }) => Poll::Ready(endpoint),
                     Some(Left::TimedOut) => panic!("nobody sends it away"),
                     None => Poll::Pending,
                 };
             }
             match self.acquire(lane, cx.waker()) {
-                Acquired::Reserved { .. } => Poll::Ready(()),
+                Acquired::Reserved { endpoint } => Poll::Ready(endpoint),
                 Acquired::Queued(queued) => {
                     ticket = Some(queued);
                     Poll::Pending
@@ -75,31 +79,32 @@ impl Site {
                 Acquired::Refused(refusal) => panic!("{refusal:?}"),
             }
         }));
-        self.hold_and_release(lane);
+        self.hold_and_release(endpoint, lane);
     }
 
     /// Leaves at once where it would have to wait.
     fn impatient_exchange(&self, lane: Option<usize>) {
-        let is_granted = match self.acquire(lane, Waker::noop()) {
-            Acquired::Reserved { .. } => true,
-            Acquired::Queued(ticket) => self.dispatcher.leave(ticket).is_some(),
+        let granted = match self.acquire(lane, Waker::noop()) {
+            Acquired::Reserved { endpoint } => Some(endpoint),
+            Acquired::Queued(ticket) => self.dispatcher.leave(ticket),
             Acquired::Refused(refusal) => panic!("{refusal:?}"),
         };
-        if is_granted {
-            self.hold_and_release(lane);
+        if let Some(endpoint) = granted {
+            self.hold_and_release(endpoint, lane);
         }
     }
 
-    fn hold_and_release(&self, lane: Option<usize>) {
+    fn hold_and_release(&self, endpoint: usize, lane: Option<usize>) {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         assert!(inside <= self.limit, "{inside} of {} at once", self.limit);
         self.inside.fetch_sub(1, Ordering::SeqCst);
-        self.dispatcher.release(0, lane, || self.now);
+        self.dispatcher.release(endpoint, lane, || self.now);
     }
 
     fn is_at_rest(&self) {
         assert_eq!(self.dispatcher.waiting(), 0);
-        assert_eq!(self.dispatcher.states()[0].in_flight(), 0);
+        let states = self.dispatcher.states();
+        assert!(states.iter().all(|state| state.in_flight() == 0));
     }
 }
 
@@ -125,6 +130,20 @@ fn two_exchanges_share_one_slot() {
 fn three_exchanges_share_one_slot() {
     check(3, || {
         let site = Site::new(1, &[]);
+        let threads =
+            [site.clone(), site.clone()].map(|site| thread::spawn(move || site.exchange(None)));
+        site.exchange(None);
+        for thread in threads {
+            thread.join().expect("it ends");
+        }
+        site.is_at_rest();
+    });
+}
+
+#[test]
+fn three_exchanges_share_two_endpoints() {
+    check(2, || {
+        let site = Site::with_endpoints(&[1, 1], &[]);
         let threads =
             [site.clone(), site.clone()].map(|site| thread::spawn(move || site.exchange(None)));
         site.exchange(None);

@@ -414,6 +414,36 @@ fn codel_sends_away_who_waited_beyond_the_target_but_not_while_nothing_is_up() {
 }
 
 #[test]
+fn codel_sees_the_late_ones_of_every_priority() {
+    let settings = discipline(Discipline::Codel);
+    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], settings);
+    assert_eq!(site.reserved(&[]), Some(0));
+    let late = site.queued(&[]);
+    site.pass(150);
+    let urgent = Asking {
+        priority: 9,
+        ..site.asking(&[])
+    };
+    let urgent = site.queued_with(&urgent);
+    site.release(0);
+    assert_eq!(site.granted(&urgent), Some(0));
+    assert_eq!(site.left(&late), Some(Left::TimedOut));
+}
+
+#[test]
+fn nobody_waits_for_another_endpoint_while_one_that_was_tried_is_up() {
+    let limits = [(1, None), (1, None)];
+    let mut site = Site::new(Balance::RoundRobin, &limits, QueueSettings::default());
+    site.dispatcher.states()[1].set(Flag::Down, true);
+    assert!(!site.dispatcher.has_untried(&[0]));
+    let refused = site.acquire(&[0]);
+    assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
+    site.dispatcher.states()[0].set(Flag::Down, true);
+    let ticket = site.queued(&[0]);
+    assert_eq!(site.dispatcher.leave(ticket), None);
+}
+
+#[test]
 fn waiters_are_woken_once_and_slots_are_lost_by_nobody() {
     struct Count(AtomicUsize);
     impl Wake for Count {

@@ -96,6 +96,30 @@ fn five_errors_in_a_row_put_it_out_and_one_trial_brings_it_back() {
 }
 
 #[test]
+fn a_trial_does_not_wait_for_what_is_left_from_before() {
+    let mut site = Site::new(4, HealthSettings::default());
+    for _ in 0..3 {
+        assert!(site.state(1).try_reserve(u32::MAX));
+    }
+    assert_eq!(site.errors_until_change(1), (5, ejected(5, 1)));
+    site.pass(1_000);
+    assert!(site.state(1).has_room());
+    assert!(site.state(1).try_reserve(u32::MAX));
+    assert!(!site.state(1).has_room());
+    assert!(!site.state(1).try_reserve(u32::MAX), "one at a time");
+    // Its client left: another one may try.
+    site.state(1).release();
+    assert!(site.state(1).try_reserve(u32::MAX));
+    assert_eq!(
+        site.report(1, Observed::Success),
+        Some(ChangeKind::Readmitted)
+    );
+    assert!(site.state(1).try_reserve(u32::MAX));
+    assert!(site.state(1).try_reserve(u32::MAX));
+    assert_eq!(site.state(1).in_flight(), 6);
+}
+
+#[test]
 fn a_success_in_between_starts_the_count_again() {
     let mut site = Site::new(4, HealthSettings::default());
     for _ in 0..10 {
