@@ -17,15 +17,6 @@ pub enum Admin {
     Stop,
 }
 
-/// What was observed of an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Health {
-    /// Answers.
-    Up,
-    /// Does not.
-    Down,
-}
-
 /// Why an endpoint gets nothing new, or little: bits that add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -1,7 +1,7 @@
 //! S2, three mongrels: three origins that serve one request at a time.
 //!
-//! The run of 100,000 requests is of 5 ms pages: of 20 ms pages it would take
-//! eleven minutes. In it the peers run a tenth of that.
+//! The run of 100,000 requests takes eleven minutes; in it the peers run a
+//! tenth of that. A look is of 5 ms pages instead.
 //!
 //! The clients begin one after the other, a third of a service time apart.
 //! Were they to begin at once, the three origins would finish at once ever
@@ -30,8 +30,6 @@ const PEERS: [&str; 4] = [
     "nginx round-robin",
 ];
 const ORIGINS: usize = 3;
-/// Of the run in which no request may take ten times as long.
-const SHORT_PAGE_MS: f64 = 5.0;
 const ROUNDS_OF_MANY: usize = 10;
 
 /// Runs the scenario.
@@ -60,11 +58,12 @@ pub fn run(setting: &Setting) -> io::Result<Report> {
         }));
     }
     let count = count_of_many(setting.effort) * ROUNDS_OF_MANY as u64;
+    let page_ms = page_of_many_ms(setting.effort);
     let what = format!("longest / service time, {count} requests");
     let limit = Some(Limit::AtMost(10.0));
     findings.push(Finding::new(what, limit, &many, ADAPTIVE, &PEERS, |at| {
         let longest_ms = many.worst(at, latency_ms(100.0))?;
-        Some(longest_ms / SHORT_PAGE_MS)
+        Some(longest_ms / page_ms)
     }));
     if let Some(varied) = &varied {
         for percent in [95.0, 99.0] {
@@ -136,14 +135,20 @@ fn count_of_many(effort: Effort) -> u64 {
     effort.of(300, 10_000)
 }
 
+/// Of the run in which no request may take ten times as long.
+fn page_of_many_ms(effort: Effort) -> f64 {
+    effort.of(5.0, 20.0)
+}
+
 fn many_requests(effort: Effort) -> Plan {
     let count = count_of_many(effort);
+    let page_ms = page_of_many_ms(effort);
     Plan {
-        title: format!("fixed {SHORT_PAGE_MS} ms pages, 10 clients, many requests"),
-        origins: origins(&format!("fixed:{SHORT_PAGE_MS}ms")),
+        title: format!("fixed {page_ms} ms pages, 10 clients, many requests"),
+        origins: origins(&format!("fixed:{page_ms}ms")),
         entrants: entrants(),
         warm_up: words("--connections=10 --seconds=0.3"),
-        load: ten(SHORT_PAGE_MS, &format!("--count={count} --seconds=120")),
+        load: ten(page_ms, &format!("--count={count} --seconds=120")),
         page: None,
         rounds: ROUNDS_OF_MANY,
         peer_rounds: 1,
