@@ -153,6 +153,12 @@ impl Proxy {
         dispatcher.acquire(&mut worker.balancer, asking, &self.wakers[slot])
     }
 
+    /// Whether an endpoint that is not among `tried` takes exchanges.
+    #[must_use]
+    pub fn has_untried(&self, worker: usize, tried: &[u32]) -> bool {
+        self.dispatcher(worker).has_untried(tried)
+    }
+
     /// A request that was woken: to be looked at with [`poll`](Self::poll).
     pub fn next_woken(&mut self) -> Option<usize> {
         locked(&self.woken).pop_front()

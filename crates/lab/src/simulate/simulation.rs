@@ -203,9 +203,12 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether a request that has tried every endpoint may wait for any.
+    /// Whether a request that has tried every endpoint that takes any may wait.
     fn is_held(&self, slot: usize) -> bool {
-        self.policy.queue.hold && self.requests[slot].tried.len() >= self.origins.len()
+        let request = &self.requests[slot];
+        self.policy.queue.hold
+            && !request.tried.is_empty()
+            && !self.proxy.has_untried(request.worker, &request.tried)
     }
 
     fn acquire(&mut self, slot: usize) -> Acquired {

@@ -33,6 +33,24 @@ pub(super) struct Connection {
     shared: Rc<Shared>,
     /// The sender has closed its side or broken the connection.
     client_gone: bool,
+    /// While a request counts as in flight.
+    in_flight: Option<InFlight>,
+}
+
+/// A request in flight, for as long as this lives.
+struct InFlight(Rc<Shared>);
+
+impl InFlight {
+    fn new(shared: &Rc<Shared>) -> Self {
+        shared.counters.request_begins();
+        InFlight(Rc::clone(shared))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.counters.request_ends();
+    }
 }
 
 /// What becomes of the connection after an exchange.
@@ -63,6 +81,7 @@ impl Connection {
             output,
             shared,
             client_gone: false,
+            in_flight: None,
         }
     }
 
@@ -107,11 +126,12 @@ impl Connection {
         if matches!(wanted, Page::Stats) {
             return self.show_stats(&request).await;
         }
-        let _in_flight = shared.counters.request_begins();
+        self.in_flight = Some(InFlight::new(&shared));
         let result = self.serve(&request, wanted).await;
         if result.is_err() {
             self.note_client_gone();
         }
+        self.in_flight = None;
         result
     }
 
@@ -241,6 +261,8 @@ impl Connection {
         if !self.client_gone {
             self.client_gone = true;
             self.shared.counters.aborted.fetch_add(1, Relaxed);
+            // What is still done for it is not in flight any more.
+            self.in_flight = None;
         }
     }
 

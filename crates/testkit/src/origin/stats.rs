@@ -10,7 +10,8 @@ pub struct OriginStats {
     pub name: String,
     /// Requests whose head has arrived.
     pub requests: u64,
-    /// Requests whose head has arrived and whose answer is not complete.
+    /// Requests whose head has arrived, whose answer is not complete and whose
+    /// sender is still there.
     pub in_flight: u64,
     /// The most requests in flight at any moment.
     pub max_in_flight: u64,
@@ -41,14 +42,15 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Counts a request, in flight for as long as the result lives.
-    pub(super) fn request_begins(&self) -> Raised<'_> {
+    /// Counts a request, in flight until it ends.
+    pub(super) fn request_begins(&self) {
         self.requests.fetch_add(1, Relaxed);
         let now = self.in_flight.fetch_add(1, Relaxed) + 1;
         self.max_in_flight.fetch_max(now, Relaxed);
-        Raised {
-            gauge: &self.in_flight,
-        }
+    }
+
+    pub(super) fn request_ends(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
     }
 
     /// Counts a connection, open for as long as the result lives.
