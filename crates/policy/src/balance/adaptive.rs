@@ -13,8 +13,9 @@
 //! upstream's mean, does not change that mean. It is measured by the mean, and
 //! an outage would drive it up for as long as it lasts.
 //!
-//! Per worker. e^f is kept and brought up to date when the endpoint answers,
-//! else every 50 ms by some endpoints at each pick.
+//! Per worker. e^f is kept. It is brought up to date when the endpoint answers
+//! and the last time was 10 ms ago, else every 50 ms, some endpoints at each
+//! pick: a busy endpoint costs one logarithm an answer, and no exponential.
 
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,9 @@ const NOTHING: f64 = 0.001;
 /// Up to this many endpoints all are compared, else so many drawn ones.
 const ALL: usize = 256;
 const SAMPLE: usize = 32;
+
+/// Evidence that is younger has not faded yet.
+const FRESH: Duration = Duration::from_millis(10);
 
 /// How old a factor may be.
 const ROUND: Duration = Duration::from_millis(50);
@@ -67,15 +71,19 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// Lets it fade to what it is now.
-    fn fade(&mut self, now: Instant) {
+    /// Lets it fade to what it is now; `false` where it is fresh.
+    fn fade(&mut self, now: Instant) -> bool {
         if let Some(at) = self.at {
-            let age = now.saturating_duration_since(at).as_secs_f64();
-            let left = (-age / FADE_SECONDS).exp();
+            let age = now.saturating_duration_since(at);
+            if age < FRESH {
+                return false;
+            }
+            let left = (-age.as_secs_f64() / FADE_SECONDS).exp();
             self.sum *= left;
             self.answers *= left;
         }
         self.at = Some(now);
+        true
     }
 
     fn add(&mut self, relative: f64) {
@@ -187,14 +195,16 @@ impl Adaptive {
         };
         self.resize(endpoint + 1);
         let evidence = &mut self.evidence[endpoint];
-        evidence.fade(now);
+        let was_old = evidence.fade(now);
         if let Some(mean) = &mut self.mean
             && !observation.is_error
         {
             *mean += (relative - evidence.slowness()) * MEAN_PART;
         }
         evidence.add(relative);
-        self.factors[endpoint] = evidence.slowness().exp() as f32;
+        if was_old {
+            self.factors[endpoint] = evidence.slowness().exp() as f32;
+        }
     }
 
     /// Lets the factors of some endpoints fade.
@@ -295,6 +305,8 @@ mod tests {
         assert!(balancer.factors[1] < 1.25);
         // Of a hundred answers 100 ms are certain.
         (0..99).for_each(|_| balancer.observe(&answer(1, site.now, 100)));
+        assert!(balancer.factors[1] < 1.25, "known a moment later");
+        balancer.observe(&answer(1, site.now + FRESH, 100));
         assert!(balancer.factors[1] > 4.0);
     }
 
@@ -377,6 +389,10 @@ mod tests {
             });
             balancer.observe(&error);
         }
+        balancer.observe(&Observation {
+            now: site.now + FRESH,
+            ..error
+        });
         assert_eq!(balancer.mean, Some(0.02_f64.ln()));
         assert!((9.0..10.0).contains(&balancer.factors[1]));
         let before = balancer.factors.clone();
