@@ -23,6 +23,7 @@ use crate::net::stream::{Follow, Stream};
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
 use crate::upstream::Slot;
+use crate::upstream::probe::reason;
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -249,7 +250,7 @@ async fn open(
         }
         Ok(Some(Err(error))) => {
             if is_unreachable(&error) {
-                slot.report_unreachable(&error.to_string(), clock);
+                slot.report_unreachable(&reason(&error), clock);
                 Failure::ConnectFailed
             } else {
                 Failure::NoSocket
