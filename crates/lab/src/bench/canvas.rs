@@ -121,13 +121,18 @@ impl Canvas {
 
     /// Labels with their colours, beside each other.
     pub fn legend(&mut self, entries: &[(&str, &str)]) {
-        /// A character of this font is about so wide.
-        const CHARACTER: f64 = 8.0;
-        let mut x = LEFT;
+        let width = |label: &str| (label.chars().count() as f64 * 8.0 + 36.0).max(110.0);
+        let all: f64 = entries.iter().map(|(label, _)| width(label)).sum();
+        // One line of entries, or two where one is too short.
+        let is_one_line = LEFT + all <= WIDTH;
+        let (mut x, mut y) = (LEFT, if is_one_line { 72.0 } else { 64.0 });
         for (label, colour) in entries {
-            self.rect(x, 72.0, 12.0, 12.0, colour);
-            self.text(x + 18.0, 83.0, Anchor::Start, 13.0, INK, label);
-            x += 46.0 + CHARACTER * label.chars().count() as f64;
+            if x + width(label) > WIDTH {
+                (x, y) = (LEFT, y + 16.0);
+            }
+            self.rect(x, y, 12.0, 12.0, colour);
+            self.text(x + 18.0, y + 11.0, Anchor::Start, 13.0, INK, label);
+            x += width(label);
         }
     }
 
