@@ -177,10 +177,9 @@ fn no_limit_is_exceeded_and_nothing_is_left_over() {
                     origin.serve();
                 }
             });
-            while !clients.iter().all(|client| client.is_finished()) {
-                thread::sleep(Duration::from_millis(5));
-            }
+            let ended: Vec<_> = clients.into_iter().map(|it| it.join()).collect();
             counts.is_over.store(true, Ordering::Relaxed);
+            assert!(ended.iter().all(Result::is_ok), "a client panicked");
         });
         let app = &running.dispatchers()[0];
         until("nothing is in flight and nobody waits", || {

@@ -107,20 +107,33 @@ pub async fn refuse(
         // Nobody is there to read it, or half an answer is on its way already.
         return Next::Close;
     }
+    let upstream = progress
+        .upstream
+        .map(|index| &context.config.upstreams[index]);
+    let queue_answer = upstream.map(|upstream| &upstream.queue.answer);
+    // What is configured for who gets no slot.
+    let overload = queue_answer.filter(|_| is_overload(end));
+    let status = match (end, upstream, overload) {
+        (End::Failure(Failure::Busy), Some(upstream), _) => upstream.busy_status,
+        (_, _, Some(answer)) => answer.status,
+        _ => end.status(),
+    };
     let text;
-    let answer = match configured(context, end, progress) {
-        Some(answer) => answer,
+    let (content_type, body) = match overload.and_then(|answer| answer.body.as_ref()) {
+        Some((content_type, body)) => (content_type.as_str(), body.as_slice()),
         None => {
-            let status = status(context, end, progress);
-            text = short_text(status, end);
-            Answer {
-                status,
-                content_type: "text/plain; charset=utf-8",
-                location: None,
-                retry_after_s: retry_after_s(context, status, end, progress),
-                body: text.as_bytes(),
-            }
+            let phrase = reason_phrase(status);
+            text = format!("{status} {phrase}\n\n{}: {}\n", end.word(), end.text());
+            ("text/plain; charset=utf-8", text.as_bytes())
         }
+    };
+    let is_for_now = status == 503 || overload.is_some();
+    let answer = Answer {
+        status,
+        content_type,
+        location: None,
+        retry_after_s: is_for_now.then(|| queue_answer.map_or(1, |it| it.retry_after_s)),
+        body,
     };
     // Only a request that was read to its end leaves the connection usable.
     let persistence = match head {
@@ -133,42 +146,6 @@ pub async fn refuse(
         Ok(()) if persistence != Persistence::Close => Next::KeepAlive,
         Ok(()) => Next::Linger,
     }
-}
-
-fn short_text(status: u16, end: End) -> String {
-    let phrase = reason_phrase(status);
-    format!("{status} {phrase}\n\n{}: {}\n", end.word(), end.text())
-}
-
-/// The body that the upstream is configured to send to who gets no slot.
-fn configured<'a>(context: &'a Context, end: End, progress: &Progress) -> Option<Answer<'a>> {
-    let queue = &context.config.upstreams[progress.upstream?].queue;
-    let (content_type, body) = queue.answer.body.as_ref()?;
-    is_overload(end).then_some(Answer {
-        status: queue.answer.status,
-        content_type,
-        location: None,
-        retry_after_s: Some(queue.answer.retry_after_s),
-        body,
-    })
-}
-
-fn status(context: &Context, end: End, progress: &Progress) -> u16 {
-    let Some(upstream) = progress.upstream else {
-        return end.status();
-    };
-    let upstream = &context.config.upstreams[upstream];
-    match end {
-        End::Failure(Failure::Busy) => upstream.busy_status,
-        end if is_overload(end) => upstream.queue.answer.status,
-        end => end.status(),
-    }
-}
-
-fn retry_after_s(context: &Context, status: u16, end: End, progress: &Progress) -> Option<u32> {
-    let queue = |upstream: usize| &context.config.upstreams[upstream].queue;
-    let configured = |upstream| queue(upstream).answer.retry_after_s;
-    (status == 503 || is_overload(end)).then(|| progress.upstream.map_or(1, configured))
 }
 
 /// Whether the request got no slot.

@@ -19,11 +19,11 @@ use super::{
 };
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
+use crate::net::connect::reason;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
 use crate::upstream::Slot;
-use crate::upstream::probe::reason;
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;

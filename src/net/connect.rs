@@ -31,3 +31,12 @@ pub async fn connect(address: &Address) -> io::Result<Stream> {
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
     }
 }
+
+/// The system's words for an error, without its number and in lower case.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let words = text.split(" (os error").next().unwrap_or(&text);
+    let mut chars = words.chars();
+    let first = chars.next().map(|it| it.to_ascii_lowercase());
+    first.into_iter().chain(chars).collect()
+}

@@ -13,7 +13,7 @@ use evenkeel_proto::{BodyError, BodyFraming, Method, ResponseError, ResponseHead
 use rustix::io::Errno;
 
 use crate::config::{Address, Probe, ProbeRequest};
-use crate::net::connect::connect;
+use crate::net::connect::{connect, reason};
 use crate::net::stream::{Follow, Stream};
 
 /// Most that is read of a head, and of a body.
@@ -107,15 +107,6 @@ impl std::fmt::Display for ProbeFailure {
 }
 
 impl std::error::Error for ProbeFailure {}
-
-/// The system's words for an error, without its number and in lower case.
-pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    let words = text.split(" (os error").next().unwrap_or(&text);
-    let mut chars = words.chars();
-    let first = chars.next().map(|it| it.to_ascii_lowercase());
-    first.into_iter().chain(chars).collect()
-}
 
 /// Probes the endpoint at `address`, which is called `name`.
 ///

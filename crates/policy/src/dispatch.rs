@@ -249,14 +249,13 @@ impl Dispatcher {
     /// Takes a slot in the lane and at the endpoint that the balancer ranks
     /// first among those with room.
     fn reserve(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Result<usize, NoSlot> {
-        if let Some(lane) = asking.lane
-            && !self.lanes[lane].try_reserve()
-        {
+        let lane = lane_index(asking.lane);
+        if !self.enter(lane) {
             return Err(NoSlot::Room);
         }
         let reserved = self.reserve_endpoint(balancer, asking);
-        if let (Err(_), Some(lane)) = (reserved, asking.lane) {
-            self.lanes[lane].release();
+        if reserved.is_err() {
+            self.leave_lane(lane);
         }
         reserved
     }
@@ -289,19 +288,15 @@ impl Dispatcher {
     }
 
     fn no_slot(&self, balancer: &Balancer, asking: &Asking<'_>, full: bool) -> NoSlot {
-        let untried = || {
-            let states = self.states.iter().enumerate();
-            let states = states.filter(|(index, _)| !asking.tried.contains(&(*index as u32)));
-            states.map(|(_, state)| state)
-        };
-        match untried().any(EndpointState::is_eligible) {
+        let may_return = || self.untried(asking.tried).any(EndpointState::may_return);
+        match self.has_untried(asking.tried) {
             true if balancer.refuses_when_busy() => NoSlot::Busy,
             true => NoSlot::Room,
             // Down in this very moment.
             false if full => NoSlot::Up,
             // It waits for none that it has not tried while one that it has
             // tried is up.
-            false if !self.is_up() && untried().any(EndpointState::may_return) => NoSlot::Up,
+            false if !self.is_up() && may_return() => NoSlot::Up,
             false => NoSlot::Endpoint,
         }
     }
@@ -310,7 +305,8 @@ impl Dispatcher {
     /// asked for the present in that case only.
     pub fn release(&self, endpoint: usize, lane: Option<usize>, now: impl FnOnce() -> Instant) {
         if self.waiting() == 0 {
-            self.free(endpoint, lane);
+            self.leave_lane(lane_index(lane));
+            self.states[endpoint].release();
             between_sequential();
             if self.waiting() > 0 {
                 self.serve(now());
@@ -321,26 +317,20 @@ impl Dispatcher {
         {
             let mut queue = lock(&self.queue.0);
             let now = now();
-            if let Some(lane) = lane {
-                self.lanes[lane].release();
+            self.leave_lane(lane_index(lane));
+            self.note_time(&mut queue, now, &mut wakers);
+            let granted = self.hand_over(&mut queue, endpoint, now);
+            if granted.is_none() {
+                self.states[endpoint].release();
             }
-            queue.note_held(!self.is_up(), now);
-            self.shed(&mut queue, now, &mut wakers);
-            match self.hand_over(&mut queue, endpoint, now) {
-                Some(waker) => wakers.push(waker),
-                None => self.states[endpoint].release(),
+            // Only room in a lane may let somebody go elsewhere, and an
+            // endpoint on trial hands nothing over.
+            if granted.is_none() || lane.is_some() {
+                self.serve_free(&mut queue, now, &mut wakers);
             }
-            // Room in a lane may let somebody go elsewhere.
-            self.serve_locked(&mut queue, now, &mut wakers);
+            wakers.extend(granted);
         }
         wake(wakers);
-    }
-
-    fn free(&self, endpoint: usize, lane: Option<usize>) {
-        if let Some(lane) = lane {
-            self.lanes[lane].release();
-        }
-        self.states[endpoint].release();
     }
 
     /// Gives a slot that its holder leaves to the first waiter that can use it.
@@ -374,8 +364,12 @@ impl Dispatcher {
         if self.waiting() == 0 {
             return;
         }
-        queue.note_held(!self.is_up(), now);
-        self.shed(queue, now, wakers);
+        self.note_time(queue, now, wakers);
+        self.serve_free(queue, now, wakers);
+    }
+
+    /// Serves with the slots that nobody holds.
+    fn serve_free(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
         let fits = |lane, waiter: &Waiter| {
             if !self.enter(lane) {
                 return Fit::NotThis;
@@ -395,7 +389,9 @@ impl Dispatcher {
         }
     }
 
-    fn shed(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
+    /// Does what the discipline asks for at this time.
+    fn note_time(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
+        queue.note_held(!self.is_up(), now);
         let before = wakers.len();
         queue.shed(now, wakers);
         self.waiting
@@ -424,8 +420,13 @@ impl Dispatcher {
 
     /// Whether an endpoint that is not among `tried` takes exchanges.
     pub fn has_untried(&self, tried: &[u32]) -> bool {
-        let mut states = self.states.iter().enumerate();
-        states.any(|(index, it)| it.is_eligible() && !tried.contains(&(index as u32)))
+        self.untried(tried).any(EndpointState::is_eligible)
+    }
+
+    fn untried(&self, tried: &[u32]) -> impl Iterator<Item = &EndpointState> {
+        let states = (0..).zip(&self.states);
+        let untried = states.filter(|(index, _)| !tried.contains(index));
+        untried.map(|(_, state)| state)
     }
 
     fn is_up(&self) -> bool {

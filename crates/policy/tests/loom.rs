@@ -24,11 +24,7 @@ struct Site {
 }
 
 impl Site {
-    fn new(limit: u32, lanes: &[u32]) -> Arc<Self> {
-        Self::with_endpoints(&[limit], lanes)
-    }
-
-    fn with_endpoints(limits: &[u32], lanes: &[u32]) -> Arc<Self> {
+    fn new(limits: &[u32], lanes: &[u32]) -> Arc<Self> {
         let now = Instant::now();
         let endpoints = limits.iter().map(|&limit| EndpointSettings {
             name: "one of them",
@@ -108,85 +104,67 @@ impl Site {
     }
 }
 
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+/// How a thread takes part.
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    Patient,
+    Impatient,
+}
+
+/// An exchange on this thread and each of `others` on one of its own, before
+/// endpoints with these limits, all in this lane.
+fn check(
+    preemptions: usize,
+    (limits, lanes): (&'static [u32], &'static [u32]),
+    others: &'static [Client],
+) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    builder.check(model);
+    builder.check(move || {
+        let site = Site::new(limits, lanes);
+        let lane = (!lanes.is_empty()).then_some(0);
+        let threads: Vec<_> = others
+            .iter()
+            .map(|&client| {
+                let site = site.clone();
+                thread::spawn(move || match client {
+                    Client::Patient => site.exchange(lane),
+                    Client::Impatient => site.impatient_exchange(lane),
+                })
+            })
+            .collect();
+        site.exchange(lane);
+        for thread in threads {
+            thread.join().expect("it ends");
+        }
+        site.is_at_rest();
+        if let Some(lane) = lane {
+            assert_eq!(site.dispatcher.lane_in_flight(lane), 0);
+        }
+    });
 }
 
 #[test]
 fn two_exchanges_share_one_slot() {
-    check(4, || {
-        let site = Site::new(1, &[]);
-        let other = site.clone();
-        let thread = thread::spawn(move || other.exchange(None));
-        site.exchange(None);
-        thread.join().expect("it ends");
-        site.is_at_rest();
-    });
+    check(4, (&[1], &[]), &[Client::Patient]);
 }
 
 #[test]
 fn three_exchanges_share_one_slot() {
-    check(3, || {
-        let site = Site::new(1, &[]);
-        let threads =
-            [site.clone(), site.clone()].map(|site| thread::spawn(move || site.exchange(None)));
-        site.exchange(None);
-        for thread in threads {
-            thread.join().expect("it ends");
-        }
-        site.is_at_rest();
-    });
+    check(3, (&[1], &[]), &[Client::Patient; 2]);
 }
 
 #[test]
 fn three_exchanges_share_two_endpoints() {
-    check(2, || {
-        let site = Site::with_endpoints(&[1, 1], &[]);
-        let threads =
-            [site.clone(), site.clone()].map(|site| thread::spawn(move || site.exchange(None)));
-        site.exchange(None);
-        for thread in threads {
-            thread.join().expect("it ends");
-        }
-        site.is_at_rest();
-    });
+    check(2, (&[1, 1], &[]), &[Client::Patient; 2]);
 }
 
 #[test]
 fn a_waiter_leaves_while_a_slot_is_handed_over() {
-    check(3, || {
-        let site = Site::new(1, &[]);
-        let impatient = site.clone();
-        let patient = site.clone();
-        let threads = [
-            thread::spawn(move || impatient.impatient_exchange(None)),
-            thread::spawn(move || patient.exchange(None)),
-        ];
-        site.exchange(None);
-        for thread in threads {
-            thread.join().expect("it ends");
-        }
-        site.is_at_rest();
-    });
+    check(3, (&[1], &[]), &[Client::Impatient, Client::Patient]);
 }
 
 #[test]
 fn a_lane_is_left_and_entered() {
-    check(3, || {
-        let site = Site::new(2, &[1]);
-        let impatient = site.clone();
-        let patient = site.clone();
-        let threads = [
-            thread::spawn(move || impatient.impatient_exchange(Some(0))),
-            thread::spawn(move || patient.exchange(Some(0))),
-        ];
-        site.exchange(Some(0));
-        for thread in threads {
-            thread.join().expect("it ends");
-        }
-        site.is_at_rest();
-        assert_eq!(site.dispatcher.lane_in_flight(0), 0);
-    });
+    check(3, (&[2], &[1]), &[Client::Impatient, Client::Patient]);
 }

@@ -200,12 +200,12 @@ fn run(discipline: Discipline, exchanges: u64) {
             })
             .collect();
         let meddler = scope.spawn(move || meddle(site));
-        // The last ones must not wait for an endpoint that stays drained.
-        while !workers.iter().all(|worker| worker.is_finished()) {
-            thread::sleep(Duration::from_millis(5));
-        }
+        // It goes on until the last one is through: that one must not wait for
+        // an endpoint that stays drained.
+        let ended: Vec<_> = workers.into_iter().map(|it| it.join()).collect();
         site.is_over.store(true, Ordering::Relaxed);
         meddler.join().expect("it ends");
+        assert!(ended.iter().all(Result::is_ok), "a worker panicked");
     });
     assert_eq!(site.dispatcher.waiting(), 0);
     assert_eq!(site.dispatcher.lane_in_flight(0), 0);

@@ -238,17 +238,8 @@ impl Adaptive {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::Balance;
-    use super::super::tests::{Site, faster_gets_more};
+    use super::super::tests::{Site, answer, faster_gets_more};
     use super::*;
-
-    fn answer(endpoint: usize, now: Instant, milliseconds: u64) -> Observation {
-        Observation {
-            endpoint,
-            now,
-            first_byte: Some(Duration::from_millis(milliseconds)),
-            is_error: false,
-        }
-    }
 
     /// A thousand answers a second of these endpoints, each in turn.
     fn teach(site: &mut Site, balancer: &mut Adaptive, seconds: u64, times: &[u64]) {

@@ -105,17 +105,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::Balance;
-    use super::super::tests::Site;
+    use super::super::tests::{Site, answer};
     use super::*;
-
-    fn answer(endpoint: usize, now: Instant, milliseconds: u64) -> Observation {
-        Observation {
-            endpoint,
-            now,
-            first_byte: Some(Duration::from_millis(milliseconds)),
-            is_error: false,
-        }
-    }
 
     fn after(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)

@@ -36,6 +36,16 @@ const fn fair(no_rr: bool, weight_mode: WeightMode) -> Balance {
     Balance::Fair(FairOptions { no_rr, weight_mode })
 }
 
+/// An answer whose first byte came after so long.
+pub(super) fn answer(endpoint: usize, now: Instant, milliseconds: u64) -> Observation {
+    Observation {
+        endpoint,
+        now,
+        first_byte: Some(Duration::from_millis(milliseconds)),
+        is_error: false,
+    }
+}
+
 /// An upstream without limits and without a queue, and a clock.
 pub(super) struct Site {
     dispatcher: Dispatcher,

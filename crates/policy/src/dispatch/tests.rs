@@ -23,6 +23,11 @@ impl Site {
         Self::with_lanes(balance, limits, &[], queue)
     }
 
+    /// One endpoint with so many slots.
+    fn with_slots(count: u32, queue: QueueSettings) -> Self {
+        Self::new(Balance::RoundRobin, &[(1, Some(count))], queue)
+    }
+
     fn with_lanes(
         balance: Balance,
         limits: &[(u32, Option<u32>)],
@@ -251,7 +256,7 @@ fn who_leaves_frees_its_place_and_its_slot() {
         max: 1,
         ..QueueSettings::default()
     };
-    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], queue);
+    let mut site = Site::with_slots(1, queue);
     assert_eq!(site.reserved(&[]), Some(0));
     let first = site.queued(&[]);
     let full = site.acquire(&[]);
@@ -267,11 +272,7 @@ fn who_leaves_frees_its_place_and_its_slot() {
 
 #[test]
 fn waiters_are_held_while_nothing_is_up_and_released_through_the_limits() {
-    let mut site = Site::new(
-        Balance::RoundRobin,
-        &[(1, Some(2))],
-        QueueSettings::default(),
-    );
+    let mut site = Site::with_slots(2, QueueSettings::default());
     site.dispatcher.states()[0].set(Flag::Down, true);
     let waiters: Vec<_> = (0..5).map(|_| site.queued(&[])).collect();
     site.dispatcher.serve(site.now);
@@ -291,7 +292,7 @@ fn waiters_are_held_while_nothing_is_up_and_released_through_the_limits() {
         hold: false,
         ..QueueSettings::default()
     };
-    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(2))], without_hold);
+    let mut site = Site::with_slots(2, without_hold);
     site.dispatcher.states()[0].set(Flag::Down, true);
     let refused = site.acquire(&[]);
     assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
@@ -335,11 +336,7 @@ fn lanes_leave_slots_to_the_others() {
 
 #[test]
 fn higher_priority_is_served_first() {
-    let mut site = Site::new(
-        Balance::RoundRobin,
-        &[(1, Some(1))],
-        QueueSettings::default(),
-    );
+    let mut site = Site::with_slots(1, QueueSettings::default());
     assert_eq!(site.reserved(&[]), Some(0));
     let normal = site.queued(&[]);
     site.pass(1);
@@ -358,7 +355,7 @@ fn higher_priority_is_served_first() {
 #[test]
 fn adaptive_lifo_serves_the_newest_once_the_queue_stands() {
     let settings = discipline(Discipline::AdaptiveLifo);
-    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], settings);
+    let mut site = Site::with_slots(1, settings);
     assert_eq!(site.reserved(&[]), Some(0));
     let mut waiters = Vec::new();
     for _ in 0..4 {
@@ -386,7 +383,7 @@ fn adaptive_lifo_serves_the_newest_once_the_queue_stands() {
 #[test]
 fn codel_sends_away_who_waited_beyond_the_target_but_not_while_nothing_is_up() {
     let settings = discipline(Discipline::Codel);
-    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], settings);
+    let mut site = Site::with_slots(1, settings);
     assert_eq!(site.reserved(&[]), Some(0));
     let late = [site.queued(&[]), site.queued(&[])];
     site.pass(150);
@@ -416,7 +413,7 @@ fn codel_sends_away_who_waited_beyond_the_target_but_not_while_nothing_is_up() {
 #[test]
 fn codel_sees_the_late_ones_of_every_priority() {
     let settings = discipline(Discipline::Codel);
-    let mut site = Site::new(Balance::RoundRobin, &[(1, Some(1))], settings);
+    let mut site = Site::with_slots(1, settings);
     assert_eq!(site.reserved(&[]), Some(0));
     let late = site.queued(&[]);
     site.pass(150);
@@ -451,11 +448,7 @@ fn waiters_are_woken_once_and_slots_are_lost_by_nobody() {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let mut site = Site::new(
-        Balance::RoundRobin,
-        &[(1, Some(2))],
-        QueueSettings::default(),
-    );
+    let mut site = Site::with_slots(2, QueueSettings::default());
     site.reserved(&[]).expect("there is room");
     site.reserved(&[]).expect("there is room");
     let woken = Arc::new(Count(AtomicUsize::new(0)));
@@ -474,11 +467,7 @@ fn waiters_are_woken_once_and_slots_are_lost_by_nobody() {
 
 #[test]
 fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
-    let mut site = Site::new(
-        Balance::RoundRobin,
-        &[(1, Some(2))],
-        QueueSettings::default(),
-    );
+    let mut site = Site::with_slots(2, QueueSettings::default());
     site.reserved(&[]).expect("there is room");
     site.reserved(&[]).expect("there is room");
     let ticket = site.queued(&[]);

@@ -1,6 +1,6 @@
 //! S1 and S2: origins of different capacity, origins of one thread.
 
-use super::{Case, Claim, PAGE, Scenario, claim, setting, threads};
+use super::{Case, Claim, PAGE, Scenario, claim, p99_ms, per_second, ratio, setting, threads};
 use crate::bench::report::Limit::{AtLeast, AtMost};
 use crate::simulate::policies::{PLAIN, Variant, limited};
 use crate::simulate::workload::{Arrivals, ServiceTime, Workload};
@@ -50,40 +50,34 @@ fn s1_claims() -> Vec<Claim> {
         claims.push(claim(
             format!("throughput, {balancer} / random"),
             AtLeast(1.45),
-            move |result| {
-                let over = result.figures("c=16", balancer, PLAIN.label)?;
-                let under = result.figures("c=16", "random", PLAIN.label)?;
-                Some(over.per_second / under.per_second)
-            },
+            ratio("c=16", (balancer, PLAIN), ("random", PLAIN), per_second),
         ));
     }
     claims.push(claim(
         "p99, adaptive / shortest-queue",
         AtMost(1.0),
-        |result| {
-            let over = result.figures("c=16", "adaptive", PLAIN.label)?;
-            let under = result.figures("c=16", "shortest-queue", PLAIN.label)?;
-            Some(over.latency.p99_ms / under.latency.p99_ms)
-        },
+        ratio(
+            "c=16",
+            ("adaptive", PLAIN),
+            ("shortest-queue", PLAIN),
+            p99_ms,
+        ),
     ));
     for balancer in ["shortest-queue", "adaptive"] {
         claims.push(claim(
             format!("p99, {balancer} max 2 / shortest-queue"),
             AtMost(0.75),
-            move |result| {
-                let over = result.figures("c=16", balancer, MAX_2.label)?;
-                let under = result.figures("c=16", "shortest-queue", PLAIN.label)?;
-                Some(over.latency.p99_ms / under.latency.p99_ms)
-            },
+            ratio("c=16", (balancer, MAX_2), ("shortest-queue", PLAIN), p99_ms),
         ));
         claims.push(claim(
             format!("throughput, {balancer} max 2 / shortest-queue"),
             AtLeast(0.97),
-            move |result| {
-                let over = result.figures("c=16", balancer, MAX_2.label)?;
-                let under = result.figures("c=16", "shortest-queue", PLAIN.label)?;
-                Some(over.per_second / under.per_second)
-            },
+            ratio(
+                "c=16",
+                (balancer, MAX_2),
+                ("shortest-queue", PLAIN),
+                per_second,
+            ),
         ));
     }
     claims
@@ -128,10 +122,7 @@ fn s2_claims() -> Vec<Claim> {
         claims.push(claim(
             what("c=3: throughput / random without limit"),
             AtLeast(1.3),
-            move |result| {
-                let under = result.figures("c=3", "random", PLAIN.label)?;
-                Some(figures(result, "c=3")?.per_second / under.per_second)
-            },
+            ratio("c=3", (balancer, MAX_1), ("random", PLAIN), per_second),
         ));
         claims.push(claim(what("c=10: max / p50"), AtMost(1.6), move |result| {
             let latency = figures(result, "c=10")?.latency;

@@ -10,6 +10,7 @@ mod scale;
 
 use std::time::Duration;
 
+use super::measure::Figures;
 use super::origin::{Scheduling, Shape};
 use super::policies::Variant;
 use super::proxy::Balancers;
@@ -82,6 +83,30 @@ fn claim(
         limit,
         value: Box::new(value),
     }
+}
+
+/// A balancer in a variant.
+type Entrant = (&'static str, Variant);
+
+/// How a figure of one entrant in this case relates to that of another.
+fn ratio(
+    case: &'static str,
+    over: Entrant,
+    under: Entrant,
+    figure: impl Fn(&Figures) -> f64 + 'static,
+) -> impl Fn(&ScenarioResult) -> Option<f64> + 'static {
+    move |result| {
+        let of = |(balancer, variant): Entrant| result.figures(case, balancer, variant.label);
+        Some(figure(of(over)?) / figure(of(under)?))
+    }
+}
+
+fn per_second(figures: &Figures) -> f64 {
+    figures.per_second
+}
+
+fn p99_ms(figures: &Figures) -> f64 {
+    figures.latency.p99_ms
 }
 
 fn threads(threads: u32, speed: f64) -> Shape {

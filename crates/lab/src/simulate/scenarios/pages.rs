@@ -1,6 +1,6 @@
 //! S3: fast and slow pages.
 
-use super::{Case, Claim, MS, Scenario, claim, rate, setting, threads};
+use super::{Case, Claim, MS, Scenario, claim, p99_ms, rate, ratio, setting, threads};
 use crate::bench::report::Limit::AtMost;
 use crate::simulate::policies::{PLAIN, Variant, limited};
 use crate::simulate::workload::{Arrivals, ServiceTime, Workload};
@@ -59,21 +59,15 @@ fn claims() -> Vec<Claim> {
             claims.push(claim(
                 format!("70 %: p99, {balancer} max 1 / {other} without limit"),
                 AtMost(limit),
-                move |result| {
-                    let over = result.figures("70 %", balancer, MAX.label)?;
-                    let under = result.figures("70 %", other, PLAIN.label)?;
-                    Some(over.latency.p99_ms / under.latency.p99_ms)
-                },
+                ratio("70 %", (balancer, MAX), (other, PLAIN), p99_ms),
             ));
         }
         claims.push(claim(
             format!("90 %: fast pages' p99, {balancer} with lanes / shortest-queue"),
             AtMost(0.1),
-            move |result| {
-                let over = result.figures("90 %", balancer, LANES.label)?;
-                let under = result.figures("90 %", "shortest-queue", PLAIN.label)?;
-                Some(over.fast_latency.p99_ms / under.fast_latency.p99_ms)
-            },
+            ratio("90 %", (balancer, LANES), ("shortest-queue", PLAIN), |it| {
+                it.fast_latency.p99_ms
+            }),
         ));
     }
     claims
