@@ -4,6 +4,7 @@
 //! upstream → net. Each module may call the next and never back; see
 //! `docs/architecture.md`.
 
+pub mod admin;
 pub mod client;
 pub mod config;
 pub mod exchange;

@@ -91,6 +91,8 @@ struct OpenConnection {
 impl OpenConnection {
     fn new(clients: &Rc<Clients>, listener: usize) -> Self {
         clients.open.set(clients.open.get() + 1);
+        let gauge = &clients.context.counters.listeners[listener].open;
+        gauge.set(gauge.value() + 1);
         clients.open_per_listener[listener]
             .0
             .fetch_add(1, Ordering::Relaxed);
@@ -105,6 +107,8 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let open = &self.clients.open;
         open.set(open.get() - 1);
+        let gauge = &self.clients.context.counters.listeners[self.listener].open;
+        gauge.set(gauge.value() - 1);
         self.clients.open_per_listener[self.listener]
             .0
             .fetch_sub(1, Ordering::Relaxed);

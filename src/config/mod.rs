@@ -48,6 +48,18 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Named groups of endpoints, in order of their names.
     pub upstreams: Vec<Upstream>,
+    /// The status page; `None` for none.
+    pub status: Option<Status>,
+}
+
+/// The status page, with the metrics.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Where it listens.
+    pub bind: Address,
+    /// What a request must carry that is to change something; `None` where
+    /// none may.
+    pub token: Option<String>,
 }
 
 /// Process-wide settings.
@@ -57,6 +69,8 @@ pub struct Server {
     pub workers: usize,
     /// How long TERM and INT wait for exchanges in flight.
     pub drain_timeout: Duration,
+    /// The Unix socket for commands; `None` for none.
+    pub control: Option<Address>,
 }
 
 /// A socket address, or the path of a Unix socket.

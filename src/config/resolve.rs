@@ -16,7 +16,7 @@ use super::value::{Wanted, Workers};
 use super::written::{self, AccessLog as WrittenLog, File};
 use super::{
     AccessLog, AccessLogFormat, Action, ClientTimeouts, Config, Limits, Listener, Proxying, Route,
-    Server, Upstream,
+    Server, Status, Upstream,
 };
 
 /// Whether the names of endpoints are looked up.
@@ -47,6 +47,7 @@ pub(super) fn resolve(
     let names = Names::collect(file);
     check::check(file, &names, report);
     let upstreams = upstreams(file, surroundings, report);
+    let status = status(file.status.value.as_ref(), surroundings.folder, report);
     if report.has_mistakes() {
         return None;
     }
@@ -69,7 +70,51 @@ pub(super) fn resolve(
         route_table: RouteTable::new(rules),
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
+        status: status?,
     })
+}
+
+/// Shortest token that is not guessed by trying, in bytes.
+const MIN_TOKEN_LEN: usize = 16;
+
+fn status(
+    written: Option<&written::Status>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Option<Status>> {
+    let table = match written {
+        None | Some(written::Status::Off) => return Some(None),
+        Some(written::Status::On(table)) => table,
+    };
+    let token = match &table.token_file.value {
+        None => None,
+        Some(file) => {
+            let path = folder.join(&file.0);
+            let read = upstream::read_file(&path)
+                .map_err(|error| format!("read {}: {error}", path.display()));
+            let token = read.and_then(|bytes| {
+                let text = String::from_utf8(bytes).unwrap_or_default();
+                let token = text.trim();
+                let is_token = token.len() >= MIN_TOKEN_LEN
+                    && token.bytes().all(|byte| byte.is_ascii_graphic());
+                match is_token {
+                    true => Ok(token.to_owned()),
+                    false => Err(format!("{} holds no token", path.display())),
+                }
+            });
+            match token {
+                Ok(token) => Some(token),
+                Err(what) => {
+                    report.mistake(&table.token_file.place, what).help(
+                        "a token is one line of at least 16 letters and digits, as `openssl rand -hex 16` makes it",
+                    );
+                    return None;
+                }
+            }
+        }
+    };
+    let bind = table.bind.value.as_ref()?.0.clone();
+    Some(Some(Status { bind, token }))
 }
 
 fn server(server: &written::Server) -> Option<Server> {
@@ -80,6 +125,7 @@ fn server(server: &written::Server) -> Option<Server> {
     Some(Server {
         workers,
         drain_timeout: server.drain_timeout.value?.0,
+        control: server.control.value.as_ref().map(|it| it.0.clone()),
     })
 }
 

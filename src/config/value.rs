@@ -399,6 +399,18 @@ impl FromText for Bind {
     }
 }
 
+/// Path of a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketPath(pub Address);
+
+impl FromText for SocketPath {
+    const FORM: &'static str = "the path of a Unix socket, such as `\"/run/evenkeel.sock\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        unix_path(text.strip_prefix("unix:").unwrap_or(text)).map(Self)
+    }
+}
+
 fn with_port(address: &str, port: u16) -> String {
     match address.contains(':') {
         true => format!("[{address}]:{port}"),

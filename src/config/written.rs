@@ -14,7 +14,7 @@ use super::setting::{
 use super::tree::{Entry, Node, Value};
 use super::value::{
     Balancing, Bind, Client, EndpointAddress, FieldName, FieldValue, FilePath, Host, LogPath,
-    Method, Name, Path, ProbePath, StatusRange, Text, Wanted, Workers,
+    Method, Name, Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
 use super::{AccessLogFormat, BalanceKey};
 
@@ -26,6 +26,9 @@ options! {
         /// Where requests are logged: a table, or `true` for one with its
         /// defaults. It holds for every listener that does not say otherwise.
         access_log: AccessLog = Optional("no access log"),
+        /// The status page, with the metrics: a table, or `true` for one with
+        /// its defaults.
+        status: Status = Optional("no status page"),
         /// Where clients connect; at least one.
         listener: Vec<Listener> = Default("[]"),
         /// What is done with which request, by one of `upstream`, `answer` and
@@ -45,6 +48,21 @@ options! {
         /// How long TERM and INT wait for exchanges in flight before the
         /// process ends.
         drain_timeout: Span = Default("'30s'"),
+        /// Path of the Unix socket on which `evenkeel ctl` and `evenkeel top`
+        /// reach the process. Whoever may write to it may change endpoints.
+        control: SocketPath = Optional("no control socket"),
+    }
+}
+
+options! {
+    /// The status page, with the metrics, on a listener of its own.
+    pub struct StatusTable as "the status page" {
+        /// Where it listens.
+        bind: Bind = Default("'127.0.0.1:8404'"),
+        /// The file that holds the token which a request must carry to change
+        /// something: an absolute path, or one from the folder of the
+        /// configuration file. It is read when the configuration is loaded.
+        token_file: FilePath = Optional("nothing can be changed from there"),
     }
 }
 
@@ -492,6 +510,30 @@ fn probe_timeout_default(health: &Node) -> Option<String> {
     let is_shorter = |it: &Timeout| it.0 < std::time::Duration::from_secs(1);
     let shorter = Timeout::from_text(interval).ok().filter(is_shorter);
     Some(format!("'{}'", shorter.map_or("1s", |_| interval)))
+}
+
+/// The status page.
+#[derive(Debug)]
+pub enum Status {
+    /// None.
+    Off,
+    /// This.
+    On(StatusTable),
+}
+
+impl Setting for Status {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        match node.value {
+            Value::Boolean(false) => Some(Self::Off),
+            Value::Boolean(true) => StatusTable::read(&empty_table(node), report).map(Self::On),
+            Value::Table(_) => StatusTable::read(node, report).map(Self::On),
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![StatusTable::shape(), Shape::Boolean])
+    }
 }
 
 /// The global access log.

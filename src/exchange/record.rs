@@ -6,8 +6,9 @@ use evenkeel_proto::RequestHead;
 
 use super::{Client, Context};
 use crate::observe::access_log::{Record, Times};
-use crate::observe::counters::status_class;
+use crate::observe::counters::{Phases, status_class};
 use crate::observe::end::End;
+use crate::observe::histogram::{self, Histogram};
 
 /// An exchange's figures while it goes on.
 #[derive(Debug)]
@@ -102,16 +103,93 @@ impl Progress {
     }
 
     fn count(&self, context: &Context, client: &Client, end: End) {
+        let is_error = u64::from(self.status >= 500 || end.is_endpoint_fault());
+        let (class, end) = (status_class(self.status), end.index());
+        let measured = Measured::new(&self.times, self.bytes_out);
         let counters = context.listener_counters(client);
         counters.requests.add(1);
+        counters.errors.add(is_error);
         counters.bytes_in.add(self.bytes_in);
         counters.bytes_out.add(self.bytes_out);
-        counters.status[status_class(self.status)].add(1);
-        counters.ends[end.index()].add(1);
-        if let Some(upstream) = self.upstream {
-            let counters = &context.counters.upstreams[upstream];
-            counters.requests.add(1);
-            counters.ends[end.index()].add(1);
+        counters.status[class].add(1);
+        counters.ends[end].add(1);
+        measured.record(&counters.phases);
+        let Some(route) = self.route else { return };
+        let counters = &context.counters.routes[route];
+        counters.requests.add(1);
+        counters.errors.add(is_error);
+        counters.bytes_in.add(self.bytes_in);
+        counters.bytes_out.add(self.bytes_out);
+        counters.status[class].add(1);
+        counters.ends[end].add(1);
+        measured.record(&counters.phases);
+        let Some(upstream) = self.upstream else {
+            return;
+        };
+        let counters = &context.counters.upstreams[upstream];
+        counters.requests.add(1);
+        counters.errors.add(is_error);
+        counters.bytes_in.add(self.bytes_in);
+        counters.bytes_out.add(self.bytes_out);
+        counters.status[class].add(1);
+        counters.ends[end].add(1);
+        measured.record(match self.endpoint {
+            Some(endpoint) => &counters.endpoints[endpoint].phases,
+            None => &counters.phases,
+        });
+    }
+}
+
+/// What an exchange took, with the bucket of each figure looked up once for
+/// all the histograms that it goes to.
+struct Measured {
+    queue_us: Option<Figure>,
+    connect_us: Option<Figure>,
+    first_byte_us: Option<Figure>,
+    total_us: Figure,
+    response_bytes: Figure,
+}
+
+#[derive(Clone, Copy)]
+struct Figure {
+    value: u64,
+    bucket: usize,
+}
+
+impl Figure {
+    fn new(value: u64) -> Self {
+        Figure {
+            value,
+            bucket: histogram::bucket(value),
         }
+    }
+
+    fn time(time: Duration) -> Self {
+        Self::new(histogram::micros(time))
+    }
+}
+
+impl Measured {
+    fn new(times: &Times, response_bytes: u64) -> Self {
+        Measured {
+            queue_us: times.queue.map(Figure::time),
+            connect_us: times.connect.map(Figure::time),
+            first_byte_us: times.first_byte.map(Figure::time),
+            total_us: Figure::time(times.total),
+            response_bytes: Figure::new(response_bytes),
+        }
+    }
+
+    fn record(&self, phases: &Phases) {
+        let record = |histogram: &Histogram, figure: Option<Figure>| {
+            if let Some(Figure { value, bucket }) = figure {
+                histogram.record_at(bucket, value);
+            }
+        };
+        record(&phases.queue_us, self.queue_us);
+        record(&phases.connect_us, self.connect_us);
+        record(&phases.first_byte_us, self.first_byte_us);
+        record(&phases.total_us, Some(self.total_us));
+        record(&phases.response_bytes, Some(self.response_bytes));
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::end::End;
+use super::histogram::Histogram;
 use crate::config::Config;
 
 /// A count that one worker writes and anybody reads.
@@ -25,15 +26,72 @@ impl Counter {
     }
 }
 
+/// A number that goes up and down: one worker sets it and anybody reads it.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Sets it; only the worker that owns the gauge may.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// What it was set to last.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Counters of one worker; the indices are those of the configuration.
 #[derive(Debug)]
 pub struct Counters {
     /// Per listener.
     pub listeners: Vec<ListenerCounters>,
+    /// Per route.
+    pub routes: Vec<RouteCounters>,
     /// Per upstream.
     pub upstreams: Vec<UpstreamCounters>,
     /// Access log lines that found no room.
     pub log_lines_dropped: Counter,
+    /// By how much the event loop's ticks came late, in microseconds.
+    pub loop_lag_us: Histogram,
+}
+
+/// What exchanges took: times in microseconds, sizes in bytes.
+///
+/// A phase that an exchange did not reach is not counted.
+#[derive(Debug, Default)]
+pub struct Phases {
+    /// In the upstream's queue.
+    pub queue_us: Histogram,
+    /// Opening a connection.
+    pub connect_us: Histogram,
+    /// From the request sent to the response's head received.
+    pub first_byte_us: Histogram,
+    /// From the head's first byte to the exchange's end.
+    pub total_us: Histogram,
+    /// The response, head and body.
+    pub response_bytes: Histogram,
+}
+
+/// Counters of a route.
+#[derive(Debug)]
+pub struct RouteCounters {
+    /// Exchanges that it matched.
+    pub requests: Counter,
+    /// Exchanges that failed: answered with 5xx, or not whole by the
+    /// endpoint's fault.
+    pub errors: Counter,
+    /// Bytes of request heads and bodies.
+    pub bytes_in: Counter,
+    /// Bytes of response heads and bodies.
+    pub bytes_out: Counter,
+    /// Responses by class: index 1 for 1xx to 5 for 5xx.
+    pub status: [Counter; 6],
+    /// Exchanges by how they ended, by [`End::index`].
+    pub ends: Vec<Counter>,
+    /// What they took.
+    pub phases: Phases,
 }
 
 /// Counters of a listener.
@@ -45,8 +103,13 @@ pub struct ListenerCounters {
     pub connections_refused: Counter,
     /// Times that accepting paused for want of file descriptors.
     pub accept_pauses: Counter,
+    /// Connections open now.
+    pub open: Gauge,
     /// Exchanges, refused ones included.
     pub requests: Counter,
+    /// Exchanges that failed: answered with 5xx, or not whole by the
+    /// endpoint's fault.
+    pub errors: Counter,
     /// Bytes of request heads and bodies.
     pub bytes_in: Counter,
     /// Bytes of response heads and bodies.
@@ -55,6 +118,8 @@ pub struct ListenerCounters {
     pub status: [Counter; 6],
     /// Exchanges by how they ended, by [`End::index`].
     pub ends: Vec<Counter>,
+    /// What exchanges took.
+    pub phases: Phases,
 }
 
 /// Counters of an upstream.
@@ -62,14 +127,27 @@ pub struct ListenerCounters {
 pub struct UpstreamCounters {
     /// Exchanges routed here.
     pub requests: Counter,
+    /// Exchanges that failed: answered with 5xx, or not whole by the
+    /// endpoint's fault.
+    pub errors: Counter,
     /// Exchanges that waited in the queue.
     pub queued: Counter,
     /// Attempts after the first of an exchange.
     pub retries: Counter,
     /// Retries that the budget did not allow.
     pub retries_refused: Counter,
+    /// Bytes of request heads and bodies, as the client sent them.
+    pub bytes_in: Counter,
+    /// Bytes of response heads and bodies, as the client got them.
+    pub bytes_out: Counter,
+    /// Responses by class, as the client got them: index 1 for 1xx to 5 for
+    /// 5xx.
+    pub status: [Counter; 6],
     /// Exchanges by how they ended, by [`End::index`].
     pub ends: Vec<Counter>,
+    /// What exchanges took that came to no endpoint; the others are with their
+    /// last one.
+    pub phases: Phases,
     /// Per endpoint.
     pub endpoints: Vec<EndpointCounters>,
 }
@@ -95,6 +173,10 @@ pub struct EndpointCounters {
     pub bytes_out: Counter,
     /// Bytes received from it.
     pub bytes_in: Counter,
+    /// Connections in the idle pool, looked at once a second.
+    pub idle: Gauge,
+    /// What exchanges took whose last attempt was here.
+    pub phases: Phases,
 }
 
 fn ends() -> Vec<Counter> {
@@ -116,18 +198,35 @@ impl Counters {
             connections: Counter::default(),
             connections_refused: Counter::default(),
             accept_pauses: Counter::default(),
+            open: Gauge::default(),
             requests: Counter::default(),
+            errors: Counter::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
             status: Default::default(),
             ends: ends(),
+            phases: Phases::default(),
+        };
+        let route = |_| RouteCounters {
+            requests: Counter::default(),
+            errors: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            status: Default::default(),
+            ends: ends(),
+            phases: Phases::default(),
         };
         let upstream = |upstream: &crate::config::Upstream| UpstreamCounters {
             requests: Counter::default(),
+            errors: Counter::default(),
             queued: Counter::default(),
             retries: Counter::default(),
             retries_refused: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            status: Default::default(),
             ends: ends(),
+            phases: Phases::default(),
             endpoints: upstream
                 .endpoints
                 .iter()
@@ -136,8 +235,10 @@ impl Counters {
         };
         Counters {
             listeners: config.listeners.iter().map(listener).collect(),
+            routes: config.routes.iter().map(route).collect(),
             upstreams: config.upstreams.iter().map(upstream).collect(),
             log_lines_dropped: Counter::default(),
+            loop_lag_us: Histogram::default(),
         }
     }
 }

@@ -4,4 +4,6 @@ pub mod access_log;
 pub mod calendar;
 pub mod counters;
 pub mod end;
+pub mod figures;
+pub mod histogram;
 pub mod writer;

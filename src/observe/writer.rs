@@ -128,6 +128,11 @@ impl LogSender {
 }
 
 impl LogWriter {
+    /// Lines that could not be written; goes on counting.
+    pub fn lost(&self) -> Arc<AtomicU64> {
+        self.lost.clone()
+    }
+
     /// Waits until everything handed over is written, or `timeout` is over;
     /// every sender must be gone. Gives the number of lines that are known to
     /// be lost.

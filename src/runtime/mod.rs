@@ -16,11 +16,13 @@ use evenkeel_policy::dispatch::Dispatcher;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+use crate::admin::{self, AdminThread};
 use crate::client::OpenCount;
 use crate::config::{Address, Config};
 use crate::net::listen::{self, BoundListener};
 use crate::observe::counters::Counters;
 use crate::observe::end::End;
+use crate::observe::figures::{Figures, Sources, Started};
 use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream;
 use health::HealthThread;
@@ -49,10 +51,11 @@ pub struct Running {
     ended: mpsc::UnboundedReceiver<ThreadEnded>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     health: HealthThread,
+    admin: AdminThread,
     log_writer: LogWriter,
     config: Arc<Config>,
     shared: Arc<Shared>,
-    counters: Vec<Arc<Counters>>,
+    sources: Sources,
     /// Where each listener listens, with the ports that the kernel chose.
     pub addresses: Vec<Address>,
 }
@@ -134,6 +137,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         .first()
         .map(|first| first.iter().map(|bound| bound.address.clone()).collect())
         .unwrap_or_default();
+    let admin_sockets = admin::bind(&config)?;
     let logs = open_logs(&config)?;
     let shared = shared_state(&config);
     let counters: Vec<_> = (0..worker_count)
@@ -163,17 +167,26 @@ pub fn start(config: Config) -> io::Result<Running> {
     let health = health::start(
         config.clone(),
         shared.dispatchers.clone(),
-        WhileRunning(ending),
+        WhileRunning(ending.clone()),
     )?;
+    let sources = Sources {
+        config: config.clone(),
+        counters,
+        dispatchers: shared.dispatchers.clone(),
+        log_lines_lost: logs.writer.lost(),
+        started: Started::now(),
+    };
+    let admin = admin::start(sources.clone(), admin_sockets, WhileRunning(ending))?;
     let running = Running {
         phase,
         ended,
         workers,
         health,
+        admin,
         log_writer: logs.writer,
         config,
         shared,
-        counters,
+        sources,
         addresses,
     };
     running.announce();
@@ -244,6 +257,12 @@ fn shared_state(config: &Config) -> Arc<Shared> {
 
 impl Running {
     fn announce(&self) {
+        if let Some(address) = &self.admin.status_address {
+            tracing::info!("status page: listening on {address}");
+        }
+        if let Some(address) = &self.config.server.control {
+            tracing::info!("control socket: listening on {address}");
+        }
         for (listener, address) in self.config.listeners.iter().zip(&self.addresses) {
             tracing::info!("listener {}: listening on {address}", listener.name);
         }
@@ -251,7 +270,17 @@ impl Running {
 
     /// Counters of each worker.
     pub fn counters(&self) -> &[Arc<Counters>] {
-        &self.counters
+        &self.sources.counters
+    }
+
+    /// All figures at this moment.
+    pub fn figures(&self) -> Figures {
+        self.sources.read()
+    }
+
+    /// Where the status page is, if there is one.
+    pub fn status_address(&self) -> Option<&Address> {
+        self.admin.status_address.as_ref()
     }
 
     /// The endpoints of each upstream, as all workers share them: what is in
@@ -273,14 +302,17 @@ impl Running {
         }
         // Until then who waits in a queue may still be served.
         self.health.stop();
-        for listener in &self.config.listeners {
-            if let Address::Unix(path) = &listener.bind {
+        self.admin.stop();
+        let listeners = self.config.listeners.iter().map(|it| &it.bind);
+        let status = self.config.status.iter().map(|it| &it.bind);
+        for address in listeners.chain(status).chain(&self.config.server.control) {
+            if let Address::Unix(path) = address {
                 // Gone already is as good.
                 let _ = std::fs::remove_file(path);
             }
         }
         let unwritten = self.log_writer.finish(LOG_TIMEOUT);
-        summarise(&self.config, &self.counters, unwritten);
+        summarise(&self.config, &self.sources.counters, unwritten);
     }
 }
 

@@ -78,7 +78,10 @@ impl Worker {
         let is_idle = || clients.open_count() == 0 && accepting.iter().all(JoinHandle::is_finished);
         while !is_over(deadline, is_idle()) {
             tokio::select! {
-                _ = ticks.tick() => tick(context, started),
+                due = ticks.tick() => {
+                    context.counters.loop_lag_us.record_time(due.elapsed());
+                    tick(context, started);
+                }
                 changed = self.phase.changed(), if deadline.is_none() => {
                     deadline = match *self.phase.borrow_and_update() {
                         Phase::Drain { deadline } => Some(deadline),
@@ -157,6 +160,10 @@ fn tick(context: &Context, started: Instant) {
         context.access_log.synchronise_clock();
         for upstream in &context.upstreams {
             upstream.sweep(now);
+            let endpoints = &context.counters.upstreams[upstream.index()].endpoints;
+            for (endpoint, counters) in endpoints.iter().enumerate() {
+                counters.idle.set(upstream.idle_count(endpoint) as u64);
+            }
         }
     }
 }

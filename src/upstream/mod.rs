@@ -188,6 +188,11 @@ impl Upstream {
         }
     }
 
+    /// Idle connections to an endpoint.
+    pub fn idle_count(&self, endpoint: usize) -> usize {
+        self.pools[endpoint].borrow().len()
+    }
+
     /// Closes idle connections that are too old or that the endpoint closed;
     /// `now` is the worker's tick.
     pub fn sweep(&self, now: u64) {

@@ -31,6 +31,10 @@ impl IdlePool {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.idle.len()
+    }
+
     pub(super) fn take(&mut self) -> Reused {
         let mut stale = 0;
         while let Some(Idle { stream, .. }) = self.idle.pop() {

@@ -27,6 +27,9 @@ pub struct ProxySetup {
     pub env: Vec<(String, String)>,
 }
 
+/// What the status page is called among the listeners.
+const STATUS_PAGE: &str = "the status page";
+
 /// A running program; killed on drop.
 #[derive(Debug)]
 pub struct Proxy {
@@ -101,9 +104,9 @@ impl Proxy {
     fn await_listening(&mut self, count: usize) -> io::Result<()> {
         let listening = holds_within(STEP, || {
             self.addresses = listening_addresses(&self.stderr());
-            self.addresses.len() >= count || self.has_ended()
+            self.listener_count() >= count || self.has_ended()
         });
-        if listening && self.addresses.len() >= count {
+        if listening && self.listener_count() >= count {
             return Ok(());
         }
         if self.has_ended()
@@ -119,6 +122,11 @@ impl Proxy {
         )))
     }
 
+    fn listener_count(&self) -> usize {
+        let listeners = self.addresses.keys();
+        listeners.filter(|name| *name != STATUS_PAGE).count()
+    }
+
     /// Where a listener listens: `IP:PORT` or `unix:PATH`.
     ///
     /// # Panics
@@ -127,6 +135,14 @@ impl Proxy {
         self.addresses.get(listener).unwrap_or_else(|| {
             panic!("no listener {listener:?} among {:?}", self.addresses);
         })
+    }
+
+    /// Where the status page listens.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn status_address(&self) -> SocketAddr {
+        self.address(STATUS_PAGE).parse().expect("over TCP")
     }
 
     /// The address of a TCP listener.
@@ -305,7 +321,10 @@ fn capture(pipe: impl io::Read, captured: &Mutex<String>) {
 fn listening_addresses(stderr: &str) -> HashMap<String, String> {
     let find = |line: &str| {
         let (before, address) = line.split_once(": listening on ")?;
-        let (_, name) = before.rsplit_once("listener ")?;
+        let name = match before.ends_with("status page") {
+            true => STATUS_PAGE,
+            false => before.rsplit_once("listener ")?.1,
+        };
         let address = address.split_whitespace().next()?;
         Some((name.to_owned(), address.to_owned()))
     };

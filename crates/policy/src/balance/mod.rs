@@ -67,6 +67,23 @@ pub enum Balance {
 }
 
 impl Balance {
+    /// The name that the configuration uses.
+    pub fn word(self) -> &'static str {
+        match self {
+            Balance::Random => "random",
+            Balance::RoundRobin => "round-robin",
+            Balance::ShortestQueue => "shortest-queue",
+            Balance::LeastConnections => "least-connections",
+            Balance::Fair(_) => "fair",
+            Balance::Carp => "carp",
+            Balance::ConsistentHash => "consistent-hash",
+            Balance::First => "first",
+            Balance::TwoChoices => "two-choices",
+            Balance::PeakEwma => "peak-ewma",
+            Balance::Adaptive => "adaptive",
+        }
+    }
+
     /// Whether it goes by a part of the request.
     pub fn takes_key(self) -> bool {
         matches!(self, Balance::Carp | Balance::ConsistentHash)

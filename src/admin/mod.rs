@@ -1,0 +1,137 @@
+//! What an operator sees and does: the status page with all its forms, the
+//! metrics, and the control socket.
+//!
+//! One thread of its own, so that nothing here delays a request. It reads the
+//! figures that the workers write (`observe::figures`), and changes endpoints
+//! by the dispatchers that the workers share.
+
+mod control;
+mod http;
+mod operate;
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::config::Address;
+use crate::net::listen::{self, BoundListener, Listener};
+use crate::net::stream::Stream;
+use crate::observe::figures::Sources;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 128;
+
+/// How long accepting pauses where it fails, for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// What all of it works with.
+#[derive(Debug)]
+struct Admin {
+    sources: Sources,
+}
+
+/// The sockets, bound before the thread is started.
+#[derive(Debug)]
+pub struct Sockets {
+    status: Option<BoundListener>,
+    control: Option<BoundListener>,
+}
+
+/// The thread, until it is stopped or dropped.
+#[derive(Debug)]
+pub struct AdminThread {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<io::Result<()>>,
+    /// Where the status page is, if there is one.
+    pub status_address: Option<Address>,
+}
+
+/// Binds the sockets that the configuration names.
+///
+/// # Errors
+/// As [`listen::bind`], with the socket in the error's text.
+pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
+    let bind = |what: &str, address: Option<&Address>| {
+        let Some(address) = address else {
+            return Ok(None);
+        };
+        let mut bound = listen::bind(address, BACKLOG, 1).map_err(|error| {
+            io::Error::new(error.kind(), format!("{what}: bind {address}: {error}"))
+        })?;
+        Ok::<_, io::Error>(bound.pop())
+    };
+    Ok(Sockets {
+        status: bind("status page", config.status.as_ref().map(|it| &it.bind))?,
+        control: bind("control socket", config.server.control.as_ref())?,
+    })
+}
+
+/// Starts the thread; `while_running` is dropped when it ends.
+///
+/// # Errors
+/// The thread can't be started.
+pub fn start(
+    sources: Sources,
+    sockets: Sockets,
+    while_running: impl Send + 'static,
+) -> io::Result<AdminThread> {
+    let status_address = sockets.status.as_ref().map(|it| it.address.clone());
+    let (stop, stopped) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("admin".to_owned());
+    let thread = thread.spawn(move || {
+        let _while_running = while_running;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default())?;
+        let admin = Rc::new(Admin { sources });
+        runtime.block_on(async {
+            if let Some(socket) = sockets.status {
+                let listener = Listener::register(socket)?;
+                tokio::task::spawn_local(http::serve(admin.clone(), listener));
+            }
+            if let Some(socket) = sockets.control {
+                let listener = Listener::register(socket)?;
+                tokio::task::spawn_local(control::serve(admin.clone(), listener));
+            }
+            // An error means that whoever could stop it is gone.
+            let _ = stopped.await;
+            Ok(())
+        })
+    })?;
+    Ok(AdminThread {
+        stop,
+        thread,
+        status_address,
+    })
+}
+
+impl AdminThread {
+    /// Ends it, and waits until it has.
+    pub fn stop(self) {
+        // Nobody listens where it has ended already.
+        let _ = self.stop.send(());
+        match self.thread.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("the admin thread failed: {error}"),
+            Err(_) => tracing::error!("the admin thread panicked"),
+        }
+    }
+}
+
+/// The next connection, whatever it takes.
+async fn accept(what: &str, listener: &Listener) -> Stream {
+    loop {
+        match poll_fn(|cx| listener.poll_accept(cx)).await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                tracing::warn!("{what}: accepting pauses: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What an operator may do to an endpoint of the running process, whichever
+//! way the command came.
+
+use std::time::Instant;
+
+use evenkeel_policy::endpoint::Admin;
+
+use crate::observe::figures::{AdminWord, Sources};
+use crate::upstream::change::log_change;
+
+/// A change of one endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// It takes part, finishes what it has, or is out of service.
+    Admin(Admin),
+    /// It gets another share of the traffic.
+    Weight(u32),
+}
+
+/// Why nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// There is no upstream of this name.
+    Upstream(String),
+    /// That upstream has no endpoint of this name.
+    Endpoint(String, String),
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unknown::Upstream(upstream) => write!(out, "there is no upstream `{upstream}`"),
+            Unknown::Endpoint(upstream, endpoint) => {
+                write!(out, "upstream `{upstream}` has no endpoint `{endpoint}`")
+            }
+        }
+    }
+}
+
+/// Changes an endpoint, and says in a sentence what it now is. Names are those
+/// of the configuration.
+///
+/// # Errors
+/// There is no such endpoint.
+pub(super) fn operate(
+    sources: &Sources,
+    upstream: &str,
+    endpoint: &str,
+    operation: Operation,
+) -> Result<String, Unknown> {
+    let upstreams = &sources.config.upstreams;
+    let of_name = upstreams.iter().position(|it| it.name == upstream);
+    let index = of_name.ok_or_else(|| Unknown::Upstream(upstream.to_owned()))?;
+    let mut endpoints = upstreams[index].endpoints.iter();
+    let of_name = endpoints.position(|it| it.name == endpoint);
+    let place =
+        of_name.ok_or_else(|| Unknown::Endpoint(upstream.to_owned(), endpoint.to_owned()))?;
+    let dispatcher = &sources.dispatchers[index];
+    let now = Instant::now();
+    let is_now = match operation {
+        Operation::Admin(admin) => {
+            if let Some(change) = dispatcher.set_admin(place, admin, now) {
+                log_change(upstream, endpoint, &change, None);
+            }
+            AdminWord(admin).word().to_owned()
+        }
+        Operation::Weight(weight) => {
+            dispatcher.states()[place].set_weight(weight);
+            // Who waits may have been waiting for just that.
+            dispatcher.serve(now);
+            tracing::info!(
+                "upstream {upstream}: endpoint {endpoint} has weight {weight} now, set by the operator"
+            );
+            format!("of weight {weight}")
+        }
+    };
+    Ok(format!("endpoint {upstream}/{endpoint} is {is_now}"))
+}

@@ -1,0 +1,571 @@
+//! Everything that is counted, read at one moment: what the metrics, the
+//! status page, its CSV and JSON and the control socket show.
+//!
+//! They all show this and nothing else, so that they agree. The names here are
+//! those of `/status.json`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use evenkeel_policy::dispatch::Dispatcher;
+use evenkeel_policy::endpoint::{Admin, EndpointState, Flag};
+use serde::Serialize;
+use serde::ser::{SerializeMap, SerializeStruct, Serializer};
+
+use super::counters::{self, Counter, Counters};
+use super::end::End;
+use super::histogram::{Distribution, Histogram};
+use crate::config::{self, Action, Config};
+
+/// Where the figures come from: what workers write and share.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// The configuration that the indices of all the others are of.
+    pub config: Arc<Config>,
+    /// Of each worker.
+    pub counters: Vec<Arc<Counters>>,
+    /// Of each upstream.
+    pub dispatchers: Vec<Arc<Dispatcher>>,
+    /// Access log lines that could not be written.
+    pub log_lines_lost: Arc<AtomicU64>,
+    /// When the process began to serve.
+    pub started: Started,
+}
+
+/// A moment by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Started {
+    /// For durations.
+    pub instant: Instant,
+    /// For people.
+    pub wall: SystemTime,
+}
+
+impl Started {
+    /// This moment.
+    pub fn now() -> Self {
+        Started {
+            instant: Instant::now(),
+            wall: SystemTime::now(),
+        }
+    }
+}
+
+/// All figures at one moment. Counts are since the start.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figures {
+    /// Version of the program.
+    pub version: &'static str,
+    /// Process id.
+    pub pid: u32,
+    /// Worker threads.
+    pub workers: usize,
+    /// When it began to serve, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// For how long it has.
+    pub uptime_ms: u64,
+    /// By how much the event loops' ticks came late, in microseconds.
+    pub loop_lag_us: Distribution,
+    /// Access log lines for which the writer had no room.
+    pub log_lines_dropped: u64,
+    /// Access log lines that could not be written.
+    pub log_lines_lost: u64,
+    /// In the order of the configuration.
+    pub listeners: Vec<ListenerFigures>,
+    /// In the order of the configuration.
+    pub routes: Vec<RouteFigures>,
+    /// In order of their names.
+    pub upstreams: Vec<UpstreamFigures>,
+}
+
+/// What is counted of exchanges, wherever they are counted.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ExchangeFigures {
+    /// Exchanges.
+    pub requests: u64,
+    /// Those that failed: answered with 5xx, or not whole by the endpoint's
+    /// fault.
+    pub errors: u64,
+    /// Bytes of request heads and bodies.
+    pub bytes_in: u64,
+    /// Bytes of response heads and bodies.
+    pub bytes_out: u64,
+    /// Responses to clients by class.
+    pub status: StatusFigures,
+    /// How exchanges ended: those words that occurred.
+    pub ends: Ends,
+    /// What they took.
+    #[serde(flatten)]
+    pub phases: PhaseFigures,
+}
+
+/// Responses by class; those without a status are exchanges without an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatusFigures(pub [u64; 6]);
+
+/// Number of exchanges by how they ended, in the order of [`End::index`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends(Vec<u64>);
+
+/// What exchanges took: times in microseconds, sizes in bytes.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct PhaseFigures {
+    /// In the upstream's queue.
+    pub queue_us: Distribution,
+    /// Opening a connection.
+    pub connect_us: Distribution,
+    /// From the request sent to the response's head received.
+    pub first_byte_us: Distribution,
+    /// From the head's first byte to the exchange's end.
+    pub total_us: Distribution,
+    /// The response, head and body.
+    pub response_bytes: Distribution,
+}
+
+/// Figures of a listener.
+#[derive(Debug, Clone, Serialize)]
+pub struct ListenerFigures {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub bind: String,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections open now.
+    pub open: u64,
+    /// Most connections at once; `null` for no limit.
+    pub connections_limit: Option<u32>,
+    /// Connections closed at once because of that limit.
+    pub connections_refused: u64,
+    /// Times that accepting paused for want of file descriptors.
+    pub accept_pauses: u64,
+    /// Its exchanges, refused ones included.
+    #[serde(flatten)]
+    pub exchanges: ExchangeFigures,
+}
+
+/// Figures of a route.
+#[derive(Debug, Clone, Serialize)]
+pub struct RouteFigures {
+    /// Its name.
+    pub name: String,
+    /// Name of the upstream that it goes to, if it goes to one.
+    pub upstream: Option<String>,
+    /// Its exchanges.
+    #[serde(flatten)]
+    pub exchanges: ExchangeFigures,
+}
+
+/// Figures of an upstream.
+#[derive(Debug, Clone, Serialize)]
+pub struct UpstreamFigures {
+    /// Its name.
+    pub name: String,
+    /// Its balancer.
+    pub balance: &'static str,
+    /// Exchanges at its endpoints now.
+    pub in_flight: u64,
+    /// Exchanges in its queue now.
+    pub waiting: u64,
+    /// Most exchanges that its queue takes.
+    pub queue_max: u64,
+    /// Endpoints that take exchanges now.
+    pub eligible: usize,
+    /// Exchanges that waited in the queue.
+    pub queued: u64,
+    /// Attempts after the first of an exchange.
+    pub retries: u64,
+    /// Retries that the budget did not allow.
+    pub retries_refused: u64,
+    /// Its exchanges.
+    #[serde(flatten)]
+    pub exchanges: ExchangeFigures,
+    /// Its lanes.
+    pub lanes: Vec<LaneFigures>,
+    /// In the order of the configuration.
+    pub endpoints: Vec<EndpointFigures>,
+}
+
+/// Figures of a lane.
+#[derive(Debug, Clone, Serialize)]
+pub struct LaneFigures {
+    /// Its name.
+    pub name: String,
+    /// Exchanges in it now.
+    pub in_flight: u32,
+    /// Most of them.
+    pub max_in_flight: u32,
+}
+
+/// Figures of an endpoint.
+#[derive(Debug, Clone, Serialize)]
+pub struct EndpointFigures {
+    /// Its name: the address as written.
+    pub name: String,
+    /// Whether it gets new exchanges, or why not.
+    pub state: State,
+    /// What the operator wants.
+    pub admin: AdminWord,
+    /// Its configured weight, or what the operator made of it.
+    pub weight: u32,
+    /// What it counts for now: less while it starts slowly.
+    pub effective_weight: f64,
+    /// Exchanges at it now.
+    pub in_flight: u32,
+    /// Most of them; `null` for no limit.
+    pub max_in_flight: Option<u32>,
+    /// Failed exchanges in a row.
+    pub errors_in_row: u16,
+    /// Connections in the idle pools of all workers.
+    pub idle: u64,
+    /// Attempts made here.
+    pub attempts: u64,
+    /// Connections opened.
+    pub connects: u64,
+    /// Connections that could not be opened.
+    pub connect_failures: u64,
+    /// Attempts on a connection from the idle pool.
+    pub reuses: u64,
+    /// Idle connections found closed.
+    pub stale: u64,
+    /// Attempts that brought no whole, valid response, by its fault.
+    pub failures: u64,
+    /// Responses by class.
+    pub status: StatusFigures,
+    /// Bytes sent to it.
+    pub bytes_out: u64,
+    /// Bytes received from it.
+    pub bytes_in: u64,
+    /// What exchanges took whose last attempt was here.
+    #[serde(flatten)]
+    pub phases: PhaseFigures,
+}
+
+/// Whether an endpoint gets new exchanges, or why not: the first that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// The operator stopped it.
+    Stopped,
+    /// The operator drains it.
+    Draining,
+    /// Its probes fail.
+    Down,
+    /// Connections to it fail.
+    Unreachable,
+    /// It is out for a while, for errors in a row.
+    Ejected,
+    /// It may have one exchange to show that it is well again.
+    Trial,
+    /// Its weight rises after its return.
+    Starting,
+    /// It takes part.
+    Up,
+}
+
+/// What the operator wants of an endpoint, as a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdminWord(pub Admin);
+
+impl AdminWord {
+    /// The word.
+    pub fn word(self) -> &'static str {
+        match self.0 {
+            Admin::Ready => "ready",
+            Admin::Drain => "drain",
+            Admin::Stop => "stop",
+        }
+    }
+}
+
+impl State {
+    /// The state that an endpoint's flags come to.
+    pub fn of(endpoint: &EndpointState) -> Self {
+        let flags = [
+            (Flag::Stop, State::Stopped),
+            (Flag::Drain, State::Draining),
+            (Flag::Down, State::Down),
+            (Flag::Unreachable, State::Unreachable),
+            (Flag::Ejected, State::Ejected),
+            (Flag::Trial, State::Trial),
+        ];
+        let set = flags.into_iter().find(|(flag, _)| endpoint.has(*flag));
+        match set {
+            Some((_, state)) => state,
+            None if effective_weight(endpoint) < f64::from(endpoint.weight()) => State::Starting,
+            None => State::Up,
+        }
+    }
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Stopped => "stopped",
+            State::Draining => "draining",
+            State::Down => "down",
+            State::Unreachable => "unreachable",
+            State::Ejected => "ejected",
+            State::Trial => "trial",
+            State::Starting => "starting",
+            State::Up => "up",
+        }
+    }
+}
+
+fn effective_weight(endpoint: &EndpointState) -> f64 {
+    f64::from(endpoint.effective_weight()) / f64::from(evenkeel_policy::endpoint::WEIGHT_ONE)
+}
+
+impl Sources {
+    /// Reads everything. Counts that belong together may differ by exchanges
+    /// that end meanwhile.
+    pub fn read(&self) -> Figures {
+        let config = &*self.config;
+        let unix = self.started.wall.duration_since(SystemTime::UNIX_EPOCH);
+        Figures {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            workers: self.counters.len(),
+            started_unix_ms: unix.unwrap_or_default().as_millis() as u64,
+            uptime_ms: self.started.instant.elapsed().as_millis() as u64,
+            loop_lag_us: self.distribution(|it| &it.loop_lag_us),
+            log_lines_dropped: self.sum(|it| &it.log_lines_dropped),
+            log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
+            listeners: (0..config.listeners.len())
+                .map(|index| self.listener(index))
+                .collect(),
+            routes: (0..config.routes.len())
+                .map(|index| self.route(index))
+                .collect(),
+            upstreams: (0..config.upstreams.len())
+                .map(|index| self.upstream(index))
+                .collect(),
+        }
+    }
+
+    fn sum(&self, counter: impl Fn(&Counters) -> &Counter) -> u64 {
+        self.counters.iter().map(|it| counter(it).value()).sum()
+    }
+
+    fn distribution(&self, histogram: impl Fn(&Counters) -> &Histogram) -> Distribution {
+        let mut sum = Distribution::default();
+        self.counters.iter().for_each(|it| sum.add(histogram(it)));
+        sum
+    }
+
+    fn status(&self, status: impl Fn(&Counters) -> &[Counter; 6]) -> StatusFigures {
+        StatusFigures(std::array::from_fn(|class| {
+            self.sum(|it| &status(it)[class])
+        }))
+    }
+
+    fn ends(&self, ends: impl Fn(&Counters) -> &[Counter]) -> Ends {
+        let count = |index: usize| self.sum(|it| &ends(it)[index]);
+        Ends((0..End::COUNT).map(count).collect())
+    }
+
+    fn phases(&self, phases: impl Fn(&Counters) -> &counters::Phases) -> PhaseFigures {
+        PhaseFigures {
+            queue_us: self.distribution(|it| &phases(it).queue_us),
+            connect_us: self.distribution(|it| &phases(it).connect_us),
+            first_byte_us: self.distribution(|it| &phases(it).first_byte_us),
+            total_us: self.distribution(|it| &phases(it).total_us),
+            response_bytes: self.distribution(|it| &phases(it).response_bytes),
+        }
+    }
+
+    fn listener(&self, index: usize) -> ListenerFigures {
+        let settings = &self.config.listeners[index];
+        ListenerFigures {
+            name: settings.name.clone(),
+            bind: settings.bind.to_string(),
+            connections: self.sum(|it| &it.listeners[index].connections),
+            open: self
+                .counters
+                .iter()
+                .map(|it| it.listeners[index].open.value())
+                .sum(),
+            connections_limit: settings.limits.connections,
+            connections_refused: self.sum(|it| &it.listeners[index].connections_refused),
+            accept_pauses: self.sum(|it| &it.listeners[index].accept_pauses),
+            exchanges: ExchangeFigures {
+                requests: self.sum(|it| &it.listeners[index].requests),
+                errors: self.sum(|it| &it.listeners[index].errors),
+                bytes_in: self.sum(|it| &it.listeners[index].bytes_in),
+                bytes_out: self.sum(|it| &it.listeners[index].bytes_out),
+                status: self.status(|it| &it.listeners[index].status),
+                ends: self.ends(|it| &it.listeners[index].ends),
+                phases: self.phases(|it| &it.listeners[index].phases),
+            },
+        }
+    }
+
+    fn route(&self, index: usize) -> RouteFigures {
+        let settings = &self.config.routes[index];
+        let upstream = match &settings.action {
+            Action::Upstream(proxying) => Some(&self.config.upstreams[proxying.upstream].name),
+            Action::Answer { .. } | Action::Redirect { .. } => None,
+        };
+        RouteFigures {
+            name: settings.name.clone(),
+            upstream: upstream.cloned(),
+            exchanges: ExchangeFigures {
+                requests: self.sum(|it| &it.routes[index].requests),
+                errors: self.sum(|it| &it.routes[index].errors),
+                bytes_in: self.sum(|it| &it.routes[index].bytes_in),
+                bytes_out: self.sum(|it| &it.routes[index].bytes_out),
+                status: self.status(|it| &it.routes[index].status),
+                ends: self.ends(|it| &it.routes[index].ends),
+                phases: self.phases(|it| &it.routes[index].phases),
+            },
+        }
+    }
+
+    fn upstream(&self, index: usize) -> UpstreamFigures {
+        let settings = &self.config.upstreams[index];
+        let dispatcher = &self.dispatchers[index];
+        let endpoints: Vec<_> = (0..settings.endpoints.len())
+            .map(|endpoint| self.endpoint(index, endpoint))
+            .collect();
+        let mut phases = self.phases(|it| &it.upstreams[index].phases);
+        endpoints.iter().for_each(|it| phases.merge(&it.phases));
+        let states = dispatcher.states();
+        UpstreamFigures {
+            name: settings.name.clone(),
+            balance: settings.balance.word(),
+            in_flight: endpoints.iter().map(|it| u64::from(it.in_flight)).sum(),
+            waiting: dispatcher.waiting() as u64,
+            queue_max: settings.queue.settings.max as u64,
+            eligible: states.iter().filter(|it| it.is_eligible()).count(),
+            queued: self.sum(|it| &it.upstreams[index].queued),
+            retries: self.sum(|it| &it.upstreams[index].retries),
+            retries_refused: self.sum(|it| &it.upstreams[index].retries_refused),
+            exchanges: ExchangeFigures {
+                requests: self.sum(|it| &it.upstreams[index].requests),
+                errors: self.sum(|it| &it.upstreams[index].errors),
+                bytes_in: self.sum(|it| &it.upstreams[index].bytes_in),
+                bytes_out: self.sum(|it| &it.upstreams[index].bytes_out),
+                status: self.status(|it| &it.upstreams[index].status),
+                ends: self.ends(|it| &it.upstreams[index].ends),
+                phases,
+            },
+            lanes: lanes(settings, dispatcher),
+            endpoints,
+        }
+    }
+
+    fn endpoint(&self, upstream: usize, index: usize) -> EndpointFigures {
+        let settings = &self.config.upstreams[upstream].endpoints[index];
+        let state = &self.dispatchers[upstream].states()[index];
+        let sum = |counter: fn(&counters::EndpointCounters) -> &Counter| {
+            self.sum(|it| counter(&it.upstreams[upstream].endpoints[index]))
+        };
+        let of = |it: &Arc<Counters>| it.upstreams[upstream].endpoints[index].idle.value();
+        EndpointFigures {
+            name: settings.name.clone(),
+            state: State::of(state),
+            admin: AdminWord(self.dispatchers[upstream].admin(index)),
+            weight: state.weight(),
+            effective_weight: effective_weight(state),
+            in_flight: state.in_flight(),
+            max_in_flight: state.max_in_flight(),
+            errors_in_row: state.errors_in_row(),
+            idle: self.counters.iter().map(of).sum(),
+            attempts: sum(|it| &it.attempts),
+            connects: sum(|it| &it.connects),
+            connect_failures: sum(|it| &it.connect_failures),
+            reuses: sum(|it| &it.reuses),
+            stale: sum(|it| &it.stale),
+            failures: sum(|it| &it.failures),
+            status: self.status(|it| &it.upstreams[upstream].endpoints[index].status),
+            bytes_out: sum(|it| &it.bytes_out),
+            bytes_in: sum(|it| &it.bytes_in),
+            phases: self.phases(|it| &it.upstreams[upstream].endpoints[index].phases),
+        }
+    }
+}
+
+fn lanes(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<LaneFigures> {
+    let lanes = settings.lanes.iter().enumerate();
+    lanes
+        .map(|(index, lane)| LaneFigures {
+            name: lane.name.clone(),
+            in_flight: dispatcher.lane_in_flight(index),
+            max_in_flight: lane.max_in_flight,
+        })
+        .collect()
+}
+
+impl PhaseFigures {
+    fn merge(&mut self, other: &PhaseFigures) {
+        self.queue_us.merge(&other.queue_us);
+        self.connect_us.merge(&other.connect_us);
+        self.first_byte_us.merge(&other.first_byte_us);
+        self.total_us.merge(&other.total_us);
+        self.response_bytes.merge(&other.response_bytes);
+    }
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Ends(vec![0; End::COUNT])
+    }
+}
+
+impl Ends {
+    /// Number of exchanges that ended like this.
+    pub fn count(&self, end: End) -> u64 {
+        self.0[end.index()]
+    }
+
+    /// Every end that occurred, with how often.
+    pub fn iter(&self) -> impl Iterator<Item = (End, u64)> {
+        End::all()
+            .zip(&self.0)
+            .map(|(end, count)| (end, *count))
+            .filter(|(_, count)| *count > 0)
+    }
+}
+
+impl Serialize for Ends {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|(end, count)| (end.word(), count)))
+    }
+}
+
+impl StatusFigures {
+    /// The names of the classes, in order.
+    pub const CLASSES: [&'static str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+}
+
+impl Serialize for StatusFigures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (class, count) in Self::CLASSES.iter().zip(self.0) {
+            map.serialize_entry(class, &count)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for AdminWord {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// Count, sum, mean and some quantiles.
+impl Serialize for Distribution {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rounded = |value: f64| (value * 10.0).round() / 10.0;
+        let mut summary = serializer.serialize_struct("Distribution", 7)?;
+        summary.serialize_field("count", &self.count())?;
+        summary.serialize_field("sum", &self.sum())?;
+        summary.serialize_field("mean", &rounded(self.mean()))?;
+        for (name, part) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
+            summary.serialize_field(name, &rounded(self.quantile(part)))?;
+        }
+        summary.end()
+    }
+}

@@ -1,0 +1,250 @@
+//! Histograms with buckets of a fixed relative width, as Prometheus's native
+//! histograms have them (schema 3): eight buckets to an octave, each a twelfth
+//! wider than the one before.
+//!
+//! As with counters, one worker writes and anybody reads. A histogram that
+//! never saw a value takes two words.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::counters::Counter;
+
+/// Buckets to an octave.
+pub const PER_OCTAVE: usize = 8;
+/// Octaves that are told apart; what is above them goes to the last bucket.
+const OCTAVES: usize = 40;
+/// The bucket of zero, and those of the octaves.
+pub const BUCKETS: usize = 1 + OCTAVES * PER_OCTAVE;
+
+/// Where an octave is cut: 2^(k/8) for k from 1 to 7, in 2^-32ths above one.
+const CUTS: [u32; PER_OCTAVE - 1] = [
+    0x172B_83C8,
+    0x306F_E0A4,
+    0x4BFD_AD54,
+    0x6A09_E668,
+    0x8ACE_5423,
+    0xAE89_F996,
+    0xD581_8DD0,
+];
+
+/// A distribution that one worker adds to and anybody reads.
+#[derive(Debug, Default)]
+pub struct Histogram(OnceLock<Box<Cells>>);
+
+#[derive(Debug)]
+struct Cells {
+    sum: Counter,
+    buckets: [Counter; BUCKETS],
+}
+
+impl Histogram {
+    /// Adds a value; only the worker that owns the histogram may.
+    pub fn record(&self, value: u64) {
+        self.record_at(bucket(value), value);
+    }
+
+    /// Adds a duration, in whole microseconds.
+    pub fn record_time(&self, time: Duration) {
+        self.record(micros(time));
+    }
+
+    /// Adds a value whose bucket is known.
+    pub fn record_at(&self, bucket: usize, value: u64) {
+        let cells = self.0.get_or_init(|| {
+            Box::new(Cells {
+                sum: Counter::default(),
+                buckets: std::array::from_fn(|_| Counter::default()),
+            })
+        });
+        cells.sum.add(value);
+        cells.buckets[bucket.min(BUCKETS - 1)].add(1);
+    }
+}
+
+/// Whole microseconds.
+pub fn micros(time: Duration) -> u64 {
+    time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
+}
+
+/// The bucket that a value belongs to: 0 for zero, and from there on bucket
+/// `8 * n + k + 1` for values from 2^(n + k/8) up to the next bucket's.
+pub fn bucket(value: u64) -> usize {
+    let Some(octave) = value.checked_ilog2() else {
+        return 0;
+    };
+    // What is behind the leading one, as 2^-32ths.
+    let fraction = ((value << (63 - octave) << 1) >> 32) as u32;
+    let above = CUTS.iter().filter(|&&cut| fraction >= cut).count();
+    (1 + octave as usize * PER_OCTAVE + above).min(BUCKETS - 1)
+}
+
+/// Where a bucket begins: the least value that belongs to it.
+pub fn lower_bound(bucket: usize) -> f64 {
+    match bucket {
+        0 => 0.0,
+        _ => ((bucket - 1) as f64 / PER_OCTAVE as f64).exp2(),
+    }
+}
+
+/// What histograms of several workers or moments come to together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Distribution {
+    /// Values in each bucket; those behind the last are empty.
+    buckets: Vec<u64>,
+    count: u64,
+    sum: u64,
+}
+
+impl Distribution {
+    /// Adds everything that a histogram has counted so far.
+    pub fn add(&mut self, histogram: &Histogram) {
+        let Some(cells) = histogram.0.get() else {
+            return;
+        };
+        self.sum += cells.sum.value();
+        for (index, count) in cells.buckets.iter().enumerate() {
+            self.add_at(index, count.value());
+        }
+    }
+
+    /// Adds another distribution to this one.
+    pub fn merge(&mut self, other: &Distribution) {
+        self.sum += other.sum;
+        for (index, count) in other.buckets.iter().enumerate() {
+            self.add_at(index, *count);
+        }
+    }
+
+    fn add_at(&mut self, bucket: usize, count: u64) {
+        if count == 0 {
+            return;
+        }
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += count;
+        self.count += count;
+    }
+
+    /// What has come since an earlier state of the same distribution.
+    pub fn since(&self, earlier: &Distribution) -> Distribution {
+        let mut news = Distribution {
+            sum: self.sum.saturating_sub(earlier.sum),
+            ..Distribution::default()
+        };
+        for (index, count) in self.buckets.iter().enumerate() {
+            let before = earlier.buckets.get(index).copied().unwrap_or(0);
+            news.add_at(index, count.saturating_sub(before));
+        }
+        news
+    }
+
+    /// Number of values.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their sum, in their unit.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// Values in each bucket, up to the last that is not empty.
+    pub fn buckets(&self) -> &[u64] {
+        &self.buckets
+    }
+
+    /// Values below `bound`, which should be one of the buckets' bounds.
+    pub fn count_below(&self, bound: f64) -> u64 {
+        let below = self.buckets.iter().enumerate();
+        below
+            .take_while(|(index, _)| lower_bound(*index) < bound)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// The value below which a part of the values lie, 0 for none at all: as
+    /// exact as a bucket is wide (9 %), and within it on a straight line.
+    pub fn quantile(&self, part: f64) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let rank = part.clamp(0.0, 1.0) * self.count as f64;
+        let mut below = 0.0;
+        for (index, count) in self.buckets.iter().enumerate() {
+            let count = *count as f64;
+            if count > 0.0 && below + count >= rank {
+                let (from, to) = (lower_bound(index), lower_bound(index + 1));
+                return match index {
+                    0 => 0.0,
+                    _ => from + (to - from) * (rank - below) / count,
+                };
+            }
+            below += count;
+        }
+        lower_bound(self.buckets.len())
+    }
+
+    /// The mean; 0 for no values.
+    pub fn mean(&self) -> f64 {
+        match self.count {
+            0 => 0.0,
+            count => self.sum as f64 / count as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_lies_within_its_bucket() {
+        let powers = (0..41).flat_map(|n| [(1u64 << n) - 1, 1 << n, (1 << n) + 1]);
+        for value in (0..5_000).chain(powers).chain([1_000_003, 123_456_789_012]) {
+            let index = bucket(value);
+            assert!(lower_bound(index) <= value as f64, "{value} in {index}");
+            if index + 1 < BUCKETS {
+                assert!(
+                    (value as f64) < lower_bound(index + 1),
+                    "{value} in {index}"
+                );
+            }
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_as_exact_as_a_bucket() {
+        let histogram = Histogram::default();
+        (1..=10_000).for_each(|value| histogram.record(value));
+        let mut all = Distribution::default();
+        all.add(&histogram);
+        assert_eq!((all.count(), all.sum()), (10_000, 50_005_000));
+        for part in [0.01, 0.5, 0.9, 0.99, 0.999] {
+            let exact = part * 10_000.0;
+            let found = all.quantile(part);
+            assert!((found / exact - 1.0).abs() < 0.0905, "{part}: {found}");
+        }
+        assert_eq!(all.count_below(1024.0), 1023);
+        assert_eq!(Distribution::default().quantile(0.5), 0.0);
+    }
+
+    #[test]
+    fn what_came_since() {
+        let histogram = Histogram::default();
+        let mut before = Distribution::default();
+        histogram.record(3);
+        before.add(&histogram);
+        histogram.record(700);
+        histogram.record(0);
+        let mut after = Distribution::default();
+        after.add(&histogram);
+        let news = after.since(&before);
+        assert_eq!((news.count(), news.sum()), (2, 700));
+        let mut merged = before.clone();
+        merged.merge(&news);
+        assert_eq!(merged, after);
+    }
+}
