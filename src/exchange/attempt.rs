@@ -21,6 +21,7 @@ use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::connect::reason;
 use crate::net::stream::{Follow, Stream};
+use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
 use crate::upstream::Slot;
@@ -147,6 +148,7 @@ pub(super) async fn attempt(
             };
         }
     };
+    progress.phase = Phase::Response;
     let mut sent = Sent {
         context,
         slot,
@@ -363,7 +365,10 @@ impl Sent<'_, '_> {
                         received = rare(passing).await.map_err(Attempt::failed)?;
                     }
                     if matches!(received, Received::Final(_) | Received::Tunnel) {
-                        progress.times.first_byte = Some(self.sent_at.elapsed());
+                        let now = Instant::now();
+                        progress.times.first_byte = Some(now.duration_since(self.sent_at));
+                        progress.responded = Some(now);
+                        progress.phase = Phase::Data;
                     }
                     match received {
                         Received::Final(response) => return Ok(Begun::Response(response, buffer)),

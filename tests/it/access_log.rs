@@ -1,0 +1,1 @@
+//! Access logs: what lines say, where they go, and which requests get one.
