@@ -27,7 +27,8 @@ options! {
         /// Process-wide settings.
         server: Server = Default("{}"),
         /// Where requests are logged: a table, or `true` for one with its
-        /// defaults. It holds for every listener that does not say otherwise.
+        /// defaults. It holds for every listener and route that does not say
+        /// otherwise; see [access logs](access-log.md).
         access_log: AccessLog = Optional("no access log"),
         /// The status page, with the metrics: a table, or `true` for one with
         /// its defaults.
@@ -70,8 +71,7 @@ options! {
 }
 
 options! {
-    /// Where and how requests are logged, one line each. More is said in
-    /// [access logs](access-log.md).
+    /// Where and how requests are logged, one line each.
     pub struct AccessLogTable as "the access log" {
         /// The file that lines are appended to; `"-"` is standard output. USR1
         /// opens it anew.
@@ -613,15 +613,16 @@ pub enum AccessLog {
     /// None.
     Off,
     /// This.
-    On(AccessLogTable),
+    On(Box<AccessLogTable>),
 }
 
 impl Setting for AccessLog {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let on = |table: AccessLogTable| Self::On(Box::new(table));
         match node.value {
             Value::Boolean(false) => Some(Self::Off),
-            Value::Boolean(true) => AccessLogTable::read(&empty_table(node), report).map(Self::On),
-            Value::Table(_) => AccessLogTable::read(node, report).map(Self::On),
+            Value::Boolean(true) => AccessLogTable::read(&empty_table(node), report).map(on),
+            Value::Table(_) => AccessLogTable::read(node, report).map(on),
             _ => wrong_type(node, report),
         }
     }

@@ -186,7 +186,9 @@ impl Live for Surroundings<'_> {
 
     fn upstream_exchanges(&self) -> u64 {
         let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
-        upstream.map_or(0, |it| it.in_flight() + it.waiting() as u64)
+        upstream.map_or(0, |it| {
+            it.in_flight(self.context.wheel.now()) + it.waiting() as u64
+        })
     }
 
     fn endpoint_exchanges(&self) -> u64 {

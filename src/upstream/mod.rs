@@ -7,7 +7,7 @@ pub(crate) mod change;
 mod pool;
 pub mod probe;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -37,7 +37,13 @@ pub struct Upstream {
     guard: RefCell<Guard>,
     budget: RefCell<RetryBudget>,
     pools: Vec<RefCell<IdlePool>>,
+    /// The tick at which exchanges in flight were added up last, and how many
+    /// they were.
+    in_flight: Cell<(u64, u64)>,
 }
+
+/// Endpoints whose exchanges in flight are added up each time.
+const SUMMED_AT_ONCE: usize = 32;
 
 /// What an exchange wants of an upstream.
 #[derive(Debug, Clone, Copy)]
@@ -119,6 +125,7 @@ impl Upstream {
                 .collect(),
             guard: RefCell::default(),
             budget: RefCell::new(RetryBudget::new(config.server.workers)),
+            in_flight: Cell::default(),
             config,
             index,
             dispatcher,
@@ -217,10 +224,17 @@ impl Upstream {
         self.dispatcher.states()[endpoint].in_flight()
     }
 
-    /// Exchanges in flight at all endpoints, of all workers.
-    pub fn in_flight(&self) -> u64 {
-        let states = self.dispatcher.states().iter();
-        states.map(|it| u64::from(it.in_flight())).sum()
+    /// Exchanges in flight at all endpoints, of all workers. Where those are
+    /// many, they are added up once a tick; `now` is the worker's.
+    pub fn in_flight(&self, now: u64) -> u64 {
+        let states = self.dispatcher.states();
+        let (tick, in_flight) = self.in_flight.get();
+        if tick == now && states.len() > SUMMED_AT_ONCE {
+            return in_flight;
+        }
+        let in_flight = states.iter().map(|it| u64::from(it.in_flight())).sum();
+        self.in_flight.set((now, in_flight));
+        in_flight
     }
 
     /// Idle connections to an endpoint.

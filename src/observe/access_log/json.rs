@@ -17,10 +17,9 @@ pub(super) fn write(out: &mut Vec<u8>, record: &Record<'_>, clock: &Clock, unix_
     out.push(b'"');
     number(out, b",\"client_port\":", u64::from(record.client_port));
     out.extend_from_slice(&record.listener.json);
-    for name in [record.route, record.upstream, record.endpoint] {
-        if let Some(name) = name {
-            out.extend_from_slice(&name.json);
-        }
+    let names = [record.route, record.upstream, record.endpoint];
+    for name in names.into_iter().flatten() {
+        out.extend_from_slice(&name.json);
     }
     if let Some(reason) = record.reason {
         word(out, b",\"reason\":\"", reason.word());

@@ -6,6 +6,8 @@
 mod clock;
 mod combined;
 mod escape;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod httplog;
 mod json;
 mod names;

@@ -122,7 +122,6 @@ fn write_some(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
 mod tests {
     use super::*;
     use std::io::Read;
-    use std::os::fd::OwnedFd;
 
     #[test]
     fn no_line_is_cut_where_there_is_no_room_for_all_of_it() {
@@ -130,7 +129,7 @@ mod tests {
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).expect("a pipe");
         let mut reader = File::from(reader);
         let mut sink = FileSink {
-            file: File::from(OwnedFd::from(writer)),
+            file: File::from(writer),
             path: None,
             rest: Vec::new(),
         };
