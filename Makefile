@@ -17,7 +17,7 @@ ARGS ?=
 SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
 
 BUILD_TOOLS := cargo cc
-TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk venv
+TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk haproxy promtool haproxy-exporter venv
 BENCH_TOOLS := $(BUILD_TOOLS) nginx haproxy ab fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 
