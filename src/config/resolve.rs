@@ -7,6 +7,7 @@ mod access_log;
 mod upstream;
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -71,6 +72,9 @@ pub(super) fn resolve(
         upstreams: upstreams?,
         status: status?,
         access_logs: access_log::resolve(file)?,
+        // The loader's to say, which has the text.
+        hash: 0,
+        loaded: SystemTime::now(),
     })
 }
 

@@ -6,4 +6,5 @@ pub mod counters;
 pub mod end;
 pub mod figures;
 pub mod histogram;
+pub mod process;
 pub mod writer;
