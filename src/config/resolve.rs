@@ -7,7 +7,6 @@ mod access_log;
 mod upstream;
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -73,7 +72,6 @@ pub(super) fn resolve(
         status: status?,
         // The loader's to say, which has the text.
         hash: 0,
-        loaded: SystemTime::now(),
         access_logs: access_log::resolve(file)?,
     })
 }
