@@ -7,7 +7,6 @@ mod access_log;
 mod upstream;
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -71,10 +70,9 @@ pub(super) fn resolve(
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
         status: status?,
-        access_logs: access_log::resolve(file)?,
         // The loader's to say, which has the text.
         hash: 0,
-        loaded: SystemTime::now(),
+        access_logs: access_log::resolve(file)?,
     })
 }
 

@@ -89,7 +89,7 @@ pub struct Figures {
 pub struct ConfigFigures {
     /// Hash of the effective configuration, in hexadecimal digits.
     pub hash: String,
-    /// When it was loaded, in milliseconds since 1970.
+    /// When it came into force, in milliseconds since 1970.
     pub loaded_unix_ms: u64,
 }
 
@@ -364,7 +364,7 @@ impl Sources {
             process: ProcessFigures::read(),
             config: ConfigFigures {
                 hash: format!("{:016x}", config.hash),
-                loaded_unix_ms: unix_ms(config.loaded),
+                loaded_unix_ms: unix_ms(self.started.wall),
             },
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index))
