@@ -357,6 +357,8 @@ pub(super) enum Connection {
 fn count_attempt(context: &Context, slot: &Slot<'_>, progress: &mut Progress) {
     progress.endpoint = Some(slot.endpoint());
     progress.attempts += 1;
+    let live = &progress.live;
+    live.set_attempt(slot.endpoint(), progress.attempts);
     attempt::endpoint_counters(context, slot).attempts.add(1);
     if progress.attempts > 1 {
         let upstream = slot.upstream().index();

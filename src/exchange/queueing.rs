@@ -9,6 +9,7 @@ use super::watch::ClientWatch;
 use super::{Client, Context, Progress};
 use crate::net::stream::Peeked;
 use crate::observe::end::{End, Failure};
+use crate::observe::sessions::Phase;
 use crate::upstream::{Slot, Waiting};
 
 /// What a wait goes by.
@@ -50,6 +51,7 @@ impl Queueing<'_, '_> {
             deadline,
         } = self;
         let begun = Instant::now();
+        progress.live.enter(Phase::Queue);
         let counters = &context.counters.upstreams[waiting.upstream().index()];
         if progress.times.queue.is_none() {
             counters.queued.add(1);

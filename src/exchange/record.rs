@@ -1,14 +1,17 @@
 //! What an exchange has come to so far, and its line and counts at the end.
 
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_proto::RequestHead;
 
 use super::{Client, Context};
 use crate::observe::access_log::{Record, Times};
 use crate::observe::counters::{Phases, status_class};
-use crate::observe::end::End;
+use crate::observe::end::{End, Failure};
+use crate::observe::failures::{self, FailedExchange};
 use crate::observe::histogram::{self, Histogram};
+use crate::observe::sessions::Live;
 
 /// An exchange's figures while it goes on.
 #[derive(Debug)]
@@ -33,12 +36,14 @@ pub struct Progress {
     pub attempts: u32,
     /// How long each phase took.
     pub times: Times,
+    /// What is shown of it while it goes on.
+    pub live: Rc<Live>,
 }
 
 impl Progress {
     /// An exchange whose head began at `started` and was complete after
     /// `took`.
-    pub fn new(started: Instant, took: Duration, head_len: usize) -> Self {
+    pub fn new(started: Instant, took: Duration, head_len: usize, live: Rc<Live>) -> Self {
         Progress {
             started,
             route: None,
@@ -53,6 +58,7 @@ impl Progress {
                 head: took,
                 ..Times::default()
             },
+            live,
         }
     }
 
@@ -69,6 +75,10 @@ impl Progress {
         let now = Instant::now();
         self.times.total = now.duration_since(self.started);
         self.count(context, client, end);
+        self.live.end_exchange();
+        if is_failed(end, self.status) {
+            self.keep_failure(context, client, buf, head, end);
+        }
         let Some(log) = context.log_of_listener[client.listener] else {
             return;
         };
@@ -100,6 +110,35 @@ impl Progress {
         context
             .access_log
             .write(log, settings.format, &record, now, dropped);
+    }
+
+    #[cold]
+    fn keep_failure(
+        &self,
+        context: &Context,
+        client: &Client,
+        buf: &[u8],
+        head: Option<&RequestHead>,
+        end: End,
+    ) {
+        let is_head_refused = head.is_none();
+        context.failures.add(FailedExchange {
+            at: SystemTime::now(),
+            client: String::from_utf8_lossy(client.address_text.as_bytes()).into_owned(),
+            listener: client.listener,
+            route: self.route,
+            upstream: self.upstream,
+            endpoint: self.endpoint,
+            line: head.map(|head| failures::request_line(head.line(buf))),
+            end,
+            status: self.status,
+            attempts: self.attempts,
+            times: self.times,
+            evidence: match is_head_refused {
+                true => failures::evidence(buf),
+                false => Vec::new(),
+            },
+        });
     }
 
     fn count(&self, context: &Context, client: &Client, end: End) {
@@ -137,6 +176,15 @@ impl Progress {
             Some(endpoint) => &counters.endpoints[endpoint].phases,
             None => &counters.phases,
         });
+    }
+}
+
+/// Whether an exchange failed or was refused: a client that left did neither.
+fn is_failed(end: End, status: u16) -> bool {
+    match end {
+        End::Complete | End::Tunnel => status >= 500,
+        End::Failure(Failure::ClientGone) => false,
+        _ => true,
     }
 }
 

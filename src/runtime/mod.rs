@@ -23,6 +23,7 @@ use crate::net::listen::{self, BoundListener};
 use crate::observe::counters::Counters;
 use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
+use crate::observe::inquiry;
 use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream;
 use health::HealthThread;
@@ -146,7 +147,10 @@ pub fn start(config: Config) -> io::Result<Running> {
     let (phase, phase_receiver) = watch::channel(Phase::Serve);
     let (ending, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(worker_count);
+    let mut inquiries = Vec::with_capacity(worker_count);
     for (index, counters) in counters.iter().enumerate() {
+        let (inquiry, questions) = inquiry::channel();
+        inquiries.push(inquiry);
         let worker = Worker {
             index,
             config: config.clone(),
@@ -156,6 +160,7 @@ pub fn start(config: Config) -> io::Result<Running> {
             log_sender: logs.sender.clone(),
             logs: logs.of_listener.clone(),
             phase: phase_receiver.clone(),
+            questions,
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         let while_running = WhileRunning(ending.clone());
@@ -175,6 +180,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         dispatchers: shared.dispatchers.clone(),
         log_lines_lost: logs.writer.lost(),
         started: Started::now(),
+        inquiries,
     };
     let admin = admin::start(sources.clone(), admin_sockets, WhileRunning(ending))?;
     let running = Running {
