@@ -17,7 +17,7 @@ use crate::Colour;
 /// Stands for what is not there.
 const NOTHING: &str = "-";
 /// What the name's column has at least.
-const MIN_NAME_WIDTH: usize = 22;
+const MIN_NAME_WIDTH: usize = 20;
 
 /// A column behind the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

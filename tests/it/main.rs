@@ -13,6 +13,7 @@ mod words;
 
 mod bad_input;
 mod bodies;
+mod control;
 mod counters;
 mod demo;
 mod fields;
@@ -25,5 +26,6 @@ mod messages;
 mod process;
 mod queue;
 mod sockets;
+mod top;
 mod tunnels;
 mod upstream_faults;

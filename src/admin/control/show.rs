@@ -77,7 +77,7 @@ fn upstream_text(upstream: &UpstreamFigures) -> String {
     let mut text = format!(
         "upstream {name}: balance {balance}, {eligible} of {} endpoints take requests, \
          {in_flight} in flight, {waiting} of {queue_max} waiting\n\
-         {} requests, {} errors, {retries} retries, {} queued; p50 {}, p99 {}\n",
+         requests {}, errors {}, retries {retries}, queued {}; p50 {}, p99 {}\n",
         upstream.endpoints.len(),
         exchanges.requests,
         exchanges.errors,

@@ -83,11 +83,11 @@ fn key(model: &mut Model, code: KeyCode) -> Todo {
 fn the_table_at_80_columns() {
     let expected = "\
 evenkeel 0.1.0  process 4242  up 2h05m  150 req/s  0.5 err/s  43 connections
-UPSTREAM, ENDPOINT   STATE         FLIGHT   QUEUE  REQ/S  ERR/S     P50     P99
-app                  2/3 up            12       7    150    0.5 2.10 ms 12.3 ms
-  10.0.0.1:8080      up               4/8           50.0    0.5 2.10 ms 12.3 ms
-  10.0.0.2:8080      unreachable      4/8              0    0.5 2.10 ms       -
-  app-3.internal.ex~ draining         4/8            100    0.5 2.10 ms 12.3 ms
+UPSTREAM, ENDPOINT    STATE         FLIGHT   QUEUE  REQ/S  ERR/S     P50     P99
+app                   2/3 up            12       7    150    0.5 2.10 ms 12.3 ms
+  10.0.0.1:8080       up               4/8           50.0    0.5 2.10 ms 12.3 ms
+  10.0.0.2:8080       unreachable      4/8              0    0.5 2.10 ms       -
+  app-3.internal.exa~ draining         4/8            100    0.5 2.10 ms 12.3 ms
 
 
 upstream app: balance adaptive, 7 of 1000 waiting, in 1.00 kB/s, out 4.10 MB/s
