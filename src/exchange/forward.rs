@@ -54,6 +54,15 @@ impl Request<'_> {
         self.decoder.is_done()
     }
 
+    /// Bytes of the client's buffer that are its own: what follows a whole one
+    /// is another's, what is there of one that is not goes to the pump.
+    pub fn consumed(&self) -> usize {
+        match self.is_whole() {
+            true => self.valid_len,
+            false => self.bytes.len(),
+        }
+    }
+
     /// The rest of the request: what the endpoint did not take at once, and
     /// what is still to come.
     pub fn rest(&self, unsent: &[u8]) -> Pump {
@@ -105,7 +114,7 @@ pub async fn forward(
         Ok(request) => request,
         Err(end) => return rare(refused(context, client, head, end, progress)).await,
     };
-    progress.bytes_in += (request.valid_len - head.end) as u64;
+    progress.bytes_in += (request.consumed() - head.end) as u64;
     let arrived = progress.started + progress.times.head;
     let wanted = Wanted {
         key,

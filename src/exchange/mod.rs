@@ -164,21 +164,20 @@ pub(crate) fn follow(persistence: Persistence) -> Follow {
     }
 }
 
-/// Writes all of `bytes`, or as much as the client takes until its timer fires.
-///
-/// # Errors
-/// The client closed, or took too long.
+/// Writes all of `bytes`, or as much as the client takes until it closes or its
+/// timer fires. Gives the number written too.
 pub(crate) async fn write_all(
     context: &Context,
     client: &mut Client,
-    mut bytes: &[u8],
+    bytes: &[u8],
     follow: Follow,
-) -> Result<(), WriteFailure> {
+) -> (usize, Result<(), WriteFailure>) {
     let Client { stream, timer, .. } = client;
-    std::future::poll_fn(|cx: &mut TaskContext<'_>| {
-        while !bytes.is_empty() {
-            match stream.poll_write(cx, bytes, follow) {
-                Poll::Ready(Ok(len)) if len > 0 => bytes = &bytes[len..],
+    let mut sent = 0;
+    let written = std::future::poll_fn(|cx: &mut TaskContext<'_>| {
+        while sent < bytes.len() {
+            match stream.poll_write(cx, &bytes[sent..], follow) {
+                Poll::Ready(Ok(len)) if len > 0 => sent += len,
                 Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
                 Poll::Pending if context.wheel.has_fired(timer) => {
                     return Poll::Ready(Err(WriteFailure::TimedOut));
@@ -188,7 +187,8 @@ pub(crate) async fn write_all(
         }
         Poll::Ready(Ok(()))
     })
-    .await
+    .await;
+    (sent, written)
 }
 
 /// Why a client did not get all of an answer.

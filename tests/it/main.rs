@@ -17,6 +17,7 @@ mod control;
 mod counters;
 mod demo;
 mod fields;
+mod figures;
 mod foreign_clients;
 mod foreign_origins;
 mod health;
