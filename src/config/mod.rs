@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
@@ -50,6 +50,11 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The status page; `None` for none.
     pub status: Option<Status>,
+    /// Hash of all layers with every default, as they are printed: tells
+    /// whether two processes run on the same configuration.
+    pub hash: u64,
+    /// When it was loaded.
+    pub loaded: SystemTime,
 }
 
 /// The status page, with the metrics.

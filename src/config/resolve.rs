@@ -6,6 +6,7 @@
 mod upstream;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -71,6 +72,9 @@ pub(super) fn resolve(
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
         status: status?,
+        // The loader's to say, which has the text.
+        hash: 0,
+        loaded: SystemTime::now(),
     })
 }
 

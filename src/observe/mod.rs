@@ -9,6 +9,7 @@ pub mod figures;
 pub mod histogram;
 pub mod inquiry;
 pub mod log_level;
+pub mod process;
 pub mod quantity;
 pub mod rates;
 pub mod sessions;

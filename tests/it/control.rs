@@ -521,6 +521,7 @@ fn a_library_for_haproxys_socket_works() {
     const SCRIPT: &str = r#"
 import sys
 from haproxyadmin import haproxy
+from haproxyadmin import STATE_READY as haproxy_ready
 
 name = sys.argv[2]
 hap = haproxy.HAProxy(socket_file=sys.argv[1])
@@ -535,6 +536,11 @@ say("set server app/nobody state drain")
 say("set server nobody/x state drain")
 say("set server app/%s state upside-down" % name)
 say("disable server app/" + name)
+[frontend], [backend] = hap.frontends(), hap.backends()
+[server] = backend.servers()
+print(frontend.name, backend.name, server.name == name)
+print(frontend.requests, backend.requests, server.requests, backend.status, server.status)
+print(server.setstate(haproxy_ready), server.status, server.setweight(7), server.weight)
 "#;
     test(|| {
         let origin = origin();
@@ -564,14 +570,17 @@ say("disable server app/" + name)
                 "'No such backend.'",
                 "\"'set server <srv> state' expects 'ready', 'drain' and 'maint'.\"",
                 "''",
+                "web app True",
+                "1 1 1 DOWN MAINT",
+                "True UP True 7",
             ],
         );
-        assert_eq!(state_of(&proxy, 0), "stopped");
+        assert_eq!(state_of(&proxy, 0), "up");
         let state = ask(&proxy, "show servers state app");
         assert_eq!(state.lines().next(), Some("1"));
         let row = state.lines().nth(2).unwrap();
         assert!(
-            row.starts_with(&format!("1 app 1 {name} 127.0.0.1 0 1 5 10 ")),
+            row.starts_with(&format!("2 app 1 {name} 127.0.0.1 2 0 7 10 ")),
             "{row}"
         );
         assert_eq!(row.split(' ').count(), 25);

@@ -5,6 +5,7 @@
 use evenkeel_policy::endpoint::Admin as Wanted;
 
 use crate::admin::Admin;
+use crate::admin::csv::{self, RowId, RowKind};
 use crate::admin::operate::{Operation, operate};
 use crate::config::Address;
 use crate::observe::figures::{AdminWord, Figures, Sources, State};
@@ -18,6 +19,8 @@ pub(super) fn run(admin: &Admin, words: &[&str]) -> Option<String> {
     let sources = &admin.sources;
     Some(match *words {
         ["show", "info"] => info(sources),
+        ["show", "stat"] => stat(sources, |_| true),
+        ["show", "stat", proxy, kinds, sid] => part_of_stat(sources, proxy, kinds, sid),
         ["show", "backend"] => backends(sources),
         ["show", "servers", "state"] => servers_state(sources, None),
         ["show", "servers", "state", backend] => servers_state(sources, Some(backend)),
@@ -134,6 +137,29 @@ fn backends(sources: &Sources) -> String {
     lines.join("\n") + "\n"
 }
 
+fn stat(sources: &Sources, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
+    String::from_utf8_lossy(&csv::part(&sources.read(), is_wanted)).into_owned()
+}
+
+/// The rows of a proxy by name or number, of a sum of kinds, of a server by
+/// number; -1 is all.
+fn part_of_stat(sources: &Sources, proxy: &str, kinds: &str, sid: &str) -> String {
+    let (Ok(kinds), Ok(sid)) = (kinds.parse::<i64>(), sid.parse::<i64>()) else {
+        return "Integer value expected.\n".to_owned();
+    };
+    let iid = proxy.parse::<i64>().ok();
+    stat(sources, |row| {
+        let is_proxy = match iid {
+            Some(-1) => true,
+            Some(iid) => iid as u64 == row.iid,
+            None => proxy == row.proxy,
+        };
+        let is_kind = kinds & row.kind as i64 != 0;
+        let is_server = sid == -1 || row.kind != RowKind::Server || sid as u64 == row.sid;
+        is_proxy && is_kind && is_server
+    })
+}
+
 /// Those of HAProxy's lines for which there is something to tell. Tools
 /// recognise the socket by the name.
 fn info(sources: &Sources) -> String {
@@ -196,6 +222,8 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
         return "Can't find backend.\n".to_owned();
     }
     let mut text = TITLES.to_owned();
+    // The numbers of `show stat`: frontends come first.
+    let first = 1 + sources.config.listeners.len();
     for (index, upstream) in upstreams.iter().enumerate() {
         if backend.is_some_and(|name| name != upstream.name) {
             continue;
@@ -221,7 +249,7 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
             };
             text += &format!(
                 "{} {} {} {} {address} {running} {admin} {} {} 0 0 0 0 0 0 0 0 - {port} - 0 0 - - 0\n",
-                index + 1,
+                first + index,
                 upstream.name,
                 place + 1,
                 endpoint.name,
