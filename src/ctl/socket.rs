@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel::config::{self, Address, NameLookup};
 
 use crate::cli::Control;
-use crate::{Failed, complain, load_quietly};
+use crate::{Failed, complain, load_quietly, note};
 
 /// Longest silence of the process: `rates` is silent for as long as it is
 /// asked to be.
@@ -30,7 +30,12 @@ impl Socket {
         }
         let config::Loaded { config, .. } = load_quietly(&control.source, NameLookup::Skip)?;
         match config.server.control {
-            Some(Address::Unix(path)) => Ok(Socket { path }),
+            Some(Address::Unix(path)) => {
+                if control.source.verbose > 0 {
+                    note(&format!("control socket {}", path.display()));
+                }
+                Ok(Socket { path })
+            }
             _ => Err(complain(&format!(
                 "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel.sock\"\n\n\
                  and start the program anew, or name the socket with --socket",

@@ -108,7 +108,10 @@ pub(super) async fn run(admin: &Admin, words: &[&str]) -> String {
         (Some(Err(error)), Format::Json) => refusal_json(&error),
         (Some(Ok(text)), Format::Text) => text + "\n",
         (Some(Err(error)), Format::Text) => format!("error: {error}\n\n"),
-        (None, Format::Json) => refusal_json(&unknown(words)),
+        (None, Format::Json) => {
+            let error = unknown(words);
+            refusal_json(&format!("{error}; HAProxy's commands have no JSON"))
+        }
         (None, Format::Text) => match haproxy::run(admin, words) {
             Some(text) => text + "\n",
             None => format!("error: {}\n\n", unknown(words)),

@@ -39,6 +39,7 @@ fn sources(endpoints: usize) -> Sources {
         config,
         log_lines_lost: Arc::default(),
         started: Started::now(),
+        inquiries: Vec::new(),
     }
 }
 
