@@ -13,7 +13,7 @@ use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
 use crate::observe::end::{End, Failure};
-use crate::observe::sessions::Live;
+use crate::observe::sessions::Track;
 
 /// Longest time that a client may go on sending after it was refused.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,10 +50,10 @@ pub(super) async fn serve(clients: Rc<Clients>, mut client: Client) -> Option<Cl
     let mut head = clients.take_head();
     let mut buffer = Buffer::small();
     let context = &clients.context;
-    let live = context.sessions.wake(client.session);
-    let next = exchanges(context, &mut client, &mut buffer, &mut head, &live).await;
+    let track = context.sessions.wake(client.session);
+    let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
     clients.keep_head(head);
-    context.sessions.rest(client.session, live);
+    context.sessions.rest(client.session, track);
     match next {
         Next::KeepAlive => return Some(client),
         // A close with unread bytes drops what waits to be sent.
@@ -73,20 +73,20 @@ async fn exchanges(
     client: &mut Client,
     buffer: &mut Buffer,
     head: &mut RequestHead,
-    live: &Rc<Live>,
+    track: &Rc<Track>,
 ) -> Next {
     loop {
-        let arrival = match read_head(context, client, buffer, head, live).await {
+        let arrival = match read_head(context, client, buffer, head, track).await {
             Read::Head(arrival) => arrival,
             Read::Nothing => return Next::KeepAlive,
             Read::Closed => return Next::Close,
             Read::Refused(arrival, end) => {
-                return rare(refuse(context, client, buffer, live, arrival, end)).await;
+                return rare(refuse(context, client, buffer, track, arrival, end)).await;
             }
         };
         let bytes = buffer.filled();
-        live.begin_exchange(arrival.started, head.line(bytes), head.end);
-        let mut progress = Progress::new(arrival.started, arrival.took, head.end, live.clone());
+        track.begin_exchange(arrival.started, head.line(bytes), head.end);
+        let mut progress = Progress::new(arrival.started, arrival.took, head.end, track.clone());
         let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
         let Outcome {
             end,
@@ -118,12 +118,12 @@ async fn refuse(
     context: &Context,
     client: &mut Client,
     buffer: &Buffer,
-    live: &Rc<Live>,
+    track: &Rc<Track>,
     arrival: Arrival,
     end: End,
 ) -> Next {
-    live.begin_exchange(arrival.started, b"", buffer.len());
-    let mut progress = Progress::new(arrival.started, arrival.took, buffer.len(), live.clone());
+    track.begin_exchange(arrival.started, b"", buffer.len());
+    let mut progress = Progress::new(arrival.started, arrival.took, buffer.len(), track.clone());
     let next = answer::refuse(context, client, None, end, &mut progress).await;
     progress.conclude(context, client, buffer.filled(), None, end);
     next
@@ -143,7 +143,7 @@ async fn read_head(
     client: &mut Client,
     buffer: &mut Buffer,
     head: &mut RequestHead,
-    live: &Live,
+    track: &Track,
 ) -> Read {
     let mut incoming = Incoming {
         begun: None,
@@ -160,7 +160,7 @@ async fn read_head(
             match parse(context, client, buffer, head, &mut incoming.seen) {
                 Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
                 Ok(Parsed::Complete) => return Read::Head(arrival(started.elapsed())),
-                Ok(Parsed::Partial) if is_first => live.begin_head(started),
+                Ok(Parsed::Partial) if is_first => track.begin_head(started),
                 Ok(Parsed::Partial) => {}
                 Err(error) => return Read::Refused(arrival(started.elapsed()), error.into()),
             }

@@ -21,9 +21,10 @@ use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::connect::reason;
 use crate::net::stream::{Follow, Stream};
+use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
-use crate::observe::sessions::Phase;
+use crate::observe::sessions::Stage;
 use crate::upstream::Slot;
 
 /// Longest response head that is read, in bytes.
@@ -148,6 +149,7 @@ pub(super) async fn attempt(
             };
         }
     };
+    progress.phase = Phase::Response;
     let mut sent = Sent {
         context,
         slot,
@@ -170,9 +172,9 @@ pub(super) async fn attempt(
         return sent.lost_connection(Sending::Nothing);
     }
     sent.set_timeout(client);
-    progress.live.enter(match sent.pump {
-        Some(_) => Phase::Request,
-        None => Phase::Wait,
+    progress.track.enter(match sent.pump {
+        Some(_) => Stage::Request,
+        None => Stage::Wait,
     });
     match sent.await_response(client, progress).await {
         Ok(Begun::Response(mut response, mut buffer)) => {
@@ -234,7 +236,7 @@ async fn open(
     let timeout = slot.upstream().config().timeouts.connect;
     let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
     context.wheel.set(&client.timer, deadline);
-    progress.live.enter(Phase::Connect);
+    progress.track.enter(Stage::Connect);
     let mut clock = Instant::now();
     let mut connecting = std::pin::pin!(slot.connect());
     let connected = context.until_deadline(
@@ -375,7 +377,10 @@ impl Sent<'_, '_> {
                         received = rare(passing).await.map_err(Attempt::failed)?;
                     }
                     if matches!(received, Received::Final(_) | Received::Tunnel) {
-                        progress.times.first_byte = Some(self.sent_at.elapsed());
+                        let now = Instant::now();
+                        progress.times.first_byte = Some(now.duration_since(self.sent_at));
+                        progress.responded = Some(now);
+                        progress.phase = Phase::Data;
                     }
                     match received {
                         Received::Final(response) => return Ok(Begun::Response(response, buffer)),
@@ -403,7 +408,7 @@ impl Sent<'_, '_> {
                 let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
                 let has_moved = pump.progress() != before;
                 let bytes_in = progress.bytes_in + pump.bytes_read;
-                progress.live.set_bytes_in(bytes_in);
+                progress.track.set_bytes_in(bytes_in);
                 if let Poll::Ready(end) = polled {
                     return Poll::Ready(Event::Request(end));
                 }
@@ -446,8 +451,8 @@ impl Sent<'_, '_> {
         self.count_pump(&pump, progress);
         match end {
             PumpEnd::Done => {
-                progress.live.enter(Phase::Wait);
-                progress.live.set_bytes_in(progress.bytes_in);
+                progress.track.enter(Stage::Wait);
+                progress.track.set_bytes_in(progress.bytes_in);
                 self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
                 // The next request's.
@@ -763,7 +768,7 @@ impl Sent<'_, '_> {
         let fits = from_client.append(rest) && from_client.append(behind);
         debug_assert!(fits, "the buffer was made for them");
         progress.status = 101;
-        progress.live.enter(Phase::Tunnel);
+        progress.track.enter(Stage::Tunnel);
         let idle_timeout = self.slot.upstream().config().timeouts.idle;
         let start = TunnelStart {
             from_client,

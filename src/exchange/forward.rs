@@ -16,8 +16,9 @@ use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, answer, rare};
 use crate::config::Proxying;
 use crate::net::buffer::Buffer;
+use crate::observe::access_log::{Phase, Reason};
 use crate::observe::end::{End, Failure};
-use crate::upstream::{NoSlot, Refusal, Slot, Upstream, Wanted};
+use crate::upstream::{Chosen, NoSlot, Refusal, Slot, Upstream, Wanted};
 
 /// What an exchange came to.
 #[derive(Debug)]
@@ -212,7 +213,7 @@ async fn try_endpoints(
                 }
             }
         };
-        count_attempt(context, &slot, progress);
+        count_attempt(context, &slot, attempts.connection, progress);
         let fresh = attempts.connection;
         let attempted =
             attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress).await;
@@ -363,11 +364,24 @@ pub(super) enum Connection {
     New,
 }
 
-fn count_attempt(context: &Context, slot: &Slot<'_>, progress: &mut Progress) {
+fn count_attempt(
+    context: &Context,
+    slot: &Slot<'_>,
+    connection: Connection,
+    progress: &mut Progress,
+) {
     progress.endpoint = Some(slot.endpoint());
     progress.attempts += 1;
-    let live = &progress.live;
-    live.set_attempt(slot.endpoint(), progress.attempts);
+    let track = &progress.track;
+    track.set_attempt(slot.endpoint(), progress.attempts);
+    progress.phase = Phase::Connect;
+    progress.reason = Some(match slot.chosen() {
+        _ if connection == Connection::New => Reason::Kept,
+        _ if progress.attempts > 1 => Reason::Retry,
+        Chosen::First => Reason::Picked,
+        Chosen::Next => Reason::Next,
+        Chosen::Granted => Reason::Queued,
+    });
     attempt::endpoint_counters(context, slot).attempts.add(1);
     if progress.attempts > 1 {
         let upstream = slot.upstream().index();

@@ -27,7 +27,7 @@ use crate::config::{self, Config};
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, AddressText};
-use crate::observe::counters::{Counters, ListenerCounters};
+use crate::observe::counters::{Counters, ListenerCounters, OpenCount};
 use crate::observe::end::Failure;
 use crate::observe::failures::Failures;
 use crate::observe::sessions::{SessionKey, Sessions};
@@ -49,8 +49,8 @@ pub struct Context {
     pub counters: Arc<Counters>,
     /// The worker's access logs.
     pub access_log: AccessLog,
-    /// Index of each listener's log among the worker's access logs.
-    pub log_of_listener: Vec<Option<usize>>,
+    /// Connections open per listener, over all workers.
+    pub open_connections: Arc<[OpenCount]>,
     /// Whether the worker is finishing what it has.
     pub is_draining: Cell<bool>,
     /// Where heads are written before they are sent; never held over a wait.
@@ -74,6 +74,8 @@ pub struct Client {
     pub address: Option<IpAddr>,
     /// Its address as logs and endpoints get it.
     pub address_text: AddressText,
+    /// Its port; 0 over a Unix socket.
+    pub port: u16,
     /// Index of the listener that accepted it.
     pub listener: usize,
     /// Its entry among the worker's open connections.

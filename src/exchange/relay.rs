@@ -16,7 +16,7 @@ use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
 use crate::observe::end::{End, Failure};
-use crate::observe::sessions::{Live, Phase};
+use crate::observe::sessions::{Stage, Track};
 
 /// A response whose head was read and rewritten.
 #[derive(Debug)]
@@ -112,9 +112,9 @@ impl Relay<'_> {
             response.ready,
         )
         .followed_by(follow(response.persistence));
-        progress.live.enter(Phase::Response);
+        progress.track.enter(Stage::Response);
         let before = progress.bytes_out + response.sent;
-        let stop = self.run(client, &mut pump, &progress.live, before).await;
+        let stop = self.run(client, &mut pump, &progress.track, before).await;
         response.note(response.sent + pump.bytes_written, progress);
         if let Some(request) = self.request.as_ref() {
             progress.bytes_in += request.bytes_read;
@@ -133,7 +133,7 @@ impl Relay<'_> {
         &mut self,
         client: &mut Client,
         response: &mut Pump,
-        live: &Live,
+        track: &Track,
         sent: u64,
     ) -> Stop {
         let mut is_timed = false;
@@ -152,7 +152,7 @@ impl Relay<'_> {
             }
             if !is_timed || request_moved || response.progress() != before {
                 is_timed = true;
-                live.set_bytes_out(sent + response.bytes_written);
+                track.set_bytes_out(sent + response.bytes_written);
                 self.set_timeout(client, response.waits_for());
             }
             match self.context.wheel.has_fired(&client.timer) {
@@ -239,9 +239,9 @@ pub(super) async fn tunnel(
             return Poll::Ready(());
         }
         if up_moved || down_moved {
-            let live = &progress.live;
-            live.set_bytes_in(progress.bytes_in + up.bytes_read());
-            live.set_bytes_out(progress.bytes_out + down.bytes_written());
+            let track = &progress.track;
+            track.set_bytes_in(progress.bytes_in + up.bytes_read());
+            track.set_bytes_out(progress.bytes_out + down.bytes_written());
             context.set_timeout(&client.timer, idle_timeout);
         }
         match context.wheel.has_fired(&client.timer) {

@@ -2,7 +2,7 @@
 //!
 //! Per worker: the connection's task writes, and the worker reads when somebody
 //! asks (`inquiry`). Every connection has an entry of a few words; only one that
-//! is being served has a [`Live`], which an exchange writes with plain stores
+//! is being served has a [`Track`], which an exchange writes with plain stores
 //! where it goes from one phase to the next.
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,7 @@ use slab::Slab;
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 96;
 /// What is kept for reuse.
-const LIVES_KEPT: usize = 512;
+const TRACKS_KEPT: usize = 512;
 /// Entries that are looked at before other tasks have a turn.
 const TURN: usize = 1024;
 /// Stands for none among indices.
@@ -25,7 +25,7 @@ const NONE: u32 = u32::MAX;
 /// How far an exchange is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum Stage {
     /// There is none: the connection waits for a request.
     Idle,
     /// A head has begun to arrive.
@@ -46,28 +46,28 @@ pub enum Phase {
     Tunnel,
 }
 
-impl Phase {
+impl Stage {
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
-            Phase::Idle => "idle",
-            Phase::Head => "head",
-            Phase::Answer => "answer",
-            Phase::Queue => "queue",
-            Phase::Connect => "connect",
-            Phase::Request => "request",
-            Phase::Wait => "wait",
-            Phase::Response => "response",
-            Phase::Tunnel => "tunnel",
+            Stage::Idle => "idle",
+            Stage::Head => "head",
+            Stage::Answer => "answer",
+            Stage::Queue => "queue",
+            Stage::Connect => "connect",
+            Stage::Request => "request",
+            Stage::Wait => "wait",
+            Stage::Response => "response",
+            Stage::Tunnel => "tunnel",
         }
     }
 }
 
 /// A connection that is being served: what its exchange has come to.
 #[derive(Debug)]
-pub struct Live {
+pub struct Track {
     started: Cell<Instant>,
-    phase: Cell<Phase>,
+    phase: Cell<Stage>,
     route: Cell<u32>,
     endpoint: Cell<u32>,
     attempts: Cell<u32>,
@@ -78,11 +78,11 @@ pub struct Live {
     line: RefCell<[u8; LINE_LEN]>,
 }
 
-impl Live {
+impl Track {
     fn new() -> Self {
-        Live {
+        Track {
             started: Cell::new(Instant::now()),
-            phase: Cell::new(Phase::Idle),
+            phase: Cell::new(Stage::Idle),
             route: Cell::new(NONE),
             endpoint: Cell::new(NONE),
             attempts: Cell::new(0),
@@ -96,16 +96,16 @@ impl Live {
 
     /// A head has begun, which is not there as a whole.
     pub fn begin_head(&self, started: Instant) {
-        self.begin(started, Phase::Head, b"", 0);
+        self.begin(started, Stage::Head, b"", 0);
     }
 
     /// The head is there: `line` is method and target.
     pub fn begin_exchange(&self, started: Instant, line: &[u8], head_len: usize) {
         self.requests.set(self.requests.get().wrapping_add(1));
-        self.begin(started, Phase::Answer, line, head_len);
+        self.begin(started, Stage::Answer, line, head_len);
     }
 
-    fn begin(&self, started: Instant, phase: Phase, line: &[u8], head_len: usize) {
+    fn begin(&self, started: Instant, phase: Stage, line: &[u8], head_len: usize) {
         let line = &line[..line.len().min(LINE_LEN)];
         self.line.borrow_mut()[..line.len()].copy_from_slice(line);
         self.line_len.set(line.len() as u8);
@@ -120,11 +120,11 @@ impl Live {
 
     /// The exchange is over.
     pub fn end_exchange(&self) {
-        self.phase.set(Phase::Idle);
+        self.phase.set(Stage::Idle);
     }
 
     /// It goes on to another phase.
-    pub fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: Stage) {
         self.phase.set(phase);
     }
 
@@ -159,16 +159,16 @@ struct Entry {
     listener: u16,
     /// Tick of the worker's wheel at which it was accepted.
     accepted: u64,
-    /// Requests before those of `live`.
+    /// Requests before those of `track`.
     requests: u32,
-    live: Option<Rc<Live>>,
+    track: Option<Rc<Track>>,
 }
 
 /// The connections of a worker.
 #[derive(Debug, Default)]
 pub struct Sessions {
     entries: RefCell<Slab<Entry>>,
-    free: RefCell<Vec<Rc<Live>>>,
+    free: RefCell<Vec<Rc<Track>>>,
 }
 
 /// What a connection's entry is known by, on its worker.
@@ -196,7 +196,7 @@ impl Sessions {
             listener: accepted.listener as u16,
             accepted: accepted.tick,
             requests: 0,
-            live: None,
+            track: None,
         };
         self.entries.borrow_mut().insert(entry) as u32
     }
@@ -204,36 +204,36 @@ impl Sessions {
     /// It is closed.
     pub fn close(&self, key: SessionKey) {
         let entry = self.entries.borrow_mut().try_remove(key as usize);
-        if let Some(live) = entry.and_then(|it| it.live) {
-            self.keep(live);
+        if let Some(track) = entry.and_then(|it| it.track) {
+            self.keep(track);
         }
     }
 
     /// It has something to read.
-    pub fn wake(&self, key: SessionKey) -> Rc<Live> {
+    pub fn wake(&self, key: SessionKey) -> Rc<Track> {
         let reused = self.free.borrow_mut().pop();
-        let live = reused.unwrap_or_else(|| Rc::new(Live::new()));
-        live.requests.set(0);
-        live.phase.set(Phase::Idle);
+        let track = reused.unwrap_or_else(|| Rc::new(Track::new()));
+        track.requests.set(0);
+        track.phase.set(Stage::Idle);
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
-            entry.live = Some(live.clone());
+            entry.track = Some(track.clone());
         }
-        live
+        track
     }
 
     /// It is idle again.
-    pub fn rest(&self, key: SessionKey, live: Rc<Live>) {
+    pub fn rest(&self, key: SessionKey, track: Rc<Track>) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
-            entry.requests = entry.requests.wrapping_add(live.requests.get());
-            entry.live = None;
+            entry.requests = entry.requests.wrapping_add(track.requests.get());
+            entry.track = None;
         }
-        self.keep(live);
+        self.keep(track);
     }
 
-    fn keep(&self, live: Rc<Live>) {
+    fn keep(&self, track: Rc<Track>) {
         let mut free = self.free.borrow_mut();
-        if free.len() < LIVES_KEPT {
-            free.push(live);
+        if free.len() < TRACKS_KEPT {
+            free.push(track);
         }
     }
 
@@ -307,14 +307,14 @@ pub struct Session {
     /// Requests so far.
     pub requests: u32,
     /// The exchange in progress.
-    pub exchange: Option<LiveExchange>,
+    pub exchange: Option<OngoingExchange>,
 }
 
 /// An exchange in progress.
 #[derive(Debug, Clone)]
-pub struct LiveExchange {
+pub struct OngoingExchange {
     /// How far it is.
-    pub phase: Phase,
+    pub phase: Stage,
     /// Since its head's first byte.
     pub elapsed: Duration,
     /// Index of the route.
@@ -333,7 +333,7 @@ pub struct LiveExchange {
 
 impl Session {
     fn new(entry: &Entry, age: Duration, now: Instant) -> Self {
-        let live = entry.live.as_deref();
+        let track = entry.track.as_deref();
         Session {
             listener: usize::from(entry.listener),
             address: entry.address,
@@ -341,29 +341,29 @@ impl Session {
             age,
             requests: entry
                 .requests
-                .wrapping_add(live.map_or(0, |it| it.requests.get())),
-            exchange: live
-                .filter(|it| it.phase.get() != Phase::Idle)
-                .map(|it| LiveExchange::new(it, now)),
+                .wrapping_add(track.map_or(0, |it| it.requests.get())),
+            exchange: track
+                .filter(|it| it.phase.get() != Stage::Idle)
+                .map(|it| OngoingExchange::new(it, now)),
         }
     }
 }
 
-impl LiveExchange {
-    fn new(live: &Live, now: Instant) -> Self {
+impl OngoingExchange {
+    fn new(track: &Track, now: Instant) -> Self {
         let index = |cell: &Cell<u32>| match cell.get() {
             NONE => None,
             index => Some(index as usize),
         };
-        LiveExchange {
-            phase: live.phase.get(),
-            elapsed: now.saturating_duration_since(live.started.get()),
-            route: index(&live.route),
-            endpoint: index(&live.endpoint),
-            attempts: live.attempts.get(),
-            bytes_in: live.bytes_in.get(),
-            bytes_out: live.bytes_out.get(),
-            line: live.line.borrow()[..usize::from(live.line_len.get())].to_vec(),
+        OngoingExchange {
+            phase: track.phase.get(),
+            elapsed: now.saturating_duration_since(track.started.get()),
+            route: index(&track.route),
+            endpoint: index(&track.endpoint),
+            attempts: track.attempts.get(),
+            bytes_in: track.bytes_in.get(),
+            bytes_out: track.bytes_out.get(),
+            line: track.line.borrow()[..usize::from(track.line_len.get())].to_vec(),
         }
     }
 }
@@ -393,20 +393,20 @@ mod tests {
         let keys: Vec<_> = (0..3000)
             .map(|port| sessions.open(accepted(port)))
             .collect();
-        let live = sessions.wake(keys[2500]);
-        live.begin_exchange(Instant::now(), b"GET /a", 40);
-        live.enter(Phase::Wait);
+        let track = sessions.wake(keys[2500]);
+        track.begin_exchange(Instant::now(), b"GET /a", 40);
+        track.enter(Stage::Wait);
         let shown = list(&sessions, 2);
         assert_eq!((shown.open, shown.rows.len()), (3000, 2));
         assert_eq!((shown.rows[0].port, shown.rows[0].requests), (2500, 1));
         let exchange = shown.rows[0].exchange.clone().expect("it has one");
         assert_eq!(
             (exchange.phase, exchange.line),
-            (Phase::Wait, b"GET /a".to_vec())
+            (Stage::Wait, b"GET /a".to_vec())
         );
         assert_eq!(shown.rows[1].age, Duration::from_secs(2));
-        live.end_exchange();
-        sessions.rest(keys[2500], live);
+        track.end_exchange();
+        sessions.rest(keys[2500], track);
         sessions.close(keys[0]);
         let shown = list(&sessions, 5000);
         assert_eq!(shown.open, 2999);
@@ -416,10 +416,10 @@ mod tests {
 
     #[test]
     fn a_long_request_line_is_cut() {
-        let live = Live::new();
-        live.begin_exchange(Instant::now(), &[b'a'; 500], 600);
+        let track = Track::new();
+        track.begin_exchange(Instant::now(), &[b'a'; 500], 600);
         assert_eq!(
-            LiveExchange::new(&live, Instant::now()).line.len(),
+            OngoingExchange::new(&track, Instant::now()).line.len(),
             LINE_LEN
         );
     }

@@ -11,6 +11,7 @@
 mod setup;
 mod words;
 
+mod access_log;
 mod bad_input;
 mod bodies;
 mod control;
@@ -20,6 +21,7 @@ mod fields;
 mod figures;
 mod foreign_clients;
 mod foreign_origins;
+mod halog;
 mod health;
 mod in_flight;
 mod limits;
