@@ -394,6 +394,9 @@ fn rates_are_of_the_time_asked_for() {
         let (_origin, proxy) = site("");
         let mut stream = connect(&proxy);
         stream.write_all(b"json rates 2\n").unwrap();
+        // Commands are taken in turn: by this answer the time has begun.
+        ask(&proxy, "version");
+        ask(&proxy, "version");
         let mut client = proxy.client();
         for _ in 0..50 {
             assert_eq!(client.get("/ping").unwrap().status, 200);
