@@ -54,13 +54,13 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The status page; `None` for none.
     pub status: Option<Status>,
+    /// Where requests are logged, and how.
+    pub access_logs: AccessLogs,
     /// Hash of all layers with every default, as they are printed: tells
     /// whether two processes run on the same configuration.
     pub hash: u64,
     /// When it was loaded.
     pub loaded: SystemTime,
-    /// Where requests are logged, and how.
-    pub access_logs: AccessLogs,
 }
 
 /// The status page, with the metrics.

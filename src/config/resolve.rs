@@ -71,10 +71,10 @@ pub(super) fn resolve(
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
         status: status?,
+        access_logs: access_log::resolve(file)?,
         // The loader's to say, which has the text.
         hash: 0,
         loaded: SystemTime::now(),
-        access_logs: access_log::resolve(file)?,
     })
 }
 
