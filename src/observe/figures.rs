@@ -16,6 +16,7 @@ use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
+use super::inquiry::Inquiry;
 use super::process::ProcessFigures;
 use crate::config::{self, Action, Config};
 
@@ -32,6 +33,8 @@ pub struct Sources {
     pub log_lines_lost: Arc<AtomicU64>,
     /// When the process began to serve.
     pub started: Started,
+    /// Where each worker is asked for what only it knows.
+    pub inquiries: Vec<Inquiry>,
 }
 
 /// A moment by both clocks.
