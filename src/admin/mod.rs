@@ -6,7 +6,10 @@
 //! by the dispatchers that the workers share.
 
 mod control;
+pub mod csv;
+mod haproxy;
 mod http;
+pub mod metrics;
 mod operate;
 
 use std::future::poll_fn;
@@ -55,19 +58,23 @@ pub struct AdminThread {
 /// # Errors
 /// As [`listen::bind`], with the socket in the error's text.
 pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
-    let bind = |what: &str, address: Option<&Address>| {
-        let Some(address) = address else {
-            return Ok(None);
-        };
-        let mut bound = listen::bind(address, BACKLOG, 1).map_err(|error| {
-            io::Error::new(error.kind(), format!("{what}: bind {address}: {error}"))
-        })?;
-        Ok::<_, io::Error>(bound.pop())
+    let named = |what: &str, address: &Address, error: io::Error| {
+        io::Error::new(error.kind(), format!("{what}: bind {address}: {error}"))
     };
-    Ok(Sockets {
-        status: bind("status page", config.status.as_ref().map(|it| &it.bind))?,
-        control: bind("control socket", config.server.control.as_ref())?,
-    })
+    let mut sockets = Sockets {
+        status: None,
+        control: None,
+    };
+    if let Some(settings) = &config.status {
+        let bound = listen::bind(&settings.bind, BACKLOG, 1);
+        let mut bound = bound.map_err(|error| named("status page", &settings.bind, error))?;
+        sockets.status = bound.pop();
+    }
+    if let Some(address @ Address::Unix(path)) = &config.server.control {
+        let bound = listen::bind_private(path, BACKLOG);
+        sockets.control = Some(bound.map_err(|error| named("control socket", address, error))?);
+    }
+    Ok(sockets)
 }
 
 /// Starts the thread; `while_running` is dropped when it ends.
@@ -84,6 +91,7 @@ pub fn start(
     let thread = std::thread::Builder::new().name("admin".to_owned());
     let thread = thread.spawn(move || {
         let _while_running = while_running;
+        step_back();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -120,6 +128,19 @@ impl AdminThread {
             Ok(Err(error)) => tracing::error!("the admin thread failed: {error}"),
             Err(_) => tracing::error!("the admin thread panicked"),
         }
+    }
+}
+
+/// How much less the thread's work counts than a worker's where a processor
+/// can't do both: about a tenth.
+const NICE: i32 = 10;
+
+/// Lets the workers go first, so that a scrape of many endpoints delays no
+/// request.
+fn step_back() {
+    // On Linux the priority is a thread's, and `None` the one that calls.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::warn!("the admin thread keeps its priority: {error}");
     }
 }
 
