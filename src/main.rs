@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
+use evenkeel::observe::events::{self, EventLog, Level, Look};
 use evenkeel_testkit::{Origin, OriginOptions};
 
 #[global_allocator]
@@ -39,12 +40,14 @@ struct Failed;
 
 fn run(source: &cli::Source) -> Result<(), Failed> {
     let loaded = load(source, NameLookup::System)?;
-    start_event_log();
-    evenkeel::runtime::run(loaded.config).map_err(|error| complain(&error.to_string()))
+    let log = start_event_log();
+    let ended = evenkeel::runtime::run(loaded.config);
+    drop(log);
+    ended.map_err(|error| complain(&error.to_string()))
 }
 
 fn demo(load: bool) -> Result<(), Failed> {
-    start_event_log();
+    let _log = start_event_log();
     let load = match load {
         true => demo::Load::On,
         false => demo::Load::Off,
@@ -62,12 +65,12 @@ fn origin(options: OriginOptions) -> Result<(), Failed> {
 }
 
 /// Sends events to standard error, a line each.
-fn start_event_log() {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(colour() == Colour::On)
-        .with_target(false)
-        .init();
+fn start_event_log() -> EventLog {
+    let look = match colour() {
+        Colour::On => Look::ColouredText,
+        Colour::Off => Look::Text,
+    };
+    events::start(Level::default(), look)
 }
 
 fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(), Failed> {

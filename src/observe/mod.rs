@@ -1,9 +1,10 @@
-//! What the program says of its work: ends, counters, access log.
+//! What the program says of its work: ends, counters, access log, events.
 
 pub mod access_log;
 pub mod calendar;
 pub mod counters;
 pub mod end;
+pub mod events;
 pub mod figures;
 pub mod histogram;
 pub mod writer;
