@@ -156,12 +156,9 @@ mod tests {
     fn said(message: &str) -> Said {
         Said {
             message: message.into(),
-            fields: [
-                ("upstream", "a\"b\n".into()),
-                ("up", 2.into()),
-            ]
-            .into_iter()
-            .collect(),
+            fields: [("upstream", "a\"b\n".into()), ("up", 2.into())]
+                .into_iter()
+                .collect(),
         }
     }
 
