@@ -7,7 +7,8 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
+use evenkeel::config::{self, Address, Colour, Loaded, NameLookup, Report};
+use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog, Level, Look};
 use evenkeel_testkit::{Origin, OriginOptions};
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
             offline,
             ..
         } => check(&source, print, offline),
+        cli::Verb::Explain { source, request } => explain(&source, *request),
         cli::Verb::Demo { load } => demo(load),
         cli::Verb::Origin { options } => origin(*options),
         cli::Verb::Version => print(&format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))),
@@ -66,7 +68,7 @@ fn origin(options: OriginOptions) -> Result<(), Failed> {
 
 /// Sends events to standard error, a line each.
 fn start_event_log() -> EventLog {
-    let look = match colour() {
+    let look = match colour(&std::io::stderr()) {
         Colour::On => Look::ColouredText,
         Colour::Off => Look::Text,
     };
@@ -99,6 +101,30 @@ fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(
     ))
 }
 
+fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Failed> {
+    let asked = Asked::new(&request.method, &request.url, &request.headers)
+        .unwrap_or_else(|error| cli::wrong_call(&error.to_string()));
+    let asked = Asked {
+        client: request.client,
+        listener: request.listener,
+        ..asked
+    };
+    let Loaded { config, .. } = load(source, NameLookup::Skip)?;
+    let explained = match (request.live, &config.server.control) {
+        (false, _) => explain::explain(&config, None, &asked).map_err(|it| it.to_string()),
+        (true, Some(Address::Unix(path))) => explain::live::ask(path, &asked),
+        (true, _) => Err("--live needs a control socket: set `server.control`".into()),
+    };
+    let explanation = explained.map_err(|error| complain(&error))?;
+    match request.json {
+        true => print(&format!("{}\n", serde_json::json!(explanation))),
+        false => print(&explain::text::render(
+            &explanation,
+            colour(&std::io::stdout()),
+        )),
+    }
+}
+
 /// Loads the configuration, showing what is wrong with it or doubtful.
 fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
     // A variable that is not Unicode cannot be one of ours.
@@ -122,7 +148,7 @@ fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
 }
 
 fn show(report: &Report) {
-    let shown = report.render(colour());
+    let shown = report.render(colour(&std::io::stderr()));
     if !shown.is_empty() {
         // Nowhere is left to report that standard error is closed.
         let _ = writeln!(std::io::stderr(), "{shown}");
@@ -146,12 +172,12 @@ fn print(text: &str) -> Result<(), Failed> {
     written.map_err(|error| complain(&format!("write to standard output: {error}")))
 }
 
-/// Colour where standard error is a terminal and `NO_COLOR` is not set (or
+/// Colour where the output is a terminal and `NO_COLOR` is not set (or
 /// set to nothing, as no-color.org has it).
-fn colour() -> Colour {
+fn colour(output: &impl IsTerminal) -> Colour {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    match std::io::stderr().is_terminal() && !refused && !dumb {
+    match output.is_terminal() && !refused && !dumb {
         true => Colour::On,
         false => Colour::Off,
     }

@@ -10,6 +10,7 @@ use tokio::net::UnixStream;
 
 use super::operate::{Operation, operate};
 use super::{Admin, accept};
+use crate::explain::live;
 use crate::net::listen::Listener;
 use crate::net::stream::Stream;
 
@@ -53,6 +54,7 @@ fn run(admin: &Admin, command: &str) -> String {
         }
     };
     match words[..] {
+        [live::COMMAND, ..] => live::answer(&admin.sources, &command[live::COMMAND.len()..]),
         ["drain", place] => change(place, Operation::Admin(Wanted::Drain)),
         ["ready", place] => change(place, Operation::Admin(Wanted::Ready)),
         ["stop", place] => change(place, Operation::Admin(Wanted::Stop)),

@@ -9,6 +9,7 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
 use super::Clients;
+use crate::config::Limits;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
@@ -188,15 +189,23 @@ fn parse(
     };
     *seen = bytes.len();
     match parsed {
-        Parsed::Complete if head.target.len() > limits.target_bytes => {
-            Err(RequestError::TargetTooLong)
-        }
-        Parsed::Complete if head.end > limits.head_bytes => Err(RequestError::HeadTooLarge),
+        Parsed::Complete => check_limits(limits, head).map(|()| Parsed::Complete),
         Parsed::Partial if bytes.len() >= limits.head_bytes => match memchr::memchr(b'\n', bytes) {
             Some(line_end) if line_end <= limits.target_bytes => Err(RequestError::HeadTooLarge),
             _ => Err(RequestError::TargetTooLong),
         },
-        parsed => Ok(parsed),
+        Parsed::Partial => Ok(Parsed::Partial),
+    }
+}
+
+/// Holds a whole head against a listener's limits.
+pub(crate) fn check_limits(limits: &Limits, head: &RequestHead) -> Result<(), RequestError> {
+    if head.target.len() > limits.target_bytes {
+        Err(RequestError::TargetTooLong)
+    } else if head.end > limits.head_bytes {
+        Err(RequestError::HeadTooLarge)
+    } else {
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //! (`http1`) and gives it back when there is nothing more to read.
 
 mod future_pool;
-mod http1;
+pub(crate) mod http1;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -34,6 +34,7 @@ pub use evenkeel_policy::route::BalanceKey;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;
+pub use value::balance_help;
 
 /// Everything the process runs on, checked and with every default filled in.
 #[derive(Debug)]

@@ -54,8 +54,18 @@ choice!(Balance {
     "fair" => Balance::Fair(FairOptions::default()), "as upstream_fair does; see `fair`";
     "first" => Balance::First, "the first endpoint with room, in order";
     "carp" => Balance::Carp, "the same `key` to the same endpoint";
-    "consistent-hash" => Balance::ConsistentHash, "the same, unless that endpoint has a quarter more than its due";
+    "consistent-hash" => Balance::ConsistentHash, "the same `key` to the same endpoint, unless that has a quarter more than its due";
 });
+
+/// How a balancer ranks, in a few words.
+pub fn balance_help(balance: Balance) -> &'static str {
+    let Shape::Choice(choices) = Balance::shape() else {
+        return "";
+    };
+    let mut choices = choices.iter();
+    let own = choices.find(|it| it.word == balance.word());
+    own.map_or("", |it| it.help)
+}
 
 /// A balancer, with the word that it was written as.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{Method, RequestHead};
 
 use super::{Client, Context, Next, Progress, WriteFailure, follow, write_all};
+use crate::config::Upstream;
 use crate::observe::end::{End, Failure};
 
 /// An answer that is not an endpoint's.
@@ -113,11 +114,7 @@ pub async fn refuse(
     let queue_answer = upstream.map(|upstream| &upstream.queue.answer);
     // What is configured for who gets no slot.
     let overload = queue_answer.filter(|_| is_overload(end));
-    let status = match (end, upstream, overload) {
-        (End::Failure(Failure::Busy), Some(upstream), _) => upstream.busy_status,
-        (_, _, Some(answer)) => answer.status,
-        _ => end.status(),
-    };
+    let status = refusal_status(end, upstream);
     let text;
     let (content_type, body) = match overload.and_then(|answer| answer.body.as_ref()) {
         Some((content_type, body)) => (content_type.as_str(), body.as_slice()),
@@ -145,6 +142,15 @@ pub async fn refuse(
         Err(_) => Next::Close,
         Ok(()) if persistence != Persistence::Close => Next::KeepAlive,
         Ok(()) => Next::Linger,
+    }
+}
+
+/// The status of a refusal: for who gets no slot, what is configured.
+pub fn refusal_status(end: End, upstream: Option<&Upstream>) -> u16 {
+    match upstream {
+        Some(upstream) if end == End::Failure(Failure::Busy) => upstream.busy_status,
+        Some(upstream) if is_overload(end) => upstream.queue.answer.status,
+        _ => end.status(),
     }
 }
 

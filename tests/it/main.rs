@@ -15,6 +15,7 @@ mod bad_input;
 mod bodies;
 mod counters;
 mod demo;
+mod explain;
 mod fields;
 mod foreign_clients;
 mod foreign_origins;
