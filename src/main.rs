@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use evenkeel::config::{self, Address, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
-use evenkeel::observe::events::{self, EventLog, Level, Look};
+use evenkeel::observe::events::{self, EventLog};
 use evenkeel_testkit::{Origin, OriginOptions};
 
 #[global_allocator]
@@ -42,14 +42,14 @@ struct Failed;
 
 fn run(source: &cli::Source) -> Result<(), Failed> {
     let loaded = load(source, NameLookup::System)?;
-    let log = start_event_log();
+    let log = start_event_log(loaded.config.log);
     let ended = evenkeel::runtime::run(loaded.config);
     drop(log);
     ended.map_err(|error| complain(&error.to_string()))
 }
 
 fn demo(load: bool) -> Result<(), Failed> {
-    let _log = start_event_log();
+    let _log = start_event_log(config::Log::default());
     let load = match load {
         true => demo::Load::On,
         false => demo::Load::Off,
@@ -66,13 +66,8 @@ fn origin(options: OriginOptions) -> Result<(), Failed> {
     ended.map_err(|error| complain(&format!("origin {name}: {error}")))
 }
 
-/// Sends events to standard error, a line each.
-fn start_event_log() -> EventLog {
-    let look = match colour(&std::io::stderr()) {
-        Colour::On => Look::ColouredText,
-        Colour::Off => Look::Text,
-    };
-    events::start(Level::default(), look)
+fn start_event_log(settings: config::Log) -> EventLog {
+    events::start(settings, colour(&std::io::stderr()))
 }
 
 fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(), Failed> {

@@ -82,6 +82,7 @@ async fn exchanges(
         };
         let mut progress = Progress::new(arrival.started, arrival.took, head.end);
         let bytes = buffer.filled();
+        progress.identity = context.identify(client, arrival.started, bytes, head);
         let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
         let Outcome {
             end,
@@ -117,7 +118,7 @@ async fn refuse(
     end: End,
 ) -> Next {
     let mut progress = Progress::new(arrival.started, arrival.took, buffer.len());
-    let next = answer::refuse(context, client, None, end, &mut progress).await;
+    let next = answer::refuse(context, client, buffer.filled(), None, end, &mut progress).await;
     progress.conclude(context, client, buffer.filled(), None, end);
     next
 }

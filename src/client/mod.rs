@@ -240,7 +240,10 @@ impl AcceptPause {
             self.is_paused = true;
             context.counters.listeners[listener].accept_pauses.add(1);
             let name = &context.config.listeners[listener].name;
-            tracing::warn!("listener {name}: accepting pauses: {error}");
+            tracing::warn!(
+                listener = name,
+                "listener {name}: accepting pauses: {error}"
+            );
         }
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
@@ -248,7 +251,7 @@ impl AcceptPause {
     fn is_over(&mut self, clients: &Clients, listener: usize) {
         if std::mem::take(&mut self.is_paused) {
             let name = &clients.context.config.listeners[listener].name;
-            tracing::info!("listener {name}: accepting again");
+            tracing::info!(listener = name, "listener {name}: accepting again");
         }
     }
 }

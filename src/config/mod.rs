@@ -18,6 +18,7 @@ mod check;
 pub mod diagnostics;
 mod docs;
 mod layers;
+mod level;
 mod load;
 mod print;
 mod quantity;
@@ -31,6 +32,7 @@ mod written;
 pub use diagnostics::{Colour, Report};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
+pub use level::{Level, NoLevel};
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;
@@ -51,6 +53,85 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The status page; `None` for none.
     pub status: Option<Status>,
+    /// The event log.
+    pub log: Log,
+    /// Where spans are sent; `None` for nowhere.
+    pub otlp: Option<Otlp>,
+}
+
+/// The event log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Log {
+    /// What is written.
+    pub level: Level,
+    /// What it looks like, and where it goes.
+    pub format: EventFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log {
+            level: Level::default(),
+            format: EventFormat::Text,
+        }
+    }
+}
+
+/// What a line of the event log looks like, and where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventFormat {
+    /// For people, on standard error.
+    Text,
+    /// One JSON object a line, on standard error.
+    Json,
+    /// The systemd journal.
+    Journald,
+}
+
+/// A collector of spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Otlp {
+    /// Host and port.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+    /// Value of `service.name`.
+    pub service: String,
+    /// Further fields of its requests.
+    pub headers: Vec<(String, String)>,
+    /// Longest time that it may take for a request.
+    pub timeout: Duration,
+}
+
+/// What is called what in the requests of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// What becomes of `X-Request-ID`.
+    pub request_id: Adopt,
+    /// Whether the client is told the id.
+    pub respond: bool,
+    /// What becomes of `traceparent`.
+    pub trace: Adopt,
+    /// Of the traces that begin here, the part that is sampled, in millionths.
+    pub sample_ppm: u32,
+}
+
+impl Identity {
+    /// Whether there is anything to do for a request.
+    pub fn is_on(&self) -> bool {
+        self.request_id != Adopt::Off || self.trace != Adopt::Off
+    }
+}
+
+/// What becomes of a name that a client gives its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adopt {
+    /// It is passed on like any field.
+    Off,
+    /// It holds where it is well-formed; else there is a new one.
+    Keep,
+    /// There is always a new one.
+    New,
 }
 
 /// The status page, with the metrics.
@@ -105,6 +186,8 @@ pub struct Listener {
     pub limits: Limits,
     /// Bounds on how long a client may take.
     pub timeouts: ClientTimeouts,
+    /// What its requests are called.
+    pub identity: Identity,
     /// Where its access log goes; `None` for nowhere.
     pub access_log: Option<AccessLog>,
 }

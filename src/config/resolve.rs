@@ -15,8 +15,8 @@ use super::setting::{Field, Map, OneOrMore};
 use super::value::{Wanted, Workers};
 use super::written::{self, AccessLog as WrittenLog, File};
 use super::{
-    AccessLog, AccessLogFormat, Action, ClientTimeouts, Config, Limits, Listener, Proxying, Route,
-    Server, Status, Upstream,
+    AccessLog, AccessLogFormat, Action, ClientTimeouts, Config, Identity, Limits, Listener, Log,
+    Otlp, Proxying, Route, Server, Status, Upstream,
 };
 
 /// Whether the names of endpoints are looked up.
@@ -71,6 +71,8 @@ pub(super) fn resolve(
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
         status: status?,
+        log: log_settings(file.log.value.as_ref()?)?,
+        otlp: otlp(file.otlp.value.as_ref())?,
     })
 }
 
@@ -147,8 +149,44 @@ fn listener(it: &written::Listener, index: usize, log: Option<&WrittenLog>) -> O
             body: timeouts.body.value?.0,
             idle: timeouts.idle.value?.0,
         },
+        identity: identity(it)?,
         access_log: access_log(it.access_log.value.as_ref(), log),
     })
+}
+
+fn identity(it: &written::Listener) -> Option<Identity> {
+    let request_id = &it.request_id.value.as_ref()?.0;
+    let trace = &it.trace.value.as_ref()?.0;
+    Some(Identity {
+        request_id: request_id.mode.value?,
+        respond: request_id.respond.value?,
+        trace: trace.mode.value?,
+        sample_ppm: trace.sample.value?.0,
+    })
+}
+
+fn log_settings(log: &written::Log) -> Option<Log> {
+    Some(Log {
+        level: log.level.value?,
+        format: log.format.value?,
+    })
+}
+
+/// `None` is a mistake, `Some(None)` no collector.
+fn otlp(written: Option<&written::Otlp>) -> Option<Option<Otlp>> {
+    let Some(it) = written else {
+        return Some(None);
+    };
+    let url = it.url.value.as_ref()?;
+    let headers = it.headers.value.as_ref()?.0.iter();
+    let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())));
+    Some(Some(Otlp {
+        authority: url.authority.clone(),
+        path: url.path.clone(),
+        service: it.service.value.as_ref()?.0.clone(),
+        headers: headers.collect::<Option<_>>()?,
+        timeout: it.timeout.value?.0,
+    }))
 }
 
 fn access_log(

@@ -12,7 +12,7 @@ use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, Va
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
-use super::{AccessLogFormat, Address};
+use super::{AccessLogFormat, Address, Adopt, EventFormat, Level};
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {
@@ -116,6 +116,96 @@ choice!(AccessLogFormat {
     "combined" => AccessLogFormat::Combined, "the combined format of Apache and nginx";
     "json" => AccessLogFormat::Json, "one JSON object a line";
 });
+
+choice!(Adopt {
+    "off" => Adopt::Off, "the client's is passed on like any field, and nothing is made of it";
+    "keep" => Adopt::Keep, "the client's where it is well-formed, else a new one";
+    "new" => Adopt::New, "always a new one; the client's is not passed on";
+});
+
+choice!(Level {
+    "error" => Level::Error, "what keeps the program from its work";
+    "warn" => Level::Warn, "what an operator should look at";
+    "info" => Level::Info, "changes of state";
+    "debug" => Level::Debug, "single probes and the like";
+});
+
+choice!(EventFormat {
+    "text" => EventFormat::Text, "a line for people, on standard error";
+    "json" => EventFormat::Json, "one JSON object a line, on standard error";
+    "journald" => EventFormat::Journald, "entries of the systemd journal, with priority and fields";
+});
+
+/// A part of something, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Percentage(pub u32);
+
+impl FromText for Percentage {
+    const FORM: &'static str = "a percentage, such as `\"10%\"` or `\"0.1%\"`";
+    const PATTERN: Option<&'static str> = Some(r"^[0-9]+(\.[0-9]+)?%$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = || Fault::new(format!("`{text}` is no percentage"));
+        let Some(number) = text.strip_suffix('%') else {
+            return Err(fault().help("it ends in `%`, as in \"10%\""));
+        };
+        let is_plain = number.bytes().all(|it| it.is_ascii_digit() || it == b'.');
+        match number.trim().parse::<f64>() {
+            Ok(percent) if is_plain && percent <= 100.0 => {
+                Ok(Self((percent * 10_000.0).round() as u32))
+            }
+            Ok(_) if is_plain => Err(fault().help("it is at most \"100%\"")),
+            _ => Err(fault().help("write it as in \"10%\" or \"0.1%\"")),
+        }
+    }
+}
+
+/// Where a collector takes spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectorUrl {
+    /// Host and port: what to connect to, and the value of `Host`.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+}
+
+impl FromText for CollectorUrl {
+    const FORM: &'static str = "a URL, such as `\"http://127.0.0.1:4318\"`";
+    const PATTERN: Option<&'static str> = Some("^http://");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = Fault::new(format!("`{text}` is no URL of a collector"));
+        let Some(rest) = text.strip_prefix("http://") else {
+            return Err(match text.starts_with("https://") {
+                true => fault.help("only `http` is spoken: send to a collector on this machine, and let that go on with TLS"),
+                false => fault.help("write it as in \"http://127.0.0.1:4318\""),
+            });
+        };
+        if !rest.bytes().all(|it| it.is_ascii_graphic() && it != b'#') {
+            return Err(fault.help("no spaces, no `#`, and %XX for what is not ASCII"));
+        }
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let after_host = &authority[authority.rfind(']').unwrap_or(0)..];
+        let authority = match after_host.contains(':') {
+            true => authority.to_owned(),
+            // The port that is registered for OTLP over HTTP.
+            false => format!("{authority}:4318"),
+        };
+        let (host, port) = authority.rsplit_once(':').unwrap_or_default();
+        if host.is_empty() || port.parse::<u16>().is_err() {
+            return Err(fault.help("write a host and a port, as in \"http://127.0.0.1:4318\""));
+        }
+        let path = if matches!(path, "" | "/") {
+            "/v1/traces"
+        } else {
+            path
+        };
+        Ok(Self {
+            authority,
+            path: path.to_owned(),
+        })
+    }
+}
 
 /// Number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use evenkeel_proto::RequestHead;
 
+use super::identity::{Identity, ROOM, Trace};
 use super::{Client, Context};
 use crate::observe::access_log::{Record, Times};
 use crate::observe::counters::{Phases, status_class};
 use crate::observe::end::End;
 use crate::observe::histogram::{self, Histogram};
+use crate::observe::otlp::{Place, Span};
 
 /// An exchange's figures while it goes on.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct Progress {
     pub attempts: u32,
     /// How long each phase took.
     pub times: Times,
+    /// What the request is called.
+    pub identity: Identity,
 }
 
 impl Progress {
@@ -53,6 +57,7 @@ impl Progress {
                 head: took,
                 ..Times::default()
             },
+            identity: Identity::default(),
         }
     }
 
@@ -69,15 +74,16 @@ impl Progress {
         let now = Instant::now();
         self.times.total = now.duration_since(self.started);
         self.count(context, client, end);
-        let Some(log) = context.log_of_listener[client.listener] else {
-            return;
-        };
+        let span = self.identity.trace.filter(|trace| trace.is_recorded);
         let config = &context.config;
         let listener = context.listener(client);
-        let Some(settings) = &listener.access_log else {
+        let log = context.log_of_listener[client.listener].zip(listener.access_log.as_ref());
+        if log.is_none() && span.is_none() {
             return;
-        };
+        }
         let upstream = self.upstream.map(|index| &config.upstreams[index]);
+        let trace = self.identity.trace;
+        let mut room = ROOM;
         let record = Record {
             client: client.address_text.as_bytes(),
             listener: &listener.name,
@@ -95,11 +101,18 @@ impl Progress {
             attempts: self.attempts,
             end,
             times: self.times,
+            request_id: self.identity.request_id(buf, &mut room),
+            trace_id: trace.map(|trace| trace.sent.trace_id),
         };
-        let dropped = &context.counters.log_lines_dropped;
-        context
-            .access_log
-            .write(log, settings.format, &record, now, dropped);
+        if let Some((log, settings)) = log {
+            let dropped = &context.counters.log_lines_dropped;
+            context
+                .access_log
+                .write(log, settings.format, &record, now, dropped);
+        }
+        if let Some(trace) = span {
+            record_span(context, trace, &record, self.started);
+        }
     }
 
     fn count(&self, context: &Context, client: &Client, end: End) {
@@ -138,6 +151,23 @@ impl Progress {
             None => &counters.phases,
         });
     }
+}
+
+/// Hands the span of a sampled exchange to the exporter.
+#[cold]
+fn record_span(context: &Context, trace: Trace, record: &Record<'_>, started: Instant) {
+    // A trace belongs to a request whose head was read.
+    let (Some(spans), Some(head)) = (&context.spans, record.head) else {
+        return;
+    };
+    let place = Place {
+        trace_id: trace.sent.trace_id,
+        span_id: trace.sent.parent_id,
+        parent_id: trace.client_span,
+        flags: trace.sent.flags,
+    };
+    let span = Span::new(place, record, head, context.access_log.unix_us(started));
+    spans.send(span, &context.counters.spans_dropped);
 }
 
 /// What an exchange took, with the bucket of each figure looked up once for

@@ -11,7 +11,7 @@ pub mod text;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::http1::check_limits;
 use crate::config::{self, Action, Address, Config, Proxying};
 use crate::exchange::answer::refusal_status;
+use crate::exchange::identity::{IdSource, Identity, ROOM};
 use crate::handler::{self, RequestFacts};
 use crate::observe::access_log::AddressText;
 use crate::observe::end::{End, Failure};
@@ -486,7 +487,7 @@ fn upstream_step(
                 NowStep::Refused(Refused::new(refusal.into(), Some(settings)))
             }
         }),
-        head: head_lines(facts),
+        head: head_lines(config, facts),
     }
 }
 
@@ -528,12 +529,25 @@ fn endpoint_steps(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<E
         .collect()
 }
 
-/// The head that an endpoint gets.
-fn head_lines(facts: &RequestFacts<'_>) -> Vec<String> {
+fn unix_ms() -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    unix.map_or(0, |it| it.as_millis() as u64)
+}
+
+/// The head that an endpoint gets; ids that are made are made for it.
+fn head_lines(config: &Config, facts: &RequestFacts<'_>) -> Vec<String> {
     let address = AddressText::new(facts.client);
+    let (settings, ids) = (
+        &config.listeners[facts.listener].identity,
+        IdSource::default(),
+    );
+    let records = config.otlp.is_some();
+    let identity = Identity::of(settings, &ids, unix_ms, records, facts.bytes, facts.head);
+    let mut room = ROOM;
     let info = ClientInfo {
         address: Some(address.as_bytes()),
         scheme: "http",
+        marks: identity.marks(&mut room),
     };
     let mut out = Vec::new();
     write::request_head(&mut out, facts.bytes, facts.head, info);

@@ -31,7 +31,7 @@ pub async fn handle(
     let route = match find_route(&context.config.route_table, &facts) {
         Ok(route) => route,
         Err(failure) => {
-            return rare(refuse(context, client, head, failure, progress)).await;
+            return rare(refuse(context, client, bytes, head, failure, progress)).await;
         }
     };
     progress.route = Some(route);
@@ -56,7 +56,7 @@ pub async fn handle(
                 retry_after_s: None,
                 body,
             };
-            rare(respond(context, client, head, &answer, progress)).await
+            rare(respond(context, client, bytes, head, &answer, progress)).await
         }
         Action::Redirect { status, location } => {
             let location = expand(location, bytes, head);
@@ -67,7 +67,7 @@ pub async fn handle(
                 retry_after_s: None,
                 body: b"",
             };
-            rare(respond(context, client, head, &answer, progress)).await
+            rare(respond(context, client, bytes, head, &answer, progress)).await
         }
     }
 }
@@ -86,12 +86,13 @@ pub(crate) fn find_route(table: &RouteTable, request: &RequestFacts<'_>) -> Resu
 async fn refuse(
     context: &Context,
     client: &mut Client,
+    bytes: &[u8],
     head: &RequestHead,
     failure: Failure,
     progress: &mut Progress,
 ) -> Outcome {
     let end = End::Failure(failure);
-    let next = answer::refuse(context, client, Some(head), end, progress).await;
+    let next = answer::refuse(context, client, bytes, Some(head), end, progress).await;
     Outcome::new(end, next, head.end)
 }
 
@@ -100,13 +101,23 @@ async fn refuse(
 async fn respond(
     context: &Context,
     client: &mut Client,
+    bytes: &[u8],
     head: &RequestHead,
     answer: &Answer<'_>,
     progress: &mut Progress,
 ) -> Outcome {
     let has_body = head.framing != BodyFraming::None;
     let persistence = context.persistence(head, !has_body);
-    let sent = answer::send(context, client, answer, head.method, persistence, progress).await;
+    let sent = answer::send(
+        context,
+        client,
+        answer,
+        head.method,
+        persistence,
+        bytes,
+        progress,
+    )
+    .await;
     let (end, next) = match sent {
         Err(end) => (end, Next::Close),
         Ok(()) if has_body => (End::Complete, Next::Linger),

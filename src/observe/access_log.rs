@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
+use evenkeel_proto::identity::hex;
 use evenkeel_proto::{FieldKind, RequestHead};
 
 use super::calendar::Moment;
@@ -49,6 +50,10 @@ pub struct Record<'a> {
     pub end: End,
     /// How long each phase took.
     pub times: Times,
+    /// Its request id, where there is one to log.
+    pub request_id: Option<&'a [u8]>,
+    /// Id of its trace, where it is part of one.
+    pub trace_id: Option<u128>,
 }
 
 /// How long the phases of an exchange took; `None` where one was not reached.
@@ -118,6 +123,11 @@ impl AccessLog {
                 self.hand_over(log, lines, dropped);
             }
         }
+    }
+
+    /// A moment in microseconds since 1970, without a clock call.
+    pub fn unix_us(&self, moment: Instant) -> u64 {
+        self.clock.unix_us(moment)
     }
 
     /// `Date` of now, for answers made here.
@@ -217,6 +227,12 @@ impl AccessLog {
                 push_json_name(out, name);
                 push_number(out, value);
             }
+        }
+        if let Some(id) = record.request_id {
+            push_json_text(out, "request_id", id);
+        }
+        if let Some(id) = record.trace_id {
+            push_json_text(out, "trace_id", &hex::<32>(id));
         }
         push_json_text(out, "end", record.end.word().as_bytes());
         out.extend_from_slice(b"}\n");

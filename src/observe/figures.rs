@@ -16,6 +16,7 @@ use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
+use super::otlp::SpanCounts;
 use crate::config::{self, Action, Config};
 
 /// Where the figures come from: what workers write and share.
@@ -29,6 +30,8 @@ pub struct Sources {
     pub dispatchers: Vec<Arc<Dispatcher>>,
     /// Access log lines that could not be written.
     pub log_lines_lost: Arc<AtomicU64>,
+    /// What became of spans.
+    pub spans: Arc<SpanCounts>,
     /// When the process began to serve.
     pub started: Started,
 }
@@ -71,6 +74,10 @@ pub struct Figures {
     pub log_lines_dropped: u64,
     /// Access log lines that could not be written.
     pub log_lines_lost: u64,
+    /// Spans that the collector took.
+    pub spans_sent: u64,
+    /// Spans for which the exporter had no room, or that could not be sent.
+    pub spans_lost: u64,
     /// In the order of the configuration.
     pub listeners: Vec<ListenerFigures>,
     /// In the order of the configuration.
@@ -332,6 +339,8 @@ impl Sources {
             loop_lag_us: self.distribution(|it| &it.loop_lag_us),
             log_lines_dropped: self.sum(|it| &it.log_lines_dropped),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
+            spans_sent: self.spans.sent.load(Ordering::Relaxed),
+            spans_lost: self.spans_lost(),
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index))
                 .collect(),
@@ -342,6 +351,11 @@ impl Sources {
                 .map(|index| self.upstream(index))
                 .collect(),
         }
+    }
+
+    /// Spans for which there was no room, or that could not be sent.
+    pub fn spans_lost(&self) -> u64 {
+        self.spans.lost.load(Ordering::Relaxed) + self.sum(|it| &it.spans_dropped)
     }
 
     fn sum(&self, counter: impl Fn(&Counters) -> &Counter) -> u64 {

@@ -7,4 +7,6 @@ pub mod end;
 pub mod events;
 pub mod figures;
 pub mod histogram;
+pub mod limits;
+pub mod otlp;
 pub mod writer;

@@ -16,10 +16,12 @@ use super::Phase;
 use crate::client::{self, Clients, OpenCount};
 use crate::config::Config;
 use crate::exchange::Context;
+use crate::exchange::identity::IdSource;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::timer::{TICK, Wheel};
 use crate::observe::access_log::AccessLog;
 use crate::observe::counters::Counters;
+use crate::observe::otlp::SpanSender;
 use crate::observe::writer::LogSender;
 use crate::upstream::Upstream;
 
@@ -42,6 +44,7 @@ pub(super) struct Worker {
     pub counters: Arc<Counters>,
     pub log_sender: LogSender,
     pub logs: Arc<[Option<usize>]>,
+    pub spans: Option<SpanSender>,
     pub phase: watch::Receiver<Phase>,
 }
 
@@ -124,6 +127,8 @@ impl Worker {
                 self.logs.iter().flatten().max().map_or(0, |last| last + 1),
             ),
             log_of_listener: self.logs.to_vec(),
+            spans: self.spans.clone(),
+            ids: IdSource::default(),
             is_draining: Cell::new(false),
             scratch: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),

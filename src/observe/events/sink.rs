@@ -10,32 +10,45 @@ use std::time::Duration;
 use tracing::Subscriber;
 use tracing_subscriber::layer::Context;
 
+use super::journal::Journal;
 use super::line::{self, Look, Said};
+use crate::config::{Colour, EventFormat};
 
-/// Lines that may wait for the thread before they are dropped.
-const LINES_WAITING: usize = 1024;
+/// Events that may wait for the thread before they are dropped.
+const EVENTS_WAITING: usize = 1024;
 /// Longest wait for lines to be written at the program's end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
+#[derive(Debug)]
 enum Message {
-    Line(String),
+    Event(Event),
     /// Everything before this was written: say so.
     End(SyncSender<()>),
+}
+
+/// What somebody said, and when.
+#[derive(Debug)]
+struct Event {
+    unix_us: u64,
+    level: tracing::Level,
+    said: Said,
+}
+
+/// Where events go.
+#[derive(Debug)]
+struct Sink {
+    /// What lines on standard error look like.
+    look: Look,
+    /// The journal, where it is that rather than standard error.
+    journal: Option<Journal>,
+    /// Whether the journal took nothing at the last attempt.
+    is_away: bool,
 }
 
 /// Keeps the event log going; what was said is written when it is dropped.
 #[derive(Debug)]
 pub struct EventLog {
     messages: SyncSender<Message>,
-}
-
-impl std::fmt::Debug for Message {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(match self {
-            Message::Line(_) => "a line",
-            Message::End(_) => "the end",
-        })
-    }
 }
 
 impl Drop for EventLog {
@@ -48,54 +61,47 @@ impl Drop for EventLog {
     }
 }
 
-/// Hands events to the thread as lines.
+/// Hands events to the thread.
 pub(super) struct Layer {
-    look: Look,
     messages: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
-/// Starts the thread. Where that is impossible, events are written by whoever
-/// has something to say.
-pub(super) fn start(look: Look) -> (EventLog, Layer) {
-    let (messages, receiver) = sync_channel(LINES_WAITING);
+/// Starts the thread.
+pub(super) fn start(format: EventFormat, colour: Colour) -> (EventLog, Layer) {
+    let (messages, receiver) = sync_channel(EVENTS_WAITING);
     let dropped = Arc::new(AtomicU64::new(0));
     let dropped_there = dropped.clone();
-    // Without the thread the channel is closed, which `on_event` notices.
-    let _ = std::thread::Builder::new()
-        .name("event-log".into())
-        .spawn(move || write_all(look, &receiver, &dropped_there));
+    let thread = std::thread::Builder::new().name("event-log".into());
+    let thread =
+        thread.spawn(move || write_all(Sink::new(format, colour), receiver, &dropped_there));
+    if let Err(error) = thread {
+        let said = format!("event log: no thread could be started, nothing is written: {error}");
+        Sink::new(EventFormat::Text, Colour::Off).say(said);
+    }
     let log = EventLog {
         messages: messages.clone(),
     };
-    let layer = Layer {
-        look,
-        messages,
-        dropped,
-    };
-    (log, layer)
+    (log, Layer { messages, dropped })
 }
 
 impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        use std::sync::mpsc::TrySendError;
-        let level = *event.metadata().level();
-        let line = line::line(self.look, line::unix_us(), level, &Said::of(event));
-        match self.messages.try_send(Message::Line(line)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(TrySendError::Disconnected(Message::Line(line))) => write(&line),
-            Err(TrySendError::Disconnected(Message::End(_))) => {}
+        let event = Event {
+            unix_us: line::unix_us(),
+            level: *event.metadata().level(),
+            said: Said::of(event),
+        };
+        if self.messages.try_send(Message::Event(event)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-fn write_all(look: Look, messages: &Receiver<Message>, dropped: &AtomicU64) {
+fn write_all(mut sink: Sink, messages: Receiver<Message>, dropped: &AtomicU64) {
     for message in messages {
         match message {
-            Message::Line(line) => write(&line),
+            Message::Event(event) => sink.write(&event),
             Message::End(written) => {
                 // Who waited for it may have given up.
                 let _ = written.send(());
@@ -103,17 +109,78 @@ fn write_all(look: Look, messages: &Receiver<Message>, dropped: &AtomicU64) {
         }
         let missing = dropped.swap(0, Ordering::Relaxed);
         if missing > 0 {
-            let said = Said {
-                message: format!("event log: {missing} lines were dropped: its reader is behind"),
-                ..Said::default()
-            };
-            let level = tracing::Level::WARN;
-            write(&line::line(look, line::unix_us(), level, &said));
+            sink.say(format!(
+                "event log: {missing} lines were dropped: its reader is behind"
+            ));
         }
     }
 }
 
-fn write(line: &str) {
-    // Nowhere is left to report that standard error is closed.
-    let _ = io::stderr().write_all(line.as_bytes());
+impl Sink {
+    fn new(format: EventFormat, colour: Colour) -> Self {
+        let look = match (format, colour) {
+            (EventFormat::Json, _) => Look::Json,
+            (_, Colour::On) => Look::ColouredText,
+            (_, Colour::Off) => Look::Text,
+        };
+        let mut sink = Sink {
+            look,
+            journal: None,
+            is_away: false,
+        };
+        if format == EventFormat::Journald {
+            match Journal::open() {
+                Ok(journal) => sink.journal = Some(journal),
+                Err(error) => sink.say(format!(
+                    "event log: the journal can't be reached, events go to standard error: {error}"
+                )),
+            }
+        }
+        sink
+    }
+
+    fn write(&mut self, event: &Event) {
+        let Some(journal) = &self.journal else {
+            return self.write_line(event);
+        };
+        match journal.write(event.level, &event.said) {
+            Ok(()) => self.is_away = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_away, true) {
+                    self.say_line(format!(
+                        "event log: the journal is away, events go to standard error: {error}"
+                    ));
+                }
+                self.write_line(event);
+            }
+        }
+    }
+
+    /// Says something of the log itself.
+    fn say(&mut self, message: String) {
+        self.write(&Event::of_the_log(message));
+    }
+
+    fn say_line(&self, message: String) {
+        self.write_line(&Event::of_the_log(message));
+    }
+
+    fn write_line(&self, event: &Event) {
+        let line = line::line(self.look, event.unix_us, event.level, &event.said);
+        // Nowhere is left to report that standard error is closed.
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+impl Event {
+    fn of_the_log(message: String) -> Self {
+        Event {
+            unix_us: line::unix_us(),
+            level: tracing::Level::WARN,
+            said: Said {
+                message,
+                ..Said::default()
+            },
+        }
+    }
 }
