@@ -3,9 +3,10 @@
 //! First everything that takes more than one option to see is checked, for
 //! all of the configuration; only one without a mistake is then built.
 
+mod access_log;
 mod upstream;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -13,10 +14,10 @@ use super::check::{self, Names, listener_name, route_name};
 use super::diagnostics::Report;
 use super::setting::{Field, Map, OneOrMore};
 use super::value::{Wanted, Workers};
-use super::written::{self, AccessLog as WrittenLog, File};
+use super::written::{self, File};
 use super::{
-    AccessLog, AccessLogFormat, Action, ClientTimeouts, Config, Identity, Limits, Listener, Log,
-    Otlp, Proxying, Route, Server, Status, Upstream,
+    Action, ClientTimeouts, Config, Identity, Limits, Listener, Log, Otlp, Proxying, Route, Server,
+    Status, Upstream,
 };
 
 /// Whether the names of endpoints are looked up.
@@ -51,7 +52,6 @@ pub(super) fn resolve(
     if report.has_mistakes() {
         return None;
     }
-    let log = file.access_log.value.as_ref();
     let routes = file.route.value.as_ref()?;
     let rules = routes
         .iter()
@@ -65,7 +65,7 @@ pub(super) fn resolve(
     Some(Config {
         server: server(file.server.value.as_ref()?)?,
         listeners: listeners
-            .map(|(i, it)| listener(it, i, log))
+            .map(|(i, it)| listener(it, i))
             .collect::<Option<_>>()?,
         route_table: RouteTable::new(rules),
         routes: routes.collect::<Option<_>>()?,
@@ -73,6 +73,7 @@ pub(super) fn resolve(
         status: status?,
         log: log_settings(file.log.value.as_ref()?)?,
         otlp: otlp(file.otlp.value.as_ref())?,
+        access_logs: access_log::resolve(file)?,
     })
 }
 
@@ -131,7 +132,7 @@ fn server(server: &written::Server) -> Option<Server> {
     })
 }
 
-fn listener(it: &written::Listener, index: usize, log: Option<&WrittenLog>) -> Option<Listener> {
+fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
     let limits = it.limits.value.as_ref()?;
     let timeouts = it.timeouts.value.as_ref()?;
     Some(Listener {
@@ -150,7 +151,6 @@ fn listener(it: &written::Listener, index: usize, log: Option<&WrittenLog>) -> O
             idle: timeouts.idle.value?.0,
         },
         identity: identity(it)?,
-        access_log: access_log(it.access_log.value.as_ref(), log),
     })
 }
 
@@ -161,7 +161,7 @@ fn identity(it: &written::Listener) -> Option<Identity> {
         request_id: request_id.mode.value?,
         respond: request_id.respond.value?,
         trace: trace.mode.value?,
-        sample_ppm: trace.sample.value?.0,
+        sample_ppm: (trace.sample.value?.0 * 1e6).round() as u32,
     })
 }
 
@@ -187,36 +187,6 @@ fn otlp(written: Option<&written::Otlp>) -> Option<Option<Otlp>> {
         headers: headers.collect::<Option<_>>()?,
         timeout: it.timeout.value?.0,
     }))
-}
-
-fn access_log(
-    own: Option<&written::ListenerAccessLog>,
-    global: Option<&WrittenLog>,
-) -> Option<AccessLog> {
-    let global = match global {
-        Some(WrittenLog::On(table)) => Some(AccessLog {
-            path: table.path.value.as_ref()?.0.clone(),
-            format: table.format.value?,
-        }),
-        Some(WrittenLog::Off) | None => None,
-    };
-    let own = match own {
-        None => return global,
-        Some(written::ListenerAccessLog::Off) => return None,
-        Some(written::ListenerAccessLog::On(table)) => table,
-    };
-    let base = global.unwrap_or_else(|| AccessLog {
-        path: PathBuf::from("-"),
-        format: AccessLogFormat::Combined,
-    });
-    Some(AccessLog {
-        path: own
-            .path
-            .value
-            .as_ref()
-            .map_or(base.path, |path| path.0.clone()),
-        format: own.format.value.unwrap_or(base.format),
-    })
 }
 
 fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {

@@ -12,7 +12,7 @@ use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, Va
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
-use super::{AccessLogFormat, Address, Adopt, EventFormat, Level};
+use super::{Address, Adopt, EventFormat, Level};
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {
@@ -42,6 +42,8 @@ macro_rules! choice {
         }
     };
 }
+
+pub(super) use choice;
 
 choice!(Balance {
     "adaptive" => Balance::Adaptive, "least exchanges in flight, by weights that are learned from the time to the first byte";
@@ -112,11 +114,6 @@ choice!(Discipline {
     "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
 });
 
-choice!(AccessLogFormat {
-    "combined" => AccessLogFormat::Combined, "the combined format of Apache and nginx";
-    "json" => AccessLogFormat::Json, "one JSON object a line";
-});
-
 choice!(Adopt {
     "off" => Adopt::Off, "the client's is passed on like any field, and nothing is made of it";
     "keep" => Adopt::Keep, "the client's where it is well-formed, else a new one";
@@ -135,30 +132,6 @@ choice!(EventFormat {
     "json" => EventFormat::Json, "one JSON object a line, on standard error";
     "journald" => EventFormat::Journald, "entries of the systemd journal, with priority and fields";
 });
-
-/// A part of something, in millionths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Percentage(pub u32);
-
-impl FromText for Percentage {
-    const FORM: &'static str = "a percentage, such as `\"10%\"` or `\"0.1%\"`";
-    const PATTERN: Option<&'static str> = Some(r"^[0-9]+(\.[0-9]+)?%$");
-
-    fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = || Fault::new(format!("`{text}` is no percentage"));
-        let Some(number) = text.strip_suffix('%') else {
-            return Err(fault().help("it ends in `%`, as in \"10%\""));
-        };
-        let is_plain = number.bytes().all(|it| it.is_ascii_digit() || it == b'.');
-        match number.trim().parse::<f64>() {
-            Ok(percent) if is_plain && percent <= 100.0 => {
-                Ok(Self((percent * 10_000.0).round() as u32))
-            }
-            Ok(_) if is_plain => Err(fault().help("it is at most \"100%\"")),
-            _ => Err(fault().help("write it as in \"10%\" or \"0.1%\"")),
-        }
-    }
-}
 
 /// Where a collector takes spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -438,21 +411,6 @@ impl FromText for Text {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         Ok(Self(text.to_owned()))
-    }
-}
-
-/// Path of a file, or `-`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogPath(pub PathBuf);
-
-impl FromText for LogPath {
-    const FORM: &'static str = "the path of a file, or `\"-\"` for standard output";
-
-    fn from_text(text: &str) -> Result<Self, Fault> {
-        if text.is_empty() {
-            return Err(Fault::new("the path is empty").help("`\"-\"` is standard output"));
-        }
-        Ok(Self(PathBuf::from(text)))
     }
 }
 

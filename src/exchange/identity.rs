@@ -116,6 +116,11 @@ impl Identity {
         }
     }
 
+    /// Whether a span of the exchange is sent to the collector.
+    pub fn is_recorded(&self) -> bool {
+        self.trace.is_some_and(|trace| trace.is_recorded)
+    }
+
     /// Its id, where it has one: of `bytes`, which are those of the request, or
     /// made in `room`.
     pub fn request_id<'a>(&self, bytes: &'a [u8], room: &'a mut Room) -> Option<&'a [u8]> {

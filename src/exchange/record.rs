@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_proto::RequestHead;
+use evenkeel_proto::{FieldKind, Method, RequestHead};
 
-use super::identity::{Identity, ROOM, Trace};
+use super::identity::{Identity, ROOM};
 use super::{Client, Context};
-use crate::observe::access_log::{Record, Times};
+use crate::observe::access_log::{Live, Phase, Reason, Record, Times};
 use crate::observe::counters::{Phases, status_class};
 use crate::observe::end::End;
 use crate::observe::histogram::{self, Histogram};
-use crate::observe::otlp::{Place, Span};
+use crate::observe::otlp::Span;
 
 /// An exchange's figures while it goes on.
 #[derive(Debug)]
@@ -33,6 +33,14 @@ pub struct Progress {
     pub body_bytes_out: u64,
     /// Attempts made.
     pub attempts: u32,
+    /// Why it went to the endpoint of the last one.
+    pub reason: Option<Reason>,
+    /// Requests that waited already when it joined the queue.
+    pub queued_behind: u32,
+    /// The last phase that it reached.
+    pub phase: Phase,
+    /// When the response's head had been received.
+    pub responded: Option<Instant>,
     /// How long each phase took.
     pub times: Times,
     /// What the request is called.
@@ -53,6 +61,10 @@ impl Progress {
             bytes_out: 0,
             body_bytes_out: 0,
             attempts: 0,
+            reason: None,
+            queued_behind: 0,
+            phase: Phase::Local,
+            responded: None,
             times: Times {
                 head: took,
                 ..Times::default()
@@ -73,25 +85,33 @@ impl Progress {
     ) {
         let now = Instant::now();
         self.times.total = now.duration_since(self.started);
-        self.count(context, client, end);
-        let span = self.identity.trace.filter(|trace| trace.is_recorded);
-        let config = &context.config;
-        let listener = context.listener(client);
-        let log = context.log_of_listener[client.listener].zip(listener.access_log.as_ref());
-        if log.is_none() && span.is_none() {
+        let is_error = self.status >= 500 || end.is_endpoint_fault();
+        self.count(context, client, end, is_error);
+        if self.identity.is_recorded() {
+            self.record_span(context, client, buf, head, end);
+        }
+        let logs = &context.config.access_logs;
+        let Some(index) = logs.of(client.listener, self.route) else {
+            return;
+        };
+        let log = &logs.logs[index];
+        let access_log = &context.access_log;
+        if !access_log.selects(index, &log.selection, is_error, self.times.total) {
             return;
         }
-        let upstream = self.upstream.map(|index| &config.upstreams[index]);
-        let trace = self.identity.trace;
+        self.times.transfer = self.responded.map(|at| now.duration_since(at));
+        let names = access_log.names();
+        let upstream = self.upstream.map(|index| &names.upstreams[index]);
+        let endpoint = upstream.zip(self.endpoint);
         let mut room = ROOM;
         let record = Record {
             client: client.address_text.as_bytes(),
-            listener: &listener.name,
-            route: self.route.map(|index| config.routes[index].name.as_str()),
-            upstream: upstream.map(|upstream| upstream.name.as_str()),
-            endpoint: upstream
-                .zip(self.endpoint)
-                .map(|(upstream, index)| upstream.endpoints[index].name.as_str()),
+            client_port: client.port,
+            listener: &names.listeners[client.listener],
+            route: self.route.map(|index| &names.routes[index]),
+            upstream: upstream.map(|(name, _)| name),
+            endpoint: endpoint.map(|((_, endpoints), index)| &endpoints[index]),
+            reason: self.reason,
             buf,
             head,
             status: self.status,
@@ -99,24 +119,73 @@ impl Progress {
             bytes_out: self.bytes_out,
             body_bytes_out: self.body_bytes_out,
             attempts: self.attempts,
+            queued_behind: self.queued_behind,
+            phase: match head {
+                Some(_) => self.phase,
+                None => Phase::Head,
+            },
             end,
             times: self.times,
             request_id: self.identity.request_id(buf, &mut room),
-            trace_id: trace.map(|trace| trace.sent.trace_id),
+            trace_id: self.identity.trace.map(|trace| trace.sent.trace_id),
+            live: &Surroundings {
+                context,
+                listener: client.listener,
+                upstream: self.upstream,
+                endpoint: self.endpoint,
+            },
         };
-        if let Some((log, settings)) = log {
-            let dropped = &context.counters.log_lines_dropped;
-            context
-                .access_log
-                .write(log, settings.format, &record, now, dropped);
-        }
-        if let Some(trace) = span {
-            record_span(context, trace, &record, self.started);
-        }
+        let dropped = &context.counters.log_lines_dropped;
+        access_log.write(log, &record, now, dropped);
     }
 
-    fn count(&self, context: &Context, client: &Client, end: End) {
-        let is_error = u64::from(self.status >= 500 || end.is_endpoint_fault());
+    /// Hands the span of a sampled exchange to the exporter.
+    #[cold]
+    fn record_span(
+        &self,
+        context: &Context,
+        client: &Client,
+        buf: &[u8],
+        head: Option<&RequestHead>,
+        end: End,
+    ) {
+        // Only a request whose head was read has a place in a trace.
+        let (Some(spans), Some(trace), Some(head)) = (&context.spans, self.identity.trace, head)
+        else {
+            return;
+        };
+        let config = &context.config;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let upstream = self.upstream.map(|index| &config.upstreams[index]);
+        let endpoint = upstream.zip(self.endpoint);
+        let mut room = ROOM;
+        let span = Span {
+            place: trace.sent,
+            parent_id: trace.client_span,
+            started_unix_us: context.access_log.unix_us(self.started),
+            method: text(head.method_span.of(buf)),
+            is_known_method: head.method != Method::Other,
+            path: text(head.path.of(buf)),
+            host: text(head.host.of(buf)),
+            version: head.version,
+            user_agent: head.value_of(FieldKind::UserAgent, buf).map(text),
+            client: text(client.address_text.as_bytes()),
+            request_id: self.identity.request_id(buf, &mut room).map(text),
+            listener: config.listeners[client.listener].name.clone(),
+            route: self.route.map(|index| config.routes[index].name.clone()),
+            upstream: upstream.map(|it| it.name.clone()),
+            endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
+            reason: self.reason,
+            attempts: self.attempts,
+            status: self.status,
+            end,
+            times: self.times,
+        };
+        spans.send(span, &context.counters.spans_dropped);
+    }
+
+    fn count(&self, context: &Context, client: &Client, end: End, is_error: bool) {
+        let is_error = u64::from(is_error);
         let (class, end) = (status_class(self.status), end.index());
         let measured = Measured::new(&self.times, self.bytes_out);
         let counters = context.listener_counters(client);
@@ -153,21 +222,39 @@ impl Progress {
     }
 }
 
-/// Hands the span of a sampled exchange to the exporter.
-#[cold]
-fn record_span(context: &Context, trace: Trace, record: &Record<'_>, started: Instant) {
-    // A trace belongs to a request whose head was read.
-    let (Some(spans), Some(head)) = (&context.spans, record.head) else {
-        return;
-    };
-    let place = Place {
-        trace_id: trace.sent.trace_id,
-        span_id: trace.sent.parent_id,
-        parent_id: trace.client_span,
-        flags: trace.sent.flags,
-    };
-    let span = Span::new(place, record, head, context.access_log.unix_us(started));
-    spans.send(span, &context.counters.spans_dropped);
+/// What else is open where an exchange took place.
+struct Surroundings<'a> {
+    context: &'a Context,
+    listener: usize,
+    upstream: Option<usize>,
+    endpoint: Option<usize>,
+}
+
+impl Live for Surroundings<'_> {
+    fn connections(&self) -> u64 {
+        let open = self.context.open_connections.iter();
+        open.map(|it| u64::from(it.value())).sum()
+    }
+
+    fn listener_connections(&self) -> u64 {
+        u64::from(self.context.open_connections[self.listener].value())
+    }
+
+    fn upstream_exchanges(&self) -> u64 {
+        let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
+        upstream.map_or(0, |it| {
+            it.in_flight(self.context.wheel.now()) + it.waiting() as u64
+        })
+    }
+
+    fn endpoint_exchanges(&self) -> u64 {
+        let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
+        upstream
+            .zip(self.endpoint)
+            .map_or(0, |(upstream, endpoint)| {
+                u64::from(upstream.in_flight_at(endpoint))
+            })
+    }
 }
 
 /// What an exchange took, with the bucket of each figure looked up once for

@@ -126,7 +126,9 @@ fn a_limit_is_said_where_an_episode_begins_and_ends() {
         let proxy = site.start(&[limited(&origin.address.to_string(), 1)]);
         let _occupied = occupy(&proxy, "/slow/20000");
         let mut client = proxy.client();
-        until("it is occupied", || client.get("/ping").unwrap().status == 503);
+        until("it is occupied", || {
+            client.get("/ping").unwrap().status == 503
+        });
         for _ in 1..20 {
             assert_eq!(client.get("/ping").unwrap().status, 503);
         }

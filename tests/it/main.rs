@@ -11,6 +11,7 @@
 mod setup;
 mod words;
 
+mod access_log;
 mod bad_input;
 mod bodies;
 mod counters;
@@ -18,8 +19,10 @@ mod demo;
 mod events;
 mod explain;
 mod fields;
+mod figures;
 mod foreign_clients;
 mod foreign_origins;
+mod halog;
 mod health;
 mod in_flight;
 mod limits;

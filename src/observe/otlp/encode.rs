@@ -36,7 +36,7 @@ pub(super) fn request(settings: &Otlp, spans: &[Span]) -> Vec<u8> {
 
 fn span(span: &Span) -> Value {
     let started_ns = span.started_unix_us * 1_000;
-    let ended_ns = started_ns + span.took.as_nanos() as u64;
+    let ended_ns = started_ns + span.times.total.as_nanos() as u64;
     let method = match span.is_known_method {
         true => span.method.as_str(),
         false => "HTTP",
@@ -46,9 +46,9 @@ fn span(span: &Span) -> Value {
         None => method.to_owned(),
     };
     let mut encoded = json!({
-        "traceId": id::<32>(span.trace_id),
-        "spanId": id::<16>(span.span_id.into()),
-        "flags": span.flags,
+        "traceId": id::<32>(span.place.trace_id),
+        "spanId": id::<16>(span.place.parent_id.into()),
+        "flags": span.place.flags,
         "name": name,
         "kind": SERVER,
         "startTimeUnixNano": started_ns.to_string(),
@@ -69,11 +69,12 @@ fn id<const LEN: usize>(number: u128) -> Value {
 }
 
 fn attributes(span: &Span) -> Vec<Value> {
+    let version = span.version.as_str().trim_start_matches("HTTP/");
     // Without the query: secrets stand in there.
     let mut all = vec![
         text("url.path", &span.path),
         text("url.scheme", "http"),
-        text("network.protocol.version", span.version),
+        text("network.protocol.version", version),
         text("client.address", &span.client),
         text("evenkeel.listener", &span.listener),
         text("evenkeel.end", span.end.word()),
@@ -117,10 +118,11 @@ fn attributes(span: &Span) -> Vec<Value> {
     ];
     let present = optional.into_iter();
     all.extend(present.filter_map(|(key, value)| Some(text(key, value.as_ref()?))));
+    all.extend(span.reason.map(|it| text("evenkeel.reason", it.word())));
     let times = [
-        ("evenkeel.queue_us", span.queue),
-        ("evenkeel.connect_us", span.connect),
-        ("evenkeel.first_byte_us", span.first_byte),
+        ("evenkeel.queue_us", span.times.queue),
+        ("evenkeel.connect_us", span.times.connect),
+        ("evenkeel.first_byte_us", span.times.first_byte),
     ];
     all.extend(
         times

@@ -26,7 +26,7 @@ use tokio::runtime::Runtime;
 use super::counters::Counter;
 use crate::config::Otlp;
 
-pub use span::{Place, Span};
+pub use span::Span;
 
 /// Spans that may wait for the exporter before they are dropped.
 const SPANS_WAITING: usize = 4096;
