@@ -54,7 +54,7 @@ fn run(admin: &Admin, command: &str) -> String {
         }
     };
     match words[..] {
-        [live::COMMAND, ..] => live::answer(&admin.sources, &command[live::COMMAND.len()..]),
+        [live::COMMAND, asked] => live::answer(&admin.sources, asked),
         ["drain", place] => change(place, Operation::Admin(Wanted::Drain)),
         ["ready", place] => change(place, Operation::Admin(Wanted::Ready)),
         ["stop", place] => change(place, Operation::Admin(Wanted::Stop)),

@@ -96,6 +96,7 @@ fn response_write(bencher: Bencher<'_, '_>) {
             black_box(&head),
             transcode,
             persistence,
+            None,
         );
         out.len()
     });

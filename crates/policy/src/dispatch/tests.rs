@@ -534,7 +534,7 @@ mod outlook {
                         let outlook = site.dispatcher.outlook(&mut site.balancer, &asking);
                         let behind = site.dispatcher.waiting();
                         let acquired = match site.acquire_with(&asking) {
-                            Acquired::Reserved { endpoint } => {
+                            Acquired::Reserved { endpoint, .. } => {
                                 held.push((endpoint, lane));
                                 Outlook::Served { endpoint }
                             }
