@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Admin, accept};
+use super::{Admin, accept, csv, metrics};
 use crate::net::listen::Listener;
 use crate::net::stream::Stream;
 
@@ -47,6 +47,8 @@ async fn connection(admin: Rc<Admin>, stream: impl AsyncRead + AsyncWrite + Unpi
 fn answer(admin: &Admin, request: &Request<Incoming>) -> Answer {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/status.json") => json(admin),
+        (&Method::GET, "/metrics") => metrics(admin, request),
+        (&Method::GET, "/;csv" | "/status;csv") => csv(admin),
         (&Method::GET, "/healthz") => text(StatusCode::OK, "ok\n"),
         _ => text(StatusCode::NOT_FOUND, "not found\n"),
     }
@@ -57,6 +59,22 @@ fn json(admin: &Admin) -> Answer {
         Ok(body) => with_type(StatusCode::OK, "application/json", body),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
     }
+}
+
+fn metrics(admin: &Admin, request: &Request<Incoming>) -> Answer {
+    let accept = request
+        .headers()
+        .get(ACCEPT)
+        .and_then(|it| it.to_str().ok());
+    let format = metrics::Format::accepted(accept);
+    let names = metrics::Names::of_query(request.uri().query());
+    let body = metrics::body(&admin.sources.read(), names, format);
+    with_type(StatusCode::OK, format.content_type(), body)
+}
+
+fn csv(admin: &Admin) -> Answer {
+    let table = csv::table(&admin.sources.read());
+    with_type(StatusCode::OK, "text/plain; charset=utf-8", table)
 }
 
 fn text(status: StatusCode, body: &str) -> Answer {

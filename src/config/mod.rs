@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
@@ -63,6 +63,11 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// Where requests are logged, and how.
     pub access_logs: AccessLogs,
+    /// Hash of all layers with every default, as they are printed: tells
+    /// whether two processes run on the same configuration.
+    pub hash: u64,
+    /// When it was loaded.
+    pub loaded: SystemTime,
 }
 
 /// The event log.

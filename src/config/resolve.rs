@@ -7,6 +7,7 @@ mod access_log;
 mod upstream;
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -74,6 +75,9 @@ pub(super) fn resolve(
         log: log_settings(file.log.value.as_ref()?)?,
         otlp: otlp(file.otlp.value.as_ref())?,
         access_logs: access_log::resolve(file)?,
+        // The loader's to say, which has the text.
+        hash: 0,
+        loaded: SystemTime::now(),
     })
 }
 

@@ -102,17 +102,29 @@ impl Distribution {
         let Some(cells) = histogram.0.get() else {
             return;
         };
+        // One allocation, and one look at what lies above all values.
+        let last = cells.buckets.iter().rposition(|it| it.value() > 0);
+        let len = last.map_or(0, |last| last + 1);
+        if self.buckets.len() < len {
+            self.buckets.resize(len, 0);
+        }
         self.sum += cells.sum.value();
-        for (index, count) in cells.buckets.iter().enumerate() {
-            self.add_at(index, count.value());
+        for (sum, count) in self.buckets.iter_mut().zip(&cells.buckets[..len]) {
+            let count = count.value();
+            *sum += count;
+            self.count += count;
         }
     }
 
     /// Adds another distribution to this one.
     pub fn merge(&mut self, other: &Distribution) {
         self.sum += other.sum;
-        for (index, count) in other.buckets.iter().enumerate() {
-            self.add_at(index, *count);
+        self.count += other.count;
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += count;
         }
     }
 

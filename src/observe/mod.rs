@@ -9,4 +9,5 @@ pub mod figures;
 pub mod histogram;
 pub mod limits;
 pub mod otlp;
+pub mod process;
 pub mod writer;

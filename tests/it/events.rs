@@ -1,6 +1,6 @@
 //! The event log: its formats, limits as episodes, and a reader that is stuck.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use evenkeel_testkit::TempDir;
 use evenkeel_testkit::deadline::until;
@@ -8,6 +8,21 @@ use serde_json::Value;
 
 use crate::in_flight::{limited, occupy};
 use crate::setup::{Site, origin, program, test};
+
+/// Starts the program in a folder, without waiting for it to say anything.
+fn start(dir: &TempDir, config: &str, events: impl Into<Stdio>) -> Child {
+    let config = config.replace("$DIR", &dir.path().display().to_string());
+    let path = dir.join("evenkeel.toml");
+    std::fs::write(&path, config).unwrap();
+    let mut command = Command::new(program());
+    command.args(["run", "--config"]).arg(&path);
+    command.stderr(events).spawn().unwrap()
+}
+
+fn terminate(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+}
 
 #[test]
 fn json_has_one_object_a_line_with_what_it_is_about() {
@@ -20,19 +35,11 @@ fn json_has_one_object_a_line_with_what_it_is_about() {
         };
         let dir = TempDir::new().unwrap();
         let config = site.config(&[origin.address.to_string(), "127.0.0.1:1".into()]);
-        let config = config.replace("$DIR", &dir.path().display().to_string());
-        let path = dir.join("evenkeel.toml");
-        std::fs::write(&path, config).unwrap();
-        let mut child = Command::new(program())
-            .args(["run", "--config"])
-            .arg(&path)
-            .stderr(std::fs::File::create(dir.join("events")).unwrap())
-            .spawn()
-            .unwrap();
+        let events = std::fs::File::create(dir.join("events")).unwrap();
+        let mut child = start(&dir, &config, events);
         let said = || std::fs::read_to_string(dir.join("events")).unwrap();
         until("it is down", || said().contains("\"state\":\"down\""));
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        terminate(&child);
         assert!(child.wait().unwrap().success());
         let events: Vec<Value> = said()
             .lines()
@@ -67,23 +74,10 @@ fn the_level_leaves_out_what_is_less_severe() {
             ..Site::default()
         };
         let config = site.config(&[origin.address.to_string()]);
-        let config = config.replace("$DIR", &dir.path().display().to_string());
-        let path = dir.join("evenkeel.toml");
-        std::fs::write(
-            &path,
-            config.replace("[[listener]]", "[[listener]]\nbacklog = 7"),
-        )
-        .unwrap();
-        let child = Command::new(program())
-            .args(["run", "--config"])
-            .arg(&path)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let pid = rustix::process::Pid::from_child(&child);
+        let child = start(&dir, &config, Stdio::piped());
         until("it has its log", || dir.join("access.log").exists());
         // Signals are taken over before anything is opened.
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        terminate(&child);
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -165,17 +159,9 @@ fn a_stuck_reader_keeps_nobody_waiting() {
         let dead = (1..=32).map(|port| format!("127.0.0.1:{port}"));
         let endpoints: Vec<_> = dead.chain([origin.address.to_string()]).collect();
         let config = site.config(&endpoints);
-        let config = config.replace("$DIR", &dir.path().display().to_string());
         let socket = dir.join("web.sock");
         let bind = format!("unix:{}", socket.display());
-        let path = dir.join("evenkeel.toml");
-        std::fs::write(&path, config.replace("127.0.0.1:0", &bind)).unwrap();
-        let mut child = Command::new(program())
-            .args(["run", "--config"])
-            .arg(&path)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(&dir, &config.replace("127.0.0.1:0", &bind), Stdio::piped());
         until("it listens", || {
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
         });
@@ -189,8 +175,7 @@ fn a_stuck_reader_keeps_nobody_waiting() {
             assert_eq!(client.get("/ping").unwrap().status, 200);
             assert!(begun.elapsed() < std::time::Duration::from_secs(1));
         }
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        terminate(&child);
         assert!(child.wait().unwrap().success());
         drop(pipe);
     });
