@@ -171,7 +171,7 @@ fn a_retry_has_the_same_id() {
 #[test]
 fn traces_go_on_where_they_are_valid_and_begin_otherwise() {
     test(|| {
-        let (_origin, proxy) = start("trace = { mode = \"keep\", sample = \"0%\" }");
+        let (_origin, proxy) = start("trace = { mode = \"keep\", sample = 0 }");
         let parent = format!("traceparent: {PARENT}");
         let later = format!("traceparent: cc-{}-x", &PARENT[3..]);
         let upper = format!("traceparent: {}", PARENT.to_uppercase());
@@ -366,7 +366,7 @@ fn hex(bytes: &[u8]) -> String {
 fn only_the_part_that_was_asked_for_is_sampled() {
     test(|| {
         let collector = Collector::start(200);
-        let (_origin, proxy) = collector.site("trace = { mode = \"new\", sample = \"0%\" }");
+        let (_origin, proxy) = collector.site("trace = { mode = \"new\", sample = 0 }");
         let mut client = proxy.client();
         for _ in 0..50 {
             assert_eq!(client.get("/ping").unwrap().status, 200);
