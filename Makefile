@@ -17,9 +17,9 @@ ARGS ?=
 SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
 
 BUILD_TOOLS := cargo cc
+TEST_TOOLS := $(BUILD_TOOLS) curl nginx haproxy haproxy-exporter promtool node ab wrk venv
 RELEASE_TOOLS := $(BUILD_TOOLS) profdata ab
 BENCH_TOOLS := $(RELEASE_TOOLS) nginx haproxy fonts
-TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk haproxy promtool haproxy-exporter venv
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 
 .PHONY: help demo test loom check format lint rustdoc release bench bench-policies simulate fuzz docs setup

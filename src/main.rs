@@ -1,7 +1,10 @@
 //! The `evenkeel` program.
 
 mod cli;
+mod ctl;
 mod demo;
+#[cfg(feature = "top")]
+mod top;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -29,6 +32,13 @@ fn main() -> ExitCode {
         cli::Verb::Explain { source, request } => explain(&source, *request),
         cli::Verb::Demo { load } => demo(load),
         cli::Verb::Origin { options } => origin(*options),
+        cli::Verb::Ctl {
+            control,
+            json,
+            verb,
+        } => ctl::run(&control, json, &verb),
+        #[cfg(feature = "top")]
+        cli::Verb::Top { control, interval } => top::run(&control, interval),
         cli::Verb::Version => print(&format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match outcome {
@@ -122,24 +132,25 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
 
 /// Loads the configuration, showing what is wrong with it or doubtful.
 fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
+    let loaded = load_quietly(source, lookup)?;
+    if source.verbose > 0 {
+        let layers: Vec<_> = loaded.warnings.layers().collect();
+        note(&format!("configuration from {}", layers.join(", ")));
+    }
+    show(&loaded.warnings);
+    Ok(loaded)
+}
+
+/// Loads the configuration, showing only what is wrong with it.
+fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
     // A variable that is not Unicode cannot be one of ours.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    match config::load(&source.config, &source.sets, variables, lookup) {
-        Ok(loaded) => {
-            if source.verbose > 0 {
-                let layers: Vec<_> = loaded.warnings.layers().collect();
-                note(&format!("configuration from {}", layers.join(", ")));
-            }
-            show(&loaded.warnings);
-            Ok(loaded)
-        }
-        Err(report) => {
-            show(&report);
-            let mistakes = count(report.mistake_count(), "mistake");
-            Err(complain(&format!("{mistakes} in the configuration")))
-        }
-    }
+    config::load(&source.config, &source.sets, variables, lookup).map_err(|report| {
+        show(&report);
+        let mistakes = count(report.mistake_count(), "mistake");
+        complain(&format!("{mistakes} in the configuration"))
+    })
 }
 
 fn show(report: &Report) {

@@ -103,8 +103,7 @@ fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
         loaded.unwrap_or_else(|report| panic!("{report}"))
     };
     let first = load(text);
-    let mut second = load(&first.effective);
-    second.config.loaded = first.config.loaded;
+    let second = load(&first.effective);
     assert_eq!(first.effective, second.effective, "{name}");
     let shown = [&first.config, &second.config].map(|it| format!("{it:#?}"));
     assert_eq!(shown[0], shown[1], "{name}");

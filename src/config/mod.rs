@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
@@ -36,7 +36,7 @@ pub use access_log::{AccessLog, AccessLogFormat, AccessLogs, LogDestination};
 pub use diagnostics::{Colour, Report};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
-pub use level::{Level, NoLevel};
+pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;
@@ -61,13 +61,11 @@ pub struct Config {
     pub log: Log,
     /// Where spans are sent; `None` for nowhere.
     pub otlp: Option<Otlp>,
-    /// Where requests are logged, and how.
-    pub access_logs: AccessLogs,
     /// Hash of all layers with every default, as they are printed: tells
     /// whether two processes run on the same configuration.
     pub hash: u64,
-    /// When it was loaded.
-    pub loaded: SystemTime,
+    /// Where requests are logged, and how.
+    pub access_logs: AccessLogs,
 }
 
 /// The event log.

@@ -7,7 +7,6 @@ mod access_log;
 mod upstream;
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -74,10 +73,9 @@ pub(super) fn resolve(
         status: status?,
         log: log_settings(file.log.value.as_ref()?)?,
         otlp: otlp(file.otlp.value.as_ref())?,
-        access_logs: access_log::resolve(file)?,
         // The loader's to say, which has the text.
         hash: 0,
-        loaded: SystemTime::now(),
+        access_logs: access_log::resolve(file)?,
     })
 }
 

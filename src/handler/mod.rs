@@ -35,6 +35,7 @@ pub async fn handle(
         }
     };
     progress.route = Some(route);
+    progress.track.set_route(route);
     match &context.config.routes[route].action {
         Action::Upstream(proxying) => {
             let upstream = &context.config.upstreams[proxying.upstream];

@@ -12,23 +12,19 @@ mod line;
 mod recent;
 mod sink;
 
-use std::sync::OnceLock;
-
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
-use crate::config::{Colour, Log};
-pub use crate::config::{Level, NoLevel};
+use super::log_level::{self, LogLevel};
+use crate::config::{Colour, Level, Log};
 pub use recent::{Event, Recent, recent};
 pub use sink::EventLog;
 
-/// The level in force, once the log was started.
-static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
-
-/// Starts the event log, in colour where that is standard error. Whoever gets the [`EventLog`] drops
-/// it last: that waits, for a moment, until everything is written.
+/// Starts the event log, in colour where that is standard error. Whoever gets
+/// the [`EventLog`] drops it last: that waits, for a moment, until everything
+/// is written.
 pub fn start(settings: Log, colour: Colour) -> EventLog {
     let (filter, handle) = reload::Layer::new(filter(settings.level));
     let (log, layer) = sink::start(settings.format, colour);
@@ -37,22 +33,18 @@ pub fn start(settings: Log, colour: Colour) -> EventLog {
         .with(recent::Layer.with_filter(LevelFilter::INFO));
     // In tests of the library one may be there already: that one stays.
     if subscriber.try_init().is_ok() {
-        let _ = LEVEL.set(handle);
+        log_level::install(move |level| {
+            let filter = match level {
+                LogLevel::Error => LevelFilter::ERROR,
+                LogLevel::Warn => LevelFilter::WARN,
+                LogLevel::Info => LevelFilter::INFO,
+                LogLevel::Debug => LevelFilter::DEBUG,
+                LogLevel::Trace => LevelFilter::TRACE,
+            };
+            handle.reload(filter).map_err(|error| error.to_string())
+        });
     }
     log
-}
-
-/// Changes the level at run time; the new one is given back.
-///
-/// # Errors
-/// The word is no level.
-pub fn set_level(word: &str) -> Result<Level, NoLevel> {
-    let level: Level = word.parse()?;
-    if let Some(handle) = LEVEL.get() {
-        // It fails only where the log has gone, at the program's very end.
-        let _ = handle.reload(filter(level));
-    }
-    Ok(level)
 }
 
 fn filter(level: Level) -> LevelFilter {

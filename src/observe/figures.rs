@@ -16,6 +16,7 @@ use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
+use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::process::ProcessFigures;
 use crate::config::{self, Action, Config};
@@ -35,6 +36,8 @@ pub struct Sources {
     pub spans: Arc<SpanCounts>,
     /// When the process began to serve.
     pub started: Started,
+    /// Where each worker is asked for what only it knows.
+    pub inquiries: Vec<Inquiry>,
 }
 
 /// A moment by both clocks.
@@ -96,7 +99,7 @@ pub struct Figures {
 pub struct ConfigFigures {
     /// Hash of the effective configuration, in hexadecimal digits.
     pub hash: String,
-    /// When it was loaded, in milliseconds since 1970.
+    /// When it came into force, in milliseconds since 1970.
     pub loaded_unix_ms: u64,
 }
 
@@ -373,7 +376,7 @@ impl Sources {
             process: ProcessFigures::read(),
             config: ConfigFigures {
                 hash: format!("{:016x}", config.hash),
-                loaded_unix_ms: unix_ms(config.loaded),
+                loaded_unix_ms: unix_ms(self.started.wall),
             },
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index))

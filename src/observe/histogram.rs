@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::counters::Counter;
+use super::counters::{Counter, Gauge};
 
 /// Buckets to an octave.
 pub const PER_OCTAVE: usize = 8;
@@ -35,6 +35,9 @@ pub struct Histogram(OnceLock<Box<Cells>>);
 #[derive(Debug)]
 struct Cells {
     sum: Counter,
+    /// A bit for each octave that has a value, from 1 on, and 0 for zero: a
+    /// reader of thousands of histograms looks at nothing else.
+    octaves: Gauge,
     buckets: [Counter; BUCKETS],
 }
 
@@ -54,11 +57,18 @@ impl Histogram {
         let cells = self.0.get_or_init(|| {
             Box::new(Cells {
                 sum: Counter::default(),
+                octaves: Gauge::default(),
                 buckets: std::array::from_fn(|_| Counter::default()),
             })
         });
         cells.sum.add(value);
-        cells.buckets[bucket.min(BUCKETS - 1)].add(1);
+        let bucket = bucket.min(BUCKETS - 1);
+        let octaves = cells.octaves.value();
+        let octave = 1 << bucket.div_ceil(PER_OCTAVE);
+        if octaves & octave == 0 {
+            cells.octaves.set(octaves | octave);
+        }
+        cells.buckets[bucket].add(1);
     }
 }
 
@@ -102,17 +112,26 @@ impl Distribution {
         let Some(cells) = histogram.0.get() else {
             return;
         };
-        // One allocation, and one look at what lies above all values.
-        let last = cells.buckets.iter().rposition(|it| it.value() > 0);
-        let len = last.map_or(0, |last| last + 1);
-        if self.buckets.len() < len {
-            self.buckets.resize(len, 0);
-        }
         self.sum += cells.sum.value();
-        for (sum, count) in self.buckets.iter_mut().zip(&cells.buckets[..len]) {
-            let count = count.value();
-            *sum += count;
-            self.count += count;
+        let octaves = cells.octaves.value();
+        // From the top, so that there is one allocation.
+        let occupied = (0..=OCTAVES).rev().filter(|it| octaves & (1 << it) != 0);
+        for octave in occupied {
+            let end = 1 + octave * PER_OCTAVE;
+            let start = end.saturating_sub(PER_OCTAVE);
+            let counts = &cells.buckets[start..end];
+            if self.buckets.len() < end {
+                // What lies behind the last value is left out.
+                let last = counts.iter().rposition(|it| it.value() > 0);
+                let len = last.map_or(0, |last| start + last + 1);
+                self.buckets.resize(len.max(self.buckets.len()), 0);
+            }
+            let sums = self.buckets.get_mut(start..).unwrap_or_default();
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                let count = count.value();
+                *sum += count;
+                self.count += count;
+            }
         }
     }
 

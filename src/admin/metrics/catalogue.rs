@@ -47,7 +47,7 @@ const WHOLE: &[Metric<Figures>] = &[
     metric(
         "config_load_timestamp_seconds",
         Gauge,
-        "When the configuration was loaded, in seconds since 1970.",
+        "When the configuration came into force, in seconds since 1970.",
         |it| Reading::One(Value::Millis(it.config.loaded_unix_ms)),
     ),
     metric(

@@ -41,14 +41,15 @@ fn sources(endpoints: usize) -> Sources {
         log_lines_lost: Arc::default(),
         spans: Arc::default(),
         started: Started::now(),
+        inquiries: Vec::new(),
     }
 }
 
 fn fill(counters: &Counters, worker: u64) {
     let phases = |phases: &Phases, index: u64| {
         for value in 0..200 {
-            // From microseconds to minutes, denser around milliseconds.
-            let time = (1 << (value % 26)) + value * 131 + index + worker;
+            // From 64 microseconds to a quarter of a second.
+            let time = (64 << (value % 12)) * (8 + value % 7) / 8 + index % 9 + worker;
             phases.queue_us.record(time);
             phases.connect_us.record(time / 3);
             phases.first_byte_us.record(time + 700);
