@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use evenkeel_testkit::OriginOptions;
 
 /// HTTP and TCP load balancer.
@@ -18,6 +18,12 @@ pub struct Call {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+/// Ends the program as a call does that can't be read: with status 2.
+pub fn wrong_call(why: &str) -> ! {
+    let error = clap::error::ErrorKind::ValueValidation;
+    Call::command().error(error, why).exit()
 }
 
 /// What to do.
@@ -49,6 +55,21 @@ pub enum Verb {
         /// Do not look up the names of endpoints
         #[arg(long)]
         offline: bool,
+    },
+    /// Say what a request would get, and why, step by step
+    #[command(
+        after_help = "Examples:\n  evenkeel explain GET http://app.example.com/users\n  \
+        evenkeel explain -c evenkeel.toml POST http://app.example.com/login -H 'Cookie: beta=1'\n  \
+        evenkeel explain --live --client 10.0.0.7 GET http://app.example.com/\n  \
+        evenkeel explain --json GET /health -H 'Host: app.example.com'"
+    )]
+    Explain {
+        /// Where the configuration comes from.
+        #[command(flatten)]
+        source: Source,
+        /// The request.
+        #[command(flatten)]
+        request: Box<ExplainRequest>,
     },
     /// Show the load balancer at work, with four test origins behind it
     #[command(
@@ -111,6 +132,32 @@ pub enum Verb {
     /// Print the version
     #[command(after_help = "Example:\n  evenkeel version")]
     Version,
+}
+
+/// A request to explain, and how.
+#[derive(Debug, Args)]
+pub struct ExplainRequest {
+    /// Ask the running process, over `server.control`, what would happen now
+    #[arg(long)]
+    pub live: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A field of the request
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub headers: Vec<String>,
+    /// The client's address [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub client: Option<std::net::IpAddr>,
+    /// The listener [default: the one on the URL's port]
+    #[arg(long, value_name = "NAME")]
+    pub listener: Option<String>,
+    /// The method
+    #[arg(value_name = "METHOD")]
+    pub method: String,
+    /// The URL, or a path alone with `-H 'Host: …'`
+    #[arg(value_name = "URL")]
+    pub url: String,
 }
 
 /// Which running process is meant.

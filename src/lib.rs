@@ -8,6 +8,7 @@ pub mod admin;
 pub mod client;
 pub mod config;
 pub mod exchange;
+pub mod explain;
 pub mod handler;
 pub mod net;
 pub mod observe;

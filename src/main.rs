@@ -10,13 +10,10 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
-use evenkeel::observe::log_level::{self, LogLevel};
+use evenkeel::config::{self, Address, Colour, Loaded, NameLookup, Report};
+use evenkeel::explain::{self, asked::Asked};
+use evenkeel::observe::events::{self, EventLog};
 use evenkeel_testkit::{Origin, OriginOptions};
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::reload;
-use tracing_subscriber::util::SubscriberInitExt;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -32,6 +29,7 @@ fn main() -> ExitCode {
             offline,
             ..
         } => check(&source, print, offline),
+        cli::Verb::Explain { source, request } => explain(&source, *request),
         cli::Verb::Demo { load } => demo(load),
         cli::Verb::Origin { options } => origin(*options),
         cli::Verb::Ctl {
@@ -54,12 +52,14 @@ struct Failed;
 
 fn run(source: &cli::Source) -> Result<(), Failed> {
     let loaded = load(source, NameLookup::System)?;
-    start_event_log();
-    evenkeel::runtime::run(loaded.config).map_err(|error| complain(&error.to_string()))
+    let log = start_event_log(loaded.config.log);
+    let ended = evenkeel::runtime::run(loaded.config);
+    drop(log);
+    ended.map_err(|error| complain(&error.to_string()))
 }
 
 fn demo(load: bool) -> Result<(), Failed> {
-    start_event_log();
+    let _log = start_event_log(config::Log::default());
     let load = match load {
         true => demo::Load::On,
         false => demo::Load::Off,
@@ -76,27 +76,8 @@ fn origin(options: OriginOptions) -> Result<(), Failed> {
     ended.map_err(|error| complain(&format!("origin {name}: {error}")))
 }
 
-/// Sends events to standard error, a line each.
-fn start_event_log() {
-    let (level, handle) = reload::Layer::new(LevelFilter::INFO);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(colour() == Colour::On)
-        .with_target(false);
-    tracing_subscriber::registry()
-        .with(level)
-        .with(lines)
-        .init();
-    log_level::install(move |level| {
-        let level = match level {
-            LogLevel::Error => LevelFilter::ERROR,
-            LogLevel::Warn => LevelFilter::WARN,
-            LogLevel::Info => LevelFilter::INFO,
-            LogLevel::Debug => LevelFilter::DEBUG,
-            LogLevel::Trace => LevelFilter::TRACE,
-        };
-        handle.reload(level).map_err(|error| error.to_string())
-    });
+fn start_event_log(settings: config::Log) -> EventLog {
+    events::start(settings, colour(&std::io::stderr()))
 }
 
 fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(), Failed> {
@@ -125,6 +106,30 @@ fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(
     ))
 }
 
+fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Failed> {
+    let asked = Asked::new(&request.method, &request.url, &request.headers)
+        .unwrap_or_else(|error| cli::wrong_call(&error.to_string()));
+    let asked = Asked {
+        client: request.client,
+        listener: request.listener,
+        ..asked
+    };
+    let Loaded { config, .. } = load(source, NameLookup::Skip)?;
+    let explained = match (request.live, &config.server.control) {
+        (false, _) => explain::explain(&config, None, &asked).map_err(|it| it.to_string()),
+        (true, Some(Address::Unix(path))) => explain::live::ask(path, &asked),
+        (true, _) => Err("--live needs a control socket: set `server.control`".into()),
+    };
+    let explanation = explained.map_err(|error| complain(&error))?;
+    match request.json {
+        true => print(&format!("{}\n", serde_json::json!(explanation))),
+        false => print(&explain::text::render(
+            &explanation,
+            colour(&std::io::stdout()),
+        )),
+    }
+}
+
 /// Loads the configuration, showing what is wrong with it or doubtful.
 fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
     let loaded = load_quietly(source, lookup)?;
@@ -149,7 +154,7 @@ fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Fail
 }
 
 fn show(report: &Report) {
-    let shown = report.render(colour());
+    let shown = report.render(colour(&std::io::stderr()));
     if !shown.is_empty() {
         // Nowhere is left to report that standard error is closed.
         let _ = writeln!(std::io::stderr(), "{shown}");
@@ -173,12 +178,12 @@ fn print(text: &str) -> Result<(), Failed> {
     written.map_err(|error| complain(&format!("write to standard output: {error}")))
 }
 
-/// Colour where standard error is a terminal and `NO_COLOR` is not set (or
+/// Colour where the output is a terminal and `NO_COLOR` is not set (or
 /// set to nothing, as no-color.org has it).
-fn colour() -> Colour {
+fn colour(output: &impl IsTerminal) -> Colour {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    match std::io::stderr().is_terminal() && !refused && !dumb {
+    match output.is_terminal() && !refused && !dumb {
         true => Colour::On,
         false => Colour::Off,
     }

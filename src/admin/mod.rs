@@ -16,7 +16,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -24,6 +24,7 @@ use crate::config::Address;
 use crate::net::listen::{self, BoundListener, Listener};
 use crate::net::stream::Stream;
 use crate::observe::figures::Sources;
+use crate::observe::limits::{self, LimitWatch};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
@@ -98,6 +99,7 @@ pub fn start(
             .build_local(tokio::runtime::LocalOptions::default())?;
         let admin = Rc::new(Admin { sources });
         runtime.block_on(async {
+            tokio::task::spawn_local(watch_limits(admin.clone()));
             if let Some(socket) = sockets.status {
                 let listener = Listener::register(socket)?;
                 tokio::task::spawn_local(http::serve(admin.clone(), listener));
@@ -128,6 +130,17 @@ impl AdminThread {
             Ok(Err(error)) => tracing::error!("the admin thread failed: {error}"),
             Err(_) => tracing::error!("the admin thread panicked"),
         }
+    }
+}
+
+/// Says in the event log where a limit is reached, once a second at most.
+async fn watch_limits(admin: Rc<Admin>) {
+    let mut watch = LimitWatch::new(&admin.sources.config);
+    let mut looks = tokio::time::interval(limits::LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        watch.look(&admin.sources, Instant::now());
     }
 }
 

@@ -9,6 +9,7 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
 use super::Clients;
+use crate::config::Limits;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
@@ -87,6 +88,7 @@ async fn exchanges(
         let bytes = buffer.filled();
         track.begin_exchange(arrival.started, head.line(bytes), head.end);
         let mut progress = Progress::new(arrival.started, arrival.took, head.end, track.clone());
+        progress.identity = context.identify(client, arrival.started, bytes, head);
         let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
         let Outcome {
             end,
@@ -124,7 +126,7 @@ async fn refuse(
 ) -> Next {
     track.begin_exchange(arrival.started, b"", buffer.len());
     let mut progress = Progress::new(arrival.started, arrival.took, buffer.len(), track.clone());
-    let next = answer::refuse(context, client, None, end, &mut progress).await;
+    let next = answer::refuse(context, client, buffer.filled(), None, end, &mut progress).await;
     progress.conclude(context, client, buffer.filled(), None, end);
     next
 }
@@ -198,15 +200,23 @@ fn parse(
     };
     *seen = bytes.len();
     match parsed {
-        Parsed::Complete if head.target.len() > limits.target_bytes => {
-            Err(RequestError::TargetTooLong)
-        }
-        Parsed::Complete if head.end > limits.head_bytes => Err(RequestError::HeadTooLarge),
+        Parsed::Complete => check_limits(limits, head).map(|()| Parsed::Complete),
         Parsed::Partial if bytes.len() >= limits.head_bytes => match memchr::memchr(b'\n', bytes) {
             Some(line_end) if line_end <= limits.target_bytes => Err(RequestError::HeadTooLarge),
             _ => Err(RequestError::TargetTooLong),
         },
-        parsed => Ok(parsed),
+        Parsed::Partial => Ok(Parsed::Partial),
+    }
+}
+
+/// Holds a whole head against a listener's limits.
+pub(crate) fn check_limits(limits: &Limits, head: &RequestHead) -> Result<(), RequestError> {
+    if head.target.len() > limits.target_bytes {
+        Err(RequestError::TargetTooLong)
+    } else if head.end > limits.head_bytes {
+        Err(RequestError::HeadTooLarge)
+    } else {
+        Ok(())
     }
 }
 

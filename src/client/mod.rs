@@ -5,7 +5,7 @@
 //! (`http1`) and gives it back when there is nothing more to read.
 
 mod future_pool;
-mod http1;
+pub(crate) mod http1;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -236,7 +236,10 @@ impl AcceptPause {
             self.is_paused = true;
             context.counters.listeners[listener].accept_pauses.add(1);
             let name = &context.config.listeners[listener].name;
-            tracing::warn!("listener {name}: accepting pauses: {error}");
+            tracing::warn!(
+                listener = name,
+                "listener {name}: accepting pauses: {error}"
+            );
         }
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
@@ -244,7 +247,7 @@ impl AcceptPause {
     fn is_over(&mut self, clients: &Clients, listener: usize) {
         if std::mem::take(&mut self.is_paused) {
             let name = &clients.context.config.listeners[listener].name;
-            tracing::info!("listener {name}: accepting again");
+            tracing::info!(listener = name, "listener {name}: accepting again");
         }
     }
 }

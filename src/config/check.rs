@@ -8,12 +8,12 @@ mod upstream;
 
 use std::collections::HashMap;
 
-use super::Address;
 use super::diagnostics::Report;
 use super::setting::{Placed, read_text};
 use super::tree::Place;
 use super::value::{Name, Text, is_token};
 use super::written::{self, File};
+use super::{Address, Adopt};
 
 /// Largest limit on the length of a head, in bytes.
 const MAX_HEAD_LIMIT: u64 = 128 * 1024;
@@ -24,6 +24,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_listeners(file, report);
     check_routes(file, names, report);
     access_log::check(file, report);
+    check_otlp(file, report);
     upstream::check(file, names, report);
 }
 
@@ -337,6 +338,44 @@ fn check_redirect(route: &written::Route, report: &mut Report) {
                 )
                 .help("there are `$host`, `$path` and `$query`");
         }
+    }
+}
+
+/// A collector gets spans of traces, which a listener must look at; and what
+/// it is sent besides must be fields.
+fn check_otlp(file: &File, report: &mut Report) {
+    let Some(otlp) = &file.otlp.value else {
+        return;
+    };
+    for field in otlp.headers.value.iter().flat_map(|map| &map.0) {
+        let own = [
+            "content-type",
+            "content-length",
+            "host",
+            "transfer-encoding",
+        ];
+        let own = own.iter().find(|own| field.name.eq_ignore_ascii_case(own));
+        if !is_token(&field.name) {
+            let what = format!("`{}` is no name of a field", field.name);
+            report.mistake(&field.place, what);
+        } else if let Some(own) = own {
+            report
+                .mistake(&field.place, format!("`{own}` is set by the exporter"))
+                .help("leave it out; the host is that of `url`");
+        }
+    }
+    let listeners = file.listener.value.iter().flatten();
+    let mut modes = listeners.map(|it| it.trace.value.as_ref().and_then(|it| it.0.mode.value));
+    // One that can't be read may be meant to.
+    if !modes.any(|mode| mode != Some(Adopt::Off)) && !report.is_syntax_broken() {
+        report
+            .warning(
+                &file.otlp.place,
+                "no listener has traces, so that there are no spans",
+            )
+            .help(
+                "add `trace = \"keep\"` to a listener, or `\"new\"` where clients are not trusted",
+            );
     }
 }
 

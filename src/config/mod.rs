@@ -19,6 +19,7 @@ mod check;
 pub mod diagnostics;
 mod docs;
 mod layers;
+mod level;
 mod load;
 mod log_value;
 mod print;
@@ -35,9 +36,11 @@ pub use access_log::{AccessLog, AccessLogFormat, AccessLogs, LogDestination};
 pub use diagnostics::{Colour, Report};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
+pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;
+pub use value::balance_help;
 
 /// Everything the process runs on, checked and with every default filled in.
 #[derive(Debug)]
@@ -54,11 +57,90 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The status page; `None` for none.
     pub status: Option<Status>,
+    /// The event log.
+    pub log: Log,
+    /// Where spans are sent; `None` for nowhere.
+    pub otlp: Option<Otlp>,
     /// Hash of all layers with every default, as they are printed: tells
     /// whether two processes run on the same configuration.
     pub hash: u64,
     /// Where requests are logged, and how.
     pub access_logs: AccessLogs,
+}
+
+/// The event log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Log {
+    /// What is written.
+    pub level: Level,
+    /// What it looks like, and where it goes.
+    pub format: EventFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log {
+            level: Level::default(),
+            format: EventFormat::Text,
+        }
+    }
+}
+
+/// What a line of the event log looks like, and where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventFormat {
+    /// For people, on standard error.
+    Text,
+    /// One JSON object a line, on standard error.
+    Json,
+    /// The systemd journal.
+    Journald,
+}
+
+/// A collector of spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Otlp {
+    /// Host and port.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+    /// Value of `service.name`.
+    pub service: String,
+    /// Further fields of its requests.
+    pub headers: Vec<(String, String)>,
+    /// Longest time that it may take for a request.
+    pub timeout: Duration,
+}
+
+/// What is called what in the requests of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// What becomes of `X-Request-ID`.
+    pub request_id: Adopt,
+    /// Whether the client is told the id.
+    pub respond: bool,
+    /// What becomes of `traceparent`.
+    pub trace: Adopt,
+    /// Of the traces that begin here, the part that is sampled, in millionths.
+    pub sample_ppm: u32,
+}
+
+impl Identity {
+    /// Whether there is anything to do for a request.
+    pub fn is_on(&self) -> bool {
+        self.request_id != Adopt::Off || self.trace != Adopt::Off
+    }
+}
+
+/// What becomes of a name that a client gives its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adopt {
+    /// It is passed on like any field.
+    Off,
+    /// It holds where it is well-formed; else there is a new one.
+    Keep,
+    /// There is always a new one.
+    New,
 }
 
 /// The status page, with the metrics.
@@ -113,6 +195,8 @@ pub struct Listener {
     pub limits: Limits,
     /// Bounds on how long a client may take.
     pub timeouts: ClientTimeouts,
+    /// What its requests are called.
+    pub identity: Identity,
 }
 
 /// Bounds on what a client may send.

@@ -16,7 +16,8 @@ use super::setting::{Field, Map, OneOrMore};
 use super::value::{Wanted, Workers};
 use super::written::{self, File};
 use super::{
-    Action, ClientTimeouts, Config, Limits, Listener, Proxying, Route, Server, Status, Upstream,
+    Action, ClientTimeouts, Config, Identity, Limits, Listener, Log, Otlp, Proxying, Route, Server,
+    Status, Upstream,
 };
 
 /// Whether the names of endpoints are looked up.
@@ -70,6 +71,8 @@ pub(super) fn resolve(
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
         status: status?,
+        log: log_settings(file.log.value.as_ref()?)?,
+        otlp: otlp(file.otlp.value.as_ref())?,
         // The loader's to say, which has the text.
         hash: 0,
         access_logs: access_log::resolve(file)?,
@@ -149,7 +152,43 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
             body: timeouts.body.value?.0,
             idle: timeouts.idle.value?.0,
         },
+        identity: identity(it)?,
     })
+}
+
+fn identity(it: &written::Listener) -> Option<Identity> {
+    let request_id = &it.request_id.value.as_ref()?.0;
+    let trace = &it.trace.value.as_ref()?.0;
+    Some(Identity {
+        request_id: request_id.mode.value?,
+        respond: request_id.respond.value?,
+        trace: trace.mode.value?,
+        sample_ppm: (trace.sample.value?.0 * 1e6).round() as u32,
+    })
+}
+
+fn log_settings(log: &written::Log) -> Option<Log> {
+    Some(Log {
+        level: log.level.value?,
+        format: log.format.value?,
+    })
+}
+
+/// `None` is a mistake, `Some(None)` no collector.
+fn otlp(written: Option<&written::Otlp>) -> Option<Option<Otlp>> {
+    let Some(it) = written else {
+        return Some(None);
+    };
+    let url = it.url.value.as_ref()?;
+    let headers = it.headers.value.as_ref()?.0.iter();
+    let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())));
+    Some(Some(Otlp {
+        authority: url.authority.clone(),
+        path: url.path.clone(),
+        service: it.service.value.as_ref()?.0.clone(),
+        headers: headers.collect::<Option<_>>()?,
+        timeout: it.timeout.value?.0,
+    }))
 }
 
 fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {

@@ -9,10 +9,10 @@ use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
 
-use super::Address;
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
+use super::{Address, Adopt, EventFormat, Level};
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {
@@ -56,8 +56,18 @@ choice!(Balance {
     "fair" => Balance::Fair(FairOptions::default()), "as upstream_fair does; see `fair`";
     "first" => Balance::First, "the first endpoint with room, in order";
     "carp" => Balance::Carp, "the same `key` to the same endpoint";
-    "consistent-hash" => Balance::ConsistentHash, "the same, unless that endpoint has a quarter more than its due";
+    "consistent-hash" => Balance::ConsistentHash, "the same `key` to the same endpoint, unless that has a quarter more than its due";
 });
+
+/// How a balancer ranks, in a few words.
+pub fn balance_help(balance: Balance) -> &'static str {
+    let Shape::Choice(choices) = Balance::shape() else {
+        return "";
+    };
+    let mut choices = choices.iter();
+    let own = choices.find(|it| it.word == balance.word());
+    own.map_or("", |it| it.help)
+}
 
 /// A balancer, with the word that it was written as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +113,72 @@ choice!(Discipline {
     "adaptive-lifo" => Discipline::AdaptiveLifo, "who came first; who came last while the queue stands for longer than its target";
     "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
 });
+
+choice!(Adopt {
+    "off" => Adopt::Off, "the client's is passed on like any field, and nothing is made of it";
+    "keep" => Adopt::Keep, "the client's where it is well-formed, else a new one";
+    "new" => Adopt::New, "always a new one; the client's is not passed on";
+});
+
+choice!(Level {
+    "error" => Level::Error, "what keeps the program from its work";
+    "warn" => Level::Warn, "what an operator should look at";
+    "info" => Level::Info, "changes of state";
+    "debug" => Level::Debug, "single probes and the like";
+});
+
+choice!(EventFormat {
+    "text" => EventFormat::Text, "a line for people, on standard error";
+    "json" => EventFormat::Json, "one JSON object a line, on standard error";
+    "journald" => EventFormat::Journald, "entries of the systemd journal, with priority and fields";
+});
+
+/// Where a collector takes spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectorUrl {
+    /// Host and port: what to connect to, and the value of `Host`.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+}
+
+impl FromText for CollectorUrl {
+    const FORM: &'static str = "a URL, such as `\"http://127.0.0.1:4318\"`";
+    const PATTERN: Option<&'static str> = Some("^http://");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = Fault::new(format!("`{text}` is no URL of a collector"));
+        let Some(rest) = text.strip_prefix("http://") else {
+            return Err(match text.starts_with("https://") {
+                true => fault.help("only `http` is spoken: send to a collector on this machine, and let that go on with TLS"),
+                false => fault.help("write it as in \"http://127.0.0.1:4318\""),
+            });
+        };
+        if !rest.bytes().all(|it| it.is_ascii_graphic() && it != b'#') {
+            return Err(fault.help("no spaces, no `#`, and %XX for what is not ASCII"));
+        }
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let after_host = &authority[authority.rfind(']').unwrap_or(0)..];
+        let authority = match after_host.contains(':') {
+            true => authority.to_owned(),
+            // The port that is registered for OTLP over HTTP.
+            false => format!("{authority}:4318"),
+        };
+        let (host, port) = authority.rsplit_once(':').unwrap_or_default();
+        if host.is_empty() || port.parse::<u16>().is_err() {
+            return Err(fault.help("write a host and a port, as in \"http://127.0.0.1:4318\""));
+        }
+        let path = if matches!(path, "" | "/") {
+            "/v1/traces"
+        } else {
+            path
+        };
+        Ok(Self {
+            authority,
+            path: path.to_owned(),
+        })
+    }
+}
 
 /// Number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

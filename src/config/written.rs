@@ -16,16 +16,20 @@ use super::setting::{
 use super::template::Template;
 use super::tree::{Entry, Node, Value};
 use super::value::{
-    Balancing, Bind, Client, EndpointAddress, FieldName, FieldValue, FilePath, Host, Method, Name,
-    Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
+    Balancing, Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Host,
+    Method, Name, Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
-use super::{AccessLogFormat, BalanceKey};
+use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, Level};
 
 options! {
     /// Everything in the file.
     pub struct File as "the configuration" {
         /// Process-wide settings.
         server: Server = Default("{}"),
+        /// What the program says of itself.
+        log: Log = Default("{}"),
+        /// Where the spans of sampled traces are sent.
+        otlp: Otlp = Optional("nowhere"),
         /// Where requests are logged: a table, or `true` for one with its
         /// defaults. It holds for every listener and route that does not say
         /// otherwise; see [access logs](access-log.md).
@@ -155,9 +159,59 @@ options! {
         limits: Limits = Default("{}"),
         /// Bounds on how long a client may take.
         timeouts: ClientTimeouts = Default("{}"),
+        /// What becomes of `X-Request-ID`: a word, or a table.
+        request_id: RequestId = Default("'off'"),
+        /// What becomes of `traceparent` (W3C Trace Context): a word, or a table.
+        trace: Trace = Default("'off'"),
         /// Where its requests are logged: a table, `true` for one with the
         /// global settings or the defaults, `false` for nowhere.
         access_log: OwnAccessLog = Optional("as in the global `access_log`"),
+    }
+}
+
+options! {
+    /// What becomes of `X-Request-ID`.
+    pub struct RequestIdTable as "the request ids of a listener" {
+        /// Whose id a request has.
+        mode: Adopt = Default("'keep'"),
+        /// Whether the client is told the id, in its response.
+        respond: bool = Default("false"),
+    }
+}
+
+options! {
+    /// What becomes of `traceparent`.
+    pub struct TraceTable as "the traces of a listener" {
+        /// Whose trace a request is part of.
+        mode: Adopt = Default("'keep'"),
+        /// Of the traces that begin here, the part that is sampled: the spans
+        /// of the others are recorded nowhere.
+        sample: Part = Default("1"),
+    }
+}
+
+options! {
+    /// Where the event log goes.
+    pub struct Log as "the event log" {
+        /// What is written: this and what is more severe.
+        level: Level = Default("'info'"),
+        /// What a line looks like, and where it goes.
+        format: EventFormat = Default("'text'"),
+    }
+}
+
+options! {
+    /// Where the spans of sampled traces are sent: a collector that takes
+    /// OTLP over HTTP, as JSON.
+    pub struct Otlp as "the collector of spans" {
+        /// Its URL; without a path that is `/v1/traces`.
+        url: CollectorUrl = Required,
+        /// Value of `service.name`.
+        service: Text = Default("'evenkeel'"),
+        /// Further fields of its requests, such as a token: name to value.
+        headers: Map<FieldValue> = Default("{}"),
+        /// Longest time that it may take for a request.
+        timeout: Timeout = Default("'5s'"),
     }
 }
 
@@ -647,6 +701,14 @@ macro_rules! short_for {
     };
 }
 
+short_for!(
+    /// What becomes of `X-Request-ID`.
+    RequestId, RequestIdTable, "mode", Adopt
+);
+short_for!(
+    /// What becomes of `traceparent`.
+    Trace, TraceTable, "mode", Adopt
+);
 short_for!(
     /// Where a redirect leads.
     Redirect, RedirectTable, "to", FieldValue

@@ -5,7 +5,9 @@ use std::time::Instant;
 use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{Method, RequestHead};
 
+use super::identity::ROOM;
 use super::{Client, Context, Next, Progress, WriteFailure, follow, write_all};
+use crate::config::Upstream;
 use crate::observe::end::{End, Failure};
 
 /// An answer that is not an endpoint's.
@@ -23,7 +25,8 @@ pub struct Answer<'a> {
     pub body: &'a [u8],
 }
 
-/// Sends `answer` and counts what was sent.
+/// Sends `answer` to the request that begins `request`, and counts what was
+/// sent.
 ///
 /// # Errors
 /// The client closed, or took nothing until `client`'s timer fired.
@@ -33,10 +36,13 @@ pub async fn send(
     answer: &Answer<'_>,
     method: Method,
     persistence: Persistence,
+    request: &[u8],
     progress: &mut Progress,
 ) -> Result<(), End> {
     let mut bytes = Vec::with_capacity(256 + answer.body.len());
-    write_head(&mut bytes, context, answer, persistence);
+    let mut room = ROOM;
+    let id = progress.identity.response_id(request, &mut room);
+    write_head(&mut bytes, context, answer, id, persistence);
     let head_len = bytes.len();
     if method != Method::Head && !matches!(answer.status, 204 | 304) {
         bytes.extend_from_slice(answer.body);
@@ -53,7 +59,13 @@ pub async fn send(
     }
 }
 
-fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>, persistence: Persistence) {
+fn write_head(
+    out: &mut Vec<u8>,
+    context: &Context,
+    answer: &Answer<'_>,
+    request_id: Option<&[u8]>,
+    persistence: Persistence,
+) {
     let mut field = |name: &str, value: &[u8]| {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(value);
@@ -80,6 +92,9 @@ fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>, persist
             itoa::Buffer::new().format(len).as_bytes(),
         );
     }
+    if let Some(id) = request_id {
+        write::request_id_field(out, id);
+    }
     write::connection_field(out, persistence);
     out.extend_from_slice(b"\r\n");
 }
@@ -91,13 +106,15 @@ fn status_line(status: u16) -> Vec<u8> {
     line
 }
 
-/// Refuses a request: a short answer that says why, in the log's word.
+/// Refuses a request, whose head is in `request`: a short answer that says why,
+/// in the log's word.
 ///
 /// Gives the end to be logged: that of the refusal, whether or not the client
 /// stayed to hear it.
 pub async fn refuse(
     context: &Context,
     client: &mut Client,
+    request: &[u8],
     head: Option<&RequestHead>,
     end: End,
     progress: &mut Progress,
@@ -112,11 +129,7 @@ pub async fn refuse(
     let queue_answer = upstream.map(|upstream| &upstream.queue.answer);
     // What is configured for who gets no slot.
     let overload = queue_answer.filter(|_| is_overload(end));
-    let status = match (end, upstream, overload) {
-        (End::Failure(Failure::Busy), Some(upstream), _) => upstream.busy_status,
-        (_, _, Some(answer)) => answer.status,
-        _ => end.status(),
-    };
+    let status = refusal_status(end, upstream);
     let text;
     let (content_type, body) = match overload.and_then(|answer| answer.body.as_ref()) {
         Some((content_type, body)) => (content_type.as_str(), body.as_slice()),
@@ -140,10 +153,28 @@ pub async fn refuse(
         _ => Persistence::Close,
     };
     let method = head.map_or(Method::Get, |head| head.method);
-    match send(context, client, &answer, method, persistence, progress).await {
+    let sent = send(
+        context,
+        client,
+        &answer,
+        method,
+        persistence,
+        request,
+        progress,
+    );
+    match sent.await {
         Err(_) => Next::Close,
         Ok(()) if persistence != Persistence::Close => Next::KeepAlive,
         Ok(()) => Next::Linger,
+    }
+}
+
+/// The status of a refusal: for who gets no slot, what is configured.
+pub fn refusal_status(end: End, upstream: Option<&Upstream>) -> u16 {
+    match upstream {
+        Some(upstream) if end == End::Failure(Failure::Busy) => upstream.busy_status,
+        Some(upstream) if is_overload(end) => upstream.queue.answer.status,
+        _ => end.status(),
     }
 }
 

@@ -11,6 +11,7 @@ use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::forward::{Connection, Outcome, Request};
+use super::identity::{ROOM, Room};
 use super::pump::{HEADROOM, Pump, PumpEnd, TAILROOM, WaitsFor, decode_front};
 use super::relay::{self, Relay, Relayed, Response, TunnelStart};
 use super::watch::ClientWatch;
@@ -320,9 +321,11 @@ impl Sent<'_, '_> {
         poll_fn(|cx| {
             let mut scratch = self.context.scratch.borrow_mut();
             scratch.clear();
+            let mut room = ROOM;
             let info = ClientInfo {
                 address: client.address.map(|_| client.address_text.as_bytes()),
                 scheme: "http",
+                marks: request.identity.marks(&mut room),
             };
             write::request_head(&mut scratch, request.bytes, request.head, info);
             scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
@@ -555,7 +558,9 @@ impl Sent<'_, '_> {
         let is_event_stream = is_event_stream(head, buffer.filled());
         let scratch = &mut *self.context.scratch.borrow_mut();
         scratch.clear();
-        write::response_head(scratch, buffer.filled(), head, transcode, persistence);
+        let mut room = ROOM;
+        let id = self.response_id(&mut room);
+        write::response_head(scratch, buffer.filled(), head, transcode, persistence, id);
         buffer.skip(head.end);
         let mut decoder = BodyDecoder::new(head.framing);
         let body_len = decode_front(&mut decoder, transcode, buffer)
@@ -590,10 +595,24 @@ impl Sent<'_, '_> {
     ) -> Result<usize, End> {
         let scratch = &mut *self.context.scratch.borrow_mut();
         scratch.clear();
-        write::response_head(scratch, buffer.filled(), head, Transcode::Raw, persistence);
+        let mut room = ROOM;
+        let id = match persistence {
+            Persistence::Upgrade => self.response_id(&mut room),
+            // An interim response: the final one says it.
+            _ => None,
+        };
+        let transcode = Transcode::Raw;
+        write::response_head(scratch, buffer.filled(), head, transcode, persistence, id);
         buffer.skip(head.end);
         prepend_head(buffer, scratch)?;
         Ok(scratch.len())
+    }
+
+    fn response_id<'r>(&self, room: &'r mut Room) -> Option<&'r [u8]>
+    where
+        Self: 'r,
+    {
+        self.request.identity.response_id(self.request.bytes, room)
     }
 
     fn count_status(&self, status: u16) {

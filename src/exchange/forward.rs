@@ -10,6 +10,7 @@ use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::{BodyFraming, RequestHead};
 
 use super::attempt::{self, Attempt, Retry};
+use super::identity::Identity;
 use super::pump::{Pump, TAILROOM};
 use super::queueing::Queueing;
 use super::watch::ClientWatch;
@@ -47,6 +48,8 @@ pub(super) struct Request<'a> {
     pub decoder: BodyDecoder,
     /// Tick at which the exchange has taken too long in all.
     pub total_deadline: u64,
+    /// What it is called.
+    pub identity: Identity,
 }
 
 impl Request<'_> {
@@ -111,9 +114,9 @@ pub async fn forward(
 ) -> Outcome {
     let upstream = &context.upstreams[proxying.upstream];
     progress.upstream = Some(upstream.index());
-    let request = match read_with_head(context, client, upstream, bytes, head) {
+    let request = match read_with_head(context, client, upstream, bytes, head, progress.identity) {
         Ok(request) => request,
-        Err(end) => return rare(refused(context, client, head, end, progress)).await,
+        Err(end) => return rare(refused(context, client, bytes, head, end, progress)).await,
     };
     progress.bytes_in += (request.consumed() - head.end) as u64;
     let arrived = progress.started + progress.times.head;
@@ -126,7 +129,7 @@ pub async fn forward(
     upstream.count_request();
     match try_endpoints(context, client, &wanted, upstream, &request, progress).await {
         Ok(outcome) => outcome,
-        Err(end) => rare(refused(context, client, head, end, progress)).await,
+        Err(end) => rare(refused(context, client, bytes, head, end, progress)).await,
     }
 }
 
@@ -138,6 +141,7 @@ fn read_with_head<'a>(
     upstream: &Upstream,
     bytes: &'a [u8],
     head: &'a RequestHead,
+    identity: Identity,
 ) -> Result<Request<'a>, End> {
     let mut decoder = BodyDecoder::new(head.framing);
     let consumed = decoder.advance(&bytes[head.end..])?.consumed;
@@ -156,17 +160,19 @@ fn read_with_head<'a>(
         valid_len: head.end + consumed,
         decoder,
         total_deadline: total.map_or(u64::MAX, |total| context.wheel.deadline(total)),
+        identity,
     })
 }
 
 async fn refused(
     context: &Context,
     client: &mut Client,
+    bytes: &[u8],
     head: &RequestHead,
     end: End,
     progress: &mut Progress,
 ) -> Outcome {
-    let next = answer::refuse(context, client, Some(head), end, progress).await;
+    let next = answer::refuse(context, client, bytes, Some(head), end, progress).await;
     Outcome::new(end, next, head.end)
 }
 

@@ -6,6 +6,7 @@
 pub mod answer;
 mod attempt;
 mod forward;
+pub mod identity;
 pub mod pump;
 mod queueing;
 mod record;
@@ -30,8 +31,11 @@ use crate::observe::access_log::{AccessLog, AddressText};
 use crate::observe::counters::{Counters, ListenerCounters, OpenCount};
 use crate::observe::end::Failure;
 use crate::observe::failures::Failures;
+use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::{SessionKey, Sessions};
 use crate::upstream::Upstream;
+
+use identity::{IdSource, Identity};
 
 pub use forward::{Outcome, forward};
 pub use record::Progress;
@@ -51,6 +55,10 @@ pub struct Context {
     pub access_log: AccessLog,
     /// Connections open per listener, over all workers.
     pub open_connections: Arc<[OpenCount]>,
+    /// Where spans go, if they go anywhere.
+    pub spans: Option<SpanSender>,
+    /// Where request ids and traces come from.
+    pub ids: IdSource,
     /// Whether the worker is finishing what it has.
     pub is_draining: Cell<bool>,
     /// Where heads are written before they are sent; never held over a wait.
@@ -104,6 +112,25 @@ impl Context {
     /// Settings of the listener that accepted this client.
     pub fn listener(&self, client: &Client) -> &config::Listener {
         &self.config.listeners[client.listener]
+    }
+
+    /// What a request is called that came at `started`.
+    pub fn identify(
+        &self,
+        client: &Client,
+        started: Instant,
+        bytes: &[u8],
+        head: &RequestHead,
+    ) -> Identity {
+        let settings = &self.listener(client).identity;
+        match settings.is_on() {
+            true => {
+                let unix_ms = || self.access_log.unix_us(started) / 1_000;
+                let records = self.spans.is_some();
+                Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
+            }
+            false => Identity::default(),
+        }
     }
 
     /// Counters of the listener that accepted this client.

@@ -3,14 +3,16 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_proto::RequestHead;
+use evenkeel_proto::{FieldKind, Method, RequestHead};
 
+use super::identity::{Identity, ROOM};
 use super::{Client, Context};
 use crate::observe::access_log::{Live, Phase, Reason, Record, Times};
 use crate::observe::counters::{Phases, status_class};
 use crate::observe::end::{End, Failure};
 use crate::observe::failures::{self, FailedExchange};
 use crate::observe::histogram::{self, Histogram};
+use crate::observe::otlp::Span;
 use crate::observe::sessions::Track;
 
 /// An exchange's figures while it goes on.
@@ -44,6 +46,8 @@ pub struct Progress {
     pub responded: Option<Instant>,
     /// How long each phase took.
     pub times: Times,
+    /// What the request is called.
+    pub identity: Identity,
     /// What is shown of it while it goes on.
     pub track: Rc<Track>,
 }
@@ -70,6 +74,7 @@ impl Progress {
                 head: took,
                 ..Times::default()
             },
+            identity: Identity::default(),
             track,
         }
     }
@@ -89,6 +94,9 @@ impl Progress {
         let is_error = self.status >= 500 || end.is_endpoint_fault();
         self.count(context, client, end, is_error);
         self.track.end_exchange();
+        if self.identity.is_recorded() {
+            self.record_span(context, client, buf, head, end);
+        }
         if is_failed(end, is_error) {
             self.keep_failure(context, client, buf, head, end);
         }
@@ -105,6 +113,7 @@ impl Progress {
         let names = access_log.names();
         let upstream = self.upstream.map(|index| &names.upstreams[index]);
         let endpoint = upstream.zip(self.endpoint);
+        let mut room = ROOM;
         let record = Record {
             client: client.address_text.as_bytes(),
             client_port: client.port,
@@ -127,6 +136,8 @@ impl Progress {
             },
             end,
             times: self.times,
+            request_id: self.identity.request_id(buf, &mut room),
+            trace_id: self.identity.trace.map(|trace| trace.sent.trace_id),
             live: &Surroundings {
                 context,
                 listener: client.listener,
@@ -136,6 +147,51 @@ impl Progress {
         };
         let dropped = &context.counters.log_lines_dropped;
         access_log.write(log, &record, now, dropped);
+    }
+
+    /// Hands the span of a sampled exchange to the exporter.
+    #[cold]
+    fn record_span(
+        &self,
+        context: &Context,
+        client: &Client,
+        buf: &[u8],
+        head: Option<&RequestHead>,
+        end: End,
+    ) {
+        // Only a request whose head was read has a place in a trace.
+        let (Some(spans), Some(trace), Some(head)) = (&context.spans, self.identity.trace, head)
+        else {
+            return;
+        };
+        let config = &context.config;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let upstream = self.upstream.map(|index| &config.upstreams[index]);
+        let endpoint = upstream.zip(self.endpoint);
+        let mut room = ROOM;
+        let span = Span {
+            place: trace.sent,
+            parent_id: trace.client_span,
+            started_unix_us: context.access_log.unix_us(self.started),
+            method: text(head.method_span.of(buf)),
+            is_known_method: head.method != Method::Other,
+            path: text(head.path.of(buf)),
+            host: text(head.host.of(buf)),
+            version: head.version,
+            user_agent: head.value_of(FieldKind::UserAgent, buf).map(text),
+            client: text(client.address_text.as_bytes()),
+            request_id: self.identity.request_id(buf, &mut room).map(text),
+            listener: config.listeners[client.listener].name.clone(),
+            route: self.route.map(|index| config.routes[index].name.clone()),
+            upstream: upstream.map(|it| it.name.clone()),
+            endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
+            reason: self.reason,
+            attempts: self.attempts,
+            status: self.status,
+            end,
+            times: self.times,
+        };
+        spans.send(span, &context.counters.spans_dropped);
     }
 
     #[cold]

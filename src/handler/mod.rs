@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use evenkeel_policy::route::Facts;
+use evenkeel_policy::route::{Facts, RouteTable};
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
@@ -22,23 +22,17 @@ pub async fn handle(
     head: &RequestHead,
     progress: &mut Progress,
 ) -> Outcome {
-    if head.method == Method::Connect {
-        return rare(refuse(
-            context,
-            client,
-            head,
-            Failure::ConnectMethod,
-            progress,
-        ))
-        .await;
-    }
     let facts = RequestFacts {
         bytes,
         head,
-        client,
+        listener: client.listener,
+        client: client.address,
     };
-    let Some(route) = context.config.route_table.find(&facts) else {
-        return rare(refuse(context, client, head, Failure::NoRoute, progress)).await;
+    let route = match find_route(&context.config.route_table, &facts) {
+        Ok(route) => route,
+        Err(failure) => {
+            return rare(refuse(context, client, bytes, head, failure, progress)).await;
+        }
     };
     progress.route = Some(route);
     progress.track.set_route(route);
@@ -63,7 +57,7 @@ pub async fn handle(
                 retry_after_s: None,
                 body,
             };
-            rare(respond(context, client, head, &answer, progress)).await
+            rare(respond(context, client, bytes, head, &answer, progress)).await
         }
         Action::Redirect { status, location } => {
             let location = expand(location, bytes, head);
@@ -74,20 +68,32 @@ pub async fn handle(
                 retry_after_s: None,
                 body: b"",
             };
-            rare(respond(context, client, head, &answer, progress)).await
+            rare(respond(context, client, bytes, head, &answer, progress)).await
         }
     }
+}
+
+/// The route that a request takes.
+///
+/// # Errors
+/// No route takes it.
+pub(crate) fn find_route(table: &RouteTable, request: &RequestFacts<'_>) -> Result<usize, Failure> {
+    if request.head.method == Method::Connect {
+        return Err(Failure::ConnectMethod);
+    }
+    table.find(request).ok_or(Failure::NoRoute)
 }
 
 async fn refuse(
     context: &Context,
     client: &mut Client,
+    bytes: &[u8],
     head: &RequestHead,
     failure: Failure,
     progress: &mut Progress,
 ) -> Outcome {
     let end = End::Failure(failure);
-    let next = answer::refuse(context, client, Some(head), end, progress).await;
+    let next = answer::refuse(context, client, bytes, Some(head), end, progress).await;
     Outcome::new(end, next, head.end)
 }
 
@@ -96,13 +102,23 @@ async fn refuse(
 async fn respond(
     context: &Context,
     client: &mut Client,
+    bytes: &[u8],
     head: &RequestHead,
     answer: &Answer<'_>,
     progress: &mut Progress,
 ) -> Outcome {
     let has_body = head.framing != BodyFraming::None;
     let persistence = context.persistence(head, !has_body);
-    let sent = answer::send(context, client, answer, head.method, persistence, progress).await;
+    let sent = answer::send(
+        context,
+        client,
+        answer,
+        head.method,
+        persistence,
+        bytes,
+        progress,
+    )
+    .await;
     let (end, next) = match sent {
         Err(end) => (end, Next::Close),
         Ok(()) if has_body => (End::Complete, Next::Linger),
@@ -114,7 +130,7 @@ async fn respond(
 
 /// Replaces `$host`, `$path` and `$query` in a redirect's target; any other
 /// word after a dollar stays as it is.
-fn expand(template: &str, bytes: &[u8], head: &RequestHead) -> String {
+pub(crate) fn expand(template: &str, bytes: &[u8], head: &RequestHead) -> String {
     let mut out = String::with_capacity(template.len() + 64);
     let mut rest = template;
     while let Some(dollar) = rest.find('$') {
@@ -159,15 +175,19 @@ fn push_variable(out: &mut String, name: &str, bytes: &[u8], head: &RequestHead)
 }
 
 /// A request as the route table asks about it.
-struct RequestFacts<'a> {
-    bytes: &'a [u8],
-    head: &'a RequestHead,
-    client: &'a Client,
+pub(crate) struct RequestFacts<'a> {
+    /// What the head's spans are in.
+    pub bytes: &'a [u8],
+    pub head: &'a RequestHead,
+    /// Index of the listener.
+    pub listener: usize,
+    /// Address of the client; `None` over a Unix socket.
+    pub client: Option<IpAddr>,
 }
 
 impl Facts for RequestFacts<'_> {
     fn listener(&self) -> usize {
-        self.client.listener
+        self.listener
     }
 
     fn method(&self) -> &[u8] {
@@ -188,9 +208,7 @@ impl Facts for RequestFacts<'_> {
 
     fn client(&self) -> IpAddr {
         // A process of this machine, on a Unix socket.
-        self.client
-            .address
-            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        self.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {

@@ -76,6 +76,8 @@ pub struct Counters {
     pub upstreams: Vec<UpstreamCounters>,
     /// Access log lines that found no room.
     pub log_lines_dropped: Counter,
+    /// Spans for which the exporter had no room.
+    pub spans_dropped: Counter,
     /// By how much the event loop's ticks came late, in microseconds.
     pub loop_lag_us: Histogram,
 }
@@ -261,6 +263,7 @@ impl Counters {
             routes: config.routes.iter().map(route).collect(),
             upstreams: config.upstreams.iter().map(upstream).collect(),
             log_lines_dropped: Counter::default(),
+            spans_dropped: Counter::default(),
             loop_lag_us: Histogram::default(),
         }
     }

@@ -17,6 +17,7 @@ use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
 use super::inquiry::Inquiry;
+use super::otlp::SpanCounts;
 use super::process::ProcessFigures;
 use crate::config::{self, Action, Config};
 
@@ -31,6 +32,8 @@ pub struct Sources {
     pub dispatchers: Vec<Arc<Dispatcher>>,
     /// Access log lines that could not be written.
     pub log_lines_lost: Arc<AtomicU64>,
+    /// What became of spans.
+    pub spans: Arc<SpanCounts>,
     /// When the process began to serve.
     pub started: Started,
     /// Where each worker is asked for what only it knows.
@@ -75,6 +78,10 @@ pub struct Figures {
     pub log_lines_dropped: u64,
     /// Access log lines that could not be written.
     pub log_lines_lost: u64,
+    /// Spans that the collector took.
+    pub spans_sent: u64,
+    /// Spans for which the exporter had no room, or that could not be sent.
+    pub spans_lost: u64,
     /// What the process takes of the machine.
     pub process: ProcessFigures,
     /// Which configuration it runs on.
@@ -364,6 +371,8 @@ impl Sources {
             loop_lag_us: self.distribution(|it| &it.loop_lag_us),
             log_lines_dropped: self.sum(|it| &it.log_lines_dropped),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
+            spans_sent: self.spans.sent.load(Ordering::Relaxed),
+            spans_lost: self.spans_lost(),
             process: ProcessFigures::read(),
             config: ConfigFigures {
                 hash: format!("{:016x}", config.hash),
@@ -379,6 +388,11 @@ impl Sources {
                 .map(|index| self.upstream(index))
                 .collect(),
         }
+    }
+
+    /// Spans for which there was no room, or that could not be sent.
+    pub fn spans_lost(&self) -> u64 {
+        self.spans.lost.load(Ordering::Relaxed) + self.sum(|it| &it.spans_dropped)
     }
 
     fn sum(&self, counter: impl Fn(&Counters) -> &Counter) -> u64 {

@@ -1,14 +1,17 @@
-//! What the program says of its work: ends, counters, access log.
+//! What the program says of its work: ends, counters, access log, events.
 
 pub mod access_log;
 pub mod calendar;
 pub mod counters;
 pub mod end;
+pub mod events;
 pub mod failures;
 pub mod figures;
 pub mod histogram;
 pub mod inquiry;
+pub mod limits;
 pub mod log_level;
+pub mod otlp;
 pub mod process;
 pub mod quantity;
 pub mod rates;

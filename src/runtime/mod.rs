@@ -22,6 +22,7 @@ use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
 use crate::observe::inquiry;
+use crate::observe::otlp::{self, Exporter, SpanCounts};
 use crate::observe::writer::{self, LogWriter};
 use crate::upstream;
 use health::HealthThread;
@@ -39,7 +40,7 @@ pub(crate) enum Phase {
     },
 }
 
-/// Longest wait for the access logs once the workers have ended.
+/// Longest wait for the access logs, and for spans, once the workers have ended.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running set of workers.
@@ -52,6 +53,8 @@ pub struct Running {
     health: HealthThread,
     admin: AdminThread,
     log_writer: LogWriter,
+    /// Sends spans, where they are sent.
+    exporter: Option<Exporter>,
     config: Arc<Config>,
     shared: Arc<Shared>,
     sources: Sources,
@@ -147,6 +150,10 @@ pub fn start(config: Config) -> io::Result<Running> {
     let counters: Vec<_> = (0..worker_count)
         .map(|_| Arc::new(Counters::new(&config)))
         .collect();
+    let spans = Arc::<SpanCounts>::default();
+    let exporter = config.otlp.clone();
+    let exporter = exporter.map(|settings| otlp::start(settings, spans.clone()));
+    let (span_sender, exporter) = exporter.transpose()?.unzip();
     let (phase, phase_receiver) = watch::channel(Phase::Serve);
     let (ending, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(worker_count);
@@ -161,6 +168,7 @@ pub fn start(config: Config) -> io::Result<Running> {
             sockets: std::mem::take(&mut sockets[index]),
             counters: counters.clone(),
             log_sender: log_sender.clone(),
+            spans: span_sender.clone(),
             phase: phase_receiver.clone(),
             questions,
         };
@@ -181,6 +189,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         counters,
         dispatchers: shared.dispatchers.clone(),
         log_lines_lost: log_writer.lost(),
+        spans,
         started: Started::now(),
         inquiries,
     };
@@ -192,6 +201,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         health,
         admin,
         log_writer,
+        exporter,
         config,
         shared,
         sources,
@@ -243,7 +253,13 @@ impl Running {
             tracing::info!("control socket: listening on {address}");
         }
         for (listener, address) in self.config.listeners.iter().zip(&self.addresses) {
-            tracing::info!("listener {}: listening on {address}", listener.name);
+            let name = listener.name.as_str();
+            let bind = address.to_string();
+            tracing::info!(
+                listener = name,
+                bind,
+                "listener {name}: listening on {bind}"
+            );
         }
     }
 
@@ -289,6 +305,9 @@ impl Running {
                 // Gone already is as good.
                 let _ = std::fs::remove_file(path);
             }
+        }
+        if let Some(exporter) = self.exporter {
+            exporter.finish(LOG_TIMEOUT);
         }
         let unwritten = self.log_writer.finish(LOG_TIMEOUT);
         summarise(&self.config, &self.sources.counters, unwritten);

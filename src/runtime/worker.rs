@@ -16,12 +16,14 @@ use super::Phase;
 use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
+use crate::exchange::identity::IdSource;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::timer::{TICK, Wheel};
 use crate::observe::access_log::AccessLog;
 use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::failures::Failures;
 use crate::observe::inquiry::{Question, Questions};
+use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
 use crate::upstream::Upstream;
@@ -44,6 +46,7 @@ pub(super) struct Worker {
     pub sockets: Vec<BoundListener>,
     pub counters: Arc<Counters>,
     pub log_sender: LogSender,
+    pub spans: Option<SpanSender>,
     pub phase: watch::Receiver<Phase>,
     pub questions: Questions,
 }
@@ -125,6 +128,8 @@ impl Worker {
             counters: self.counters.clone(),
             access_log: AccessLog::new(self.log_sender.clone(), &self.config),
             open_connections: self.shared.open_per_listener.clone(),
+            spans: self.spans.clone(),
+            ids: IdSource::default(),
             is_draining: Cell::new(false),
             scratch: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),

@@ -6,10 +6,32 @@ use evenkeel_policy::health::{Change, ChangeKind};
 /// Writes a change to the event log: as an error where no endpoint is left.
 pub(crate) fn log_change(upstream: &str, endpoint: &str, change: &Change, detail: Option<&str>) {
     let line = change_line(upstream, endpoint, change, detail);
-    match (is_loss(change), change.up) {
-        (true, 0) => tracing::error!("{line}"),
-        (true, _) => tracing::warn!("{line}"),
-        (false, _) => tracing::info!("{line}"),
+    let Change {
+        up, count, waiting, ..
+    } = *change;
+    let state = change_word(change.kind);
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(upstream, endpoint, state, up, count, waiting, "{line}")
+        };
+    }
+    match (is_loss(change), up) {
+        (true, 0) => log!(error),
+        (true, _) => log!(warn),
+        (false, _) => log!(info),
+    }
+}
+
+/// What the endpoint is from now on, in a word.
+fn change_word(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Up | ChangeKind::Reachable | ChangeKind::Readmitted => "up",
+        ChangeKind::Down => "down",
+        ChangeKind::Unreachable => "unreachable",
+        ChangeKind::Ejected { .. } => "ejected",
+        ChangeKind::Admin(Admin::Ready) => "ready",
+        ChangeKind::Admin(Admin::Drain) => "draining",
+        ChangeKind::Admin(Admin::Stop) => "stopped",
     }
 }
 

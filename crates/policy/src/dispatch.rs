@@ -11,14 +11,18 @@
 //! queue's lock and is never free in between, so that no newcomer can take it.
 //! While nobody waits the lock is not touched: see [`Dispatcher::waiting`].
 
+mod outlook;
+
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::balance::{Balancer, View};
+use crate::balance::Balancer;
 use crate::endpoint::EndpointState;
 use crate::health::{HealthSettings, Record};
 use crate::queue::{Fit, Group, Joining, Left, Queue, QueueSettings, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, lock};
+
+pub use outlook::Outlook;
 
 /// The endpoints of one upstream, their slots and who waits for them: shared
 /// between workers.
@@ -259,11 +263,15 @@ impl Dispatcher {
     }
 
     fn refused(&self, none: NoSlot) -> Acquired {
-        Acquired::Refused(match none {
+        Acquired::Refused(Self::refusal(none))
+    }
+
+    fn refusal(none: NoSlot) -> Refusal {
+        match none {
             NoSlot::Room => Refusal::Saturated,
             NoSlot::Up | NoSlot::Endpoint => Refusal::NoEndpoint,
             NoSlot::Busy => Refusal::Busy,
-        })
+        }
     }
 
     /// Takes a slot in the lane and at the endpoint that the balancer ranks
@@ -289,14 +297,7 @@ impl Dispatcher {
         balancer: &mut Balancer,
         asking: &Asking<'_>,
     ) -> Result<(usize, Choice), NoSlot> {
-        let mut view = View {
-            endpoints: &self.states,
-            identities: &self.identities,
-            tried: asking.tried,
-            key: asking.key,
-            now: asking.now,
-            only_with_room: false,
-        };
+        let mut view = self.view(asking);
         loop {
             let Some(endpoint) = balancer.pick(&view) else {
                 return Err(self.no_slot(balancer, asking, view.only_with_room));

@@ -10,12 +10,14 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 pub mod condition;
+pub mod explain;
 pub mod key;
 pub mod network;
 pub mod path;
 pub mod pattern;
 
 pub use condition::{Condition, ValuePattern};
+pub use explain::{Check, Trial};
 pub use key::BalanceKey;
 pub use network::Network;
 pub use pattern::{Glob, HostPattern, PathPattern, PatternError};

@@ -2,7 +2,7 @@
 //! once warm; the head and the output buffer are used again as in a worker.
 
 use divan::{Bencher, black_box};
-use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Transcode};
+use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, parse_request, parse_response};
 use evenkeel_proto::{BodyFraming, Method, RequestHead, ResponseHead};
 
@@ -66,6 +66,7 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: "http",
+        marks: Marks::NONE,
     };
     let mut out = Vec::new();
     bencher.bench_local(|| {
@@ -95,6 +96,7 @@ fn response_write(bencher: Bencher<'_, '_>) {
             black_box(&head),
             transcode,
             persistence,
+            None,
         );
         out.len()
     });

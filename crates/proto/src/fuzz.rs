@@ -7,7 +7,7 @@
 //! `fuzz/corpus` is replayed by the tests below.
 
 use crate::http1::chunked::MAX_TRAILER_LEN;
-use crate::http1::write::{self, ClientInfo, Persistence, Transcode};
+use crate::http1::write::{self, ClientInfo, Marks, Persistence, Transcode};
 use crate::http1::{BodyDecoder, MAX_BODY_BYTES, Parsed, parse_request, parse_response};
 use crate::{
     BodyError, BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version,
@@ -88,6 +88,7 @@ fn check_rewritten_request(data: &[u8], head: &RequestHead) {
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: "http",
+        marks: Marks::NONE,
     };
     let mut out = Vec::new();
     write::request_head(&mut out, data, head, client);
@@ -198,7 +199,7 @@ fn check_rewritten_response(
     framing: BodyFraming,
 ) {
     let mut out = Vec::new();
-    write::response_head(&mut out, data, head, transcode, persistence);
+    write::response_head(&mut out, data, head, transcode, persistence, None);
     if head.fields.len() + 2 > crate::http1::MAX_FIELDS {
         return;
     }

@@ -139,6 +139,12 @@ pub enum FieldKind {
     Referer,
     /// `User-Agent`.
     UserAgent,
+    /// `X-Request-ID`.
+    RequestId,
+    /// `traceparent`.
+    TraceParent,
+    /// `tracestate`.
+    TraceState,
 }
 
 impl FieldKind {
@@ -159,6 +165,9 @@ impl FieldKind {
             (10, b'c') if is("connection") => FieldKind::Connection,
             (10, b'k') if is("keep-alive") => FieldKind::HopByHop,
             (10, b'u') if is("user-agent") => FieldKind::UserAgent,
+            (10, b't') if is("tracestate") => FieldKind::TraceState,
+            (11, b't') if is("traceparent") => FieldKind::TraceParent,
+            (12, b'x') if is("x-request-id") => FieldKind::RequestId,
             (14, b'c') if is("content-length") => FieldKind::ContentLength,
             (14, b'h') if is("http2-settings") => FieldKind::HopByHop,
             (15, b'x') if is("x-forwarded-for") => FieldKind::Forwarded,

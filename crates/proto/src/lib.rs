@@ -10,6 +10,7 @@ pub mod error;
 pub mod fuzz;
 pub mod head;
 pub mod http1;
+pub mod identity;
 
 pub use error::{BodyError, RequestError, ResponseError};
 pub use head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version};

@@ -1,6 +1,6 @@
 //! Properties of whole messages, with generated ones.
 
-use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Transcode};
+use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_request, parse_response};
 use evenkeel_proto::{BodyFraming, FieldKind, Method, RequestHead, ResponseHead};
 use proptest::prelude::*;
@@ -8,6 +8,7 @@ use proptest::prelude::*;
 const CLIENT: ClientInfo<'_> = ClientInfo {
     address: Some(b"192.0.2.1"),
     scheme: "http",
+    marks: Marks::NONE,
 };
 
 /// Names that nothing here knows, so that all of them are carried.
@@ -117,7 +118,7 @@ proptest! {
             framing => (Transcode::Raw, framing),
         };
         let mut out = Vec::new();
-        write::response_head(&mut out, bytes, &head, transcode, Persistence::Keep);
+        write::response_head(&mut out, bytes, &head, transcode, Persistence::Keep, None);
         prop_assert_eq!(parse_response(&out, Method::Get, &mut again), Ok(Parsed::Complete));
         prop_assert_eq!(again.framing, expected);
         prop_assert_eq!(again.status, status);

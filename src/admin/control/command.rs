@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{haproxy, show};
 use crate::admin::Admin;
 use crate::admin::operate::{Operation, Unknown, operate};
+use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::log_level::{self, LogLevel};
 use crate::observe::rates::Rates;
@@ -168,6 +169,8 @@ async fn native(admin: &Admin, words: &[&str], format: Format) -> Option<Answer>
             )),
         },
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
+        // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.
+        [live::COMMAND, asked] => Ok(live::answer(sources, asked)),
         ["set", "log-level", level] => set_log_level(level, format),
         ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
         _ => return None,

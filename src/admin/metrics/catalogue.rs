@@ -63,6 +63,18 @@ const WHOLE: &[Metric<Figures>] = &[
         |it| whole(it.log_lines_lost),
     ),
     metric(
+        "spans_sent_total",
+        Counter,
+        "Spans that the collector took.",
+        |it| whole(it.spans_sent),
+    ),
+    metric(
+        "spans_lost_total",
+        Counter,
+        "Spans for which there was no room, or that could not be sent.",
+        |it| whole(it.spans_lost),
+    ),
+    metric(
         "worker_loop_lag_seconds",
         Seconds,
         "By how much the ticks of the workers' event loops came late.",

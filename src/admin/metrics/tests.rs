@@ -39,6 +39,7 @@ fn sources(endpoints: usize) -> Sources {
             .collect(),
         config,
         log_lines_lost: Arc::default(),
+        spans: Arc::default(),
         started: Started::now(),
         inquiries: Vec::new(),
     }

@@ -58,6 +58,8 @@ pub fn line(data: &[u8]) {
             transfer: has(7).then(|| time(21)),
             total: time(22),
         },
+        request_id: has(3).then(|| &buf[..buf.len().min(20)]),
+        trace_id: has(3).then(|| u128::from(number(5))),
         live: &Nothing,
     };
     check_json(&record);

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use evenkeel_proto::FieldKind;
+use evenkeel_proto::identity::hex;
 
 use super::clock::Clock;
 use super::escape::{push_json, push_number};
@@ -50,6 +51,12 @@ pub(super) fn write(out: &mut Vec<u8>, record: &Record<'_>, clock: &Clock, unix_
     time(out, b",\"first_byte_us\":", times.first_byte);
     time(out, b",\"transfer_us\":", times.transfer);
     time(out, b",\"total_us\":", Some(times.total));
+    if let Some(id) = record.request_id {
+        text(out, b",\"request_id\":\"", id);
+    }
+    if let Some(id) = record.trace_id {
+        text(out, b",\"trace_id\":\"", &hex::<32>(id));
+    }
     word(out, b",\"end\":\"", record.end.word());
     out.extend_from_slice(b"}\n");
 }

@@ -107,6 +107,11 @@ impl AccessLog {
         }
     }
 
+    /// A moment in microseconds since 1970, without a clock call.
+    pub fn unix_us(&self, moment: Instant) -> u64 {
+        self.clock.unix_us(moment)
+    }
+
     /// `Date` of now, for answers made here.
     pub fn http_date(&self, now: Instant) -> String {
         Moment::from_unix(self.clock.unix_us(now) / 1_000_000).http_date()

@@ -47,6 +47,10 @@ pub struct Record<'a> {
     pub end: End,
     /// How long each phase took.
     pub times: Times,
+    /// Its request id, where there is one to log.
+    pub request_id: Option<&'a [u8]>,
+    /// Id of its trace, where it is part of one.
+    pub trace_id: Option<u128>,
     /// What is open besides.
     pub live: &'a dyn Live,
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use evenkeel_proto::identity::hex;
 use evenkeel_proto::{FieldKind, RequestHead};
 
 use super::clock::Clock;
@@ -66,6 +67,11 @@ fn push_field(
         LogField::BodyBytesOut => push_number(out, record.body_bytes_out),
         LogField::Attempts => push_number(out, u64::from(record.attempts)),
         LogField::Reason => push_word(out, record.reason.map(|it| it.word())),
+        LogField::RequestId => push_text(out, record.request_id),
+        LogField::TraceId => {
+            let id = record.trace_id.map(hex::<32>);
+            push_text(out, id.as_ref().map(|it| &it[..]));
+        }
         LogField::End => push_word(out, Some(record.end.word())),
         LogField::Termination => {
             out.extend_from_slice(&termination(record.end, record.phase));

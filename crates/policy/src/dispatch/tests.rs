@@ -483,6 +483,85 @@ fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
     assert_eq!(site.granted(&ticket), Some(0));
 }
 
+mod outlook {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What may happen between two looks.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Ask { lane: Option<usize> },
+        Release,
+        Down(usize, bool),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let lane = prop_oneof![Just(None), Just(Some(0))];
+        prop_oneof![
+            4 => lane.prop_map(|lane| Step::Ask { lane }),
+            2 => Just(Step::Release),
+            1 => (0..3usize, any::<bool>()).prop_map(|(at, down)| Step::Down(at, down)),
+        ]
+    }
+
+    proptest! {
+        /// What is foretold is what happens.
+        #[test]
+        fn agrees_with_what_is_acquired(
+            max in 0..3usize,
+            hold in any::<bool>(),
+            steps in proptest::collection::vec(step(), 1..40),
+        ) {
+            let queue = QueueSettings { max, hold, ..QueueSettings::default() };
+            let limits = [(1, Some(1)), (1, Some(2)), (0, Some(1))];
+            let mut site = Site::with_lanes(Balance::First, &limits, &[1], queue);
+            let mut held = Vec::new();
+            let mut tickets = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Down(at, down) => {
+                        site.dispatcher.states()[at].set(Flag::Down, down);
+                        site.dispatcher.serve(site.now);
+                    }
+                    Step::Release => {
+                        if let Some((endpoint, lane)) = held.pop() {
+                            let now = site.now;
+                            site.dispatcher.release(endpoint, lane, || now);
+                        }
+                    }
+                    Step::Ask { lane } => {
+                        let asking = Asking { lane, ..site.asking(&[]) };
+                        let outlook = site.dispatcher.outlook(&mut site.balancer, &asking);
+                        let behind = site.dispatcher.waiting();
+                        let acquired = match site.acquire_with(&asking) {
+                            Acquired::Reserved { endpoint, .. } => {
+                                held.push((endpoint, lane));
+                                Outlook::Served { endpoint }
+                            }
+                            Acquired::Queued(ticket) => {
+                                tickets.push((ticket, lane));
+                                Outlook::Waits { behind }
+                            }
+                            Acquired::Refused(refusal) => Outlook::Refused(refusal),
+                        };
+                        prop_assert_eq!(outlook, acquired);
+                    }
+                }
+                tickets.retain(|(ticket, lane)| {
+                    match site.dispatcher.poll(ticket, Waker::noop()) {
+                        Some(Left::Granted { endpoint }) => {
+                            held.push((endpoint, *lane));
+                            false
+                        }
+                        Some(Left::TimedOut) => false,
+                        None => true,
+                    }
+                });
+            }
+        }
+    }
+}
+
 #[test]
 fn who_waits_is_told_by_lane_and_priority() {
     let limits = [(1, Some(1))];

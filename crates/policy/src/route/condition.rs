@@ -80,6 +80,62 @@ impl Condition {
     }
 }
 
+/// For an explanation.
+impl Condition {
+    /// What of a request it looks at, as the configuration names it: `host`,
+    /// `header x-user`.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Listener(_) => "listener".into(),
+            Self::Host(_) => "host".into(),
+            Self::Path(_) => "path".into(),
+            Self::Method(_) => "method".into(),
+            Self::Client(_) => "client".into(),
+            Self::Header { name, .. } => format!("header {name}"),
+            Self::Query { name, .. } => format!("query {name}"),
+            Self::Cookie { name, .. } => format!("cookie {name}"),
+        }
+    }
+
+    /// What it asks for, one of these; listeners by their index.
+    pub fn wanted(&self) -> Vec<String> {
+        let texts = |items: &mut dyn Iterator<Item = String>| items.collect();
+        match self {
+            Self::Listener(indexes) => texts(&mut indexes.iter().map(usize::to_string)),
+            Self::Host(patterns) => texts(&mut patterns.iter().map(HostPattern::to_string)),
+            Self::Path(patterns) => texts(&mut patterns.iter().map(PathPattern::to_string)),
+            Self::Method(methods) => methods.clone(),
+            Self::Client(networks) => texts(&mut networks.iter().map(Network::to_string)),
+            Self::Header { value, .. } | Self::Query { value, .. } | Self::Cookie { value, .. } => {
+                vec![value.wanted()]
+            }
+        }
+    }
+
+    /// What the request has of that; nothing where it has none.
+    pub(super) fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+        let facts = request.facts;
+        match self {
+            Self::Listener(_) => vec![facts.listener().to_string().into()],
+            Self::Host(_) => vec![facts.host().to_vec()],
+            Self::Path(_) => vec![request.path().to_vec()],
+            Self::Method(_) => vec![facts.method().to_vec()],
+            Self::Client(_) => vec![facts.client().to_canonical().to_string().into()],
+            Self::Header { name, .. } => {
+                let values = facts.fields(name).map(|it| it.trim_ascii().to_vec());
+                values.collect()
+            }
+            Self::Query { name, .. } => parameters(facts.query(), name)
+                .map(Iterator::collect)
+                .collect(),
+            Self::Cookie { name, .. } => facts
+                .fields("cookie")
+                .flat_map(|line| cookies(line, name).map(Iterator::collect))
+                .collect(),
+        }
+    }
+}
+
 /// What the values of a header, parameter or cookie must be.
 #[derive(Debug, Clone)]
 pub enum ValuePattern {
@@ -105,6 +161,16 @@ impl ValuePattern {
             return Glob::new(pattern, Star::Anything).map(Self::Glob);
         }
         Ok(Self::Exact(pattern::unescape(pattern)))
+    }
+
+    /// What it asks for, as written.
+    fn wanted(&self) -> String {
+        match self {
+            Self::Present => "any value".into(),
+            Self::Absent => "none".into(),
+            Self::Exact(text) => pattern::escape(text),
+            Self::Glob(glob) => glob.to_string(),
+        }
     }
 
     fn accepts(&self, mut values: impl Iterator<Item = impl Iterator<Item = u8>>) -> bool {

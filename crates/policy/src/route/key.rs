@@ -26,8 +26,19 @@ pub enum BalanceKey {
 impl BalanceKey {
     /// The request's key.
     pub fn hash(&self, request: &impl Facts) -> u64 {
-        let part = match self {
-            BalanceKey::Uri => None,
+        if let BalanceKey::Client = self {
+            return hash_address(request.client());
+        }
+        match self.part(request) {
+            Some(part) => hash(&part),
+            None => mix(hash(request.path())) ^ hash(request.query()),
+        }
+    }
+
+    /// The header, cookie or parameter that it goes by, if the request has it.
+    pub fn part(&self, request: &impl Facts) -> Option<Vec<u8>> {
+        match self {
+            BalanceKey::Uri | BalanceKey::Client => None,
             BalanceKey::Header(name) => request.fields(name).next().map(<[u8]>::to_vec),
             BalanceKey::Cookie(name) => request
                 .fields("cookie")
@@ -35,11 +46,6 @@ impl BalanceKey {
             BalanceKey::Query(name) => parameters(request.query(), name)
                 .next()
                 .map(Iterator::collect),
-            BalanceKey::Client => return hash_address(request.client()),
-        };
-        match part {
-            Some(part) => hash(&part),
-            None => mix(hash(request.path())) ^ hash(request.query()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Networks of client addresses.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A block of addresses: one address or a CIDR prefix.
@@ -60,6 +61,21 @@ impl Network {
     }
 }
 
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, width): (IpAddr, u32) = match self.family {
+            Family::V4 => (Ipv4Addr::from_bits(self.base as u32).into(), 32),
+            Family::V6 => (Ipv6Addr::from_bits(self.base).into(), 128),
+        };
+        // The mask of IPv4 has ones above its 32 bits.
+        let prefix_len = width - self.mask.trailing_zeros().min(width);
+        match prefix_len == width {
+            true => address.fmt(f),
+            false => write!(f, "{address}/{prefix_len}"),
+        }
+    }
+}
+
 fn split(address: IpAddr) -> (Family, u128) {
     match address {
         IpAddr::V4(address) => (Family::V4, u128::from(address.to_bits())),
@@ -90,6 +106,22 @@ impl FromStr for Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shows_what_it_is() {
+        for (written, shown) in [
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("::1", "::1"),
+            ("2001:db8::/32", "2001:db8::/32"),
+            ("::/0", "::/0"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ] {
+            let network: Network = written.parse().unwrap();
+            assert_eq!(network.to_string(), shown);
+        }
+    }
 
     #[test]
     fn containment() {

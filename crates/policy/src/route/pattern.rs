@@ -1,5 +1,7 @@
 //! Patterns over text: globs, paths and hosts.
 
+use std::fmt;
+
 use super::path;
 
 /// Why text is not a pattern.
@@ -41,6 +43,8 @@ pub struct Glob {
     within_segment: u128,
     /// The state in which the whole pattern has matched.
     accept: u128,
+    /// As it was compiled from.
+    text: Box<[u8]>,
 }
 
 impl Glob {
@@ -58,6 +62,7 @@ impl Glob {
             any: 0,
             within_segment: 0,
             accept: 1,
+            text: pattern.into(),
         };
         let mut rest = pattern;
         while let Some((&byte, tail)) = rest.split_first() {
@@ -104,11 +109,17 @@ impl Glob {
     }
 }
 
-impl std::fmt::Debug for Glob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Glob")
             .field("len", &self.accept.trailing_zeros())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
     }
 }
 
@@ -186,6 +197,23 @@ impl PathPattern {
     }
 }
 
+/// In the normal form that paths are compared in.
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(path) => f.write_str(&escape(path)),
+            Self::Prefix(path) => write!(f, "{}*", escape(path)),
+            Self::Glob(glob) => glob.fmt(f),
+        }
+    }
+}
+
+/// What [`unescape`] would make `text` of.
+pub(super) fn escape(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.replace('\\', "\\\\").replace('*', "\\*")
+}
+
 /// A pattern over hosts, compared without case; a dot at the end of the host
 /// does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,6 +267,15 @@ impl HostPattern {
             Self::Suffix(suffix) => host
                 .split_at_checked(host.len().wrapping_sub(suffix.len()))
                 .is_some_and(|(rest, end)| !rest.is_empty() && end.eq_ignore_ascii_case(suffix)),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(&String::from_utf8_lossy(name)),
+            Self::Suffix(suffix) => write!(f, "*{}", String::from_utf8_lossy(suffix)),
         }
     }
 }

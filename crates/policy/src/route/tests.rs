@@ -279,3 +279,149 @@ fn balance_keys() {
     let none = BalanceKey::Header("x-none".into());
     assert_eq!(none.hash(&one), BalanceKey::Uri.hash(&one));
 }
+
+mod explained {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn patterns() -> impl Strategy<Value = ValuePattern> {
+        prop_oneof![
+            Just(ValuePattern::Present),
+            Just(ValuePattern::Absent),
+            "[ab*]{0,2}".prop_map(|text| ValuePattern::new(&text).unwrap()),
+        ]
+    }
+
+    fn conditions() -> impl Strategy<Value = Condition> {
+        let host = prop_oneof![Just("a.test"), Just("*.a.test"), Just("b.test")];
+        let path = prop_oneof![Just("/a"), Just("/a/*"), Just("/*/b"), Just("**b")];
+        let client = prop_oneof![Just("10.0.0.0/8"), Just("::1"), Just("0.0.0.0/0")];
+        prop_oneof![
+            (0..3usize).prop_map(|index| Condition::Listener(vec![index])),
+            host.prop_map(|it| Condition::Host(vec![HostPattern::new(it).unwrap()])),
+            path.prop_map(|it| Condition::Path(vec![PathPattern::new(it).unwrap()])),
+            "GET|POST".prop_map(|it| Condition::Method(vec![it])),
+            client.prop_map(|it| Condition::Client(vec![it.parse().unwrap()])),
+            patterns().prop_map(|value| Condition::Header {
+                name: "x-a".into(),
+                value
+            }),
+            patterns().prop_map(|value| Condition::Query {
+                name: "a".into(),
+                value
+            }),
+            patterns().prop_map(|value| Condition::Cookie {
+                name: "a".into(),
+                value
+            }),
+        ]
+    }
+
+    fn requests() -> impl Strategy<Value = Sent> {
+        let fields = prop_oneof![
+            Just(vec![]),
+            Just(vec![("X-A", "a")]),
+            Just(vec![("X-A", " b "), ("Cookie", "a=ab; b=a"), ("x-a", "")]),
+        ];
+        (
+            0..3usize,
+            prop_oneof![Just("GET"), Just("POST")],
+            prop_oneof![Just("a.test"), Just("x.A.test"), Just("b.test.")],
+            prop_oneof![Just("/a"), Just("/a/b"), Just("/%61//b"), Just("*")],
+            prop_oneof![Just(""), Just("a=a"), Just("a&b=1&a=%61b")],
+            prop_oneof![Just("10.1.2.3"), Just("::1"), Just("::ffff:10.0.0.1")],
+            fields,
+        )
+            .prop_map(
+                |(listener, method, host, path, query, client, fields)| Sent {
+                    listener,
+                    method,
+                    host,
+                    path,
+                    query,
+                    client,
+                    fields,
+                },
+            )
+    }
+
+    impl std::fmt::Debug for Sent {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            let Sent {
+                listener,
+                method,
+                host,
+                path,
+                query,
+                client,
+                fields,
+            } = self;
+            write!(
+                f,
+                "{listener}: {method} {host}{path}?{query} from {client} {fields:?}"
+            )
+        }
+    }
+
+    proptest! {
+        /// The rule that is explained to match is the one that is found, and
+        /// every rule before it has a condition that does not hold.
+        #[test]
+        fn agrees_with_find(
+            rules in proptest::collection::vec(proptest::collection::vec(conditions(), 0..3), 0..5),
+            request in requests(),
+        ) {
+            let count = rules.len();
+            let table = RouteTable::new(rules.into_iter().map(Rule::new).collect());
+            let trials = table.explain(&request);
+            let explained = trials.last().filter(|it| it.matches()).map(|it| it.rule);
+            prop_assert_eq!(explained, table.find(&request));
+            prop_assert_eq!(trials.len(), explained.map_or(count, |rule| rule + 1));
+            for trial in trials.iter().filter(|it| Some(it.rule) != explained) {
+                prop_assert!(trial.checks.iter().any(|check| !check.holds));
+            }
+            for check in trials.iter().flat_map(|it| &it.checks) {
+                prop_assert!(!check.condition.wanted().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn says_what_was_wanted_and_found() {
+        let table = RouteTable::new(vec![Rule::new(vec![
+            Condition::Path(vec![
+                PathPattern::new("/a\\*/*").unwrap(),
+                PathPattern::new("**.p*g").unwrap(),
+            ]),
+            Condition::Host(vec![HostPattern::new("*.a.test").unwrap()]),
+            Condition::Header {
+                name: "X-A".into(),
+                value: ValuePattern::new("\\*b").unwrap(),
+            },
+        ])]);
+        let request = Sent {
+            path: "/x/../%61",
+            fields: vec![("x-a", " 1 "), ("X-A", "2")],
+            ..Sent::default()
+        };
+        let trials = table.explain(&request);
+        let said: Vec<_> = trials[0]
+            .checks
+            .iter()
+            .map(|it| {
+                let texts = it.found.iter().map(|it| String::from_utf8_lossy(it));
+                let found: Vec<_> = texts.collect();
+                let wanted = it.condition.wanted().join("|");
+                format!("{} {wanted}: {}", it.condition.subject(), found.join("|"))
+            })
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "host *.a.test: example.com",
+                "path /a\\*/*|**.p*g: /a",
+                "header X-A \\*b: 1|2",
+            ]
+        );
+    }
+}

@@ -89,7 +89,12 @@ fn mark_hop_by_hop(buf: &[u8], fields: &mut [Field], option: &[u8]) {
     for field in fields {
         let removable = matches!(
             field.kind,
-            FieldKind::Other | FieldKind::Referer | FieldKind::UserAgent
+            FieldKind::Other
+                | FieldKind::Referer
+                | FieldKind::UserAgent
+                | FieldKind::RequestId
+                | FieldKind::TraceParent
+                | FieldKind::TraceState
         );
         if removable && field.name.of(buf).eq_ignore_ascii_case(option) {
             field.kind = FieldKind::HopByHop;

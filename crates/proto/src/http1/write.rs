@@ -4,6 +4,7 @@
 //! what a message carries survive; what belongs to one hop is left out.
 
 use crate::head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Version};
+use crate::identity::TraceParent;
 
 /// What a proxy says of the client to the endpoint.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +13,35 @@ pub struct ClientInfo<'a> {
     pub address: Option<&'a [u8]>,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// What it calls the request.
+    pub marks: Marks<'a>,
+}
+
+/// What a proxy calls a request, in place of what its client does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Marks<'a> {
+    /// Value of `X-Request-ID`; `None` passes the client's on.
+    pub request_id: Option<&'a [u8]>,
+    /// `traceparent`; `None` passes the client's on.
+    pub trace: Option<TraceMark>,
+}
+
+impl Marks<'_> {
+    /// Everything goes on as the client sent it.
+    pub const NONE: Marks<'static> = Marks {
+        request_id: None,
+        trace: None,
+    };
+}
+
+/// A `traceparent` in place of the client's.
+#[derive(Debug, Clone, Copy)]
+pub struct TraceMark {
+    /// Its value.
+    pub parent: TraceParent,
+    /// Whether it goes on with the client's trace, so that the client's
+    /// `tracestate` belongs to it.
+    pub continues: bool,
 }
 
 /// How a response leaves for the client.
@@ -49,16 +79,26 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
         out.extend_from_slice(b"\r\n");
     }
     let upgrade = head.upgrade.is_some();
+    let marks = client.marks;
     copy_fields(out, buf, &head.fields, head.end, |field| match field.kind {
         FieldKind::Host if own_host => Line::Leave,
         FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding => Line::Restate,
         FieldKind::Connection | FieldKind::HopByHop | FieldKind::Forwarded => Line::Leave,
         FieldKind::Upgrade => Line::copy_if(upgrade),
         FieldKind::Expect => Line::copy_if(head.expect_continue),
+        FieldKind::RequestId => Line::copy_if(marks.request_id.is_none()),
+        FieldKind::TraceParent => Line::copy_if(marks.trace.is_none()),
+        FieldKind::TraceState => Line::copy_if(marks.trace.is_none_or(|it| it.continues)),
         _ => Line::Copy,
     });
     if upgrade {
         out.extend_from_slice(b"Connection: upgrade\r\n");
+    }
+    if let Some(id) = marks.request_id {
+        request_id_field(out, id);
+    }
+    if let Some(trace) = marks.trace {
+        push_all(out, [b"traceparent: ", &trace.parent.text(), b"\r\n"]);
     }
     forwarded_fields(out, host, client);
     out.extend_from_slice(match head.version {
@@ -114,13 +154,20 @@ fn push_all(out: &mut Vec<u8>, parts: [&[u8]; 3]) {
     }
 }
 
-/// Appends the head that the client gets for `head`.
+/// Appends the field that names a request.
+pub fn request_id_field(out: &mut Vec<u8>, id: &[u8]) {
+    push_all(out, [b"X-Request-ID: ", id, b"\r\n"]);
+}
+
+/// Appends the head that the client gets for `head`; with a `request_id` in
+/// place of the endpoint's where there is one.
 pub fn response_head(
     out: &mut Vec<u8>,
     buf: &[u8],
     head: &ResponseHead,
     transcode: Transcode,
     persistence: Persistence,
+    request_id: Option<&[u8]>,
 ) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&status_digits(head.status));
@@ -137,8 +184,12 @@ pub fn response_head(
         // had (RFC 9110 §9.3.2), and to HTTP/1.0 it must not (RFC 9112 §6.1).
         FieldKind::TransferEncoding if chunked => Line::Restate,
         FieldKind::TransferEncoding => Line::Leave,
+        FieldKind::RequestId => Line::copy_if(request_id.is_none()),
         _ => Line::Copy,
     });
+    if let Some(id) = request_id {
+        request_id_field(out, id);
+    }
     if transcode == Transcode::Chunk {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
@@ -245,6 +296,7 @@ mod tests {
     const CLIENT: ClientInfo<'_> = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: "http",
+        marks: Marks::NONE,
     };
 
     fn written(request: &str) -> String {
@@ -307,6 +359,45 @@ mod tests {
     }
 
     #[test]
+    fn marks_stand_in_the_place_of_the_client_s() {
+        let parent = TraceParent {
+            trace_id: 1,
+            parent_id: 2,
+            flags: TraceParent::SAMPLED,
+        };
+        let own_trace = "traceparent: 00-00000000000000000000000000000001-0000000000000002-01\r\n";
+        let trace = |continues| Some(TraceMark { parent, continues });
+        let request = "GET / HTTP/1.1\r\nHost: h\r\nX-REQUEST-ID: a\r\nx-request-id: b\r\n\
+                       traceparent: x\r\nTraceState: c=1\r\ntracestate: d=2\r\n\r\n";
+        let theirs = &request["GET / HTTP/1.1\r\nHost: h\r\n".len()..request.len() - 2];
+        let ids = "X-REQUEST-ID: a\r\nx-request-id: b\r\n";
+        let states = "TraceState: c=1\r\ntracestate: d=2\r\n";
+        let own_id = "X-Request-ID: id\r\n";
+        for (request_id, trace, expected) in [
+            (None, None, theirs.to_owned()),
+            (
+                Some(&b"id"[..]),
+                None,
+                format!("traceparent: x\r\n{states}{own_id}"),
+            ),
+            (None, trace(true), format!("{ids}{states}{own_trace}")),
+            (Some(b"id"), trace(false), format!("{own_id}{own_trace}")),
+        ] {
+            let client = ClientInfo {
+                marks: Marks { request_id, trace },
+                ..CLIENT
+            };
+            let mut head = RequestHead::default();
+            parse_request(request.as_bytes(), &mut head).unwrap();
+            let mut out = Vec::new();
+            request_head(&mut out, request.as_bytes(), &head, client);
+            let out = String::from_utf8(out).unwrap();
+            let start = "GET / HTTP/1.1\r\nHost: h\r\n";
+            assert_eq!(out, format!("{start}{expected}{}", added("h")));
+        }
+    }
+
+    #[test]
     fn writes_connect_and_http_1_0() {
         assert_eq!(
             written("CONNECT h:1 HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -324,6 +415,7 @@ mod tests {
         let client = ClientInfo {
             address: Some(b"2001:db8::1"),
             scheme: "https",
+            marks: Marks::NONE,
         };
         let mut out = Vec::new();
         forwarded_fields(&mut out, b"", client);
@@ -407,7 +499,14 @@ mod tests {
             let mut head = ResponseHead::default();
             parse_response(response.as_bytes(), method, &mut head).unwrap();
             let mut out = Vec::new();
-            response_head(&mut out, response.as_bytes(), &head, transcode, persistence);
+            response_head(
+                &mut out,
+                response.as_bytes(),
+                &head,
+                transcode,
+                persistence,
+                None,
+            );
             assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
     }

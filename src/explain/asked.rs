@@ -1,0 +1,165 @@
+//! The request that is asked about: from a method, a URL and fields to the
+//! bytes that a client would send.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// A request to explain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// For people: `GET http://host/path`.
+    pub title: String,
+    /// The head as a client sends it.
+    pub request: String,
+    /// The port of the URL, where it has a host.
+    pub port: Option<u16>,
+    /// The listener asked for, by name.
+    pub listener: Option<String>,
+    /// Address of the client; of this machine if it is left out.
+    pub client: Option<IpAddr>,
+}
+
+/// Why something is no request to explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoRequest(String);
+
+impl std::fmt::Display for NoRequest {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Asked {
+    /// A request as `curl` would send it: `url` is `http://host/path`, or
+    /// without a scheme, or a path alone, for which a field `Host` is to be
+    /// among `fields`. What is malformed stays so: to see how it is refused.
+    ///
+    /// # Errors
+    /// The port is no number, the scheme is none of HTTP's, or a field is no
+    /// `Name: value`.
+    pub fn new(method: &str, url: &str, fields: &[String]) -> Result<Self, NoRequest> {
+        let (url, _) = url.split_once('#').unwrap_or((url, ""));
+        let (authority, target, port) = split(url)?;
+        let mut request = format!("{method} {target} HTTP/1.1\r\n");
+        for field in fields {
+            if !field.contains(':') {
+                let what = format!("`{field}` is no field: write it as 'Name: value'");
+                return Err(NoRequest(what));
+            }
+        }
+        let is_host = |field: &String| {
+            let name = field.split(':').next().unwrap_or_default();
+            name.eq_ignore_ascii_case("host")
+        };
+        if let Some(authority) = authority
+            && !fields.iter().any(is_host)
+        {
+            request += &format!("Host: {authority}\r\n");
+        }
+        for field in fields {
+            request += &format!("{field}\r\n");
+        }
+        request += "\r\n";
+        Ok(Asked {
+            title: format!("{method} {url}"),
+            request,
+            port,
+            listener: None,
+            client: None,
+        })
+    }
+}
+
+/// Host with port, path with query, and the port that a client connects to.
+fn split(url: &str) -> Result<(Option<&str>, String, Option<u16>), NoRequest> {
+    if url.starts_with('/') || url == "*" {
+        return Ok((None, url.to_owned(), None));
+    }
+    let (default_port, rest) = match url.split_once("://") {
+        Some(("http", rest)) => (80, rest),
+        Some(("https", rest)) => (443, rest),
+        Some((scheme, _)) => {
+            let what = format!("`{scheme}` is no scheme of HTTP: write it as http://host/path");
+            return Err(NoRequest(what));
+        }
+        None => (80, url),
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, target) = rest.split_at(end);
+    let (_, after_host) = authority.split_at(authority.rfind(']').unwrap_or(0));
+    let port = match after_host.rsplit_once(':') {
+        None => default_port,
+        Some((_, digits)) => digits.parse().map_err(|_| {
+            NoRequest(format!(
+                "`{digits}` is no port: it is a number from 0 to 65535"
+            ))
+        })?,
+    };
+    let slash = if target.starts_with('/') { "" } else { "/" };
+    Ok((Some(authority), format!("{slash}{target}"), Some(port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests() {
+        for (url, fields, port, request) in [
+            (
+                "http://a.test/b?c#d",
+                &[][..],
+                Some(80),
+                "GET /b?c HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            ),
+            (
+                "a.test:8080",
+                &[],
+                Some(8080),
+                "GET / HTTP/1.1\r\nHost: a.test:8080\r\n\r\n",
+            ),
+            (
+                "https://[::1]?q",
+                &[],
+                Some(443),
+                "GET /?q HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+            ),
+            (
+                "http://[::1]:81/",
+                &[],
+                Some(81),
+                "GET / HTTP/1.1\r\nHost: [::1]:81\r\n\r\n",
+            ),
+            (
+                "/a",
+                &["host: b", "X: 1"],
+                None,
+                "GET /a HTTP/1.1\r\nhost: b\r\nX: 1\r\n\r\n",
+            ),
+            (
+                "http://a/",
+                &["Host: b"],
+                Some(80),
+                "GET / HTTP/1.1\r\nHost: b\r\n\r\n",
+            ),
+        ] {
+            let fields: Vec<_> = fields.iter().map(|it| it.to_string()).collect();
+            let asked = Asked::new("GET", url, &fields).expect(url);
+            assert_eq!(
+                (asked.request.as_str(), asked.port),
+                (request, port),
+                "{url}"
+            );
+        }
+        for (url, fields) in [
+            ("ftp://a/", &[][..]),
+            ("http://a:b/", &[]),
+            ("http://a:99999/", &[]),
+            ("http://a/", &["X"]),
+        ] {
+            let fields: Vec<_> = fields.iter().map(|it| it.to_string()).collect();
+            assert!(Asked::new("GET", url, &fields).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! `evenkeel explain`: what a request would get, and why, step by step.
+//!
+//! Owns the steps ([`Explanation`]) and how they are found; what is decided is
+//! decided by the code that serves requests. [`asked`] makes a request of a
+//! command line, [`text`] shows the steps, [`live`] has the running process
+//! find them.
+
+pub mod asked;
+pub mod live;
+pub mod text;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use evenkeel_policy::balance::{Balance, Balancer};
+use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
+use evenkeel_policy::route::{BalanceKey, Condition, Trial};
+use evenkeel_proto::http1::write::{self, ClientInfo};
+use evenkeel_proto::http1::{Parsed, parse_request};
+use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
+use serde::{Deserialize, Serialize};
+
+use crate::client::http1::check_limits;
+use crate::config::{self, Action, Address, Config, Proxying};
+use crate::exchange::answer::refusal_status;
+use crate::exchange::identity::{IdSource, Identity, ROOM};
+use crate::handler::{self, RequestFacts};
+use crate::observe::access_log::AddressText;
+use crate::observe::end::{End, Failure};
+use crate::observe::figures::State;
+use crate::upstream;
+use asked::Asked;
+
+/// What a request would get, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Method, host and target, as sent.
+    pub request: String,
+    /// Address of the client.
+    pub client: String,
+    /// Whether this is of the running process.
+    pub live: bool,
+    /// The listener that it comes by.
+    pub listener: ListenerStep,
+    /// The routes that were tried, in order.
+    pub routes: Vec<RouteStep>,
+    /// The routes behind the one that matched.
+    pub not_reached: Vec<String>,
+    /// What the route does; `None` where the request is refused before.
+    pub action: Option<ActionStep>,
+    /// Why the request is refused whatever the endpoints do.
+    pub refused: Option<Refused>,
+}
+
+/// The listener that a request comes by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerStep {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub bind: String,
+    /// Why it is this one.
+    pub why: String,
+}
+
+/// A route that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteStep {
+    /// Its name.
+    pub name: String,
+    /// Whether it matches.
+    pub matches: bool,
+    /// Its conditions, in the order in which they are asked.
+    pub conditions: Vec<ConditionStep>,
+}
+
+/// A condition of a route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionStep {
+    /// What it looks at: `host`, `header x-user`.
+    pub subject: String,
+    /// What it asks for: one of these.
+    pub wanted: Vec<String>,
+    /// What the request has there.
+    pub found: Vec<String>,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// What answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case")]
+pub enum ActionStep {
+    /// A fixed answer.
+    Answer {
+        /// Status code.
+        status: u16,
+        /// Value of `Content-Type`.
+        content_type: String,
+        /// Length of the body, in bytes.
+        body_bytes: usize,
+    },
+    /// A redirect.
+    Redirect {
+        /// Status code.
+        status: u16,
+        /// Value of `Location` for this request.
+        location: String,
+    },
+    /// An upstream's endpoint.
+    Upstream(Box<UpstreamStep>),
+}
+
+/// How an upstream answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpstreamStep {
+    /// Its name.
+    pub name: String,
+    /// Its balancer.
+    pub balance: String,
+    /// How that ranks, in a few words.
+    pub ranking: String,
+    /// What the balancer goes by, where it goes by a part of the request.
+    pub key: Option<KeyStep>,
+    /// The endpoint, where the balancer leaves no choice: by key, or the first.
+    pub endpoint: Option<String>,
+    /// All of them.
+    pub endpoints: Vec<EndpointStep>,
+    /// The lane that the route is kept to.
+    pub lane: Option<LaneStep>,
+    /// Of the route: higher ones leave the queue first.
+    pub priority: u8,
+    /// Where it waits if there is no slot.
+    pub queue: QueueStep,
+    /// Further attempts after the first.
+    pub retries: u32,
+    /// How long an attempt may take.
+    pub timeouts: TimeoutsStep,
+    /// What would become of the request now; only of the running process.
+    pub now: Option<NowStep>,
+    /// The head that the endpoint gets, line by line.
+    pub head: Vec<String>,
+}
+
+/// What a balancer by key goes by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyStep {
+    /// The part of the request: `cookie sid`.
+    pub of: String,
+    /// What the request has there; `None` where its URI stands in.
+    pub found: Option<String>,
+    /// Its hash, in hexadecimal.
+    pub hash: String,
+}
+
+/// An endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndpointStep {
+    /// Its name.
+    pub name: String,
+    /// Whether it gets new exchanges, or why not: a word of `/status.json`.
+    pub state: String,
+    /// Whether the balancer may choose it.
+    pub eligible: bool,
+    /// Its share relative to the others.
+    pub weight: u32,
+    /// What it counts for now: less while it starts slowly.
+    pub effective_weight: f64,
+    /// Exchanges at it now.
+    pub in_flight: u32,
+    /// Most of them.
+    pub max_in_flight: Option<u32>,
+}
+
+/// A part of the upstream's slots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneStep {
+    /// Its name.
+    pub name: String,
+    /// Exchanges in it now.
+    pub in_flight: u32,
+    /// Most of them.
+    pub max_in_flight: u32,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStep {
+    /// Most requests in it; 0 is no queue.
+    pub max: usize,
+    /// Longest wait.
+    pub timeout_ms: u64,
+    /// Whether requests wait in it while no endpoint is up.
+    pub hold: bool,
+    /// Who waits now.
+    pub waiting: usize,
+}
+
+/// How long an attempt may take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeoutsStep {
+    /// Opening a connection.
+    pub connect_ms: u64,
+    /// To the first byte of the response.
+    pub first_byte_ms: u64,
+    /// Longest silence after that.
+    pub idle_ms: u64,
+    /// The whole exchange.
+    pub total_ms: Option<u64>,
+}
+
+/// What would become of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "now", rename_all = "kebab-case")]
+pub enum NowStep {
+    /// It would get a slot at once.
+    Served,
+    /// It would wait behind so many others.
+    Waits {
+        /// Who waits already.
+        behind: usize,
+    },
+    /// It would get nothing.
+    Refused(Refused),
+}
+
+/// Why a request is refused, as the answer, the log and the counters say it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Status of the answer.
+    pub status: u16,
+    /// The log's word.
+    pub word: String,
+    /// A sentence.
+    pub text: String,
+}
+
+impl Refused {
+    fn new(end: End, upstream: Option<&config::Upstream>) -> Self {
+        Refused {
+            status: refusal_status(end, upstream),
+            word: end.word().to_owned(),
+            text: end.text().to_owned(),
+        }
+    }
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unexplained {
+    /// There is no listener of this name.
+    NoListener {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+}
+
+impl std::fmt::Display for Unexplained {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Unexplained::NoListener { name, known } = self;
+        let known = known.join(", ");
+        write!(out, "there is no listener {name:?}; there are {known}")
+    }
+}
+
+/// Says what `asked` gets on this configuration; with the dispatchers of a
+/// running process, at this moment.
+///
+/// # Errors
+/// It asks for something that the configuration does not have.
+pub fn explain(
+    config: &Config,
+    running: Option<&[Arc<Dispatcher>]>,
+    asked: &Asked,
+) -> Result<Explanation, Unexplained> {
+    let (listener, why) = find_listener(config, asked)?;
+    let settings = &config.listeners[listener];
+    let client = asked.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let mut explanation = Explanation {
+        request: asked.title.clone(),
+        client: client.to_string(),
+        live: running.is_some(),
+        listener: ListenerStep {
+            name: settings.name.clone(),
+            bind: settings.bind.to_string(),
+            why,
+        },
+        routes: Vec::new(),
+        not_reached: Vec::new(),
+        action: None,
+        refused: None,
+    };
+    let bytes = asked.request.as_bytes();
+    let mut head = RequestHead::default();
+    let parsed = parse_request(bytes, &mut head).and_then(|parsed| match parsed {
+        Parsed::Complete => check_limits(&settings.limits, &head),
+        // Every line of it is there, so that only a limit is left.
+        Parsed::Partial => Err(RequestError::HeadTooLarge),
+    });
+    if let Err(error) = parsed {
+        explanation.refused = Some(Refused::new(error.into(), None));
+        return Ok(explanation);
+    }
+    let facts = RequestFacts {
+        bytes,
+        head: &head,
+        listener,
+        client: Some(client),
+    };
+    let route = match handler::find_route(&config.route_table, &facts) {
+        Ok(route) => Some(route),
+        Err(failure) => {
+            explanation.refused = Some(Refused::new(failure.into(), None));
+            None
+        }
+    };
+    if explanation.refused.as_ref().is_none_or(is_no_route) {
+        let trials = config.route_table.explain(&facts);
+        let reached = trials.len();
+        explanation.routes = trials.iter().map(|it| route_step(config, it)).collect();
+        let behind = config.routes.iter().skip(reached);
+        explanation.not_reached = behind.map(|it| it.name.clone()).collect();
+    }
+    let Some(route) = route else {
+        return Ok(explanation);
+    };
+    explanation.action = Some(match &config.routes[route].action {
+        Action::Answer {
+            status,
+            content_type,
+            body,
+        } => ActionStep::Answer {
+            status: *status,
+            content_type: content_type.clone(),
+            body_bytes: body.len(),
+        },
+        Action::Redirect { status, location } => ActionStep::Redirect {
+            status: *status,
+            location: handler::expand(location, bytes, &head),
+        },
+        Action::Upstream(proxying) => {
+            let limit = settings.limits.body_bytes;
+            if let BodyFraming::Length { bytes } = head.framing
+                && limit.is_some_and(|limit| bytes > limit)
+            {
+                let end = End::Failure(Failure::BodyTooLarge);
+                explanation.refused = Some(Refused::new(end, None));
+            }
+            let step = upstream_step(config, running, *proxying, &facts);
+            ActionStep::Upstream(Box::new(step))
+        }
+    });
+    Ok(explanation)
+}
+
+fn is_no_route(refused: &Refused) -> bool {
+    refused.word == Failure::NoRoute.word()
+}
+
+/// The listener that is named, else the one on the URL's port, else the first.
+fn find_listener(config: &Config, asked: &Asked) -> Result<(usize, String), Unexplained> {
+    let listeners = &config.listeners;
+    if let Some(name) = &asked.listener {
+        let found = listeners.iter().position(|it| it.name == *name);
+        let found = found.ok_or_else(|| Unexplained::NoListener {
+            name: name.clone(),
+            known: listeners.iter().map(|it| it.name.clone()).collect(),
+        });
+        return found.map(|index| (index, "as asked for".into()));
+    }
+    let is_on = |it: &config::Listener| match (&it.bind, asked.port) {
+        (Address::Tcp(address), Some(port)) => address.port() == port,
+        _ => false,
+    };
+    let why = |index: Option<usize>| match (index, asked.port) {
+        (Some(_), Some(port)) => format!("it listens on port {port}"),
+        _ if listeners.len() == 1 => "there is no other".into(),
+        (_, Some(port)) => format!("the first; none listens on port {port}, see --listener"),
+        _ => "the first; see --listener".into(),
+    };
+    let found = listeners.iter().position(is_on);
+    Ok((found.unwrap_or(0), why(found)))
+}
+
+fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
+    let listener = |index: &usize| config.listeners[*index].name.clone();
+    let checks = trial.checks.iter();
+    RouteStep {
+        name: config.routes[trial.rule].name.clone(),
+        matches: trial.matches(),
+        conditions: checks
+            .map(|check| {
+                let texts = check.found.iter();
+                let found: Vec<_> = texts
+                    .map(|it| String::from_utf8_lossy(it).into_owned())
+                    .collect();
+                let (wanted, found) = match check.condition {
+                    Condition::Listener(wanted) => {
+                        let found = found.iter().filter_map(|it| it.parse().ok());
+                        let found = found.map(|index: usize| listener(&index));
+                        (wanted.iter().map(listener).collect(), found.collect())
+                    }
+                    condition => (condition.wanted(), found),
+                };
+                ConditionStep {
+                    subject: check.condition.subject(),
+                    wanted,
+                    found,
+                    holds: check.holds,
+                }
+            })
+            .collect(),
+    }
+}
+
+fn upstream_step(
+    config: &Config,
+    running: Option<&[Arc<Dispatcher>]>,
+    proxying: Proxying,
+    facts: &RequestFacts<'_>,
+) -> UpstreamStep {
+    let settings = &config.upstreams[proxying.upstream];
+    let own;
+    let dispatcher = match running {
+        Some(dispatchers) => &*dispatchers[proxying.upstream],
+        None => {
+            own = upstream::dispatcher(settings);
+            &own
+        }
+    };
+    let balance = settings.balance;
+    let key = balance.takes_key().then(|| settings.key.hash(facts));
+    let now = Instant::now();
+    let asking = Asking {
+        tried: &[],
+        key: key.unwrap_or(0),
+        lane: proxying.lane,
+        priority: proxying.priority,
+        arrived: now,
+        now,
+    };
+    let mut balancer = Balancer::new(balance, 0);
+    let outlook = dispatcher.outlook(&mut balancer, &asking);
+    let is_fixed = balance.takes_key() || balance == Balance::First;
+    // Where it goes now, and else where it would like to go.
+    let endpoint = is_fixed.then(|| match outlook {
+        Outlook::Served { endpoint } => Some(endpoint),
+        Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut balancer, &asking),
+    });
+    let queue = &settings.queue;
+    let timeouts = &settings.timeouts;
+    UpstreamStep {
+        name: settings.name.clone(),
+        balance: balance.word().to_owned(),
+        ranking: config::balance_help(balance).replace('`', ""),
+        key: key.map(|hash| key_step(&settings.key, hash, facts)),
+        endpoint: endpoint
+            .flatten()
+            .map(|index| settings.endpoints[index].name.clone()),
+        endpoints: endpoint_steps(settings, dispatcher),
+        lane: proxying.lane.map(|index| LaneStep {
+            name: settings.lanes[index].name.clone(),
+            in_flight: dispatcher.lane_in_flight(index),
+            max_in_flight: settings.lanes[index].max_in_flight,
+        }),
+        priority: proxying.priority,
+        queue: QueueStep {
+            max: queue.settings.max,
+            timeout_ms: millis(queue.timeout),
+            hold: queue.settings.hold,
+            waiting: dispatcher.waiting(),
+        },
+        retries: settings.retries,
+        timeouts: TimeoutsStep {
+            connect_ms: millis(timeouts.connect),
+            first_byte_ms: millis(timeouts.first_byte),
+            idle_ms: millis(timeouts.idle),
+            total_ms: timeouts.total.map(millis),
+        },
+        now: running.map(|_| match outlook {
+            Outlook::Served { .. } => NowStep::Served,
+            Outlook::Waits { behind } => NowStep::Waits { behind },
+            Outlook::Refused(refusal) => {
+                NowStep::Refused(Refused::new(refusal.into(), Some(settings)))
+            }
+        }),
+        head: head_lines(config, facts),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
+
+fn key_step(key: &BalanceKey, hash: u64, facts: &RequestFacts<'_>) -> KeyStep {
+    let (of, found) = match key {
+        BalanceKey::Uri => ("path and query".into(), None),
+        BalanceKey::Header(name) => (format!("header {name}"), key.part(facts)),
+        BalanceKey::Cookie(name) => (format!("cookie {name}"), key.part(facts)),
+        BalanceKey::Query(name) => (format!("query {name}"), key.part(facts)),
+        BalanceKey::Client => {
+            let client = facts.client.map(|it| it.to_string().into_bytes());
+            ("client".into(), client)
+        }
+    };
+    KeyStep {
+        of,
+        found: found.map(|it| String::from_utf8_lossy(&it).into_owned()),
+        hash: format!("{hash:016x}"),
+    }
+}
+
+fn endpoint_steps(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<EndpointStep> {
+    let endpoints = settings.endpoints.iter().zip(dispatcher.states());
+    endpoints
+        .map(|(endpoint, state)| EndpointStep {
+            name: endpoint.name.clone(),
+            state: State::of(state).word().to_owned(),
+            eligible: state.is_eligible(),
+            weight: state.weight(),
+            effective_weight: f64::from(state.effective_weight())
+                / f64::from(evenkeel_policy::endpoint::WEIGHT_ONE),
+            in_flight: state.in_flight(),
+            max_in_flight: state.max_in_flight(),
+        })
+        .collect()
+}
+
+fn unix_ms() -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    unix.map_or(0, |it| it.as_millis() as u64)
+}
+
+/// The head that an endpoint gets; ids that are made are made for it.
+fn head_lines(config: &Config, facts: &RequestFacts<'_>) -> Vec<String> {
+    let address = AddressText::new(facts.client);
+    let (settings, ids) = (
+        &config.listeners[facts.listener].identity,
+        IdSource::default(),
+    );
+    let records = config.otlp.is_some();
+    let identity = Identity::of(settings, &ids, unix_ms, records, facts.bytes, facts.head);
+    let mut room = ROOM;
+    let info = ClientInfo {
+        address: Some(address.as_bytes()),
+        scheme: "http",
+        marks: identity.marks(&mut room),
+    };
+    let mut out = Vec::new();
+    write::request_head(&mut out, facts.bytes, facts.head, info);
+    let text = String::from_utf8_lossy(&out);
+    text.trim_end().lines().map(str::to_owned).collect()
+}

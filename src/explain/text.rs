@@ -1,0 +1,248 @@
+//! An explanation for people.
+
+use super::{
+    ActionStep, ConditionStep, EndpointStep, Explanation, NowStep, Refused, RouteStep, UpstreamStep,
+};
+use crate::config::Colour;
+
+/// Lines of text, each piece in its colour where there are any.
+struct Page {
+    out: String,
+    colour: Colour,
+}
+
+/// What a piece of text says.
+#[derive(Clone, Copy)]
+enum Tone {
+    Good,
+    Bad,
+    Strong,
+    Faint,
+}
+
+/// The explanation as lines of text.
+pub fn render(explanation: &Explanation, colour: Colour) -> String {
+    let mut page = Page {
+        out: String::new(),
+        colour,
+    };
+    let title = page.paint(Tone::Strong, &explanation.request);
+    let of = match explanation.live {
+        true => "the running process",
+        false => "the configuration",
+    };
+    page.line(&format!("{title} from {}, by {of}", explanation.client));
+    page.line("");
+    let listener = &explanation.listener;
+    let name = page.paint(Tone::Strong, &listener.name);
+    page.line(&format!(
+        "listener {name} ({}): {}",
+        listener.bind, listener.why
+    ));
+    for route in &explanation.routes {
+        page.route(route);
+    }
+    for name in &explanation.not_reached {
+        let line = page.paint(Tone::Faint, &format!("route {name}: not reached"));
+        page.line(&line);
+    }
+    match &explanation.action {
+        None => {}
+        Some(ActionStep::Answer {
+            status,
+            content_type,
+            body_bytes,
+        }) => page.line(&format!(
+            "answer: {status}, {body_bytes} bytes of {content_type}"
+        )),
+        Some(ActionStep::Redirect { status, location }) => {
+            page.line(&format!("redirect: {status} to {location}"));
+        }
+        Some(ActionStep::Upstream(step)) => page.upstream(step),
+    }
+    if let Some(refused) = &explanation.refused {
+        page.refused("refused", refused);
+    }
+    page.out
+}
+
+impl Page {
+    fn paint(&self, tone: Tone, text: &str) -> String {
+        // What is shown came from a command line and a configuration: it moves
+        // no cursor.
+        let text: String = text
+            .chars()
+            .map(|it| if it.is_control() { '\u{fffd}' } else { it })
+            .collect();
+        let code = match tone {
+            Tone::Good => 32,
+            Tone::Bad => 31,
+            Tone::Strong => 1,
+            Tone::Faint => 2,
+        };
+        match self.colour {
+            Colour::On => format!("\x1b[{code}m{text}\x1b[0m"),
+            Colour::Off => text,
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        self.out.push_str(line);
+        self.out.push('\n');
+    }
+
+    fn route(&mut self, route: &RouteStep) {
+        let verdict = match route.matches {
+            true => self.paint(Tone::Good, "matches"),
+            false => self.paint(Tone::Bad, "does not match"),
+        };
+        let name = self.paint(Tone::Strong, &route.name);
+        if route.conditions.is_empty() {
+            return self.line(&format!("route {name}: {verdict}: it asks for nothing"));
+        }
+        self.line(&format!("route {name}: {verdict}"));
+        for condition in &route.conditions {
+            self.condition(condition);
+        }
+    }
+
+    fn condition(&mut self, condition: &ConditionStep) {
+        let ConditionStep {
+            subject,
+            wanted,
+            found,
+            holds,
+        } = condition;
+        let sign = match holds {
+            true => self.paint(Tone::Good, "+"),
+            false => self.paint(Tone::Bad, "-"),
+        };
+        let asks = self.paint(Tone::Strong, &format!("{subject} {}", wanted.join(" or ")));
+        let has = match found.is_empty() {
+            true => "none".into(),
+            false => self.paint(Tone::Strong, &found.join(" and ")),
+        };
+        self.line(&format!("  {sign} {asks}: the request has {has}"));
+    }
+
+    fn upstream(&mut self, step: &UpstreamStep) {
+        let name = self.paint(Tone::Strong, &step.name);
+        self.line(&format!(
+            "upstream {name}, balanced by {}: {}",
+            step.balance, step.ranking
+        ));
+        if let Some(key) = &step.key {
+            let found = match &key.found {
+                Some(found) => self.paint(Tone::Strong, found),
+                None if key.of == "path and query" => "those of the request".into(),
+                None => "none, so its path and query stand in".into(),
+            };
+            self.line(&format!("  key: {}: {found} (hash {})", key.of, key.hash));
+        }
+        if step.endpoints.is_empty() {
+            self.line("  it has no endpoint");
+        }
+        let width = step.endpoints.iter().map(|it| it.name.chars().count());
+        let width = width.max().unwrap_or(0);
+        for endpoint in &step.endpoints {
+            self.endpoint(endpoint, width, step);
+        }
+        if let (Some(_), None) = (&step.endpoint, &step.now) {
+            self.line("  > where it goes while all are up and have room");
+        }
+        if let Some(lane) = &step.lane {
+            let in_flight = in_flight(lane.in_flight, Some(lane.max_in_flight), step);
+            self.line(&format!("  lane {}: {in_flight}", lane.name));
+        }
+        let queue = &step.queue;
+        let held = match queue.hold {
+            true => "also while no endpoint is up",
+            false => "not while no endpoint is up",
+        };
+        let waiting = match step.now {
+            Some(_) => format!("{} of {} wait", queue.waiting, queue.max),
+            None => format!("at most {} wait", queue.max),
+        };
+        match queue.max {
+            0 => self.line("  no queue: without a free slot it is refused"),
+            _ => self.line(&format!(
+                "  queue: {waiting}, each for {} at most, {held}; priority {}",
+                time(queue.timeout_ms),
+                step.priority
+            )),
+        }
+        let timeouts = &step.timeouts;
+        let total = match timeouts.total_ms {
+            Some(total) => format!(", {} in all", time(total)),
+            None => String::new(),
+        };
+        self.line(&format!(
+            "  timeouts: connect {}, first byte {}, silence {}{total}; at most {} retries",
+            time(timeouts.connect_ms),
+            time(timeouts.first_byte_ms),
+            time(timeouts.idle_ms),
+            step.retries
+        ));
+        self.line("the endpoint gets:");
+        for line in &step.head {
+            let line = self.paint(Tone::Faint, line);
+            self.line(&format!("  {line}"));
+        }
+        match &step.now {
+            None => {}
+            Some(NowStep::Served) => {
+                let now = self.paint(Tone::Good, "served at once");
+                self.line(&format!("now: {now}"));
+            }
+            Some(NowStep::Waits { behind }) => {
+                let now = self.paint(Tone::Bad, "waits in the queue");
+                self.line(&format!("now: {now}, with {behind} before it"));
+            }
+            Some(NowStep::Refused(refused)) => self.refused("now: refused", refused),
+        }
+    }
+
+    fn endpoint(&mut self, endpoint: &EndpointStep, width: usize, step: &UpstreamStep) {
+        let is_chosen = step.endpoint.as_ref() == Some(&endpoint.name);
+        let arrow = if is_chosen { ">" } else { " " };
+        let tone = if is_chosen { Tone::Good } else { Tone::Strong };
+        let name = self.paint(tone, &format!("{:width$}", endpoint.name));
+        let mut line = format!("{arrow} endpoint {name} ");
+        if step.now.is_some() {
+            let tone = if endpoint.eligible {
+                Tone::Good
+            } else {
+                Tone::Bad
+            };
+            line += &format!("{}, ", self.paint(tone, &endpoint.state));
+        }
+        line += &format!("weight {}", endpoint.weight);
+        if endpoint.effective_weight < f64::from(endpoint.weight) {
+            line += &format!(" ({:.2} now)", endpoint.effective_weight);
+        }
+        let in_flight = in_flight(endpoint.in_flight, endpoint.max_in_flight, step);
+        self.line(&format!("{line}, {in_flight}"));
+    }
+
+    fn refused(&mut self, what: &str, refused: &Refused) {
+        let what = self.paint(Tone::Bad, what);
+        self.line(&format!(
+            "{what} with {} {}: {}",
+            refused.status, refused.word, refused.text
+        ));
+    }
+}
+
+fn time(millis: u64) -> String {
+    format!("{:?}", std::time::Duration::from_millis(millis))
+}
+
+/// What is in flight where that is known, and what may be.
+fn in_flight(count: u32, max: Option<u32>, step: &UpstreamStep) -> String {
+    match (&step.now, max) {
+        (Some(_), Some(max)) => format!("{count} of {max} in flight"),
+        (Some(_), None) => format!("{count} in flight, no limit"),
+        (None, Some(max)) => format!("at most {max} in flight"),
+        (None, None) => "no limit in flight".into(),
+    }
+}

@@ -1,0 +1,186 @@
+//! The thread that writes events, so that nobody who has something to say
+//! waits for a terminal, a pipe or a disk.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use tracing::Subscriber;
+use tracing_subscriber::layer::Context;
+
+use super::journal::Journal;
+use super::line::{self, Look, Said};
+use crate::config::{Colour, EventFormat};
+
+/// Events that may wait for the thread before they are dropped.
+const EVENTS_WAITING: usize = 1024;
+/// Longest wait for lines to be written at the program's end.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+enum Message {
+    Event(Event),
+    /// Everything before this was written: say so.
+    End(SyncSender<()>),
+}
+
+/// What somebody said, and when.
+#[derive(Debug)]
+struct Event {
+    unix_us: u64,
+    level: tracing::Level,
+    said: Said,
+}
+
+/// Where events go.
+#[derive(Debug)]
+struct Sink {
+    /// What lines on standard error look like.
+    look: Look,
+    /// The journal, where it is that rather than standard error.
+    journal: Option<Journal>,
+    /// Whether the journal took nothing at the last attempt.
+    is_away: bool,
+}
+
+/// Keeps the event log going; what was said is written when it is dropped.
+#[derive(Debug)]
+pub struct EventLog {
+    messages: SyncSender<Message>,
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        let (written, is_written) = sync_channel(1);
+        // A reader that is stuck keeps the program from nothing.
+        if self.messages.try_send(Message::End(written)).is_ok() {
+            let _ = is_written.recv_timeout(END_TIMEOUT);
+        }
+    }
+}
+
+/// Hands events to the thread.
+pub(super) struct Layer {
+    messages: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Starts the thread.
+pub(super) fn start(format: EventFormat, colour: Colour) -> (EventLog, Layer) {
+    let (messages, receiver) = sync_channel(EVENTS_WAITING);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let dropped_there = dropped.clone();
+    let thread = std::thread::Builder::new().name("event-log".into());
+    let thread =
+        thread.spawn(move || write_all(Sink::new(format, colour), receiver, &dropped_there));
+    if let Err(error) = thread {
+        let said = format!("event log: no thread could be started, nothing is written: {error}");
+        Sink::new(EventFormat::Text, Colour::Off).say(said);
+    }
+    let log = EventLog {
+        messages: messages.clone(),
+    };
+    (log, Layer { messages, dropped })
+}
+
+impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let event = Event {
+            unix_us: line::unix_us(),
+            level: *event.metadata().level(),
+            said: Said::of(event),
+        };
+        if self.messages.try_send(Message::Event(event)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn write_all(mut sink: Sink, messages: Receiver<Message>, dropped: &AtomicU64) {
+    for message in messages {
+        match message {
+            Message::Event(event) => sink.write(&event),
+            Message::End(written) => {
+                // Who waited for it may have given up.
+                let _ = written.send(());
+            }
+        }
+        let missing = dropped.swap(0, Ordering::Relaxed);
+        if missing > 0 {
+            sink.say(format!(
+                "event log: {missing} lines were dropped: its reader is behind"
+            ));
+        }
+    }
+}
+
+impl Sink {
+    fn new(format: EventFormat, colour: Colour) -> Self {
+        let look = match (format, colour) {
+            (EventFormat::Json, _) => Look::Json,
+            (_, Colour::On) => Look::ColouredText,
+            (_, Colour::Off) => Look::Text,
+        };
+        let mut sink = Sink {
+            look,
+            journal: None,
+            is_away: false,
+        };
+        if format == EventFormat::Journald {
+            match Journal::open() {
+                Ok(journal) => sink.journal = Some(journal),
+                Err(error) => sink.say(format!(
+                    "event log: the journal can't be reached, events go to standard error: {error}"
+                )),
+            }
+        }
+        sink
+    }
+
+    fn write(&mut self, event: &Event) {
+        let Some(journal) = &self.journal else {
+            return self.write_line(event);
+        };
+        match journal.write(event.level, &event.said) {
+            Ok(()) => self.is_away = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_away, true) {
+                    self.say_line(format!(
+                        "event log: the journal is away, events go to standard error: {error}"
+                    ));
+                }
+                self.write_line(event);
+            }
+        }
+    }
+
+    /// Says something of the log itself.
+    fn say(&mut self, message: String) {
+        self.write(&Event::of_the_log(message));
+    }
+
+    fn say_line(&self, message: String) {
+        self.write_line(&Event::of_the_log(message));
+    }
+
+    fn write_line(&self, event: &Event) {
+        let line = line::line(self.look, event.unix_us, event.level, &event.said);
+        // Nowhere is left to report that standard error is closed.
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+impl Event {
+    fn of_the_log(message: String) -> Self {
+        Event {
+            unix_us: line::unix_us(),
+            level: tracing::Level::WARN,
+            said: Said {
+                message,
+                ..Said::default()
+            },
+        }
+    }
+}

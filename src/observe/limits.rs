@@ -1,0 +1,291 @@
+//! Limits that are reached, as lines of the event log: one where an episode
+//! begins and one where it is over, however many requests it meets.
+//!
+//! Owns which counters are watched and what is said of them. Nothing is
+//! counted for it: it looks at what the workers count anyway.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::counters::Counters;
+use super::end::{End, Failure};
+use super::figures::Sources;
+use crate::config::Config;
+
+/// Time between two looks.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// An episode is over once nothing was counted for so long.
+const QUIET_TIME: Duration = Duration::from_secs(5);
+
+/// Watches every limit.
+#[derive(Debug)]
+pub struct LimitWatch {
+    watched: Vec<(Limit, Episode)>,
+}
+
+/// A limit, by what counts how often it was reached.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    /// Connections of a listener, by index.
+    Connections { listener: usize },
+    /// What an upstream does with requests that it has no slot for.
+    Upstream { upstream: usize, failure: Failure },
+    /// Retries of an upstream.
+    Retries { upstream: usize },
+    /// Lines of access logs.
+    LogLines,
+    /// Spans for the collector.
+    Spans,
+}
+
+/// Whether a limit is being reached.
+#[derive(Debug, Default)]
+struct Episode {
+    /// The count at the last look.
+    count: u64,
+    /// The episode that goes on.
+    current: Option<Current>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Current {
+    began: Instant,
+    /// The count before it.
+    before: u64,
+    last_growth: Instant,
+}
+
+/// What is said of a limit.
+struct Words {
+    /// What it is of, with its name.
+    of: String,
+    is: &'static str,
+    was: &'static str,
+    counted: &'static str,
+}
+
+/// What a look brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    None,
+    Began { count: u64 },
+    Ended { count: u64, lasted: Duration },
+}
+
+impl Episode {
+    fn look(&mut self, count: u64, now: Instant) -> News {
+        let before = std::mem::replace(&mut self.count, count);
+        let grew = count > before;
+        match &mut self.current {
+            None if grew => {
+                self.current = Some(Current {
+                    began: now,
+                    before,
+                    last_growth: now,
+                });
+                News::Began {
+                    count: count - before,
+                }
+            }
+            None => News::None,
+            Some(current) if grew => {
+                current.last_growth = now;
+                News::None
+            }
+            Some(current) if now.duration_since(current.last_growth) >= QUIET_TIME => {
+                let Current {
+                    began,
+                    before,
+                    last_growth,
+                } = *current;
+                self.current = None;
+                News::Ended {
+                    count: count - before,
+                    // Each look is of the time since the one before.
+                    lasted: last_growth.duration_since(began) + LOOK_INTERVAL,
+                }
+            }
+            Some(_) => News::None,
+        }
+    }
+}
+
+impl LimitWatch {
+    /// A watch over everything that this configuration limits.
+    pub fn new(config: &Config) -> Self {
+        let listeners = (0..config.listeners.len()).map(|listener| Limit::Connections { listener });
+        let failures = [
+            Failure::QueueFull,
+            Failure::QueueTimeout,
+            Failure::Saturated,
+            Failure::Busy,
+            Failure::NoEndpoint,
+            Failure::NoSocket,
+        ];
+        let upstreams = (0..config.upstreams.len()).flat_map(|upstream| {
+            let failures = failures.map(|failure| Limit::Upstream { upstream, failure });
+            failures.into_iter().chain([Limit::Retries { upstream }])
+        });
+        let limits = listeners.chain(upstreams);
+        let limits = limits.chain([Limit::LogLines, Limit::Spans]);
+        LimitWatch {
+            watched: limits.map(|limit| (limit, Episode::default())).collect(),
+        }
+    }
+
+    /// Looks at every limit, and says what is new.
+    pub fn look(&mut self, sources: &Sources, now: Instant) {
+        for (limit, episode) in &mut self.watched {
+            match episode.look(limit.count(sources), now) {
+                News::None => {}
+                News::Began { count } => limit.say_began(&sources.config, count),
+                News::Ended { count, lasted } => limit.say_ended(&sources.config, count, lasted),
+            }
+        }
+    }
+}
+
+impl Limit {
+    fn count(self, sources: &Sources) -> u64 {
+        let sum = |count: &dyn Fn(&Counters) -> u64| -> u64 {
+            sources.counters.iter().map(|it| count(it)).sum()
+        };
+        match self {
+            Limit::Connections { listener } => {
+                sum(&|it| it.listeners[listener].connections_refused.value())
+            }
+            Limit::Upstream { upstream, failure } => {
+                let end = End::Failure(failure).index();
+                sum(&|it| it.upstreams[upstream].ends[end].value())
+            }
+            Limit::Retries { upstream } => {
+                sum(&|it| it.upstreams[upstream].retries_refused.value())
+            }
+            Limit::LogLines => {
+                let lost = sources.log_lines_lost.load(Ordering::Relaxed);
+                lost + sum(&|it| it.log_lines_dropped.value())
+            }
+            Limit::Spans => sources.spans_lost(),
+        }
+    }
+
+    fn words(self, config: &Config) -> Words {
+        let of = match self {
+            Limit::Connections { listener } => {
+                format!("listener {}", config.listeners[listener].name)
+            }
+            Limit::Upstream { upstream, .. } | Limit::Retries { upstream } => {
+                format!("upstream {}", config.upstreams[upstream].name)
+            }
+            Limit::LogLines => "access log".into(),
+            Limit::Spans => "spans".into(),
+        };
+        let (is, was) = match self {
+            Limit::Connections { .. } => (
+                "its limit of connections is reached",
+                "its limit of connections was reached",
+            ),
+            Limit::Upstream { failure, .. } => match failure {
+                Failure::QueueFull => ("its queue is full", "its queue was full"),
+                Failure::QueueTimeout => (
+                    "requests wait in its queue for too long",
+                    "requests waited in its queue for too long",
+                ),
+                Failure::Saturated => (
+                    "every endpoint is at its limit",
+                    "every endpoint was at its limit",
+                ),
+                Failure::Busy => ("every endpoint is busy", "every endpoint was busy"),
+                Failure::NoEndpoint => ("no endpoint is available", "no endpoint was available"),
+                _ => (
+                    "no connection can be opened from here",
+                    "no connection could be opened from here",
+                ),
+            },
+            Limit::Retries { .. } => (
+                "its budget of retries is used up",
+                "its budget of retries was used up",
+            ),
+            Limit::LogLines => ("its writer can't keep up", "its writer couldn't keep up"),
+            Limit::Spans => (
+                "the collector can't be reached or can't keep up",
+                "the collector couldn't be reached or keep up",
+            ),
+        };
+        let counted = match self {
+            Limit::Connections { .. } => "connections closed at once",
+            Limit::Upstream { .. } => "requests refused",
+            Limit::Retries { .. } => "retries not made",
+            Limit::LogLines => "lines lost",
+            Limit::Spans => "spans lost",
+        };
+        Words {
+            of,
+            is,
+            was,
+            counted,
+        }
+    }
+
+    fn say_began(self, config: &Config, count: u64) {
+        let Words {
+            of, is, counted, ..
+        } = self.words(config);
+        let limit = self.word();
+        tracing::warn!(of, limit, count, "{of}: {is}: {count} {counted} so far");
+    }
+
+    fn say_ended(self, config: &Config, count: u64, lasted: Duration) {
+        let Words {
+            of, was, counted, ..
+        } = self.words(config);
+        let limit = self.word();
+        let seconds = lasted.as_secs();
+        tracing::info!(
+            of,
+            limit,
+            count,
+            seconds,
+            "{of}: {was}: {count} {counted} within {seconds} s"
+        );
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Limit::Connections { .. } => "connections",
+            Limit::Upstream { failure, .. } => failure.word(),
+            Limit::Retries { .. } => "retries",
+            Limit::LogLines => "log-lines",
+            Limit::Spans => "spans",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_episode_is_said_twice() {
+        let epoch = Instant::now();
+        let mut episode = Episode::default();
+        let counts = [0, 0, 3, 3, 10, 10, 10, 10, 10, 10, 10, 11];
+        let news: Vec<_> = counts
+            .into_iter()
+            .enumerate()
+            .map(|(second, count)| {
+                let now = epoch + Duration::from_secs(second as u64);
+                episode.look(count, now)
+            })
+            .filter(|it| *it != News::None)
+            .collect();
+        let ended = News::Ended {
+            count: 10,
+            lasted: Duration::from_secs(3),
+        };
+        assert_eq!(
+            news,
+            [News::Began { count: 3 }, ended, News::Began { count: 1 }]
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Spans of sampled exchanges, sent to a collector by OTLP over HTTP.
+//!
+//! A worker hands a finished span to the exporter's thread and goes on; where
+//! that has no room the span is dropped and counted. The thread sends what has
+//! come once a second, or sooner where there is much. What the collector does
+//! not take is counted as lost: it is not sent again.
+
+mod encode;
+mod span;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use super::counters::Counter;
+use crate::config::Otlp;
+
+pub use span::Span;
+
+/// Spans that may wait for the exporter before they are dropped.
+const SPANS_WAITING: usize = 4096;
+/// Most spans in a request.
+const BATCH: usize = 512;
+/// Longest time that a span waits for others.
+const BATCH_TIME: Duration = Duration::from_secs(1);
+
+/// What became of spans that the exporter took.
+#[derive(Debug, Default)]
+pub struct SpanCounts {
+    /// The collector has them.
+    pub sent: AtomicU64,
+    /// It does not.
+    pub lost: AtomicU64,
+}
+
+/// Where workers hand their spans over.
+#[derive(Debug, Clone)]
+pub struct SpanSender {
+    spans: SyncSender<Span>,
+}
+
+impl SpanSender {
+    /// Hands a span over without waiting; one for which there is no room is
+    /// counted in `dropped`.
+    pub fn send(&self, span: Span, dropped: &Counter) {
+        if self.spans.try_send(span).is_err() {
+            dropped.add(1);
+        }
+    }
+}
+
+/// The exporter's thread; ends when every sender is gone.
+#[derive(Debug)]
+pub struct Exporter {
+    thread: JoinHandle<()>,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// It can't be started.
+pub fn start(settings: Otlp, counts: Arc<SpanCounts>) -> io::Result<(SpanSender, Exporter)> {
+    let (spans, receiver) = sync_channel(SPANS_WAITING);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let thread = std::thread::Builder::new().name("otlp".into());
+    let thread = thread.spawn(move || export_all(&runtime, &settings, &receiver, &counts))?;
+    Ok((SpanSender { spans }, Exporter { thread }))
+}
+
+impl Exporter {
+    /// Waits until everything is sent, or `timeout` has passed: what is left
+    /// is lost then.
+    pub fn finish(self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                tracing::warn!("spans: the collector is slow: what waits to be sent is lost");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.thread.join().is_err() {
+            tracing::error!("spans: the exporter panicked");
+        }
+    }
+}
+
+fn export_all(runtime: &Runtime, settings: &Otlp, spans: &Receiver<Span>, counts: &SpanCounts) {
+    let mut last_error = None;
+    let mut goes_on = true;
+    while goes_on {
+        let Ok(first) = spans.recv() else { return };
+        let mut batch = vec![first];
+        let until = Instant::now() + BATCH_TIME;
+        while batch.len() < BATCH {
+            match spans.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(span) => batch.push(span),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    goes_on = false;
+                    break;
+                }
+            }
+        }
+        let body = encode::request(settings, &batch);
+        let sent = runtime.block_on(async {
+            match tokio::time::timeout(settings.timeout, post(settings, body)).await {
+                Ok(sent) => sent,
+                Err(_) => Err(format!("no answer within {:?}", settings.timeout)),
+            }
+        });
+        let count = match &sent {
+            Ok(()) => &counts.sent,
+            Err(_) => &counts.lost,
+        };
+        count.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        note(settings, sent.err(), &mut last_error);
+    }
+}
+
+/// Says what the collector does, where that is new.
+fn note(settings: &Otlp, error: Option<String>, last_error: &mut Option<String>) {
+    let collector = &settings.authority;
+    match (&error, &last_error) {
+        (Some(error), None) => {
+            tracing::warn!(collector, "spans: collector {collector}: {error}");
+        }
+        (None, Some(_)) => {
+            tracing::info!(collector, "spans: collector {collector} takes them again");
+        }
+        _ => {}
+    }
+    *last_error = error;
+}
+
+/// Sends a request on a connection of its own: at most one a second needs no
+/// pool, and never finds a connection that has gone stale.
+async fn post(settings: &Otlp, body: Vec<u8>) -> Result<(), String> {
+    let stream = TcpStream::connect(&settings.authority).await;
+    let stream = stream.map_err(|error| format!("connect: {error}"))?;
+    let failed = |error: hyper::Error| error.to_string();
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(failed)?;
+    let mut request = Request::post(&settings.path)
+        .header(HOST, &settings.authority)
+        .header(CONTENT_TYPE, "application/json");
+    for (name, value) in &settings.headers {
+        request = request.header(name, value);
+    }
+    let request = request.body(Full::new(Bytes::from(body)));
+    let request = request.map_err(|error| error.to_string())?;
+    // The sender goes with it, and with that the connection ends.
+    let answered = async move {
+        let response = sender.send_request(request).await.map_err(failed)?;
+        let status = response.status();
+        // Read so that the collector sees its answer taken.
+        response.into_body().collect().await.map_err(failed)?;
+        Ok(status)
+    };
+    let (answered, _) = tokio::join!(answered, connection);
+    match answered {
+        Ok(StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => Ok(()),
+        Ok(status) => Err(format!("it answered {status}")),
+        Err(error) => Err(error),
+    }
+}

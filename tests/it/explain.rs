@@ -1,0 +1,354 @@
+//! `evenkeel explain`: what a request would get, by the configuration and by
+//! the running process; and that the process does what was explained.
+
+use std::process::{Command, Output};
+
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{Proxy, TempDir};
+use serde_json::Value;
+
+use crate::setup::{origin, program, test};
+
+const CONFIG: &str = r#"
+[server]
+workers = 1
+control = "$DIR/control.sock"
+
+[access_log]
+path = "$DIR/access.log"
+format = "json"
+
+[[listener]]
+name = "web"
+bind = "127.0.0.1:0"
+limits = { head = "1KiB", target = "100B", body = "10B" }
+
+[[listener]]
+name = "inner"
+bind = "127.0.0.1:0"
+
+[[route]]
+name = "images"
+match = { host = ["img.example.com", "*.cdn.test"], path = "/img/*" }
+answer = { body = "img" }
+
+[[route]]
+name = "admin"
+match = { listener = "inner", path = "/admin/*", client = "127.0.0.0/8", header = { X-Token = "*abc" } }
+upstream = "app"
+
+[[route]]
+name = "old"
+match = { path = "/old/*" }
+redirect = "https://$host$path$query"
+
+[[route]]
+name = "sticky"
+match = { cookie = { sid = true } }
+upstream = "sticky"
+
+[[route]]
+name = "app"
+match = { host = "app.test" }
+upstream = "app"
+lane = "slow"
+
+[upstream.app]
+endpoints = [{ address = "$A", max_in_flight = 1, weight = 2 }, { address = "$B", max_in_flight = 1 }]
+lanes = { slow = 1 }
+queue = { max = 1, timeout = "20s", answer = { status = 529 } }
+
+[upstream.sticky]
+balance = "carp"
+key = { cookie = "sid" }
+endpoints = ["$A", "$B"]
+"#;
+
+/// The configuration alone, in a file.
+struct File {
+    dir: TempDir,
+}
+
+impl File {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let text = CONFIG
+            .replace("$DIR", &dir.path().display().to_string())
+            .replace("$A", "10.0.0.1:80")
+            .replace("$B", "10.0.0.2:80");
+        std::fs::write(dir.join("evenkeel.toml"), text).unwrap();
+        File { dir }
+    }
+
+    fn explain(&self, args: &[&str]) -> Output {
+        explain(&self.dir.join("evenkeel.toml"), args)
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        json(&self.explain(&[&["--json"], args].concat()))
+    }
+}
+
+fn explain(config: &std::path::Path, args: &[&str]) -> Output {
+    let mut command = Command::new(program());
+    command.arg("explain").arg("--config").arg(config);
+    command.args(args).output().unwrap()
+}
+
+#[track_caller]
+fn json(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The name of the route that matches, if one does.
+fn route(explanation: &Value) -> Option<&str> {
+    let routes = explanation["routes"].as_array().unwrap();
+    let matching = routes.iter().find(|it| it["matches"] == true)?;
+    matching["name"].as_str()
+}
+
+#[test]
+fn says_which_route_and_why() {
+    test(|| {
+        let file = File::new();
+        let admin = [
+            "GET",
+            "http://x.test/admin/a",
+            "-H",
+            "X-Token: 1abc",
+            "--listener",
+            "inner",
+        ];
+        for (args, expected) in [
+            (
+                &["GET", "http://IMG.example.com/img/a.png"][..],
+                Some("images"),
+            ),
+            (&["GET", "http://img.example.com/a.png"], None),
+            (&["GET", "http://a.cdn.test/x/../img//a"], Some("images")),
+            (&admin, Some("admin")),
+            (&[&admin[..], &["--client", "192.0.2.1"]].concat(), None),
+            (&["GET", "http://x.test/old/a?b"], Some("old")),
+            (
+                &["GET", "http://x.test/", "-H", "Cookie: sid=1"],
+                Some("sticky"),
+            ),
+            (&["GET", "http://app.test:8080/"], Some("app")),
+        ] {
+            let explanation = file.json(args);
+            assert_eq!(route(&explanation), expected, "{args:?}: {explanation}");
+            let refused = &explanation["refused"]["word"];
+            assert_eq!(refused == "no-route", expected.is_none(), "{explanation}");
+        }
+        let explanation = file.json(&["GET", "http://x.test/old/a?b"]);
+        let redirect = &explanation["action"];
+        assert_eq!(redirect["location"], "https://x.test/old/a?b");
+        let tried = &explanation["routes"][1]["conditions"];
+        let listener = serde_json::json!({
+            "subject": "listener", "wanted": ["inner"], "found": ["web"], "holds": false,
+        });
+        assert_eq!(tried[0], listener);
+        assert_eq!(
+            explanation["not_reached"],
+            serde_json::json!(["sticky", "app"])
+        );
+    });
+}
+
+#[test]
+fn refuses_what_the_process_refuses_in_its_words() {
+    test(|| {
+        let (a, b) = (origin(), origin());
+        let proxy = start(&a.address.to_string(), &b.address.to_string());
+        let file = File::new();
+        let long = format!("http://app.test/{}", "a".repeat(100));
+        let wide = format!("X: {}", "a".repeat(1000));
+        for args in [
+            &["GET", "/"][..],
+            &["G T", "http://app.test/"],
+            &["GET", "http://app.test/", "-H", "A B: c"],
+            &["GET", "http://app.test/", "-H", "Host: a", "-H", "Host: b"],
+            &["GET", "http://app.test/a b"],
+            &["POST", "http://app.test/", "-H", "Transfer-Encoding: gzip"],
+            &["POST", "http://app.test/", "-H", "Content-Length: 11"],
+            &["CONNECT", "app.test:443", "-H", "Host: app.test:443"],
+            &["GET", &long],
+            &["GET", "http://app.test/", "-H", &wide],
+            &["GET", "http://nobody.test/"],
+        ] {
+            let explanation = file.json(args);
+            let refused = &explanation["refused"];
+            let (word, status) = (refused["word"].as_str().unwrap(), &refused["status"]);
+            // The process gets the very bytes that were explained.
+            let fields: Vec<_> = args[2..].iter().filter(|it| **it != "-H").collect();
+            let fields: Vec<_> = fields.into_iter().map(|it| (*it).to_owned()).collect();
+            let asked = evenkeel::explain::asked::Asked::new(args[0], args[1], &fields).unwrap();
+            let mut client = proxy.client();
+            client.send(asked.request.as_bytes()).unwrap();
+            let response = client.read_response("GET").unwrap();
+            assert_eq!(*status, response.status, "{args:?}: {explanation}");
+            let text = response.text();
+            assert!(
+                text.contains(&format!("{word}: ")),
+                "{args:?} {word}: {text}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_wrong_call_is_told_apart_from_a_failure() {
+    test(|| {
+        let file = File::new();
+        for (args, code, said) in [
+            (&["GET"][..], 2, "<URL>"),
+            (&["GET", "ftp://a/"], 2, "`ftp` is no scheme"),
+            (&["GET", "http://a:b/"], 2, "`b` is no port"),
+            (&["GET", "http://a/", "-H", "x"], 2, "`x` is no field"),
+            (&["--client", "me", "GET", "http://a/"], 2, "--client"),
+            (
+                &["--listener", "nope", "GET", "http://a/"],
+                1,
+                "there is no listener \"nope\"; there are web, inner",
+            ),
+            (
+                &["--live", "GET", "http://a/"],
+                1,
+                "control.sock: No such file",
+            ),
+        ] {
+            let output = file.explain(args);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+            assert!(text.contains(said), "{args:?}: {text}");
+        }
+    });
+}
+
+#[test]
+fn text_is_plain_where_it_is_no_terminal() {
+    test(|| {
+        let file = File::new();
+        let output = file.explain(&["GET", "http://app.test/\u{1b}[2J", "-H", "Cookie: sid=a"]);
+        let refused = String::from_utf8(output.stdout).unwrap();
+        assert!(!refused.contains('\u{1b}'), "{refused}");
+        let output = file.explain(&["GET", "http://app.test/", "-H", "Cookie: sid=a"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        for line in [
+            "GET http://app.test/ from 127.0.0.1, by the configuration",
+            "route images: does not match",
+            "  - host img.example.com or *.cdn.test: the request has app.test",
+            "route sticky: matches",
+            "  + cookie sid any value: the request has a",
+            "route app: not reached",
+            "upstream sticky, balanced by carp: the same key to the same endpoint",
+            "the endpoint gets:",
+            "  GET / HTTP/1.1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line:?} in:\n{text}");
+        }
+        assert!(
+            text.lines()
+                .any(|it| it.starts_with("  key: cookie sid: a (hash "))
+        );
+        assert_eq!(
+            text.lines()
+                .filter(|it| it.starts_with("> endpoint"))
+                .count(),
+            1
+        );
+    });
+}
+
+fn start(a: &str, b: &str) -> Proxy {
+    let config = CONFIG.replace("$A", a).replace("$B", b);
+    Proxy::start(program(), &config).unwrap()
+}
+
+fn live(proxy: &Proxy, args: &[&str]) -> Value {
+    let config = proxy.path("evenkeel.toml");
+    json(&explain(&config, &[&["--json", "--live"], args].concat()))
+}
+
+#[test]
+fn a_key_leads_where_it_was_said_to() {
+    test(|| {
+        let (a, b) = (origin(), origin());
+        let proxy = start(&a.address.to_string(), &b.address.to_string());
+        let mut seen = std::collections::HashSet::new();
+        for user in 0..12 {
+            let cookie = format!("Cookie: sid=user-{user}");
+            let explanation = live(&proxy, &["GET", "http://x.test/", "-H", &cookie]);
+            let endpoint = explanation["action"]["endpoint"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            assert_eq!(explanation["action"]["now"]["now"], "served");
+            let mut client = proxy.client();
+            let request = format!("GET /ping HTTP/1.1\r\nHost: x.test\r\n{cookie}\r\n\r\n");
+            client.send(request.as_bytes()).unwrap();
+            assert_eq!(client.read_response("GET").unwrap().status, 200);
+            until("its line", || proxy.access_log_json().len() > user);
+            assert_eq!(proxy.access_log_json()[user]["endpoint"], endpoint.as_str());
+            seen.insert(endpoint);
+        }
+        assert_eq!(seen.len(), 2, "one endpoint got every key");
+    });
+}
+
+#[test]
+fn live_says_what_would_happen_now() {
+    test(|| {
+        let (a, b) = (origin(), origin());
+        let proxy = start(&a.address.to_string(), &b.address.to_string());
+        let ask = |proxy: &Proxy| live(proxy, &["GET", "http://app.test/"])["action"].clone();
+        assert_eq!(ask(&proxy)["now"]["now"], "served");
+        let hang = |proxy: &Proxy| {
+            let mut client = proxy.client();
+            let request = "GET /slow/20000 HTTP/1.1\r\nHost: app.test\r\n\r\n";
+            client.send(request.as_bytes()).unwrap();
+            client
+        };
+        let _first = hang(&proxy);
+        until("it waits for the lane", || {
+            ask(&proxy)["now"]["now"] == "waits"
+        });
+        let step = ask(&proxy);
+        assert_eq!(step["now"]["behind"], 0);
+        assert_eq!(step["lane"]["in_flight"], 1);
+        let loads = step["endpoints"].as_array().unwrap().iter();
+        let loads: u64 = loads.map(|it| it["in_flight"].as_u64().unwrap()).sum();
+        assert_eq!(loads, 1);
+        let _second = hang(&proxy);
+        until("the queue is full", || {
+            ask(&proxy)["now"]["now"] == "refused"
+        });
+        let step = ask(&proxy);
+        assert_eq!(step["queue"]["waiting"], 1);
+        assert_eq!(step["now"]["word"], "queue-full");
+        assert_eq!(step["now"]["status"], 529);
+        // Just so it is.
+        let mut client = proxy.client();
+        let request = "GET / HTTP/1.1\r\nHost: app.test\r\n\r\n";
+        client.send(request.as_bytes()).unwrap();
+        assert_eq!(client.read_response("GET").unwrap().status, 529);
+        let config = proxy.path("evenkeel.toml");
+        let text = explain(&config, &["--live", "GET", "http://app.test/"]).stdout;
+        let text = String::from_utf8(text).unwrap();
+        let last = text.lines().last();
+        let expected = "now: refused with 529 queue-full: too many requests wait for an endpoint";
+        assert_eq!(last, Some(expected), "{text}");
+        // A request that no route keeps to the lane has room.
+        let admin = [
+            "--listener",
+            "inner",
+            "GET",
+            "http://x.test/admin/a",
+            "-H",
+            "X-Token: abc",
+        ];
+        assert_eq!(live(&proxy, &admin)["action"]["now"]["now"], "served");
+    });
+}
