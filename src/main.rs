@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel_testkit::{Origin, OriginOptions};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -67,6 +69,8 @@ fn start_event_log() {
         .with_writer(std::io::stderr)
         .with_ansi(colour() == Colour::On)
         .with_target(false)
+        .finish()
+        .with(evenkeel::observe::events::Layer)
         .init();
 }
 

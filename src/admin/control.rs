@@ -19,7 +19,7 @@ const MAX_COMMAND_LEN: u64 = 16 * 1024;
 /// Takes commands for ever.
 pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     loop {
-        let stream = accept("control socket", &listener).await;
+        let (stream, _) = accept("control socket", &listener).await;
         let Stream::Unix(stream) = stream else {
             continue;
         };

@@ -7,7 +7,9 @@
 
 mod control;
 mod http;
+mod monitor;
 mod operate;
+mod page;
 
 use std::future::poll_fn;
 use std::io;
@@ -15,12 +17,14 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::config::Address;
-use crate::net::listen::{self, BoundListener, Listener};
+use crate::net::listen::{self, BoundListener, Listener, Peer};
 use crate::net::stream::Stream;
 use crate::observe::figures::Sources;
+use crate::runtime::Phase;
+use monitor::Monitor;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
@@ -32,6 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 struct Admin {
     sources: Sources,
+    phase: watch::Receiver<Phase>,
+    monitor: Monitor,
 }
 
 /// The sockets, bound before the thread is started.
@@ -74,9 +80,10 @@ pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
 ///
 /// # Errors
 /// The thread can't be started.
-pub fn start(
+pub(crate) fn start(
     sources: Sources,
     sockets: Sockets,
+    phase: watch::Receiver<Phase>,
     while_running: impl Send + 'static,
 ) -> io::Result<AdminThread> {
     let status_address = sockets.status.as_ref().map(|it| it.address.clone());
@@ -88,8 +95,18 @@ pub fn start(
             .enable_io()
             .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())?;
-        let admin = Rc::new(Admin { sources });
+        let admin = Rc::new(Admin {
+            monitor: Monitor::new(&sources),
+            sources,
+            phase,
+        });
         runtime.block_on(async {
+            if sockets.status.is_some() || sockets.control.is_some() {
+                let admin = admin.clone();
+                tokio::task::spawn_local(async move {
+                    admin.monitor.watch(&admin.sources, &admin.phase).await;
+                });
+            }
             if let Some(socket) = sockets.status {
                 let listener = Listener::register(socket)?;
                 tokio::task::spawn_local(http::serve(admin.clone(), listener));
@@ -124,10 +141,10 @@ impl AdminThread {
 }
 
 /// The next connection, whatever it takes.
-async fn accept(what: &str, listener: &Listener) -> Stream {
+async fn accept(what: &str, listener: &Listener) -> (Stream, Peer) {
     loop {
         match poll_fn(|cx| listener.poll_accept(cx)).await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!("{what}: accepting pauses: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -16,6 +16,7 @@ use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
+use super::probes::{LastProbe, Probes};
 use crate::config::{self, Action, Config};
 
 /// Where the figures come from: what workers write and share.
@@ -29,6 +30,10 @@ pub struct Sources {
     pub dispatchers: Vec<Arc<Dispatcher>>,
     /// Access log lines that could not be written.
     pub log_lines_lost: Arc<AtomicU64>,
+    /// The last probe of each endpoint.
+    pub probes: Arc<Probes>,
+    /// Requests to the status listener with a wrong token.
+    pub status_tokens_refused: Arc<AtomicU64>,
     /// When the process began to serve.
     pub started: Started,
 }
@@ -71,6 +76,8 @@ pub struct Figures {
     pub log_lines_dropped: u64,
     /// Access log lines that could not be written.
     pub log_lines_lost: u64,
+    /// Requests to the status listener with a wrong token.
+    pub status_tokens_refused: u64,
     /// In the order of the configuration.
     pub listeners: Vec<ListenerFigures>,
     /// In the order of the configuration.
@@ -217,6 +224,8 @@ pub struct EndpointFigures {
     pub max_in_flight: Option<u32>,
     /// Failed exchanges in a row.
     pub errors_in_row: u16,
+    /// What came of its last probe; `null` before the first, or without any.
+    pub last_probe: Option<LastProbe>,
     /// Connections in the idle pools of all workers.
     pub idle: u64,
     /// Attempts made here.
@@ -332,6 +341,7 @@ impl Sources {
             loop_lag_us: self.distribution(|it| &it.loop_lag_us),
             log_lines_dropped: self.sum(|it| &it.log_lines_dropped),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
+            status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index))
                 .collect(),
@@ -455,7 +465,8 @@ impl Sources {
         }
     }
 
-    fn endpoint(&self, upstream: usize, index: usize) -> EndpointFigures {
+    /// Reads one endpoint.
+    pub(crate) fn endpoint(&self, upstream: usize, index: usize) -> EndpointFigures {
         let settings = &self.config.upstreams[upstream].endpoints[index];
         let state = &self.dispatchers[upstream].states()[index];
         let sum = |counter: fn(&counters::EndpointCounters) -> &Counter| {
@@ -471,6 +482,7 @@ impl Sources {
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
             errors_in_row: state.errors_in_row(),
+            last_probe: self.probes.last(upstream, index),
             idle: self.counters.iter().map(of).sum(),
             attempts: sum(|it| &it.attempts),
             connects: sum(|it| &it.connects),

@@ -4,6 +4,8 @@ pub mod access_log;
 pub mod calendar;
 pub mod counters;
 pub mod end;
+pub mod events;
 pub mod figures;
 pub mod histogram;
+pub mod probes;
 pub mod writer;

@@ -23,6 +23,7 @@ use crate::net::listen::{self, BoundListener};
 use crate::observe::counters::Counters;
 use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
+use crate::observe::probes::Probes;
 use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream;
 use health::HealthThread;
@@ -164,9 +165,11 @@ pub fn start(config: Config) -> io::Result<Running> {
             worker.run()
         })?);
     }
+    let probes = Arc::new(Probes::new(&config));
     let health = health::start(
         config.clone(),
         shared.dispatchers.clone(),
+        probes.clone(),
         WhileRunning(ending.clone()),
     )?;
     let sources = Sources {
@@ -174,9 +177,16 @@ pub fn start(config: Config) -> io::Result<Running> {
         counters,
         dispatchers: shared.dispatchers.clone(),
         log_lines_lost: logs.writer.lost(),
+        probes,
+        status_tokens_refused: Arc::default(),
         started: Started::now(),
     };
-    let admin = admin::start(sources.clone(), admin_sockets, WhileRunning(ending))?;
+    let admin = admin::start(
+        sources.clone(),
+        admin_sockets,
+        phase_receiver,
+        WhileRunning(ending),
+    )?;
     let running = Running {
         phase,
         ended,
