@@ -34,7 +34,13 @@ impl Probes {
         let upstreams = config.upstreams.iter();
         Probes(
             upstreams
-                .map(|upstream| upstream.endpoints.iter().map(|_| Mutex::default()).collect())
+                .map(|upstream| {
+                    upstream
+                        .endpoints
+                        .iter()
+                        .map(|_| Mutex::default())
+                        .collect()
+                })
                 .collect(),
         )
     }

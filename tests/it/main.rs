@@ -25,5 +25,7 @@ mod messages;
 mod process;
 mod queue;
 mod sockets;
+mod status;
+mod status_page;
 mod tunnels;
 mod upstream_faults;

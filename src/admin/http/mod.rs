@@ -197,9 +197,7 @@ impl Site {
             Resource::Json => figures(admin),
             Resource::Health => text(StatusCode::OK, "ok\n"),
             Resource::Ready => ready(admin),
-            Resource::Change => {
-                operation::change(admin, self.tokens.as_ref(), peer, request).await
-            }
+            Resource::Change => operation::change(admin, self.tokens.as_ref(), peer, request).await,
             Resource::Events if is_head => with_type(StatusCode::OK, "text/event-stream", ""),
             Resource::Events => self.viewers.stream(admin),
             Resource::Plots => match request.uri().query() {
@@ -234,7 +232,10 @@ fn detail(admin: &Admin, query: Option<&str>) -> Answer {
     let index = index.and_then(|it| it.parse().ok());
     match index.and_then(|index| admin.monitor.detail(&admin.sources, index)) {
         Some(body) => json(body),
-        None => text(StatusCode::NOT_FOUND, "there is no endpoint of this index\n"),
+        None => text(
+            StatusCode::NOT_FOUND,
+            "there is no endpoint of this index\n",
+        ),
     }
 }
 

@@ -7,8 +7,7 @@ use evenkeel_policy::endpoint::Admin as Wanted;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
-    AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-    WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE,
 };
 use hyper::{Request, StatusCode};
 use serde::Deserialize;

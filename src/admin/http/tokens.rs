@@ -82,7 +82,8 @@ impl Tokens {
             self.wrong_in_row.set(0);
             return Verdict::Right;
         }
-        self.wrong_in_row.set(self.wrong_in_row.get().saturating_add(1));
+        self.wrong_in_row
+            .set(self.wrong_in_row.get().saturating_add(1));
         self.last_wrong.set(Some(Instant::now()));
         self.refused.fetch_add(1, Ordering::Relaxed);
         Verdict::Wrong
@@ -119,7 +120,10 @@ mod tests {
 
     fn tokens() -> (Tokens, Arc<AtomicU64>) {
         let refused = Arc::<AtomicU64>::default();
-        (Tokens::new("0123456789abcdef".into(), refused.clone()), refused)
+        (
+            Tokens::new("0123456789abcdef".into(), refused.clone()),
+            refused,
+        )
     }
 
     #[test]
@@ -132,7 +136,11 @@ mod tests {
             ("0123456789abcdef0", false),
             ("", false),
         ] {
-            assert_eq!(is_same(b"0123456789abcdef", given.as_bytes()), expected, "{given}");
+            assert_eq!(
+                is_same(b"0123456789abcdef", given.as_bytes()),
+                expected,
+                "{given}"
+            );
         }
     }
 

@@ -10,8 +10,8 @@ use hyper::body::Bytes;
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, AnswerBody, answer, text};
-use crate::admin::monitor::Look;
 use crate::admin::Admin;
+use crate::admin::monitor::Look;
 
 /// Most viewers at once.
 pub(super) const MOST: usize = 32;
@@ -52,7 +52,10 @@ impl Viewer {
     /// Sends what has changed, whenever there is room for it and a new look,
     /// until nobody takes it any more.
     async fn send(self, admin: Rc<Admin>, messages: mpsc::Sender<Bytes>) {
-        let start = format!("retry: 2000\nevent: start\ndata: {}\n\n", admin.monitor.start());
+        let start = format!(
+            "retry: 2000\nevent: start\ndata: {}\n\n",
+            admin.monitor.start()
+        );
         if messages.send(start.into()).await.is_err() {
             return;
         }

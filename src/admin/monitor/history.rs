@@ -137,7 +137,8 @@ impl Series {
     /// Notes what was counted by now, a second after the last time.
     pub(super) fn note(&mut self, now: Counted) {
         let news = now.total_us.since(&self.before.total_us);
-        let grown = |now: u64, before: u64| u32::try_from(now - before.min(now)).unwrap_or(u32::MAX);
+        let grown =
+            |now: u64, before: u64| u32::try_from(now - before.min(now)).unwrap_or(u32::MAX);
         let point = Point {
             requests: grown(now.requests, self.before.requests),
             errors: grown(now.errors, self.before.errors),

@@ -278,9 +278,8 @@ impl Past {
         self.loop_lag.add(&lag.since(&self.loop_lag_before));
         self.loop_lag_before = lag.clone();
         let upstreams = figures.upstreams.iter();
-        let (in_flight, waiting) = upstreams.fold((0, 0), |sum, it| {
-            (sum.0 + it.in_flight, sum.1 + it.waiting)
-        });
+        let (in_flight, waiting) =
+            upstreams.fold((0, 0), |sum, it| (sum.0 + it.in_flight, sum.1 + it.waiting));
         let most = &mut self.most.all;
         most.note(self.all.most_requests(), open, waiting);
         let is_draining = matches!(phase, Phase::Drain { .. });
@@ -314,13 +313,7 @@ impl Past {
         ])
     }
 
-    fn upstream(
-        &mut self,
-        index: usize,
-        figures: UpstreamFigures,
-        seconds: f64,
-        look: &mut Look,
-    ) {
+    fn upstream(&mut self, index: usize, figures: UpstreamFigures, seconds: f64, look: &mut Look) {
         let series = &mut self.upstreams[index];
         series.note(counted(figures.exchanges));
         let most = &mut self.most.upstreams[index];
@@ -340,7 +333,8 @@ impl Past {
                 Some(it) => json(&(it.unix_ms, it.passed, it.took_us, &it.answer)),
                 None => "[]".to_owned(),
             });
-            look.endpoints.push(self::endpoint(series, most, endpoint, seconds));
+            look.endpoints
+                .push(self::endpoint(series, most, endpoint, seconds));
         }
     }
 }

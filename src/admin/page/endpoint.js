@@ -170,7 +170,7 @@ class EndpointDialog {
       ["Attempts", count(it.attempts)],
       ["Most in a second", count(most.requests)],
       ["Failed attempts", count(it.failures)],
-      ["Answers 2xx, 3xx, 4xx, 5xx", ["2xx", "3xx", "4xx", "5xx"].map((name) => count(it.status[name])).join(" · ")],
+      ["Answers 2xx to 5xx", ["2xx", "3xx", "4xx", "5xx"].map((name) => count(it.status[name])).join(" · ")],
       ["Connections opened", count(it.connects)],
       ["Not opened", count(it.connect_failures)],
       ["Reused", count(it.reuses)],

@@ -57,8 +57,8 @@ function perSecond(value) {
 function time(us) {
   if (us <= 0) return ["–", ""];
   const ms = us / 1000;
-  if (ms < 1) return [ms.toFixed(2), "ms"];
-  if (ms < 10) return [ms.toFixed(1), "ms"];
+  if (ms < 0.995) return [ms.toFixed(2), "ms"];
+  if (ms < 9.95) return [ms.toFixed(1), "ms"];
   if (ms < 1000) return [ms.toFixed(0), "ms"];
   const s = ms / 1000;
   return [s < 100 ? s.toFixed(s < 10 ? 2 : 1) : whole.format(s), "s"];

@@ -23,7 +23,6 @@ class Page {
   }
 
   makeOverview() {
-    for (const id of ["rate-plot", "time-plot", "endpoint-plots"]) if (id !== "endpoint-plots") byId(id).replaceChildren();
     const requests = [["requests", "", true], ["errors", "errors", false]];
     this.ratePlot = new Plot(byId("rate-plot"), "Requests and errors", requests, count, (plot, at) => `${plural(plot.requests[at], "request")}, ${plural(plot.errors[at], "error")}`);
     const times = [["p99", "p99", false], ["p50", "p50", false]];
@@ -50,7 +49,7 @@ class Page {
     const listeners = [
       nameColumn("Listener", "16%"),
       new Column("Address", { className: "w3", fill: (cell, row) => { setText(cell, row.to); setClass(cell, "w3 mono"); } }),
-      openColumn, flow("in", "bytes_in"), flow("out", "bytes_out"), ...common,
+      openColumn, flow("In", "bytes_in"), flow("Out", "bytes_out"), ...common,
     ];
     this.listenerTable = new Table({ caption: "Listeners", columns: listeners, rows: model.listeners });
     byId("route-table").replaceChildren(make("div", { class: "card" }, this.routeTable.element));
@@ -125,8 +124,7 @@ class Page {
     const rate = model.span === "minute" ? rateOf(all, model) : all.requests;
     setText(byId("rate"), perSecond(rate));
     setText(byId("rate-note"), `most ${count(all.most_requests)} /s · ${count(all.minute_requests)} in the last minute`);
-    setText(byId("p99"), timeText(all.p99));
-    setText(byId("p99-note"), `p99 · p50 ${timeText(all.p50)} · last hour p99 ${timeText(all.hour_p99)}, p50 ${timeText(all.hour_p50)}`);
+    for (const [id, us] of [["p99", all.p99], ["p50", all.p50], ["hour-p99", all.hour_p99], ["hour-p50", all.hour_p50]]) setText(byId(id), timeText(us));
     const step = model.span === "hour" ? 60 : 1;
     this.ratePlot.draw(all.plot, step);
     this.timePlot.draw(all.plot, step);

@@ -2,8 +2,14 @@
 
 const POINTS = 60;
 
-/** A path through values at equal distances, the last at the right; zeros are gaps where `gaps`. */
-function path(values, max, width, height, gaps) {
+/** Where a value stands between none and the most: 0 to 1. */
+const linear = (max) => (value) => Math.min(value, max) / max;
+
+/** The same by its logarithm: what takes a thousand times as long is seen beside the rest. */
+const logarithmic = (min, max) => (value) => Math.min(1, Math.max(0, Math.log(value / min) / Math.log(max / min)));
+
+/** A path through values at equal distances, the last at the right; `gaps` leaves out zeros. */
+function path(values, scale, width, height, gaps = false) {
   const first = POINTS - values.length;
   let text = "";
   let pen = "M";
@@ -14,27 +20,27 @@ function path(values, max, width, height, gaps) {
       continue;
     }
     const x = ((first + index) / (POINTS - 1)) * width;
-    const y = height - (Math.min(value, max) / max) * height;
-    text += pen + x.toFixed(1) + " " + y.toFixed(1);
+    const y = height - scale(value) * height;
+    text += pen + x.toFixed(1) + " " + y.toFixed(1) + (pen === "M" ? "h.1" : "");
     pen = "L";
   }
   return text;
 }
 
-function area(values, max, width, height) {
+function area(values, scale, width, height) {
   if (values.length < 2) return "";
   const left = ((POINTS - values.length) / (POINTS - 1)) * width;
-  return path(values, max, width, height, false) + `L${width} ${height}L${left.toFixed(1)} ${height}Z`;
+  return path(values, scale, width, height) + `L${width} ${height}L${left.toFixed(1)} ${height}Z`;
 }
 
 /** Bars from below, for what should not be there. */
-function bars(values, max, width, height) {
+function bars(values, scale, width, height) {
   const first = POINTS - values.length;
   const step = width / (POINTS - 1);
   let text = "";
   values.forEach((value, index) => {
     if (value <= 0) return;
-    const tall = Math.max(1.5, (Math.min(value, max) / max) * height);
+    const tall = Math.max(height / 14, scale(value) * height);
     const x = Math.min(width - step, Math.max(0, (first + index) * step - step / 2));
     text += `M${x.toFixed(1)} ${height}v${(-tall).toFixed(1)}h${step.toFixed(1)}v${tall.toFixed(1)}z`;
   });
@@ -52,10 +58,10 @@ class Spark {
   }
 
   draw({ requests, errors }) {
-    const max = Math.max(1, ...requests) * 1.05;
-    setAttribute(this.area, "d", area(requests, max, 120, 19));
-    setAttribute(this.line, "d", path(requests, max, 120, 19, false));
-    setAttribute(this.errors, "d", bars(errors, max, 120, 19));
+    const scale = linear(Math.max(1, ...requests) * 1.1);
+    setAttribute(this.area, "d", area(requests, scale, 120, 20));
+    setAttribute(this.line, "d", path(requests, scale, 120, 20));
+    setAttribute(this.errors, "d", bars(errors, scale, 120, 20));
   }
 }
 
@@ -78,30 +84,35 @@ class Plot {
     this.cross = this.svg.appendChild(makeSvg("line", { class: "cross", y1: 0, y2: 100, visibility: "hidden" }));
     this.max = make("span", { class: "max" });
     this.mid = make("span", { class: "mid" });
+    this.min = make("span", { class: "min" });
     this.reading = make("span", { class: "read", hidden: true });
-    box.append(this.svg, this.max, this.mid, this.reading);
-    box.addEventListener("pointermove", (event) => this.point(event, box));
+    box.append(this.svg, this.max, this.mid, this.min, this.reading);
+    box.addEventListener("pointermove", (event) => this.point(event));
     box.addEventListener("pointerleave", () => this.leave());
   }
 
   draw(series, step) {
     this.series = series;
     this.step = step;
-    const highest = Math.max(...this.lines.map(([key]) => Math.max(0, ...series[key])));
-    const max = rounded(Math.max(highest, this.show === timeText ? 1000 : 1));
+    const areTimes = this.show === timeText;
+    const all = this.lines.flatMap(([key]) => series[key]).filter((it) => it > 0);
+    const max = rounded(Math.max(areTimes ? 1000 : 1, ...all));
+    const min = areTimes ? Math.min(max / 10, 10 ** Math.floor(Math.log10(Math.min(max, ...all)))) : 0;
+    const scale = areTimes ? logarithmic(min, max) : linear(max);
     this.lines.forEach(([key, name, filled], index) => {
       const values = series[key];
-      const d = name === "errors" ? bars(values, max, 600, 100) : path(values, max, 600, 100, this.show === timeText);
+      const d = name === "errors" ? bars(values, scale, 600, 100) : path(values, scale, 600, 100, areTimes);
       setAttribute(this.paths[index], "d", d);
-      if (filled) setAttribute(this.areas[index], "d", area(values, max, 600, 100));
+      if (filled) setAttribute(this.areas[index], "d", area(values, scale, 600, 100));
     });
     setText(this.max, this.show(max));
-    setText(this.mid, this.show(max / 2));
+    setText(this.mid, this.show(areTimes ? Math.sqrt(min * max) : max / 2));
+    setText(this.min, areTimes ? this.show(min) : "0");
   }
 
-  point(event, box) {
+  point(event) {
     if (!this.series) return;
-    const { left, width } = box.getBoundingClientRect();
+    const { left, width } = this.svg.getBoundingClientRect();
     const at = Math.round(((event.clientX - left) / width) * (POINTS - 1));
     const length = this.series[this.lines[0][0]].length;
     const index = at - (POINTS - length);

@@ -224,11 +224,11 @@ class Table {
 /** The columns that everything has: rate, errors and times. */
 function commonColumns(model) {
   const timeColumn = (title, key, hint, className) =>
-    new Column(title, { className: "num " + className, width: "76px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
+    new Column(title, { className: "num " + className, width: "74px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
   return [
-    new Column("req/s", { className: "num", width: "70px", hint: "requests a second, over five seconds", sort: (row) => rateOf(row, model), fill: fillRate(model) }),
-    new Column("", { className: "w2", width: "110px", hint: "requests, and errors in red", fill: fillSpark }),
-    new Column("errors", { className: "num", width: "70px", hint: "part of the last minute's requests", sort: (row) => row.minute_errors, fill: fillErrors }),
+    new Column("Req/s", { className: "num", width: "58px", hint: "requests a second, over five seconds", sort: (row) => rateOf(row, model), fill: fillRate(model) }),
+    new Column("", { className: "w2", width: "84px", hint: "requests, and errors in red", fill: fillSpark }),
+    new Column("Errors", { className: "num", width: "72px", hint: "part of the last minute's requests", sort: (row) => row.minute_errors, fill: fillErrors }),
     timeColumn("p50", "p50", "median of the last minute", "w3"),
     timeColumn("p99", "p99", "99th percentile of the last minute", ""),
     timeColumn("1 h p50", "hour_p50", "median of the last hour", "w1 dim"),
@@ -249,8 +249,8 @@ function fillProbe(model) {
     setClass(cell.answer, probe.passed ? "" : "bad");
     const seconds = Math.max(0, Math.round((model.unixMs - probe.unix_ms) / 1000));
     const ago = seconds < 60 ? seconds + " s" : duration(seconds * 1000);
-    setText(cell.ago, ` · ${timeText(probe.took_us)}, ${ago} ago`);
-    cell.title = cell.textContent;
+    setText(cell.ago, ` · ${ago} ago`);
+    cell.title = `${probe.answer}, took ${timeText(probe.took_us)}, ${ago} ago`;
   };
 }
 
@@ -283,7 +283,7 @@ function fillWeight(cell, { weight, effective_weight: effective }) {
 
 function endpointTable(upstream, model, open) {
   const name = new Column("Endpoint", {
-    width: "190px",
+    width: "156px",
     fill: (cell, row) => {
       cell.button ??= cell.appendChild(make("button", { type: "button", class: "open", onclick: () => open(cell.button.row) }));
       cell.button.row = row;
@@ -293,12 +293,12 @@ function endpointTable(upstream, model, open) {
   });
   const columns = [
     name,
-    new Column("State", { width: "104px", fill: fillState }),
-    new Column("Last probe", { className: "w1", hint: "what it answered, what that took, and when it was", fill: fillProbe(model) }),
-    new Column("In flight", { className: "w2", width: "130px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
-    new Column("Share", { className: "w2", width: "118px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
+    new Column("State", { width: "106px", fill: fillState }),
+    new Column("Last probe", { className: "w1", hint: "what it answered, and when", fill: fillProbe(model) }),
+    new Column("In flight", { className: "w2", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
+    new Column("Share", { className: "w2", width: "100px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
     ...commonColumns(model),
-    new Column("weight", { className: "num w2", width: "66px", sort: (row) => row.weight, fill: fillWeight }),
+    new Column("Weight", { className: "num w2", width: "66px", sort: (row) => row.weight, fill: fillWeight }),
   ];
   return new Table({
     caption: "Endpoints of upstream " + upstream.name,
