@@ -103,7 +103,10 @@ impl Distribution {
             return;
         };
         self.sum += cells.sum.value();
-        for (index, count) in cells.buckets.iter().enumerate() {
+        let last = cells.buckets.iter().rposition(|it| it.value() > 0);
+        let used = last.map_or(0, |last| last + 1);
+        self.buckets.reserve(used.saturating_sub(self.buckets.len()));
+        for (index, count) in cells.buckets[..used].iter().enumerate() {
             self.add_at(index, count.value());
         }
     }
@@ -133,6 +136,9 @@ impl Distribution {
             sum: self.sum.saturating_sub(earlier.sum),
             ..Distribution::default()
         };
+        if self.count == earlier.count {
+            return news;
+        }
         for (index, count) in self.buckets.iter().enumerate() {
             let before = earlier.buckets.get(index).copied().unwrap_or(0);
             news.add_at(index, count.saturating_sub(before));

@@ -82,10 +82,17 @@ struct Point {
 /// Points as the page takes them, the oldest first.
 #[derive(Debug, Serialize)]
 pub(super) struct Plot {
-    requests: Vec<u32>,
-    errors: Vec<u32>,
+    #[serde(flatten)]
+    counts: Counts,
     p50: Vec<u32>,
     p99: Vec<u32>,
+}
+
+/// The same without what they took.
+#[derive(Debug, Serialize)]
+pub(super) struct Counts {
+    requests: Vec<u32>,
+    errors: Vec<u32>,
 }
 
 /// Which points.
@@ -204,17 +211,26 @@ impl Series {
     }
 
     pub(super) fn plot(&self, span: Span) -> Plot {
+        Plot {
+            counts: self.counts(span),
+            p50: self.each(span, |it| it.p50_us),
+            p99: self.each(span, |it| it.p99_us),
+        }
+    }
+
+    pub(super) fn counts(&self, span: Span) -> Counts {
+        Counts {
+            requests: self.each(span, |it| it.requests),
+            errors: self.each(span, |it| it.errors),
+        }
+    }
+
+    fn each(&self, span: Span, value: fn(&Point) -> u32) -> Vec<u32> {
         let points = match span {
             Span::Minute => &self.minute,
             Span::Hour => &self.hour,
         };
-        let all = |value: fn(&Point) -> u32| points.iter().map(value).collect();
-        Plot {
-            requests: all(|it| it.requests),
-            errors: all(|it| it.errors),
-            p50: all(|it| it.p50_us),
-            p99: all(|it| it.p99_us),
-        }
+        points.iter().map(value).collect()
     }
 }
 
@@ -289,9 +305,9 @@ mod tests {
         assert_near(hour_p99, 64_000.0);
         assert_eq!(clock.series.most_requests(), 10);
 
-        let minute = clock.series.plot(Span::Minute);
+        let minute = clock.series.counts(Span::Minute);
         assert_eq!(minute.requests, vec![1; POINTS]);
-        let hour = clock.series.plot(Span::Hour);
+        let hour = clock.series.counts(Span::Hour);
         assert_eq!(hour.requests, vec![330]);
     }
 
@@ -302,6 +318,6 @@ mod tests {
         clock.seconds(3_600, 0, 0);
         assert_eq!(clock.series.times(), [0; 4]);
         assert_eq!(clock.series.last_minute(), (0, 0));
-        assert_eq!(clock.series.plot(Span::Hour).requests.len(), POINTS);
+        assert_eq!(clock.series.counts(Span::Hour).requests.len(), POINTS);
     }
 }

@@ -26,7 +26,7 @@ use crate::observe::histogram::Distribution;
 use crate::runtime::Phase;
 
 pub(super) use history::Span;
-use history::{Counted, Plot, Series, Window};
+use history::{Counted, Counts, Plot, Series, Window};
 pub(super) use look::Look;
 use look::{json, start_message, state_index};
 
@@ -86,11 +86,11 @@ struct Past {
 #[derive(Serialize)]
 struct Plots {
     all: Plot,
-    listeners: Vec<Plot>,
-    routes: Vec<Plot>,
-    upstreams: Vec<Plot>,
+    listeners: Vec<Counts>,
+    routes: Vec<Counts>,
+    upstreams: Vec<Counts>,
     /// Of one upstream after the other.
-    endpoints: Vec<Plot>,
+    endpoints: Vec<Counts>,
 }
 
 /// One endpoint in detail.
@@ -167,14 +167,14 @@ impl Monitor {
     /// Plots of everything, as JSON.
     pub(super) fn plots(&self, span: Span) -> String {
         let past = self.past.borrow();
-        let plots = |all: &[Series]| all.iter().map(|it| it.plot(span)).collect();
+        let counts = |all: &[Series]| all.iter().map(|it| it.counts(span)).collect();
         json(&Plots {
             all: past.all.plot(span),
-            listeners: plots(&past.listeners),
-            routes: plots(&past.routes),
-            upstreams: plots(&past.upstreams),
+            listeners: counts(&past.listeners),
+            routes: counts(&past.routes),
+            upstreams: counts(&past.upstreams),
             endpoints: (past.endpoints.iter().flatten())
-                .map(|it| it.plot(span))
+                .map(|it| it.counts(span))
                 .collect(),
         })
     }
