@@ -17,11 +17,12 @@ ARGS ?=
 SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
 
 BUILD_TOOLS := cargo cc
-TEST_TOOLS := $(BUILD_TOOLS) curl nginx node ab wrk venv
-BENCH_TOOLS := $(BUILD_TOOLS) nginx haproxy ab fonts
+TEST_TOOLS := $(BUILD_TOOLS) curl nginx haproxy node ab wrk venv
+RELEASE_TOOLS := $(BUILD_TOOLS) profdata ab
+BENCH_TOOLS := $(RELEASE_TOOLS) nginx haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 
-.PHONY: help demo test loom check format lint rustdoc bench bench-policies simulate fuzz docs setup
+.PHONY: help demo test loom check format lint rustdoc release bench bench-policies simulate fuzz docs setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -60,11 +61,15 @@ rustdoc:
 	@echo "check: cargo doc"
 	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --workspace --no-deps --document-private-items
 
+release: ## Build target/optimised/evenkeel, laid out by a profile of itself at work
+	@scripts/need $(RELEASE_TOOLS)
+	@scripts/release
+
 bench: ## Compare with the bare relay, nginx and HAProxy (ARGS="--quick --case 1k-64")
 	@scripts/need $(BENCH_TOOLS)
-	@echo "bench: building with --release, then evenkeel-lab bench $(ARGS)"
-	@cargo build --quiet --release --package evenkeel --package evenkeel-lab
-	@exec cargo run --quiet --release --package evenkeel-lab -- bench $(ARGS)
+	@echo "bench: make release, then evenkeel-lab bench $(ARGS)"
+	@$(MAKE) release
+	@exec cargo run --quiet --release --package evenkeel-lab -- bench --evenkeel target/optimised/evenkeel $(ARGS)
 
 simulate: ## Simulate the balancers under virtual time (ARGS="--scenario S3 --seed 1")
 	@scripts/need $(BUILD_TOOLS)

@@ -155,7 +155,7 @@ fn defaults_are_filled_in() {
     assert_eq!(listener.limits.target_bytes, 8 * 1024);
     assert_eq!(listener.limits.body_bytes, None);
     assert_eq!(listener.timeouts.head, Duration::from_secs(10));
-    assert_eq!(listener.access_log, None);
+    assert_eq!(config.access_logs.of(0, None), None);
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.retries, 2);
     assert_eq!(upstream.pool.max_idle, 1024);
@@ -371,36 +371,116 @@ fn upstreams_are_sorted_and_routes_find_them() {
 }
 
 #[test]
-fn a_listener_says_otherwise_about_its_access_log() {
-    let log = |global: &str, own: &str| {
-        let text = format!("{global}\n[[listener]]\nbind=':1'\n{own}\n[[route]]\nanswer={{}}");
-        load_text(&text).unwrap().config.listeners[0]
-            .access_log
-            .clone()
+fn listeners_and_routes_say_otherwise_about_their_access_logs() {
+    // What holds for the route, as destination, format and selection.
+    let shown = |global: &str, listener: &str, route: &str| {
+        let text = format!(
+            "{global}\n[[listener]]\nbind=':1'\n{listener}\n[[route]]\nanswer={{}}\n{route}"
+        );
+        let logs = load_text(&text).unwrap().config.access_logs;
+        let log = &logs.logs[logs.of(0, Some(0))?];
+        let selection = log.selection;
+        let format = match &log.format {
+            AccessLogFormat::Template(_) => "template".to_owned(),
+            format => format!("{format:?}").to_lowercase(),
+        };
+        Some(format!(
+            "{} {format} {} {:?} {}",
+            logs.destinations[log.destination],
+            selection.errors,
+            selection.slower_than.unwrap_or_default(),
+            selection.sample
+        ))
     };
-    let shown = |global, own| {
-        log(global, own).map(|it| {
-            (
-                it.path.display().to_string(),
-                it.format == AccessLogFormat::Json,
-            )
-        })
-    };
-    let line = |path: &str, json| Some((path.to_owned(), json));
     let global = "access_log = { path = '/l', format = 'json' }";
-    assert_eq!(shown("", ""), None);
-    assert_eq!(shown("access_log = true", ""), line("-", false));
-    assert_eq!(shown("access_log = false", ""), None);
-    assert_eq!(shown(global, ""), line("/l", true));
-    assert_eq!(shown(global, "access_log = false"), None);
-    assert_eq!(shown(global, "access_log = true"), line("/l", true));
-    assert_eq!(
-        shown(global, "access_log = { path = '/m' }"),
-        line("/m", true)
-    );
-    assert_eq!(
-        shown("", "access_log = { format = 'json' }"),
-        line("-", true)
+    for (global, listener, route, expected) in [
+        ("", "", "", None),
+        (
+            "access_log = true",
+            "",
+            "",
+            Some("on standard output combined false 0ns 1"),
+        ),
+        ("access_log = false", "", "", None),
+        (global, "", "", Some("/l json false 0ns 1")),
+        (global, "access_log = false", "", None),
+        (
+            global,
+            "access_log = false",
+            "access_log = true",
+            Some("on standard output combined false 0ns 1"),
+        ),
+        (global, "", "access_log = false", None),
+        (
+            global,
+            "access_log = true",
+            "access_log = true",
+            Some("/l json false 0ns 1"),
+        ),
+        (
+            global,
+            "access_log = { path = '/m' }",
+            "access_log = { template = '{status}' }",
+            Some("/m template false 0ns 1"),
+        ),
+        (
+            global,
+            "access_log = { syslog = '/dev/log' }",
+            "",
+            Some("/dev/log json false 0ns 1"),
+        ),
+        (
+            "",
+            "access_log = { format = 'httplog' }",
+            "",
+            Some("on standard output httplog false 0ns 1"),
+        ),
+        (
+            "access_log = { only = 'errors', slower_than = '1s' }",
+            "",
+            "",
+            Some("on standard output combined true 1s 0"),
+        ),
+        (
+            "access_log = { sample = 0.5 }",
+            "access_log = { only = 'errors' }",
+            "",
+            Some("on standard output combined true 0ns 0"),
+        ),
+        (
+            "access_log = { only = 'errors', sample = 0.25 }",
+            "access_log = { path = '/m' }",
+            "access_log = { only = 'all' }",
+            Some("/m combined false 0ns 1"),
+        ),
+        (
+            "access_log = { slower_than = '1s' }",
+            "access_log = { slower_than = '0s' }",
+            "",
+            Some("on standard output combined false 0ns 1"),
+        ),
+    ] {
+        assert_eq!(
+            shown(global, listener, route).as_deref(),
+            expected,
+            "{global} / {listener} / {route}"
+        );
+    }
+}
+
+#[test]
+fn access_logs_that_are_alike_are_one() {
+    let text = "access_log = { path = '/l' }\n[[listener]]\nbind=':1'\n[[listener]]\nbind=':2'\n\
+                access_log = { format = 'json' }\n[[route]]\nanswer={}\naccess_log = { path = '/l' }";
+    let logs = load_text(text).unwrap().config.access_logs;
+    assert_eq!(logs.destinations.len(), 1);
+    assert_eq!(logs.logs.len(), 2);
+    assert_eq!(logs.of(0, Some(0)), logs.of(0, None));
+    assert_eq!(logs.of(1, Some(0)), logs.of(1, None));
+    assert_loads_to_itself("logs", text);
+    assert_loads_to_itself(
+        "conditions",
+        "access_log = { slower_than = '0s', syslog = 'udp://a:1' }\n[[listener]]\nbind=':1'\n[[route]]\nanswer={}",
     );
 }
 

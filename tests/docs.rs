@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use evenkeel::config::access_log::LogField;
 use evenkeel::config::{self, Colour, NameLookup};
 use evenkeel::observe::end::End;
 
@@ -75,4 +76,33 @@ fn every_end_is_in_the_architecture_page() {
         .filter(|row| !page.contains(&format!("\n{row}")))
         .collect();
     assert!(missing.is_empty(), "missing:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn every_field_of_a_template_is_listed() {
+    let page = read("docs/access-log.md");
+    for field in LogField::ALL {
+        let row = format!("| `{}` | {} |", field.word(), field.help());
+        assert!(page.contains(&row), "docs/access-log.md lacks {row}");
+    }
+}
+
+#[test]
+fn the_access_logs_that_are_shown_load_without_a_warning() {
+    let page = read("docs/access-log.md");
+    let texts = page.split("```toml\n").skip(1);
+    for (index, text) in texts
+        .map(|rest| rest.split_once("```").unwrap().0)
+        .enumerate()
+    {
+        // The first one is whole.
+        let rest = "[[listener]]\nbind = ':1'\n[[route]]\nanswer = {}\n";
+        let text = match index {
+            0 => text.to_owned(),
+            _ => format!("{text}\n{rest}"),
+        };
+        let loaded = config::load_text("access-log.md", &text, NameLookup::Skip);
+        let warnings = loaded.map(|loaded| loaded.warnings.render(Colour::Off));
+        assert_eq!(warnings.unwrap_or_else(|report| panic!("{report}")), "");
+    }
 }

@@ -11,8 +11,6 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -25,12 +23,6 @@ use crate::net::timer::Timer;
 use crate::observe::access_log::AddressText;
 use future_pool::FuturePool;
 
-/// Connections open on a listener, over all workers; on a cache line of its
-/// own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct OpenCount(AtomicU32);
-
 /// What the connections of a worker share.
 #[derive(Debug)]
 pub struct Clients {
@@ -38,8 +30,6 @@ pub struct Clients {
     pub context: Context,
     /// Connections open on this worker.
     open: Cell<usize>,
-    /// Connections open per listener, over all workers.
-    open_per_listener: Arc<[OpenCount]>,
     /// Heads to be filled again.
     #[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
     heads: RefCell<Vec<Box<RequestHead>>>,
@@ -49,12 +39,11 @@ pub struct Clients {
 const HEADS_KEPT: usize = 512;
 
 impl Clients {
-    /// No connection is open. `open_per_listener` is shared by all workers.
-    pub fn new(context: Context, open_per_listener: Arc<[OpenCount]>) -> Self {
+    /// No connection is open.
+    pub fn new(context: Context) -> Self {
         Clients {
             context,
             open: Cell::new(0),
-            open_per_listener,
             heads: RefCell::default(),
         }
     }
@@ -93,9 +82,7 @@ impl OpenConnection {
         clients.open.set(clients.open.get() + 1);
         let gauge = &clients.context.counters.listeners[listener].open;
         gauge.set(gauge.value() + 1);
-        clients.open_per_listener[listener]
-            .0
-            .fetch_add(1, Ordering::Relaxed);
+        clients.context.open_connections[listener].add();
         OpenConnection {
             clients: clients.clone(),
             listener,
@@ -109,9 +96,7 @@ impl Drop for OpenConnection {
         open.set(open.get() - 1);
         let gauge = &self.clients.context.counters.listeners[self.listener].open;
         gauge.set(gauge.value() - 1);
-        self.clients.open_per_listener[self.listener]
-            .0
-            .fetch_sub(1, Ordering::Relaxed);
+        self.clients.context.open_connections[self.listener].remove();
     }
 }
 
@@ -199,22 +184,21 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
     let counters = &context.counters.listeners[listener];
     counters.connections.add(1);
     let limit = context.config.listeners[listener].limits.connections;
-    let open = clients.open_per_listener[listener]
-        .0
-        .load(Ordering::Relaxed);
+    let open = context.open_connections[listener].value();
     if limit.is_some_and(|limit| open >= limit) {
         counters.connections_refused.add(1);
         return None;
     }
-    let address = match peer {
-        Peer::Tcp(address) => Some(address.ip()),
-        Peer::Unix => None,
+    let (address, port) = match peer {
+        Peer::Tcp(address) => (Some(address.ip()), address.port()),
+        Peer::Unix => (None, 0),
     };
     Some(Client {
         stream,
         timer: context.wheel.timer(),
         address,
         address_text: AddressText::new(address),
+        port,
         listener,
     })
 }

@@ -3,6 +3,7 @@
 //! All of them run over all of the configuration, whatever an earlier one
 //! found, so that every mistake is reported at once.
 
+mod access_log;
 mod upstream;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_names(file, report);
     check_listeners(file, report);
     check_routes(file, names, report);
+    access_log::check(file, report);
     upstream::check(file, names, report);
 }
 

@@ -14,20 +14,24 @@ use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 use evenkeel_policy::route::RouteTable;
 
+pub mod access_log;
 mod check;
 pub mod diagnostics;
 mod docs;
 mod layers;
 mod load;
+mod log_value;
 mod print;
 mod quantity;
 mod resolve;
 mod schema;
 mod setting;
+mod template;
 mod tree;
 mod value;
 mod written;
 
+pub use access_log::{AccessLog, AccessLogFormat, AccessLogs, LogDestination};
 pub use diagnostics::{Colour, Report};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
@@ -50,6 +54,8 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The status page; `None` for none.
     pub status: Option<Status>,
+    /// Where requests are logged, and how.
+    pub access_logs: AccessLogs,
 }
 
 /// The status page, with the metrics.
@@ -104,8 +110,6 @@ pub struct Listener {
     pub limits: Limits,
     /// Bounds on how long a client may take.
     pub timeouts: ClientTimeouts,
-    /// Where its access log goes; `None` for nowhere.
-    pub access_log: Option<AccessLog>,
 }
 
 /// Bounds on what a client may send.
@@ -131,24 +135,6 @@ pub struct ClientTimeouts {
     pub body: Duration,
     /// Longest time that a connection waits for its next request.
     pub idle: Duration,
-}
-
-/// Where and how the access log is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessLog {
-    /// File path, or `-` for standard output.
-    pub path: PathBuf,
-    /// Layout of a line.
-    pub format: AccessLogFormat,
-}
-
-/// Layout of an access log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccessLogFormat {
-    /// The combined format of Apache and nginx.
-    Combined,
-    /// One JSON object a line.
-    Json,
 }
 
 /// A route's name and what it does; how it matches is in the route table.

@@ -141,6 +141,35 @@ impl Setting for Size {
     }
 }
 
+/// A part of a whole, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part(pub f64);
+
+impl Setting for Part {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let number = match &node.value {
+            Value::Integer(number) => Some(*number as f64),
+            Value::Other(text) => text.replace('_', "").parse().ok(),
+            _ => None,
+        };
+        match number {
+            Some(part) if (0.0..=1.0).contains(&part) => Some(Self(part)),
+            Some(number) => {
+                report
+                    .mistake(&node.place, format!("{number} is out of range"))
+                    .label(format!("expected {}", Self::shape().words()))
+                    .help("1 is all of them, 0.01 one in a hundred");
+                None
+            }
+            None => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::Part
+    }
+}
+
 /// Reads a number and its unit; returns the quantity in the smallest unit,
 /// and the rest of the text.
 fn quantity<'a>(text: &'a str, units: &[(&str, u64)]) -> Option<(u64, &'a str)> {

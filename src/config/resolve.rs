@@ -3,9 +3,10 @@
 //! First everything that takes more than one option to see is checked, for
 //! all of the configuration; only one without a mistake is then built.
 
+mod access_log;
 mod upstream;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
@@ -13,10 +14,9 @@ use super::check::{self, Names, listener_name, route_name};
 use super::diagnostics::Report;
 use super::setting::{Field, Map, OneOrMore};
 use super::value::{Wanted, Workers};
-use super::written::{self, AccessLog as WrittenLog, File};
+use super::written::{self, File};
 use super::{
-    AccessLog, AccessLogFormat, Action, ClientTimeouts, Config, Limits, Listener, Proxying, Route,
-    Server, Status, Upstream,
+    Action, ClientTimeouts, Config, Limits, Listener, Proxying, Route, Server, Status, Upstream,
 };
 
 /// Whether the names of endpoints are looked up.
@@ -51,7 +51,6 @@ pub(super) fn resolve(
     if report.has_mistakes() {
         return None;
     }
-    let log = file.access_log.value.as_ref();
     let routes = file.route.value.as_ref()?;
     let rules = routes
         .iter()
@@ -65,12 +64,13 @@ pub(super) fn resolve(
     Some(Config {
         server: server(file.server.value.as_ref()?)?,
         listeners: listeners
-            .map(|(i, it)| listener(it, i, log))
+            .map(|(i, it)| listener(it, i))
             .collect::<Option<_>>()?,
         route_table: RouteTable::new(rules),
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
         status: status?,
+        access_logs: access_log::resolve(file)?,
     })
 }
 
@@ -129,7 +129,7 @@ fn server(server: &written::Server) -> Option<Server> {
     })
 }
 
-fn listener(it: &written::Listener, index: usize, log: Option<&WrittenLog>) -> Option<Listener> {
+fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
     let limits = it.limits.value.as_ref()?;
     let timeouts = it.timeouts.value.as_ref()?;
     Some(Listener {
@@ -147,37 +147,6 @@ fn listener(it: &written::Listener, index: usize, log: Option<&WrittenLog>) -> O
             body: timeouts.body.value?.0,
             idle: timeouts.idle.value?.0,
         },
-        access_log: access_log(it.access_log.value.as_ref(), log),
-    })
-}
-
-fn access_log(
-    own: Option<&written::ListenerAccessLog>,
-    global: Option<&WrittenLog>,
-) -> Option<AccessLog> {
-    let global = match global {
-        Some(WrittenLog::On(table)) => Some(AccessLog {
-            path: table.path.value.as_ref()?.0.clone(),
-            format: table.format.value?,
-        }),
-        Some(WrittenLog::Off) | None => None,
-    };
-    let own = match own {
-        None => return global,
-        Some(written::ListenerAccessLog::Off) => return None,
-        Some(written::ListenerAccessLog::On(table)) => table,
-    };
-    let base = global.unwrap_or_else(|| AccessLog {
-        path: PathBuf::from("-"),
-        format: AccessLogFormat::Combined,
-    });
-    Some(AccessLog {
-        path: own
-            .path
-            .value
-            .as_ref()
-            .map_or(base.path, |path| path.0.clone()),
-        format: own.format.value.unwrap_or(base.format),
     })
 }
 

@@ -24,6 +24,7 @@ fn shape_schema(shape: &Shape) -> Map<String, Json> {
         Shape::Integer { min, max } => {
             json!({ "type": "integer", "minimum": min, "maximum": max })
         }
+        Shape::Part => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         Shape::Text { pattern: None, .. } => json!({ "type": "string" }),
         Shape::Text {
             pattern: Some(pattern),

@@ -28,6 +28,8 @@ pub enum Shape {
         /// Largest.
         max: i64,
     },
+    /// A number from 0 to 1.
+    Part,
     /// Text of some form.
     Text {
         /// The form, in words.
@@ -128,6 +130,7 @@ impl Shape {
                 (min, i64::MAX | 0xFFFF_FFFF) => format!("an integer from {min}"),
                 (min, max) => format!("an integer from {min} to {max}"),
             },
+            Self::Part => "a number from 0 to 1".into(),
             Self::Text { form, .. } => (*form).into(),
             Self::Choice(choices) => {
                 let words: Vec<_> = choices

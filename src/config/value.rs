@@ -9,10 +9,10 @@ use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
 
+use super::Address;
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
-use super::{AccessLogFormat, Address};
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {
@@ -42,6 +42,8 @@ macro_rules! choice {
         }
     };
 }
+
+pub(super) use choice;
 
 choice!(Balance {
     "adaptive" => Balance::Adaptive, "least exchanges in flight, by weights that are learned from the time to the first byte";
@@ -100,11 +102,6 @@ choice!(Discipline {
     "fifo" => Discipline::Fifo, "who came first";
     "adaptive-lifo" => Discipline::AdaptiveLifo, "who came first; who came last while the queue stands for longer than its target";
     "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
-});
-
-choice!(AccessLogFormat {
-    "combined" => AccessLogFormat::Combined, "the combined format of Apache and nginx";
-    "json" => AccessLogFormat::Json, "one JSON object a line";
 });
 
 /// Number of workers.
@@ -338,21 +335,6 @@ impl FromText for Text {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         Ok(Self(text.to_owned()))
-    }
-}
-
-/// Path of a file, or `-`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogPath(pub PathBuf);
-
-impl FromText for LogPath {
-    const FORM: &'static str = "the path of a file, or `\"-\"` for standard output";
-
-    fn from_text(text: &str) -> Result<Self, Fault> {
-        if text.is_empty() {
-            return Err(Fault::new("the path is empty").help("`\"-\"` is standard output"));
-        }
-        Ok(Self(PathBuf::from(text)))
     }
 }
 

@@ -6,15 +6,18 @@
 use evenkeel_policy::balance::WeightMode;
 use evenkeel_policy::queue::Discipline;
 
+use super::access_log::SyslogTarget;
 use super::diagnostics::Report;
-use super::quantity::{Size, Span, Timeout};
+use super::log_value::{AppName, Facility, LogPath, Only, Severity};
+use super::quantity::{Part, Size, Span, Timeout};
 use super::setting::{
     Bounded, Choice, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
 };
+use super::template::Template;
 use super::tree::{Entry, Node, Value};
 use super::value::{
-    Balancing, Bind, Client, EndpointAddress, FieldName, FieldValue, FilePath, Host, LogPath,
-    Method, Name, Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
+    Balancing, Bind, Client, EndpointAddress, FieldName, FieldValue, FilePath, Host, Method, Name,
+    Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
 use super::{AccessLogFormat, BalanceKey};
 
@@ -24,7 +27,8 @@ options! {
         /// Process-wide settings.
         server: Server = Default("{}"),
         /// Where requests are logged: a table, or `true` for one with its
-        /// defaults. It holds for every listener that does not say otherwise.
+        /// defaults. It holds for every listener and route that does not say
+        /// otherwise; see [access logs](access-log.md).
         access_log: AccessLog = Optional("no access log"),
         /// The status page, with the metrics: a table, or `true` for one with
         /// its defaults.
@@ -69,20 +73,69 @@ options! {
 options! {
     /// Where and how requests are logged, one line each.
     pub struct AccessLogTable as "the access log" {
-        /// The file that lines are appended to; `"-"` is standard output.
-        path: LogPath = Default("'-'"),
+        /// The file that lines are appended to; `"-"` is standard output. USR1
+        /// opens it anew.
+        path: LogPath = Depends(log_path_default, "`\"-\"`, unless `syslog` is written"),
+        /// A syslog daemon that gets each line as a message: its place, or a
+        /// table.
+        syslog: Syslog = Optional("no syslog"),
         /// Layout of a line.
-        format: AccessLogFormat = Default("'combined'"),
+        format: AccessLogFormat = Depends(log_format_default, "`\"combined\"`, unless `template` is written"),
+        /// A layout of one's own: text with fields in braces, such as
+        /// `{client_ip} {request} {status}`.
+        template: Template = Optional("`format` says"),
+        /// Which requests are always logged; where this or `slower_than` is
+        /// written, of the others only `sample` are.
+        only: Only = Default("'all'"),
+        /// Requests that take longer than this are always logged; of the others
+        /// only `sample` are.
+        slower_than: Span = Optional("no such condition"),
+        /// Part of the requests that is logged of those that no condition holds
+        /// for, from 0 to 1.
+        sample: Part = Depends(sample_default, "`1`; `0` with `only = \"errors\"` or `slower_than`"),
     }
 }
 
 options! {
-    /// How the requests of this listener are logged.
-    pub struct ListenerAccessLogTable as "the listener's access log" {
-        /// The file that lines are appended to; `"-"` is standard output.
-        path: LogPath = Optional("as in the global `access_log`"),
+    /// How the requests of this listener or route are logged. What is left out
+    /// is as in the `access_log` above it: for a route that of the listener,
+    /// for a listener the global one.
+    pub struct OwnAccessLogTable as "the access log" {
+        /// The file that lines are appended to; `"-"` is standard output. USR1
+        /// opens it anew.
+        path: LogPath = Optional("as above"),
+        /// A syslog daemon that gets each line as a message: its place, or a
+        /// table.
+        syslog: Syslog = Optional("as above"),
         /// Layout of a line.
-        format: AccessLogFormat = Optional("as in the global `access_log`"),
+        format: AccessLogFormat = Optional("as above"),
+        /// A layout of one's own: text with fields in braces, such as
+        /// `{client_ip} {request} {status}`.
+        template: Template = Optional("as above"),
+        /// Which requests are always logged; where this or `slower_than` is
+        /// written, of the others only `sample` are.
+        only: Only = Optional("as above"),
+        /// Requests that take longer than this are always logged; of the others
+        /// only `sample` are.
+        slower_than: Span = Optional("as above"),
+        /// Part of the requests that is logged of those that no condition holds
+        /// for, from 0 to 1.
+        sample: Part = Optional("as above; where the conditions are not, as with the global one"),
+    }
+}
+
+options! {
+    /// A syslog daemon, and what the messages (RFC 5424) say beside the line.
+    pub struct SyslogTable as "the syslog daemon" {
+        /// Where it listens: `udp://HOST:PORT`, or the path of a Unix datagram
+        /// socket. A name is looked up when the first line is sent.
+        to: SyslogTarget = Required,
+        /// Facility of the messages.
+        facility: Facility = Default("'local0'"),
+        /// Severity of the messages.
+        severity: Severity = Default("'info'"),
+        /// The name of the program in them.
+        app_name: AppName = Default("'evenkeel'"),
     }
 }
 
@@ -103,7 +156,7 @@ options! {
         timeouts: ClientTimeouts = Default("{}"),
         /// Where its requests are logged: a table, `true` for one with the
         /// global settings or the defaults, `false` for nowhere.
-        access_log: ListenerAccessLog = Optional("as in the global `access_log`"),
+        access_log: OwnAccessLog = Optional("as in the global `access_log`"),
     }
 }
 
@@ -157,6 +210,9 @@ options! {
         /// Who leaves the upstream's queue first: requests of a higher
         /// priority go before those of a lower one.
         priority: Bounded<0, 9> = Depends(priority_default, "`0`"),
+        /// Where its requests are logged: a table, `true` for one with the
+        /// listener's settings or the defaults, `false` for nowhere.
+        access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
     }
 }
 
@@ -461,6 +517,21 @@ impl Upstream {
     }
 }
 
+fn log_path_default(log: &Node) -> Option<String> {
+    log.entry("syslog").is_none().then(|| "'-'".into())
+}
+
+fn log_format_default(log: &Node) -> Option<String> {
+    log.entry("template").is_none().then(|| "'combined'".into())
+}
+
+fn sample_default(log: &Node) -> Option<String> {
+    let slower_than = log.text_of("slower_than").map(Span::from_text);
+    let is_slow = slower_than.is_some_and(|it| it.is_ok_and(|it| !it.0.is_zero()));
+    let has_condition = is_slow || log.text_of("only") == Some("errors");
+    Some(if has_condition { "0" } else { "1" }.into())
+}
+
 fn priority_default(route: &Node) -> Option<String> {
     route.entry("upstream").map(|_| "0".into())
 }
@@ -542,15 +613,16 @@ pub enum AccessLog {
     /// None.
     Off,
     /// This.
-    On(AccessLogTable),
+    On(Box<AccessLogTable>),
 }
 
 impl Setting for AccessLog {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let on = |table: AccessLogTable| Self::On(Box::new(table));
         match node.value {
             Value::Boolean(false) => Some(Self::Off),
-            Value::Boolean(true) => AccessLogTable::read(&empty_table(node), report).map(Self::On),
-            Value::Table(_) => AccessLogTable::read(node, report).map(Self::On),
+            Value::Boolean(true) => AccessLogTable::read(&empty_table(node), report).map(on),
+            Value::Table(_) => AccessLogTable::read(node, report).map(on),
             _ => wrong_type(node, report),
         }
     }
@@ -560,29 +632,28 @@ impl Setting for AccessLog {
     }
 }
 
-/// A listener's access log.
+/// The access log of a listener or a route.
 #[derive(Debug)]
-pub enum ListenerAccessLog {
+pub enum OwnAccessLog {
     /// None.
     Off,
-    /// This, over the global one.
-    On(ListenerAccessLogTable),
+    /// This, over the one above it.
+    On(Box<OwnAccessLogTable>),
 }
 
-impl Setting for ListenerAccessLog {
+impl Setting for OwnAccessLog {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let on = |table: OwnAccessLogTable| Self::On(Box::new(table));
         match node.value {
             Value::Boolean(false) => Some(Self::Off),
-            Value::Boolean(true) => {
-                ListenerAccessLogTable::read(&empty_table(node), report).map(Self::On)
-            }
-            Value::Table(_) => ListenerAccessLogTable::read(node, report).map(Self::On),
+            Value::Boolean(true) => OwnAccessLogTable::read(&empty_table(node), report).map(on),
+            Value::Table(_) => OwnAccessLogTable::read(node, report).map(on),
             _ => wrong_type(node, report),
         }
     }
 
     fn shape() -> Shape {
-        Shape::AnyOf(vec![ListenerAccessLogTable::shape(), Shape::Boolean])
+        Shape::AnyOf(vec![OwnAccessLogTable::shape(), Shape::Boolean])
     }
 }
 
@@ -619,6 +690,10 @@ macro_rules! short_for {
 short_for!(
     /// Where a redirect leads.
     Redirect, RedirectTable, "to", FieldValue
+);
+short_for!(
+    /// A syslog daemon.
+    Syslog, SyslogTable, "to", SyslogTarget
 );
 short_for!(
     /// An endpoint of an upstream.

@@ -43,12 +43,11 @@ pub async fn send(
     }
     progress.status = answer.status;
     context.set_timeout(&client.timer, context.listener(client).timeouts.body);
-    match write_all(context, client, &bytes, follow(persistence)).await {
-        Ok(()) => {
-            progress.bytes_out += bytes.len() as u64;
-            progress.body_bytes_out += (bytes.len() - head_len) as u64;
-            Ok(())
-        }
+    let (sent, written) = write_all(context, client, &bytes, follow(persistence)).await;
+    progress.bytes_out += sent as u64;
+    progress.body_bytes_out += sent.saturating_sub(head_len) as u64;
+    match written {
+        Ok(()) => Ok(()),
         Err(WriteFailure::Closed) => Err(End::Failure(Failure::ClientGone)),
         Err(WriteFailure::TimedOut) => Err(End::Failure(Failure::ClientStalled)),
     }

@@ -21,6 +21,7 @@ use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::connect::reason;
 use crate::net::stream::{Follow, Stream};
+use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
 use crate::upstream::Slot;
@@ -147,6 +148,7 @@ pub(super) async fn attempt(
             };
         }
     };
+    progress.phase = Phase::Response;
     let mut sent = Sent {
         context,
         slot,
@@ -183,7 +185,13 @@ pub(super) async fn attempt(
             sent.finish(relayed, progress)
         }
         Ok(Begun::Tunnel(buffer)) => rare(sent.tunnel(client, buffer, progress)).await,
-        Err(attempt) => attempt,
+        Err(attempt) => {
+            // What was on its way is lost, but was received and sent.
+            if let Some(pump) = sent.pump.take() {
+                sent.count_pump(&pump, progress);
+            }
+            attempt
+        }
     }
 }
 
@@ -363,7 +371,10 @@ impl Sent<'_, '_> {
                         received = rare(passing).await.map_err(Attempt::failed)?;
                     }
                     if matches!(received, Received::Final(_) | Received::Tunnel) {
-                        progress.times.first_byte = Some(self.sent_at.elapsed());
+                        let now = Instant::now();
+                        progress.times.first_byte = Some(now.duration_since(self.sent_at));
+                        progress.responded = Some(now);
+                        progress.phase = Phase::Data;
                     }
                     match received {
                         Received::Final(response) => return Ok(Begun::Response(response, buffer)),
@@ -424,13 +435,13 @@ impl Sent<'_, '_> {
         let Some(pump) = self.pump.take() else {
             return Ok(());
         };
-        progress.bytes_in += pump.bytes_read;
-        let counters = endpoint_counters(self.context, self.slot);
-        counters.bytes_out.add(pump.bytes_written);
+        self.count_pump(&pump, progress);
         match end {
             PumpEnd::Done => {
                 self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
+                // The next request's.
+                progress.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
                 self.sent_at = Instant::now();
                 *self.watch = ClientWatch::new(self.sent_at);
             }
@@ -442,6 +453,12 @@ impl Sent<'_, '_> {
         }
         self.set_timeout(client);
         Ok(())
+    }
+
+    fn count_pump(&self, pump: &Pump, progress: &mut Progress) {
+        progress.bytes_in += pump.bytes_read;
+        let counters = endpoint_counters(self.context, self.slot);
+        counters.bytes_out.add(pump.bytes_written);
     }
 
     fn timed_out(&self) -> End {
@@ -578,8 +595,10 @@ impl Sent<'_, '_> {
         while let Received::Interim(len) = received {
             if self.request.head.version != Version::Http10 {
                 let head = &buffer.filled()[..len];
-                match write_all(self.context, client, head, Follow::Anything).await {
-                    Ok(()) => progress.bytes_out += len as u64,
+                let (sent, written) = write_all(self.context, client, head, Follow::Anything).await;
+                progress.bytes_out += sent as u64;
+                match written {
+                    Ok(()) => {}
                     Err(WriteFailure::Closed) => return Err(Failure::ClientGone.into()),
                     Err(WriteFailure::TimedOut) => return Err(Failure::ClientStalled.into()),
                 }
@@ -698,16 +717,17 @@ impl Sent<'_, '_> {
         Attempt::Finished(Outcome {
             end: relayed.end,
             next,
-            consumed: match self.request.is_whole() {
-                true => self.request.valid_len,
-                // The rest went to the pump.
-                false => self.request.bytes.len(),
-            },
+            consumed: self.request.consumed(),
             leftover: self.leftover,
         })
     }
 
-    async fn tunnel(self, client: &mut Client, buffer: Buffer, progress: &mut Progress) -> Attempt {
+    async fn tunnel(
+        mut self,
+        client: &mut Client,
+        buffer: Buffer,
+        progress: &mut Progress,
+    ) -> Attempt {
         self.count_status(101);
         self.slot.report(false, None, self.sent_at);
         // What is left of the request goes first, as it is, then what was read
@@ -716,7 +736,15 @@ impl Sent<'_, '_> {
             true => &self.request.bytes[self.request.valid_len..],
             false => &[][..],
         };
-        let rest = self.pump.and_then(Pump::into_leftover).or(self.leftover);
+        progress.bytes_in += behind.len() as u64;
+        let pump = self.pump.take();
+        if let Some(pump) = &pump {
+            self.count_pump(pump, progress);
+        }
+        if let Some(leftover) = &self.leftover {
+            progress.bytes_in += leftover.len() as u64;
+        }
+        let rest = pump.and_then(Pump::into_leftover).or(self.leftover);
         let rest = rest.as_ref().map_or(&[][..], Buffer::filled);
         let mut from_client = Buffer::with_capacity(rest.len() + behind.len());
         let fits = from_client.append(rest) && from_client.append(behind);

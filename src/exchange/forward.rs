@@ -16,8 +16,9 @@ use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, answer, rare};
 use crate::config::Proxying;
 use crate::net::buffer::Buffer;
+use crate::observe::access_log::{Phase, Reason};
 use crate::observe::end::{End, Failure};
-use crate::upstream::{NoSlot, Refusal, Slot, Upstream, Wanted};
+use crate::upstream::{Chosen, NoSlot, Refusal, Slot, Upstream, Wanted};
 
 /// What an exchange came to.
 #[derive(Debug)]
@@ -52,6 +53,15 @@ impl Request<'_> {
     /// Whether the body was read with the head.
     pub fn is_whole(&self) -> bool {
         self.decoder.is_done()
+    }
+
+    /// Bytes of the client's buffer that are its own: what follows a whole one
+    /// is another's, what is there of one that is not goes to the pump.
+    pub fn consumed(&self) -> usize {
+        match self.is_whole() {
+            true => self.valid_len,
+            false => self.bytes.len(),
+        }
     }
 
     /// The rest of the request: what the endpoint did not take at once, and
@@ -105,7 +115,7 @@ pub async fn forward(
         Ok(request) => request,
         Err(end) => return rare(refused(context, client, head, end, progress)).await,
     };
-    progress.bytes_in += (request.valid_len - head.end) as u64;
+    progress.bytes_in += (request.consumed() - head.end) as u64;
     let arrived = progress.started + progress.times.head;
     let wanted = Wanted {
         key,
@@ -203,7 +213,7 @@ async fn try_endpoints(
                 }
             }
         };
-        count_attempt(context, &slot, progress);
+        count_attempt(context, &slot, attempts.connection, progress);
         let fresh = attempts.connection;
         let attempted =
             attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress).await;
@@ -354,9 +364,22 @@ pub(super) enum Connection {
     New,
 }
 
-fn count_attempt(context: &Context, slot: &Slot<'_>, progress: &mut Progress) {
+fn count_attempt(
+    context: &Context,
+    slot: &Slot<'_>,
+    connection: Connection,
+    progress: &mut Progress,
+) {
     progress.endpoint = Some(slot.endpoint());
     progress.attempts += 1;
+    progress.phase = Phase::Connect;
+    progress.reason = Some(match slot.chosen() {
+        _ if connection == Connection::New => Reason::Kept,
+        _ if progress.attempts > 1 => Reason::Retry,
+        Chosen::First => Reason::Picked,
+        Chosen::Next => Reason::Next,
+        Chosen::Granted => Reason::Queued,
+    });
     attempt::endpoint_counters(context, slot).attempts.add(1);
     if progress.attempts > 1 {
         let upstream = slot.upstream().index();

@@ -27,7 +27,7 @@ use crate::config::{self, Config};
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, AddressText};
-use crate::observe::counters::{Counters, ListenerCounters};
+use crate::observe::counters::{Counters, ListenerCounters, OpenCount};
 use crate::observe::end::Failure;
 use crate::upstream::Upstream;
 
@@ -47,8 +47,8 @@ pub struct Context {
     pub counters: Arc<Counters>,
     /// The worker's access logs.
     pub access_log: AccessLog,
-    /// Index of each listener's log among the worker's access logs.
-    pub log_of_listener: Vec<Option<usize>>,
+    /// Connections open per listener, over all workers.
+    pub open_connections: Arc<[OpenCount]>,
     /// Whether the worker is finishing what it has.
     pub is_draining: Cell<bool>,
     /// Where heads are written before they are sent; never held over a wait.
@@ -68,6 +68,8 @@ pub struct Client {
     pub address: Option<IpAddr>,
     /// Its address as logs and endpoints get it.
     pub address_text: AddressText,
+    /// Its port; 0 over a Unix socket.
+    pub port: u16,
     /// Index of the listener that accepted it.
     pub listener: usize,
 }
@@ -156,21 +158,20 @@ pub(crate) fn follow(persistence: Persistence) -> Follow {
     }
 }
 
-/// Writes all of `bytes`, or as much as the client takes until its timer fires.
-///
-/// # Errors
-/// The client closed, or took too long.
+/// Writes all of `bytes`, or as much as the client takes until it closes or its
+/// timer fires. Gives the number written too.
 pub(crate) async fn write_all(
     context: &Context,
     client: &mut Client,
-    mut bytes: &[u8],
+    bytes: &[u8],
     follow: Follow,
-) -> Result<(), WriteFailure> {
+) -> (usize, Result<(), WriteFailure>) {
     let Client { stream, timer, .. } = client;
-    std::future::poll_fn(|cx: &mut TaskContext<'_>| {
-        while !bytes.is_empty() {
-            match stream.poll_write(cx, bytes, follow) {
-                Poll::Ready(Ok(len)) if len > 0 => bytes = &bytes[len..],
+    let mut sent = 0;
+    let written = std::future::poll_fn(|cx: &mut TaskContext<'_>| {
+        while sent < bytes.len() {
+            match stream.poll_write(cx, &bytes[sent..], follow) {
+                Poll::Ready(Ok(len)) if len > 0 => sent += len,
                 Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
                 Poll::Pending if context.wheel.has_fired(timer) => {
                     return Poll::Ready(Err(WriteFailure::TimedOut));
@@ -180,7 +181,8 @@ pub(crate) async fn write_all(
         }
         Poll::Ready(Ok(()))
     })
-    .await
+    .await;
+    (sent, written)
 }
 
 /// Why a client did not get all of an answer.

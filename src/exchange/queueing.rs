@@ -8,6 +8,7 @@ use super::forward::Request;
 use super::watch::ClientWatch;
 use super::{Client, Context, Progress};
 use crate::net::stream::Peeked;
+use crate::observe::access_log::Phase;
 use crate::observe::end::{End, Failure};
 use crate::upstream::{Slot, Waiting};
 
@@ -53,7 +54,11 @@ impl Queueing<'_, '_> {
         let counters = &context.counters.upstreams[waiting.upstream().index()];
         if progress.times.queue.is_none() {
             counters.queued.add(1);
+            // It counts as one of them itself.
+            let before = waiting.upstream().waiting().saturating_sub(1);
+            progress.queued_behind = u32::try_from(before).unwrap_or(u32::MAX);
         }
+        progress.phase = Phase::Queue;
         let until = deadline.min(request.total_deadline);
         context.wheel.set(&client.timer, until);
         let waited = poll_fn(|cx| {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use evenkeel_proto::RequestHead;
 
 use super::{Client, Context};
-use crate::observe::access_log::{Record, Times};
+use crate::observe::access_log::{Live, Phase, Reason, Record, Times};
 use crate::observe::counters::{Phases, status_class};
 use crate::observe::end::End;
 use crate::observe::histogram::{self, Histogram};
@@ -31,6 +31,14 @@ pub struct Progress {
     pub body_bytes_out: u64,
     /// Attempts made.
     pub attempts: u32,
+    /// Why it went to the endpoint of the last one.
+    pub reason: Option<Reason>,
+    /// Requests that waited already when it joined the queue.
+    pub queued_behind: u32,
+    /// The last phase that it reached.
+    pub phase: Phase,
+    /// When the response's head had been received.
+    pub responded: Option<Instant>,
     /// How long each phase took.
     pub times: Times,
 }
@@ -49,6 +57,10 @@ impl Progress {
             bytes_out: 0,
             body_bytes_out: 0,
             attempts: 0,
+            reason: None,
+            queued_behind: 0,
+            phase: Phase::Local,
+            responded: None,
             times: Times {
                 head: took,
                 ..Times::default()
@@ -68,24 +80,29 @@ impl Progress {
     ) {
         let now = Instant::now();
         self.times.total = now.duration_since(self.started);
-        self.count(context, client, end);
-        let Some(log) = context.log_of_listener[client.listener] else {
+        let is_error = self.status >= 500 || end.is_endpoint_fault();
+        self.count(context, client, end, is_error);
+        let logs = &context.config.access_logs;
+        let Some(index) = logs.of(client.listener, self.route) else {
             return;
         };
-        let config = &context.config;
-        let listener = context.listener(client);
-        let Some(settings) = &listener.access_log else {
+        let log = &logs.logs[index];
+        let access_log = &context.access_log;
+        if !access_log.selects(index, &log.selection, is_error, self.times.total) {
             return;
-        };
-        let upstream = self.upstream.map(|index| &config.upstreams[index]);
+        }
+        self.times.transfer = self.responded.map(|at| now.duration_since(at));
+        let names = access_log.names();
+        let upstream = self.upstream.map(|index| &names.upstreams[index]);
+        let endpoint = upstream.zip(self.endpoint);
         let record = Record {
             client: client.address_text.as_bytes(),
-            listener: &listener.name,
-            route: self.route.map(|index| config.routes[index].name.as_str()),
-            upstream: upstream.map(|upstream| upstream.name.as_str()),
-            endpoint: upstream
-                .zip(self.endpoint)
-                .map(|(upstream, index)| upstream.endpoints[index].name.as_str()),
+            client_port: client.port,
+            listener: &names.listeners[client.listener],
+            route: self.route.map(|index| &names.routes[index]),
+            upstream: upstream.map(|(name, _)| name),
+            endpoint: endpoint.map(|((_, endpoints), index)| &endpoints[index]),
+            reason: self.reason,
             buf,
             head,
             status: self.status,
@@ -93,17 +110,26 @@ impl Progress {
             bytes_out: self.bytes_out,
             body_bytes_out: self.body_bytes_out,
             attempts: self.attempts,
+            queued_behind: self.queued_behind,
+            phase: match head {
+                Some(_) => self.phase,
+                None => Phase::Head,
+            },
             end,
             times: self.times,
+            live: &Surroundings {
+                context,
+                listener: client.listener,
+                upstream: self.upstream,
+                endpoint: self.endpoint,
+            },
         };
         let dropped = &context.counters.log_lines_dropped;
-        context
-            .access_log
-            .write(log, settings.format, &record, now, dropped);
+        access_log.write(log, &record, now, dropped);
     }
 
-    fn count(&self, context: &Context, client: &Client, end: End) {
-        let is_error = u64::from(self.status >= 500 || end.is_endpoint_fault());
+    fn count(&self, context: &Context, client: &Client, end: End, is_error: bool) {
+        let is_error = u64::from(is_error);
         let (class, end) = (status_class(self.status), end.index());
         let measured = Measured::new(&self.times, self.bytes_out);
         let counters = context.listener_counters(client);
@@ -137,6 +163,41 @@ impl Progress {
             Some(endpoint) => &counters.endpoints[endpoint].phases,
             None => &counters.phases,
         });
+    }
+}
+
+/// What else is open where an exchange took place.
+struct Surroundings<'a> {
+    context: &'a Context,
+    listener: usize,
+    upstream: Option<usize>,
+    endpoint: Option<usize>,
+}
+
+impl Live for Surroundings<'_> {
+    fn connections(&self) -> u64 {
+        let open = self.context.open_connections.iter();
+        open.map(|it| u64::from(it.value())).sum()
+    }
+
+    fn listener_connections(&self) -> u64 {
+        u64::from(self.context.open_connections[self.listener].value())
+    }
+
+    fn upstream_exchanges(&self) -> u64 {
+        let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
+        upstream.map_or(0, |it| {
+            it.in_flight(self.context.wheel.now()) + it.waiting() as u64
+        })
+    }
+
+    fn endpoint_exchanges(&self) -> u64 {
+        let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
+        upstream
+            .zip(self.endpoint)
+            .map_or(0, |(upstream, endpoint)| {
+                u64::from(upstream.in_flight_at(endpoint))
+            })
     }
 }
 

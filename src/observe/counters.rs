@@ -3,7 +3,7 @@
 //! A counter has one writer, so that an increment is a plain load and store
 //! without a locked instruction.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::end::End;
 use super::histogram::Histogram;
@@ -38,6 +38,29 @@ impl Gauge {
 
     /// What it was set to last.
     pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Connections open on a listener, over all workers, which share it; on a
+/// cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct OpenCount(AtomicU32);
+
+impl OpenCount {
+    /// One was opened.
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One was closed.
+    pub fn remove(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many are open.
+    pub fn value(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -105,7 +105,8 @@ impl Distribution {
         self.sum += cells.sum.value();
         let last = cells.buckets.iter().rposition(|it| it.value() > 0);
         let used = last.map_or(0, |last| last + 1);
-        self.buckets.reserve(used.saturating_sub(self.buckets.len()));
+        self.buckets
+            .reserve(used.saturating_sub(self.buckets.len()));
         for (index, count) in cells.buckets[..used].iter().enumerate() {
             self.add_at(index, count.value());
         }

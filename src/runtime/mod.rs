@@ -7,7 +7,6 @@ mod health;
 mod worker;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,14 +16,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, AdminThread};
-use crate::client::OpenCount;
 use crate::config::{Address, Config};
 use crate::net::listen::{self, BoundListener};
-use crate::observe::counters::Counters;
+use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
 use crate::observe::probes::Probes;
-use crate::observe::writer::{self, LogSender, LogWriter};
+use crate::observe::writer::{self, LogWriter};
 use crate::upstream;
 use health::HealthThread;
 use worker::{Shared, Worker};
@@ -75,7 +73,8 @@ impl Drop for WhileRunning {
     }
 }
 
-/// Runs until TERM or INT, then drains.
+/// Runs until TERM or INT, then drains. USR1 opens the files of the access
+/// logs anew.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
@@ -85,16 +84,20 @@ pub fn run(config: Config) -> io::Result<()> {
         .enable_all()
         .build()?;
     // Before anyone can connect: from then on a signal is to drain.
-    let stop = {
+    let (stop, mut reopen) = {
         let _in_runtime = runtime.enter();
-        stop_signal()?
+        (stop_signal()?, signal(SignalKind::user_defined1())?)
     };
     let mut running = start(config)?;
     let timeout = running.config.server.drain_timeout;
     let signal = runtime.block_on(async {
-        tokio::select! {
-            signal = stop => Some(signal),
-            _ = running.ended.recv() => None,
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                signal = &mut stop => return Some(signal),
+                _ = running.ended.recv() => return None,
+                _ = reopen.recv() => running.log_writer.reopen(),
+            }
         }
     });
     match signal {
@@ -139,7 +142,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         .map(|first| first.iter().map(|bound| bound.address.clone()).collect())
         .unwrap_or_default();
     let admin_sockets = admin::bind(&config)?;
-    let logs = open_logs(&config)?;
+    let (log_sender, log_writer) = writer::start(&config.access_logs.destinations)?;
     let shared = shared_state(&config);
     let counters: Vec<_> = (0..worker_count)
         .map(|_| Arc::new(Counters::new(&config)))
@@ -154,8 +157,7 @@ pub fn start(config: Config) -> io::Result<Running> {
             shared: shared.clone(),
             sockets: std::mem::take(&mut sockets[index]),
             counters: counters.clone(),
-            log_sender: logs.sender.clone(),
-            logs: logs.of_listener.clone(),
+            log_sender: log_sender.clone(),
             phase: phase_receiver.clone(),
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
@@ -176,7 +178,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         config: config.clone(),
         counters,
         dispatchers: shared.dispatchers.clone(),
-        log_lines_lost: logs.writer.lost(),
+        log_lines_lost: log_writer.lost(),
         probes,
         status_tokens_refused: Arc::default(),
         started: Started::now(),
@@ -193,7 +195,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         workers,
         health,
         admin,
-        log_writer: logs.writer,
+        log_writer,
         config,
         shared,
         sources,
@@ -219,35 +221,6 @@ fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundLi
         }
     }
     Ok(by_worker)
-}
-
-/// The access logs of all listeners, opened.
-struct Logs {
-    sender: LogSender,
-    writer: LogWriter,
-    /// The index of each listener's; listeners may share one.
-    of_listener: Arc<[Option<usize>]>,
-}
-
-fn open_logs(config: &Config) -> io::Result<Logs> {
-    let mut paths: Vec<PathBuf> = Vec::new();
-    let mut of_listener = Vec::with_capacity(config.listeners.len());
-    for listener in &config.listeners {
-        let index = listener.access_log.as_ref().map(|log| {
-            let known = paths.iter().position(|path| *path == log.path);
-            known.unwrap_or_else(|| {
-                paths.push(log.path.clone());
-                paths.len() - 1
-            })
-        });
-        of_listener.push(index);
-    }
-    let (sender, writer) = writer::start(&paths)?;
-    Ok(Logs {
-        sender,
-        writer,
-        of_listener: of_listener.into(),
-    })
 }
 
 fn shared_state(config: &Config) -> Arc<Shared> {

@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Phase;
-use crate::client::{self, Clients, OpenCount};
+use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::timer::{TICK, Wheel};
 use crate::observe::access_log::AccessLog;
-use crate::observe::counters::Counters;
+use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::writer::LogSender;
 use crate::upstream::Upstream;
 
@@ -41,7 +41,6 @@ pub(super) struct Worker {
     pub sockets: Vec<BoundListener>,
     pub counters: Arc<Counters>,
     pub log_sender: LogSender,
-    pub logs: Arc<[Option<usize>]>,
     pub phase: watch::Receiver<Phase>,
 }
 
@@ -119,16 +118,13 @@ impl Worker {
                 .collect(),
             wheel: Wheel::default(),
             counters: self.counters.clone(),
-            access_log: AccessLog::new(
-                self.log_sender.clone(),
-                self.logs.iter().flatten().max().map_or(0, |last| last + 1),
-            ),
-            log_of_listener: self.logs.to_vec(),
+            access_log: AccessLog::new(self.log_sender.clone(), &self.config),
+            open_connections: self.shared.open_per_listener.clone(),
             is_draining: Cell::new(false),
             scratch: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),
         };
-        Clients::new(context, self.shared.open_per_listener.clone())
+        Clients::new(context)
     }
 }
 

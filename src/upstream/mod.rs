@@ -7,7 +7,7 @@ pub(crate) mod change;
 mod pool;
 pub mod probe;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_policy::balance::{Balancer, Observation};
 use evenkeel_policy::budget::RetryBudget;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, EndpointSettings};
 use evenkeel_policy::health::{Change, Guard, Observed};
 use evenkeel_policy::queue::{Left, Ticket};
 
@@ -37,7 +37,13 @@ pub struct Upstream {
     guard: RefCell<Guard>,
     budget: RefCell<RetryBudget>,
     pools: Vec<RefCell<IdlePool>>,
+    /// The tick at which exchanges in flight were added up last, and how many
+    /// they were.
+    in_flight: Cell<(u64, u64)>,
 }
+
+/// Endpoints whose exchanges in flight are added up each time.
+const SUMMED_AT_ONCE: usize = 32;
 
 /// What an exchange wants of an upstream.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +81,18 @@ pub struct Slot<'a> {
     upstream: &'a Upstream,
     endpoint: usize,
     lane: Option<usize>,
+    chosen: Chosen,
+}
+
+/// How an endpoint was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// The balancer ranked it first.
+    First,
+    /// The one ranked first was full.
+    Next,
+    /// It had room first for who waited longest.
+    Granted,
 }
 
 /// What the workers share of an upstream, with nothing in flight.
@@ -107,6 +125,7 @@ impl Upstream {
                 .collect(),
             guard: RefCell::default(),
             budget: RefCell::new(RetryBudget::new(config.server.workers)),
+            in_flight: Cell::default(),
             config,
             index,
             dispatcher,
@@ -146,7 +165,13 @@ impl Upstream {
         };
         let mut balancer = self.balancer.borrow_mut();
         match self.dispatcher.acquire(&mut balancer, &asking, waker) {
-            Acquired::Reserved { endpoint } => Ok(self.slot(endpoint, wanted.lane)),
+            Acquired::Reserved { endpoint, choice } => {
+                let chosen = match choice {
+                    Choice::First => Chosen::First,
+                    Choice::Next => Chosen::Next,
+                };
+                Ok(self.slot(endpoint, wanted.lane, chosen))
+            }
             Acquired::Queued(ticket) => Err(NoSlot::Waits(Waiting {
                 upstream: self,
                 ticket: Some(ticket),
@@ -156,11 +181,12 @@ impl Upstream {
         }
     }
 
-    fn slot(&self, endpoint: usize, lane: Option<usize>) -> Slot<'_> {
+    fn slot(&self, endpoint: usize, lane: Option<usize>, chosen: Chosen) -> Slot<'_> {
         Slot {
             upstream: self,
             endpoint,
             lane,
+            chosen,
         }
     }
 
@@ -186,6 +212,29 @@ impl Upstream {
             let endpoint = &config.endpoints[change.endpoint].name;
             log_change(&config.name, endpoint, &change, detail);
         }
+    }
+
+    /// Exchanges that wait in the queue, of all workers.
+    pub fn waiting(&self) -> usize {
+        self.dispatcher.waiting()
+    }
+
+    /// Exchanges in flight at an endpoint, of all workers.
+    pub fn in_flight_at(&self, endpoint: usize) -> u32 {
+        self.dispatcher.states()[endpoint].in_flight()
+    }
+
+    /// Exchanges in flight at all endpoints, of all workers. Where those are
+    /// many, they are added up once a tick; `now` is the worker's.
+    pub fn in_flight(&self, now: u64) -> u64 {
+        let states = self.dispatcher.states();
+        let (tick, in_flight) = self.in_flight.get();
+        if tick == now && states.len() > SUMMED_AT_ONCE {
+            return in_flight;
+        }
+        let in_flight = states.iter().map(|it| u64::from(it.in_flight())).sum();
+        self.in_flight.set((now, in_flight));
+        in_flight
     }
 
     /// Idle connections to an endpoint.
@@ -227,7 +276,9 @@ impl<'a> Waiting<'a> {
             Some(left) => {
                 self.ticket = None;
                 Poll::Ready(match left {
-                    Left::Granted { endpoint } => Some(self.upstream.slot(endpoint, self.lane)),
+                    Left::Granted { endpoint } => {
+                        Some(self.upstream.slot(endpoint, self.lane, Chosen::Granted))
+                    }
                     Left::TimedOut => None,
                 })
             }
@@ -242,7 +293,7 @@ impl<'a> Waiting<'a> {
 
     fn give_up(&mut self) -> Option<Slot<'a>> {
         let endpoint = self.upstream.dispatcher.leave(self.ticket.take()?)?;
-        Some(self.upstream.slot(endpoint, self.lane))
+        Some(self.upstream.slot(endpoint, self.lane, Chosen::Granted))
     }
 }
 
@@ -305,6 +356,11 @@ impl<'a> Slot<'a> {
     /// Index of the endpoint in its upstream.
     pub fn endpoint(&self) -> usize {
         self.endpoint
+    }
+
+    /// How it was found.
+    pub fn chosen(&self) -> Chosen {
+        self.chosen
     }
 
     /// The endpoint's settings.

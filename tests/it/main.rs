@@ -11,13 +11,16 @@
 mod setup;
 mod words;
 
+mod access_log;
 mod bad_input;
 mod bodies;
 mod counters;
 mod demo;
 mod fields;
+mod figures;
 mod foreign_clients;
 mod foreign_origins;
+mod halog;
 mod health;
 mod in_flight;
 mod limits;

@@ -87,6 +87,12 @@ pub fn origin() -> OriginHandle {
     Origin::local(OriginOptions::default()).unwrap()
 }
 
+/// An address of 127.0.0.1 where nobody listens.
+pub fn nobody() -> String {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
 /// An ordinary origin and the program before it, with nothing special.
 pub fn site() -> (OriginHandle, Proxy) {
     Site::default().with_origin()

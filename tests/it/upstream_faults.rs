@@ -9,14 +9,10 @@ use std::time::{Duration, Instant};
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Origin, OriginOptions, Proxy, RawOrigin};
 
-use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, origin, site, test};
+use crate::setup::{
+    Site, assert_logged, assert_refused, assert_serves, get, nobody, origin, site, test,
+};
 use crate::words::{self, Reason};
-
-/// An address of 127.0.0.1 where nobody listens.
-fn nobody() -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().to_string()
-}
 
 /// Checks that a GET is answered with the reason and that the client's
 /// connection survives it.

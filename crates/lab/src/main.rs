@@ -22,6 +22,9 @@ enum Command {
     Simulate(simulate::Options),
     /// Run the scenarios of the balancers on real sockets.
     Policies(scenarios::Options),
+    /// Look at an Evenkeel's metrics and its status page, for ever.
+    #[command(hide = true)]
+    Watch(bench::Watch),
     /// Become another program, on one core.
     #[command(hide = true)]
     Pinned(pinned::Options),
@@ -58,6 +61,7 @@ fn run(command: &Command) -> io::Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Watch(options) => bench::watch(options)?,
         Command::Pinned(options) => match pinned::run(options)? {},
     }
     Ok(ExitCode::SUCCESS)

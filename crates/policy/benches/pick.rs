@@ -131,7 +131,7 @@ impl Site {
             now,
         };
         match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
-            Acquired::Reserved { endpoint } => Some(endpoint),
+            Acquired::Reserved { endpoint, .. } => Some(endpoint),
             _ => None,
         }
     }

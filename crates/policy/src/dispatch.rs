@@ -89,11 +89,22 @@ pub enum Acquired {
     Reserved {
         /// Index in the upstream.
         endpoint: usize,
+        /// How it was found.
+        choice: Choice,
     },
     /// It waits.
     Queued(Ticket),
     /// It gets nothing.
     Refused(Refusal),
+}
+
+/// How an endpoint with room was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The balancer ranked it first.
+    First,
+    /// The one ranked first was full.
+    Next,
 }
 
 /// Why an exchange gets nothing.
@@ -177,7 +188,7 @@ impl Dispatcher {
     pub fn acquire(&self, balancer: &mut Balancer, asking: &Asking<'_>, waker: &Waker) -> Acquired {
         if self.waiting() == 0 {
             match self.reserve(balancer, asking) {
-                Ok(endpoint) => return Acquired::Reserved { endpoint },
+                Ok((endpoint, choice)) => return Acquired::Reserved { endpoint, choice },
                 Err(none) if !self.may_wait(none) => {
                     // For a moment it held a slot of its lane.
                     if asking.lane.is_some() && self.waiting() > 0 {
@@ -208,7 +219,7 @@ impl Dispatcher {
         self.waiting.0.fetch_add(1, Ordering::SeqCst);
         between_sequential();
         let acquired = match self.reserve(balancer, asking) {
-            Ok(endpoint) => Acquired::Reserved { endpoint },
+            Ok((endpoint, choice)) => Acquired::Reserved { endpoint, choice },
             Err(none) if !self.may_wait(none) => self.refused(none),
             Err(_) if queue.is_full() => Acquired::Refused(Refusal::QueueFull),
             Err(none) => {
@@ -248,7 +259,11 @@ impl Dispatcher {
 
     /// Takes a slot in the lane and at the endpoint that the balancer ranks
     /// first among those with room.
-    fn reserve(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Result<usize, NoSlot> {
+    fn reserve(
+        &self,
+        balancer: &mut Balancer,
+        asking: &Asking<'_>,
+    ) -> Result<(usize, Choice), NoSlot> {
         let lane = lane_index(asking.lane);
         if !self.enter(lane) {
             return Err(NoSlot::Room);
@@ -264,7 +279,7 @@ impl Dispatcher {
         &self,
         balancer: &mut Balancer,
         asking: &Asking<'_>,
-    ) -> Result<usize, NoSlot> {
+    ) -> Result<(usize, Choice), NoSlot> {
         let mut view = View {
             endpoints: &self.states,
             identities: &self.identities,
@@ -279,7 +294,11 @@ impl Dispatcher {
             };
             let cap = balancer.cap(&view, endpoint);
             if self.states[endpoint].try_reserve(cap) {
-                return Ok(endpoint);
+                let choice = match view.only_with_room {
+                    true => Choice::Next,
+                    false => Choice::First,
+                };
+                return Ok((endpoint, choice));
             }
             // Others may fill what has room while we rank: each turn of this
             // loop means that some other exchange got a place.

@@ -67,7 +67,7 @@ impl Site {
                 };
             }
             match self.acquire(lane, cx.waker()) {
-                Acquired::Reserved { endpoint } => Poll::Ready(endpoint),
+                Acquired::Reserved { endpoint, .. } => Poll::Ready(endpoint),
                 Acquired::Queued(queued) => {
                     ticket = Some(queued);
                     Poll::Pending
@@ -81,7 +81,7 @@ impl Site {
     /// Leaves at once where it would have to wait.
     fn impatient_exchange(&self, lane: Option<usize>) {
         let granted = match self.acquire(lane, Waker::noop()) {
-            Acquired::Reserved { endpoint } => Some(endpoint),
+            Acquired::Reserved { endpoint, .. } => Some(endpoint),
             Acquired::Queued(ticket) => self.dispatcher.leave(ticket),
             Acquired::Refused(refusal) => panic!("{refusal:?}"),
         };

@@ -67,7 +67,7 @@ impl Worker<'_> {
         };
         let dispatcher = &self.site.dispatcher;
         match dispatcher.acquire(&mut self.balancer, &asking, &self.waker) {
-            Acquired::Reserved { endpoint } => self.hold(endpoint, lane),
+            Acquired::Reserved { endpoint, .. } => self.hold(endpoint, lane),
             Acquired::Refused(_) => {}
             Acquired::Queued(ticket) => {
                 self.site.waited.fetch_add(1, Ordering::Relaxed);

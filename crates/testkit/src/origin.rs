@@ -37,7 +37,7 @@ pub use stats::OriginStats;
 use connection::Connection;
 use service::Service;
 use stats::Counters;
-use stream::OriginStream;
+use stream::Socket;
 
 const BACKLOG: i32 = 4096;
 
@@ -277,17 +277,17 @@ enum Accepting {
 }
 
 impl Accepting {
-    async fn accept(&self) -> io::Result<OriginStream> {
+    async fn accept(&self) -> io::Result<Socket> {
         match self {
             Accepting::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(OriginStream::Tcp(stream))
+                Ok(Socket::Tcp(stream))
             }
             Accepting::Unix(listener) => listener
                 .accept()
                 .await
-                .map(|(stream, _)| OriginStream::Unix(stream)),
+                .map(|(stream, _)| Socket::Unix(stream)),
         }
     }
 }

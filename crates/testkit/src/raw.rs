@@ -24,6 +24,10 @@ pub struct RawStream {
     socket: Socket,
     input: Vec<u8>,
     step: Duration,
+    /// Bytes sent so far.
+    pub bytes_sent: u64,
+    /// Bytes received so far.
+    pub bytes_received: u64,
 }
 
 #[derive(Debug)]
@@ -89,6 +93,8 @@ impl RawStream {
             socket,
             input: Vec::new(),
             step: STEP,
+            bytes_sent: 0,
+            bytes_received: 0,
         }
     }
 
@@ -103,6 +109,7 @@ impl RawStream {
     /// When they cannot be sent, by the deadline or at all.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let step = Some(self.step);
+        self.bytes_sent += bytes.as_ref().len() as u64;
         match &mut self.socket {
             Socket::Tcp(stream) => {
                 stream.set_write_timeout(step)?;
@@ -152,6 +159,10 @@ impl RawStream {
         match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(io::ErrorKind::TimedOut.into())
+            }
+            Ok(len) => {
+                self.bytes_received += len as u64;
+                Ok(len)
             }
             read => read,
         }

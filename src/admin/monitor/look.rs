@@ -17,7 +17,7 @@ pub(super) struct Columns {
     all: [&'static str; 21],
     listeners: [&'static str; 14],
     routes: [&'static str; 8],
-    upstreams: [&'static str; 17],
+    upstreams: [&'static str; 15],
     endpoints: [&'static str; 15],
     probes: [&'static str; 4],
 }
@@ -81,8 +81,6 @@ const COLUMNS: Columns = Columns {
         "p99",
         "hour_p50",
         "hour_p99",
-        "last_p50",
-        "last_p99",
         "most_requests",
         "in_flight",
         "most_in_flight",

@@ -320,7 +320,6 @@ impl Past {
         most.note(series.most_requests(), figures.in_flight, figures.waiting);
         look.upstreams.push(row(&[
             &common(series, seconds),
-            &series.last_times().map(f64::from),
             &[f64::from(most.requests)],
             &[figures.in_flight as f64, f64::from(most.in_flight)],
             &[figures.waiting as f64, f64::from(most.waiting)],

@@ -85,6 +85,8 @@ pub enum Plan {
     },
     /// A long mixed load on Evenkeel.
     Soak,
+    /// Evenkeel with everything that it can show of itself, and without.
+    Observed(LoadPlan),
 }
 
 /// One case.
@@ -156,6 +158,17 @@ pub fn all() -> Vec<Case> {
             connections: 64,
             connection_use: ConnectionUse::Kept,
             rate: Some(LATENCY_RATE),
+        }),
+        limits: NONE,
+    });
+    cases.push(Case {
+        name: "observed".into(),
+        title: "1 KB, 64 connections: JSON log, metrics every second, status page open".into(),
+        plan: Plan::Observed(LoadPlan {
+            size: 1024,
+            connections: 64,
+            connection_use: ConnectionUse::Kept,
+            rate: None,
         }),
         limits: NONE,
     });

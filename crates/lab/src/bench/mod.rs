@@ -11,6 +11,7 @@ mod crowd;
 mod install;
 pub(crate) mod machine;
 mod markdown;
+mod observed;
 pub(crate) mod plot;
 pub(crate) mod process;
 pub(crate) mod proxy;
@@ -21,6 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use case::{Case, Plan, all};
+pub use observed::{Watch, watch};
 pub use proxy::Kind;
 pub use report::CaseReport;
 
@@ -50,7 +52,7 @@ pub struct Options {
         default_value = "direct,relay,evenkeel,nginx,haproxy"
     )]
     proxies: Vec<Kind>,
-    /// Requests of the soak.
+    /// Requests of the soak, and of the long run of `observed`.
     #[arg(long, default_value_t = 10_000_000)]
     soak_count: u64,
     /// Where the figures go.
@@ -165,6 +167,12 @@ fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseRepor
         } => {
             report.rows = crowd::many(site, &options.proxies, *connections, *rate, *seconds)?;
             crowd::compare_many(&mut report);
+        }
+        Plan::Observed(plan) => {
+            let count = options.soak_count;
+            let (rows, lines) = observed::run(site, plan, options.effort(), count)?;
+            report.rows = rows;
+            observed::compare(&mut report, &lines);
         }
         Plan::Soak => {
             report.rows = crowd::soak(site, &options.proxies, options.soak_count)?;

@@ -21,6 +21,8 @@ fn colour(kind: Kind) -> &'static str {
         Kind::Evenkeel => "#0b6bcb",
         Kind::Nginx => "#2f9e5b",
         Kind::Haproxy => "#d9730d",
+        // In no plot.
+        Kind::Unobserved | Kind::Observed => "#000000",
     }
 }
 

@@ -27,6 +27,12 @@ pub enum Kind {
     Nginx,
     /// HAProxy.
     Haproxy,
+    /// Evenkeel without log, metrics and status page.
+    #[value(skip)]
+    Unobserved,
+    /// Evenkeel with all of them, and with somebody who looks at them.
+    #[value(skip)]
+    Observed,
 }
 
 impl Kind {
@@ -39,6 +45,8 @@ impl Kind {
             Self::Evenkeel => "Evenkeel",
             Self::Nginx => "nginx",
             Self::Haproxy => "HAProxy",
+            Self::Unobserved => "all off",
+            Self::Observed => "all on",
         }
     }
 }
@@ -103,7 +111,7 @@ impl Site {
         self.start_configured(kind, kind.label(), |address, folder| match kind {
             Kind::Nginx => nginx(address, origins, folder, self.descriptors, ""),
             Kind::Haproxy => haproxy(address, origins, self.descriptors, "roundrobin", ""),
-            Kind::Evenkeel | Kind::Direct | Kind::Relay => evenkeel(address, origins, folder),
+            _ => evenkeel(address, origins, &access_log(folder, "combined")),
         })
     }
 
@@ -145,14 +153,12 @@ impl Site {
         let mut command = match kind {
             Kind::Nginx => pinned(PROXY_CORE, Path::new("nginx"))?,
             Kind::Haproxy => pinned(PROXY_CORE, Path::new("haproxy"))?,
-            Kind::Evenkeel | Kind::Direct | Kind::Relay => pinned(PROXY_CORE, &self.evenkeel)?,
+            _ => pinned(PROXY_CORE, &self.evenkeel)?,
         };
         match kind {
             Kind::Nginx => command.arg("-p").arg(folder).arg("-c").arg(config),
             Kind::Haproxy => command.arg("-db").arg("-q").arg("-f").arg(config),
-            Kind::Evenkeel | Kind::Direct | Kind::Relay => {
-                command.arg("run").arg("--config").arg(config)
-            }
+            _ => command.arg("run").arg("--config").arg(config),
         };
         let output = fs::File::create(folder.join("output"))?;
         command.stdout(output.try_clone()?).stderr(output);
@@ -160,13 +166,13 @@ impl Site {
     }
 }
 
-fn evenkeel(address: SocketAddr, origins: &[SocketAddr], folder: &Path) -> String {
+/// Evenkeel's configuration; `observation` is what it shows of itself.
+pub fn evenkeel(address: SocketAddr, origins: &[SocketAddr], observation: &str) -> String {
     let endpoints: Vec<String> = origins
         .iter()
         .map(|at| format!("{:?}", at.to_string()))
         .collect();
     let endpoints = endpoints.join(", ");
-    let log = folder.join("access.log");
     format!(
         r#"[server]
 workers = 1
@@ -175,10 +181,7 @@ workers = 1
 name = "web"
 bind = "{address}"
 
-[access_log]
-path = {log:?}
-format = "combined"
-
+{observation}
 [[route]]
 upstream = "app"
 
@@ -188,6 +191,15 @@ endpoints = [ {endpoints} ]
 "#
     )
 }
+
+/// An access log in the folder.
+pub fn access_log(folder: &Path, format: &str) -> String {
+    let path = folder.join(LOG_FILE);
+    format!("[access_log]\npath = {path:?}\nformat = \"{format}\"\n")
+}
+
+/// The name of Evenkeel's access log in its folder.
+pub const LOG_FILE: &str = "access.log";
 
 /// Tried at 300 KB over 10 connections and 1 KB over 64, microseconds of CPU
 /// per request: buffering on with `proxy_buffers` 16 of 64k 148 and 14.5, 64 of

@@ -35,26 +35,33 @@ impl Stage {
         origin_count: usize,
         waiting: Waiting,
     ) -> io::Result<Self> {
-        let mut origins = Vec::new();
-        let mut addresses = Vec::new();
-        for _ in 0..origin_count {
-            let address = free_address()?;
-            let mut arguments = vec!["origin".into(), format!("--listen={address}")];
-            if waiting == Waiting::Awake {
-                arguments.push("--awake".into());
-            }
-            let mut origin = Process::start_lab(LOAD_CORE, &arguments)?;
-            origin.wait_for(address)?;
-            origins.push(origin);
-            addresses.push(address);
-        }
+        let (origins, addresses) = start_origins(origin_count, waiting)?;
         let proxies = kinds
             .iter()
             .map(|kind| site.start(*kind, &addresses))
             .collect::<io::Result<_>>()?;
-        Ok(Self {
+        Ok(Self::of(origins, proxies))
+    }
+
+    /// What was started by others.
+    pub fn of(origins: Vec<Process>, proxies: Vec<Proxy>) -> Self {
+        Self {
             _origins: origins,
             proxies,
+        }
+    }
+
+    /// Loads every proxy in rounds, after a short load to warm it up.
+    ///
+    /// # Errors
+    /// The load's.
+    pub fn load(&self, plan: &LoadPlan, effort: Effort) -> io::Result<Vec<Row>> {
+        for proxy in &self.proxies {
+            load(proxy.address, &load_arguments(plan, effort.seconds / 4.0))?;
+        }
+        self.rounds(effort.rounds, |proxy| {
+            let arguments = load_arguments(plan, effort.seconds);
+            measured(proxy, |address| load(address, &arguments))
         })
     }
 
@@ -87,6 +94,30 @@ impl Stage {
     }
 }
 
+/// Starts origins and waits until they accept.
+///
+/// # Errors
+/// One of them can't be started.
+pub fn start_origins(
+    count: usize,
+    waiting: Waiting,
+) -> io::Result<(Vec<Process>, Vec<SocketAddr>)> {
+    let mut origins = Vec::new();
+    let mut addresses = Vec::new();
+    for _ in 0..count {
+        let address = free_address()?;
+        let mut arguments = vec!["origin".into(), format!("--listen={address}")];
+        if waiting == Waiting::Awake {
+            arguments.push("--awake".into());
+        }
+        let mut origin = Process::start_lab(LOAD_CORE, &arguments)?;
+        origin.wait_for(address)?;
+        origins.push(origin);
+        addresses.push(address);
+    }
+    Ok((origins, addresses))
+}
+
 /// How long and how often.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
@@ -113,31 +144,26 @@ impl Effort {
 /// # Errors
 /// Something can't be started.
 pub fn run(site: &Site, kinds: &[Kind], plan: &LoadPlan, effort: Effort) -> io::Result<Vec<Row>> {
-    let waiting = plan.waiting();
-    let stage = Stage::set(site, kinds, 1, waiting)?;
-    let arguments = |seconds: f64| {
-        let mut arguments = vec![
-            format!("--connections={}", plan.connections),
-            format!("--sizes={}", plan.size),
-            format!("--seconds={seconds}"),
-        ];
-        if plan.connection_use == ConnectionUse::OneRequest {
-            arguments.push("--no-keepalive".into());
-        }
-        if let Some(rate) = plan.rate {
-            arguments.push(format!("--rate={rate}"));
-        }
-        if waiting == Waiting::Awake {
-            arguments.push("--awake".into());
-        }
-        arguments
-    };
-    for proxy in &stage.proxies {
-        load(proxy.address, &arguments(effort.seconds / 4.0))?;
+    let stage = Stage::set(site, kinds, 1, plan.waiting())?;
+    stage.load(plan, effort)
+}
+
+fn load_arguments(plan: &LoadPlan, seconds: f64) -> Vec<String> {
+    let mut arguments = vec![
+        format!("--connections={}", plan.connections),
+        format!("--sizes={}", plan.size),
+        format!("--seconds={seconds}"),
+    ];
+    if plan.connection_use == ConnectionUse::OneRequest {
+        arguments.push("--no-keepalive".into());
     }
-    stage.rounds(effort.rounds, |proxy| {
-        measured(proxy, |address| load(address, &arguments(effort.seconds)))
-    })
+    if let Some(rate) = plan.rate {
+        arguments.push(format!("--rate={rate}"));
+    }
+    if plan.waiting() == Waiting::Awake {
+        arguments.push("--awake".into());
+    }
+    arguments
 }
 
 /// Measures a proxy's CPU time over a load.

@@ -189,7 +189,7 @@ impl Simulation<'_> {
     fn ask(&mut self, slot: usize) {
         loop {
             let endpoint = match self.acquire(slot) {
-                Acquired::Reserved { endpoint } => endpoint,
+                Acquired::Reserved { endpoint, .. } => endpoint,
                 Acquired::Queued(ticket) => return self.wait(slot, ticket),
                 Acquired::Refused(_) if self.is_held(slot) => {
                     self.requests[slot].tried.clear();

@@ -122,7 +122,7 @@ impl Site {
             now: self.now,
         };
         match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
-            Acquired::Reserved { endpoint } => Some(endpoint),
+            Acquired::Reserved { endpoint, .. } => Some(endpoint),
             _ => None,
         }
     }

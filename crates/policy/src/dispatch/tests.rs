@@ -79,7 +79,7 @@ impl Site {
 
     fn reserved(&mut self, tried: &[u32]) -> Option<usize> {
         match self.acquire(tried) {
-            Acquired::Reserved { endpoint } => Some(endpoint),
+            Acquired::Reserved { endpoint, .. } => Some(endpoint),
             _ => None,
         }
     }

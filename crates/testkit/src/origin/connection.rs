@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::Shared;
 use super::page::{self, Answer, Body, Page};
 use super::request::{BodyReader, Request, take_head};
-use super::stream::OriginStream;
+use super::stream::{OriginStream, Socket};
 
 /// A body up to this length is echoed once it has all arrived, so that
 /// clients that send everything before they read do not block.
@@ -73,10 +73,10 @@ enum Fault {
 }
 
 impl Connection {
-    pub(super) fn new(stream: OriginStream, shared: Rc<Shared>) -> Self {
+    pub(super) fn new(socket: Socket, shared: Rc<Shared>) -> Self {
         let (input, output) = (Vec::with_capacity(4096), Vec::with_capacity(4096));
         Connection {
-            stream,
+            stream: OriginStream::new(socket, Rc::clone(&shared)),
             input,
             output,
             shared,
@@ -271,12 +271,7 @@ impl Connection {
     async fn fill(&mut self) -> io::Result<usize> {
         self.input
             .reserve(READ_LEN.min(4096.max(self.input.capacity() * 2)));
-        let len = self.stream.read_buf(&mut self.input).await?;
-        self.shared
-            .counters
-            .bytes_received
-            .fetch_add(len as u64, Relaxed);
-        Ok(len)
+        self.stream.read_buf(&mut self.input).await
     }
 
     /// The next request's head; `None` once the sender has no more, or sends

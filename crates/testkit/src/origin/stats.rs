@@ -26,6 +26,8 @@ pub struct OriginStats {
     pub faults: u64,
     /// Bytes read from connections.
     pub bytes_received: u64,
+    /// Bytes written to connections.
+    pub bytes_sent: u64,
 }
 
 /// The counters behind [`OriginStats`]; written by the origin's thread alone.
@@ -39,6 +41,7 @@ pub(super) struct Counters {
     pub(super) aborted: AtomicU64,
     pub(super) faults: AtomicU64,
     pub(super) bytes_received: AtomicU64,
+    pub(super) bytes_sent: AtomicU64,
 }
 
 impl Counters {
@@ -73,6 +76,7 @@ impl Counters {
             aborted: self.aborted.load(Relaxed),
             faults: self.faults.load(Relaxed),
             bytes_received: self.bytes_received.load(Relaxed),
+            bytes_sent: self.bytes_sent.load(Relaxed),
         }
     }
 }

@@ -2,23 +2,37 @@
 
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::Shared;
+
 /// An accepted connection.
 #[derive(Debug)]
-pub(super) enum OriginStream {
+pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
+/// One whose bytes are counted.
+pub(super) struct OriginStream {
+    socket: Socket,
+    shared: Rc<Shared>,
+}
+
 impl OriginStream {
+    pub(super) fn new(socket: Socket, shared: Rc<Shared>) -> Self {
+        OriginStream { socket, shared }
+    }
+
     /// Closes with a reset where the transport has one.
     pub(super) fn reset(self) {
-        if let OriginStream::Tcp(stream) = &self {
+        if let Socket::Tcp(stream) = &self.socket {
             // A failure leaves an ordinary close, which is broken enough.
             let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
@@ -31,10 +45,16 @@ impl AsyncRead for OriginStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            OriginStream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            OriginStream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
+        let before = buf.filled().len();
+        let stream = self.get_mut();
+        let polled = match &mut stream.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
+        let len = (buf.filled().len() - before) as u64;
+        let counters = &stream.shared.counters;
+        counters.bytes_received.fetch_add(len, Relaxed);
+        polled
     }
 }
 
@@ -44,23 +64,29 @@ impl AsyncWrite for OriginStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            OriginStream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            OriginStream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        let stream = self.get_mut();
+        let polled = match &mut stream.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        if let Poll::Ready(Ok(len)) = polled {
+            let counters = &stream.shared.counters;
+            counters.bytes_sent.fetch_add(len as u64, Relaxed);
         }
+        polled
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            OriginStream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            OriginStream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            OriginStream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            OriginStream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

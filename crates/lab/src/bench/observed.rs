@@ -1,0 +1,169 @@
+//! What it costs Evenkeel to be looked at: a JSON access log, metrics that are
+//! scraped every second and a status page that is open, against none of them.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::case::LoadPlan;
+use super::process::{LOAD_CORE, Process, free_address};
+use super::proxy::{Kind, LOG_FILE, Site, access_log, evenkeel};
+use super::report::{CaseReport, Limit, Row, Verdict};
+use super::rounds::{Effort, Stage, load, start_origins};
+
+/// CPU time per request with everything on, over that with everything off.
+const CPU_MAX: f64 = 1.03;
+/// Time between two scrapes.
+const SCRAPE_EVERY: Duration = Duration::from_secs(1);
+/// The log's writer has everything by then.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What became of the lines of the access log.
+#[derive(Debug)]
+pub struct Lines {
+    /// Requests that Evenkeel counted.
+    requests: u64,
+    /// Lines in the file.
+    written: u64,
+    /// Lines that it says are missing.
+    missing: u64,
+}
+
+/// What `evenkeel-lab watch` is told.
+#[derive(Debug, clap::Args)]
+pub struct Watch {
+    /// The status listener.
+    #[arg(long)]
+    status: SocketAddr,
+}
+
+/// Loads Evenkeel with everything off and with everything on in rounds, then
+/// the latter with `count` requests, and counts its lines.
+///
+/// # Errors
+/// Something can't be started or read.
+pub fn run(
+    site: &Site,
+    plan: &LoadPlan,
+    effort: Effort,
+    count: u64,
+) -> io::Result<(Vec<Row>, Lines)> {
+    let (origins, addresses) = start_origins(1, plan.waiting())?;
+    let status = free_address()?;
+    let off = site.start_configured(Kind::Unobserved, "all-off", |address, _| {
+        evenkeel(address, &addresses, "")
+    })?;
+    let on = site.start_configured(Kind::Observed, "all-on", |address, folder| {
+        let log = access_log(folder, "json");
+        let observation = format!("{log}\n[status]\nbind = \"{status}\"\n");
+        evenkeel(address, &addresses, &observation)
+    })?;
+    let address = on.address;
+    let stage = Stage::of(origins, vec![off, on]);
+    let watch = Process::start_lab(LOAD_CORE, &["watch".into(), format!("--status={status}")])?;
+    let rows = stage.load(plan, effort)?;
+    let arguments = [
+        format!("--connections={}", plan.connections),
+        format!("--count={count}"),
+        format!("--sizes={}", plan.size),
+        "--seconds=3600".into(),
+    ];
+    load(address, &arguments)?;
+    drop(watch);
+    std::thread::sleep(SETTLE);
+    let figures = status_json(status)?;
+    let number = |path: &str| figures.pointer(path).and_then(|it| it.as_u64());
+    let number = |path: &str| number(path).ok_or_else(|| io::Error::other(path.to_owned()));
+    let log = site.folder.join("all-on").join(LOG_FILE);
+    let lines = Lines {
+        requests: number("/listeners/0/requests")?,
+        written: line_count(File::open(&log)?)?,
+        missing: number("/log_lines_dropped")? + number("/log_lines_lost")?,
+    };
+    // It is as large as the run was long.
+    std::fs::remove_file(log)?;
+    Ok((rows, lines))
+}
+
+/// What is required of both.
+pub fn compare(report: &mut CaseReport, lines: &Lines) {
+    if let Some(value) = report.cpu_ratio(Kind::Observed, Kind::Unobserved) {
+        report.verdicts.push(Verdict {
+            what: "CPU all on / all off".into(),
+            value,
+            limit: Some(Limit::AtMost(CPU_MAX)),
+        });
+    }
+    let Lines {
+        requests,
+        written,
+        missing,
+    } = *lines;
+    let figures = [
+        ("requests", requests, None),
+        ("lines in the log", written, None),
+        ("lines said to be missing", missing, None),
+        (
+            "lines unaccounted for",
+            requests.abs_diff(written + missing),
+            Some(Limit::AtMost(0.0)),
+        ),
+    ];
+    for (what, value, limit) in figures {
+        report.verdicts.push(Verdict {
+            what: what.into(),
+            value: value as f64,
+            limit,
+        });
+    }
+}
+
+/// Scrapes the metrics every second and keeps the page's stream of events open,
+/// until it is ended.
+///
+/// # Errors
+/// The status listener closed.
+pub fn watch(options: &Watch) -> io::Result<()> {
+    let status = options.status;
+    let mut events = ask(status, "/events")?;
+    let viewer = std::thread::spawn(move || {
+        let mut bytes = [0; 64 * 1024];
+        while events.read(&mut bytes).is_ok_and(|len| len > 0) {}
+    });
+    while !viewer.is_finished() {
+        let begun = Instant::now();
+        let mut text = Vec::new();
+        ask(status, "/metrics")?.read_to_end(&mut text)?;
+        std::thread::sleep(SCRAPE_EVERY.saturating_sub(begun.elapsed()));
+    }
+    Err(io::Error::other("the stream of events ended"))
+}
+
+fn ask(status: SocketAddr, path: &str) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(status)?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {status}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    Ok(stream)
+}
+
+fn status_json(status: SocketAddr) -> io::Result<serde_json::Value> {
+    let mut text = String::new();
+    ask(status, "/status.json")?.read_to_string(&mut text)?;
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok(serde_json::from_str(body)?)
+}
+
+fn line_count(file: File) -> io::Result<u64> {
+    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let mut count = 0;
+    loop {
+        let bytes = reader.fill_buf()?;
+        let len = bytes.len();
+        if len == 0 {
+            return Ok(count);
+        }
+        count += memchr::memchr_iter(b'\n', bytes).count() as u64;
+        reader.consume(len);
+    }
+}

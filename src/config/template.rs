@@ -1,0 +1,223 @@
+//! Templates of access log lines: text with fields in braces.
+
+use super::setting::{Fault, FromText};
+use super::value::is_token;
+
+/// A template, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// What a line is made of, in order.
+    pub parts: Vec<Part>,
+}
+
+/// A piece of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// This text.
+    Text(String),
+    /// What the exchange has for this field.
+    Field(LogField),
+    /// The request's header field of this name.
+    Header(String),
+}
+
+/// Defines the fields that a template can show, each with its word and help.
+macro_rules! fields {
+    ($($name:ident => $word:literal, $help:literal;)*) => {
+        /// What a template can show of an exchange.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum LogField {
+            $( #[doc = $help] $name, )*
+        }
+
+        impl LogField {
+            /// Every field.
+            pub const ALL: &[LogField] = &[$(LogField::$name),*];
+
+            /// The word for it in a template.
+            pub fn word(self) -> &'static str {
+                match self { $(LogField::$name => $word,)* }
+            }
+
+            /// What it shows.
+            pub fn help(self) -> &'static str {
+                match self { $(LogField::$name => $help,)* }
+            }
+        }
+    };
+}
+
+fields! {
+    Time => "time", "when the exchange ended, as in `2026-11-21T09:05:01.123456Z`";
+    UnixMs => "unix_ms", "the same in milliseconds since 1970";
+    ClientIp => "client_ip", "address of the client; `unix` over a Unix socket";
+    ClientPort => "client_port", "its port; 0 over a Unix socket";
+    Listener => "listener", "name of the listener";
+    Route => "route", "name of the route";
+    Upstream => "upstream", "name of the upstream";
+    Endpoint => "endpoint", "name of the last endpoint tried";
+    Method => "method", "method of the request";
+    Host => "host", "value of `Host`";
+    Target => "target", "path and query of the request, as sent";
+    Path => "path", "its path";
+    Query => "query", "its query";
+    Version => "version", "version of the request, as in `HTTP/1.1`";
+    Request => "request", "the request line, or what came in its place";
+    Referer => "referer", "value of `Referer`";
+    UserAgent => "user_agent", "value of `User-Agent`";
+    Status => "status", "status sent to the client";
+    BytesIn => "bytes_in", "bytes of the request, head and body";
+    BytesOut => "bytes_out", "bytes of the response, head and body";
+    BodyBytesOut => "body_bytes_out", "bytes of the response's body";
+    Attempts => "attempts", "attempts made";
+    Reason => "reason", "why it was that endpoint";
+    End => "end", "how the exchange ended, in a word";
+    Termination => "termination", "the same as in `httplog`, such as `sH--`";
+    HeadMs => "head_ms", "reading the request's head, in milliseconds";
+    HeadUs => "head_us", "the same in microseconds";
+    QueueMs => "queue_ms", "waiting in the queue, in milliseconds";
+    QueueUs => "queue_us", "the same in microseconds";
+    ConnectMs => "connect_ms", "opening a connection, in milliseconds";
+    ConnectUs => "connect_us", "the same in microseconds";
+    FirstByteMs => "first_byte_ms", "from the request sent to the response's head, in milliseconds";
+    FirstByteUs => "first_byte_us", "the same in microseconds";
+    TransferMs => "transfer_ms", "from the response's head to the end, in milliseconds";
+    TransferUs => "transfer_us", "the same in microseconds";
+    TotalMs => "total_ms", "all of it, in milliseconds";
+    TotalUs => "total_us", "the same in microseconds";
+}
+
+/// What stands in front of the name of a header field.
+const HEADER: &str = "header:";
+
+impl FromText for Template {
+    const FORM: &'static str =
+        "text with fields in braces, such as `\"{client_ip} {status} {total_ms}\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if let Some(found) = text.chars().find(|it| it.is_control() && *it != '\t') {
+            return Err(Fault::new(format!("{found:?} cannot stand in a line"))
+                .help("a request has one line, and tabs are the only control characters in it"));
+        }
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(brace) = rest.find(['{', '}']) {
+            plain.push_str(&rest[..brace]);
+            let at = &rest[brace..];
+            if let Some(behind) = at.strip_prefix("{{").or_else(|| at.strip_prefix("}}")) {
+                plain.push_str(&at[..1]);
+                rest = behind;
+                continue;
+            }
+            let Some(field) = at.strip_prefix('{') else {
+                return Err(Fault::new("a `}` closes no field").help("write `}}` for a brace"));
+            };
+            let Some((name, behind)) = field.split_once('}') else {
+                return Err(Fault::new(format!("`{at}` is not closed"))
+                    .help("write `{{` for a brace that begins no field"));
+            };
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(field_part(name)?);
+            rest = behind;
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        if !parts.iter().any(|it| !matches!(it, Part::Text(_))) {
+            return Err(Fault::new("the template has no field in it")
+                .help("name them in braces, as in \"{client_ip} {request} {status}\""));
+        }
+        Ok(Self { parts })
+    }
+}
+
+fn field_part(name: &str) -> Result<Part, Fault> {
+    if let Some(header) = name.strip_prefix(HEADER) {
+        return match is_token(header) {
+            true => Ok(Part::Header(header.to_owned())),
+            false => Err(
+                Fault::new(format!("`{header}` is no name of a header field"))
+                    .help("write it as in {header:X-User}"),
+            ),
+        };
+    }
+    let known = LogField::ALL.iter().find(|it| it.word() == name);
+    if let Some(field) = known {
+        return Ok(Part::Field(*field));
+    }
+    let fault = Fault::new(format!("there is no field `{{{name}}}`"));
+    let words: Vec<_> = LogField::ALL.iter().map(|it| it.word()).collect();
+    Err(
+        match super::diagnostics::nearest(name, words.iter().copied()) {
+            Some(word) => fault.help(format!("did you mean `{{{word}}}`?")),
+            None => fault.help(format!(
+                "there are {}, and header:NAME for a header field",
+                words.join(", ")
+            )),
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_templates_apart() {
+        let text = |text: &str| Part::Text(text.into());
+        let field = Part::Field;
+        for (template, parts) in [
+            (
+                "{client_ip}:{client_port} {status}",
+                vec![
+                    field(LogField::ClientIp),
+                    text(":"),
+                    field(LogField::ClientPort),
+                    text(" "),
+                    field(LogField::Status),
+                ],
+            ),
+            (
+                "{{{status}}} \t{header:X-User}ü",
+                vec![
+                    text("{"),
+                    field(LogField::Status),
+                    text("} \t"),
+                    Part::Header("X-User".into()),
+                    text("ü"),
+                ],
+            ),
+        ] {
+            assert_eq!(Template::from_text(template).map(|it| it.parts), Ok(parts));
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_one() {
+        for (template, said) in [
+            ("{stats}", "did you mean `{status}`?"),
+            ("{zzzzzzzz}", "there are time, "),
+            ("{status", "{{"),
+            ("status}", "}}"),
+            ("{}", "there are time, "),
+            ("{header:a b}", "{header:X-User}"),
+            ("{status}\n", "one line"),
+            ("plain", "in braces"),
+        ] {
+            let fault = Template::from_text(template).expect_err(template);
+            let help = fault.help.unwrap_or_default();
+            assert!(help.contains(said), "{template}: {help}");
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_word_of_its_own() {
+        let words: std::collections::HashSet<_> =
+            LogField::ALL.iter().map(|it| it.word()).collect();
+        assert_eq!(words.len(), LogField::ALL.len());
+    }
+}

@@ -1,0 +1,79 @@
+//! The time of day without a clock call.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Instant, SystemTime};
+
+use crate::observe::calendar::Moment;
+
+/// Moments that were taken anyway, relative to one whose time of day is known.
+#[derive(Debug)]
+pub(super) struct Clock {
+    base: Cell<(Instant, u64)>,
+    second: RefCell<Second>,
+}
+
+/// The current second as text.
+#[derive(Debug, Default)]
+pub(super) struct Second {
+    unix_s: u64,
+    /// As the combined format has it, with a zone of six bytes.
+    pub combined: String,
+    /// As RFC 3339 has it, without fraction and zone.
+    pub rfc3339: String,
+}
+
+impl Clock {
+    pub fn new() -> Self {
+        Clock {
+            base: Cell::new(base()),
+            second: RefCell::default(),
+        }
+    }
+
+    /// Follows a clock that was set.
+    pub fn synchronise(&self) {
+        self.base.set(base());
+    }
+
+    /// Microseconds since 1970.
+    pub fn unix_us(&self, now: Instant) -> u64 {
+        let (base, unix_us) = self.base.get();
+        unix_us + now.saturating_duration_since(base).as_micros() as u64
+    }
+
+    /// Writes with the text of the second that `unix_us` is in.
+    pub fn with_second(&self, unix_us: u64, write: impl FnOnce(&Second)) {
+        let unix_s = unix_us / 1_000_000;
+        let mut second = self.second.borrow_mut();
+        if second.unix_s != unix_s {
+            let moment = Moment::from_unix(unix_s);
+            *second = Second {
+                unix_s,
+                combined: moment.combined(),
+                rfc3339: moment.rfc3339(),
+            };
+        }
+        write(&second);
+    }
+
+    /// `2026-11-21T09:05:01.123456Z`.
+    pub fn push_rfc3339(&self, out: &mut Vec<u8>, unix_us: u64) {
+        self.with_second(unix_us, |second| {
+            out.extend_from_slice(second.rfc3339.as_bytes());
+        });
+        let mut digits = *b".000000Z";
+        let mut rest = unix_us % 1_000_000;
+        for digit in digits[1..7].iter_mut().rev() {
+            *digit += (rest % 10) as u8;
+            rest /= 10;
+        }
+        out.extend_from_slice(&digits);
+    }
+}
+
+fn base() -> (Instant, u64) {
+    let unix = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    (Instant::now(), unix.as_micros() as u64)
+}

@@ -1,0 +1,60 @@
+//! The names of the configuration, escaped once and ready to be copied into
+//! lines.
+
+use super::escape::{push_json, push_word};
+use crate::config::Config;
+
+/// A name, as the formats write it.
+#[derive(Debug, Clone)]
+pub struct Name {
+    /// `,"key":"name"`, a member of a JSON object.
+    pub(super) json: Box<[u8]>,
+    /// What stands between spaces.
+    pub(super) word: Box<[u8]>,
+}
+
+impl Name {
+    /// The name of what `key` stands for.
+    pub fn new(key: &str, name: &str) -> Self {
+        let mut json = format!(",\"{key}\":\"").into_bytes();
+        push_json(&mut json, name.as_bytes());
+        json.push(b'"');
+        let mut word = Vec::new();
+        push_word(&mut word, name.as_bytes());
+        Name {
+            json: json.into(),
+            word: word.into(),
+        }
+    }
+}
+
+/// The names of everything, by their indexes in the configuration.
+#[derive(Debug)]
+pub struct Names {
+    /// Of listeners.
+    pub listeners: Vec<Name>,
+    /// Of routes.
+    pub routes: Vec<Name>,
+    /// Of upstreams, each with those of its endpoints.
+    pub upstreams: Vec<(Name, Vec<Name>)>,
+}
+
+impl Names {
+    /// Those of this configuration.
+    pub fn new(config: &Config) -> Self {
+        let upstreams = config.upstreams.iter().map(|upstream| {
+            let endpoints = upstream.endpoints.iter();
+            let endpoints = endpoints.map(|it| Name::new("endpoint", &it.name));
+            (Name::new("upstream", &upstream.name), endpoints.collect())
+        });
+        let listeners = config.listeners.iter();
+        let routes = config.routes.iter();
+        Names {
+            listeners: listeners
+                .map(|it| Name::new("listener", &it.name))
+                .collect(),
+            routes: routes.map(|it| Name::new("route", &it.name)).collect(),
+            upstreams: upstreams.collect(),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a line tells of an exchange.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use evenkeel_proto::{FieldKind, RequestHead};
+
+use super::names::Name;
+use crate::observe::end::End;
+
+/// What a line tells of an exchange.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    /// Address of the client.
+    pub client: &'a [u8],
+    /// Its port; 0 over a Unix socket.
+    pub client_port: u16,
+    /// Name of the listener.
+    pub listener: &'a Name,
+    /// Name of the route, if one matched.
+    pub route: Option<&'a Name>,
+    /// Name of the upstream, if the route goes to one.
+    pub upstream: Option<&'a Name>,
+    /// Name of the last endpoint tried.
+    pub endpoint: Option<&'a Name>,
+    /// Why it was that endpoint.
+    pub reason: Option<Reason>,
+    /// The bytes that the head's spans are in.
+    pub buf: &'a [u8],
+    /// The request's head; `None` if it was refused.
+    pub head: Option<&'a RequestHead>,
+    /// Status sent; 0 if none was.
+    pub status: u16,
+    /// Bytes of the request, head and body.
+    pub bytes_in: u64,
+    /// Bytes of the response, head and body.
+    pub bytes_out: u64,
+    /// Bytes of the response's body.
+    pub body_bytes_out: u64,
+    /// Attempts made.
+    pub attempts: u32,
+    /// Requests that waited already when this one joined the queue.
+    pub queued_behind: u32,
+    /// The last phase that it reached.
+    pub phase: Phase,
+    /// How it ended.
+    pub end: End,
+    /// How long each phase took.
+    pub times: Times,
+    /// What is open besides.
+    pub live: &'a dyn Live,
+}
+
+impl<'a> Record<'a> {
+    /// The first value of a field of the request.
+    pub(super) fn field(&self, kind: FieldKind) -> Option<&'a [u8]> {
+        self.head?.value_of(kind, self.buf)
+    }
+
+    /// The first line of what was sent instead of a head, or a part of it.
+    pub(super) fn raw_line(&self) -> &'a [u8] {
+        let line = self.buf.split(|&byte| byte == b'\n').next();
+        let line = line.unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        &line[..line.len().min(RAW_LINE_LEN)]
+    }
+}
+
+/// Longest piece of a refused head that a line shows, in bytes.
+const RAW_LINE_LEN: usize = 256;
+
+/// What is open at the moment, over all workers: asked for by the formats that
+/// show it, and by no other.
+pub trait Live {
+    /// Connections of clients.
+    fn connections(&self) -> u64;
+    /// Those of the listener.
+    fn listener_connections(&self) -> u64;
+    /// Other exchanges in flight at the upstream or waiting for it; 0 without
+    /// an upstream.
+    fn upstream_exchanges(&self) -> u64;
+    /// Other exchanges in flight at the last endpoint tried; 0 without one.
+    fn endpoint_exchanges(&self) -> u64;
+}
+
+/// The phases of an exchange, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Phase {
+    /// The request's head is read.
+    Head,
+    /// It was read; no endpoint is needed, or was asked for yet.
+    #[default]
+    Local,
+    /// Waiting for an endpoint.
+    Queue,
+    /// A connection is opened.
+    Connect,
+    /// The request is sent and the response awaited.
+    Response,
+    /// The response's head was received.
+    Data,
+}
+
+/// Why an exchange went to the endpoint that it went to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The balancer's first choice had room.
+    Picked,
+    /// Its first choice was full, so it chose among those with room.
+    Next,
+    /// It waited in the queue, and this endpoint had room first.
+    Queued,
+    /// An attempt elsewhere had failed.
+    Retry,
+    /// An idle connection to this endpoint had gone stale; the attempt was
+    /// repeated there on a new one.
+    Kept,
+}
+
+impl Reason {
+    /// The word for logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Reason::Picked => "picked",
+            Reason::Next => "next",
+            Reason::Queued => "queued",
+            Reason::Retry => "retry",
+            Reason::Kept => "kept",
+        }
+    }
+}
+
+/// How long the phases of an exchange took; `None` where one was not reached.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Times {
+    /// From the head's first byte to its last.
+    pub head: Duration,
+    /// In the upstream's queue, where it had to wait.
+    pub queue: Option<Duration>,
+    /// Opening a connection, where none was idle.
+    pub connect: Option<Duration>,
+    /// From the request sent, by the last attempt, to the response's head
+    /// received.
+    pub first_byte: Option<Duration>,
+    /// From the response's head received to the exchange's end.
+    pub transfer: Option<Duration>,
+    /// From the head's first byte to the exchange's end.
+    pub total: Duration,
+}
+
+/// A client's address as text, in place: made once for a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressText {
+    bytes: [u8; AddressText::CAPACITY],
+    len: u8,
+}
+
+impl AddressText {
+    /// The longest text: `0000:0000:0000:0000:0000:0000:0000:0000`.
+    const CAPACITY: usize = 39;
+
+    /// The address; `unix` for a client on a Unix socket. An IPv4 client of an
+    /// IPv6 socket is written as IPv4.
+    pub fn new(client: Option<IpAddr>) -> Self {
+        use std::io::Write;
+        let mut bytes = [0; Self::CAPACITY];
+        let mut rest = &mut bytes[..];
+        let written = match client.map(|address| address.to_canonical()) {
+            Some(address) => write!(rest, "{address}"),
+            None => write!(rest, "unix"),
+        };
+        debug_assert!(written.is_ok(), "an address fits");
+        let len = (Self::CAPACITY - rest.len()) as u8;
+        AddressText { bytes, len }
+    }
+
+    /// The text, which is ASCII.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_addresses() {
+        for (address, text) in [
+            ("0.0.0.0", "0.0.0.0"),
+            ("10.200.3.45", "10.200.3.45"),
+            ("255.255.255.255", "255.255.255.255"),
+            ("100.10.1.101", "100.10.1.101"),
+            ("::1", "::1"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8::a", "2001:db8::a"),
+            (
+                "2001:db81:2222:3333:4444:5555:6666:7777",
+                "2001:db81:2222:3333:4444:5555:6666:7777",
+            ),
+        ] {
+            let address: IpAddr = address.parse().expect("an address");
+            assert_eq!(AddressText::new(Some(address)).as_bytes(), text.as_bytes());
+        }
+        assert_eq!(AddressText::new(None).as_bytes(), b"unix");
+    }
+}

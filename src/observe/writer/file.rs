@@ -1,0 +1,161 @@
+//! Lines into a file, a pipe or standard output.
+//!
+//! Where there is no room for all of a line, the rest of it waits for the next
+//! time, so that no line is ever cut.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use super::{Lines, Written};
+
+/// A file that lines are appended to.
+pub(super) struct FileSink {
+    file: File,
+    /// `None` is standard output.
+    path: Option<PathBuf>,
+    /// What is missing of a line that was begun.
+    rest: Vec<u8>,
+}
+
+impl FileSink {
+    pub fn stdout() -> io::Result<Self> {
+        // Without the buffer of the standard library, which would hide how
+        // much was written.
+        let file = io::stdout().as_fd().try_clone_to_owned()?.into();
+        Ok(FileSink {
+            file,
+            path: None,
+            rest: Vec::new(),
+        })
+    }
+
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(FileSink {
+            file: open(path)?,
+            path: Some(path.to_owned()),
+            rest: Vec::new(),
+        })
+    }
+
+    pub fn write(&mut self, lines: &Lines) -> Written {
+        if let Err(error) = self.write_rest() {
+            return Written {
+                lost: lines.count,
+                error: Some(error),
+            };
+        }
+        let (len, error) = write_some(&mut self.file, &lines.bytes);
+        let Some(error) = error else {
+            return Written::default();
+        };
+        let (written, unwritten) = lines.bytes.split_at(len);
+        let is_begun = written.last().is_some_and(|&byte| byte != b'\n');
+        let rest_len = match memchr::memchr(b'\n', unwritten) {
+            Some(end) if is_begun => end + 1,
+            _ => 0,
+        };
+        self.rest = unwritten[..rest_len].to_vec();
+        Written {
+            lost: memchr::memchr_iter(b'\n', &unwritten[rest_len..]).count() as u64,
+            error: Some(error),
+        }
+    }
+
+    fn write_rest(&mut self) -> io::Result<()> {
+        let (len, error) = write_some(&mut self.file, &self.rest);
+        self.rest.drain(..len);
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Writes what is missing of a line; if that can't be done, it is lost.
+    pub fn finish_line(&mut self) -> Written {
+        let error = self.write_rest().err();
+        let lost = u64::from(!std::mem::take(&mut self.rest).is_empty());
+        Written { lost, error }
+    }
+
+    /// Opens the file anew; `None` where there is none. On an error the old
+    /// one goes on.
+    pub fn reopen(&mut self) -> Option<io::Result<Written>> {
+        let opened = open(self.path.as_deref()?);
+        Some(opened.map(|file| {
+            let written = self.finish_line();
+            self.file = file;
+            Written {
+                error: None,
+                ..written
+            }
+        }))
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let is_pipe = fs::metadata(path).is_ok_and(|it| it.file_type().is_fifo());
+    let mut options = OpenOptions::new();
+    match is_pipe {
+        // Without a reader yet, opening it only to write would wait for one;
+        // and readers may come and go.
+        true => options.read(true).write(true),
+        false => options.create(true).append(true),
+    };
+    options.open(path)
+}
+
+/// Writes as much as goes, and says how much and what stopped it.
+fn write_some(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
+    let mut len = 0;
+    while len < bytes.len() {
+        match file.write(&bytes[len..]) {
+            Ok(0) => return (len, Some(io::ErrorKind::WriteZero.into())),
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (len, Some(error)),
+        }
+    }
+    (len, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn no_line_is_cut_where_there_is_no_room_for_all_of_it() {
+        let (reader, writer) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).expect("a pipe");
+        let mut reader = File::from(reader);
+        let mut sink = FileSink {
+            file: File::from(writer),
+            path: None,
+            rest: Vec::new(),
+        };
+        let line = [&[b'x'; 999][..], b"\n"].concat();
+        let lines = Lines {
+            bytes: line.repeat(100),
+            count: 100,
+        };
+        let mut read = Vec::new();
+        let mut lost = 0;
+        let drain = |reader: &mut File, read: &mut Vec<u8>| {
+            let mut buffer = vec![0; 1 << 20];
+            if let Ok(len) = reader.read(&mut buffer) {
+                read.extend_from_slice(&buffer[..len]);
+            }
+        };
+        for _ in 0..10 {
+            let written = sink.write(&lines);
+            assert!(written.lost > 0 && written.error.is_some());
+            lost += written.lost;
+            drain(&mut reader, &mut read);
+        }
+        let written = sink.finish_line();
+        assert!(written.lost == 0 && written.error.is_none());
+        drain(&mut reader, &mut read);
+        assert!(read.chunks(1000).all(|it| it == line), "a line was cut");
+        assert_eq!(read.len() as u64 / 1000 + lost, 1000);
+    }
+}
