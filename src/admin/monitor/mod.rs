@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Sources, UpstreamFigures,
+    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Phases, Sources, UpstreamFigures,
 };
 use crate::observe::histogram::Distribution;
 use crate::runtime::Phase;
@@ -145,7 +145,7 @@ impl Monitor {
         loop {
             ticks.tick().await;
             let phase = *phase.borrow();
-            self.note(sources.read(), phase, Instant::now());
+            self.note(sources.read_with(Phases::Total), phase, Instant::now());
         }
     }
 
@@ -189,7 +189,7 @@ impl Monitor {
                 let endpoint = index - first;
                 return Some(json(&Detail {
                     upstream: sources.config.upstreams[upstream].name.clone(),
-                    figures: sources.endpoint(upstream, endpoint),
+                    figures: sources.endpoint(upstream, endpoint, Phases::All),
                     most: past.most.endpoints[upstream][endpoint],
                     minute: series.plot(Span::Minute),
                     hour: series.plot(Span::Hour),
