@@ -175,7 +175,7 @@ class EndpointDialog {
       ["Not opened", count(it.connect_failures)],
       ["Reused", count(it.reuses)],
       ["Idle, found closed", `${count(it.idle)} idle, ${count(it.stale)} closed`],
-      ["Time to connect", `p50 ${timeText(it.connect_us.p50)}, p99 ${timeText(it.connect_us.p99)}`],
+      ["Connecting", `p50 ${timeText(it.connect_us.p50)}, p99 ${timeText(it.connect_us.p99)}`],
       ["First byte", `p50 ${timeText(it.first_byte_us.p50)}, p99 ${timeText(it.first_byte_us.p99)}`],
       ["In the queue", `p50 ${timeText(it.queue_us.p50)}, p99 ${timeText(it.queue_us.p99)}`],
       ["Sent, received", `${bytes(it.bytes_out)}, ${bytes(it.bytes_in)}`],
