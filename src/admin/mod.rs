@@ -6,7 +6,10 @@
 //! by the dispatchers that the workers share.
 
 mod control;
+pub mod csv;
+mod haproxy;
 mod http;
+pub mod metrics;
 mod monitor;
 mod operate;
 mod page;
@@ -91,6 +94,7 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new().name("admin".to_owned());
     let thread = thread.spawn(move || {
         let _while_running = while_running;
+        step_back();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -137,6 +141,19 @@ impl AdminThread {
             Ok(Err(error)) => tracing::error!("the admin thread failed: {error}"),
             Err(_) => tracing::error!("the admin thread panicked"),
         }
+    }
+}
+
+/// How much less the thread's work counts than a worker's where a processor
+/// can't do both: about a tenth.
+const NICE: i32 = 10;
+
+/// Lets the workers go first, so that a scrape of many endpoints delays no
+/// request.
+fn step_back() {
+    // On Linux the priority is a thread's, and `None` the one that calls.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::warn!("the admin thread keeps its priority: {error}");
     }
 }
 

@@ -99,12 +99,14 @@ fn finish(
     let config = file.and_then(|file| resolve(&file, surroundings, &mut report));
     report.settle();
     match config {
-        Some(config) if !report.has_mistakes() => {
+        Some(mut config) if !report.has_mistakes() => {
             print::fill_defaults(&mut root, &File::shape());
+            let effective = print::document(&root);
+            config.hash = evenkeel_policy::hash::hash(effective.as_bytes());
             Ok(Loaded {
                 config,
                 warnings: report,
-                effective: print::document(&root),
+                effective,
             })
         }
         _ => Err(report),

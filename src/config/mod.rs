@@ -54,6 +54,9 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The status page; `None` for none.
     pub status: Option<Status>,
+    /// Hash of all layers with every default, as they are printed: tells
+    /// whether two processes run on the same configuration.
+    pub hash: u64,
     /// Where requests are logged, and how.
     pub access_logs: AccessLogs,
 }

@@ -70,6 +70,8 @@ pub(super) fn resolve(
         routes: routes.collect::<Option<_>>()?,
         upstreams: upstreams?,
         status: status?,
+        // The loader's to say, which has the text.
+        hash: 0,
         access_logs: access_log::resolve(file)?,
     })
 }

@@ -583,79 +583,38 @@ fn probe_timeout_default(health: &Node) -> Option<String> {
     Some(format!("'{}'", shorter.map_or("1s", |_| interval)))
 }
 
+/// What can be switched on and off: a table, `true` for one with its defaults,
+/// or `false`.
+#[derive(Debug)]
+pub enum Switch<T> {
+    /// None.
+    Off,
+    /// This.
+    On(Box<T>),
+}
+
+impl<T: Setting> Setting for Switch<T> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let on = |table| Self::On(Box::new(table));
+        match node.value {
+            Value::Boolean(false) => Some(Self::Off),
+            Value::Boolean(true) => T::read(&empty_table(node), report).map(on),
+            Value::Table(_) => T::read(node, report).map(on),
+            _ => wrong_type(node, report),
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![T::shape(), Shape::Boolean])
+    }
+}
+
 /// The status page.
-#[derive(Debug)]
-pub enum Status {
-    /// None.
-    Off,
-    /// This.
-    On(StatusTable),
-}
-
-impl Setting for Status {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        match node.value {
-            Value::Boolean(false) => Some(Self::Off),
-            Value::Boolean(true) => StatusTable::read(&empty_table(node), report).map(Self::On),
-            Value::Table(_) => StatusTable::read(node, report).map(Self::On),
-            _ => wrong_type(node, report),
-        }
-    }
-
-    fn shape() -> Shape {
-        Shape::AnyOf(vec![StatusTable::shape(), Shape::Boolean])
-    }
-}
-
+pub type Status = Switch<StatusTable>;
 /// The global access log.
-#[derive(Debug)]
-pub enum AccessLog {
-    /// None.
-    Off,
-    /// This.
-    On(Box<AccessLogTable>),
-}
-
-impl Setting for AccessLog {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        let on = |table: AccessLogTable| Self::On(Box::new(table));
-        match node.value {
-            Value::Boolean(false) => Some(Self::Off),
-            Value::Boolean(true) => AccessLogTable::read(&empty_table(node), report).map(on),
-            Value::Table(_) => AccessLogTable::read(node, report).map(on),
-            _ => wrong_type(node, report),
-        }
-    }
-
-    fn shape() -> Shape {
-        Shape::AnyOf(vec![AccessLogTable::shape(), Shape::Boolean])
-    }
-}
-
-/// The access log of a listener or a route.
-#[derive(Debug)]
-pub enum OwnAccessLog {
-    /// None.
-    Off,
-    /// This, over the one above it.
-    On(Box<OwnAccessLogTable>),
-}
-
-impl Setting for OwnAccessLog {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        let on = |table: OwnAccessLogTable| Self::On(Box::new(table));
-        match node.value {
-            Value::Boolean(false) => Some(Self::Off),
-            Value::Boolean(true) => OwnAccessLogTable::read(&empty_table(node), report).map(on),
-            Value::Table(_) => OwnAccessLogTable::read(node, report).map(on),
-            _ => wrong_type(node, report),
-        }
-    }
-
-    fn shape() -> Shape {
-        Shape::AnyOf(vec![OwnAccessLogTable::shape(), Shape::Boolean])
-    }
-}
+pub type AccessLog = Switch<AccessLogTable>;
+/// The access log of a listener or a route, over the one above it.
+pub type OwnAccessLog = Switch<OwnAccessLogTable>;
 
 fn empty_table(node: &Node) -> Node {
     Node {

@@ -17,6 +17,7 @@ use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
 use super::probes::{LastProbe, Probes};
+use super::process::ProcessFigures;
 use crate::config::{self, Action, Config};
 
 /// Where the figures come from: what workers write and share.
@@ -87,12 +88,25 @@ pub struct Figures {
     pub log_lines_lost: u64,
     /// Requests to the status listener with a wrong token.
     pub status_tokens_refused: u64,
+    /// What the process takes of the machine.
+    pub process: ProcessFigures,
+    /// Which configuration it runs on.
+    pub config: ConfigFigures,
     /// In the order of the configuration.
     pub listeners: Vec<ListenerFigures>,
     /// In the order of the configuration.
     pub routes: Vec<RouteFigures>,
     /// In order of their names.
     pub upstreams: Vec<UpstreamFigures>,
+}
+
+/// Which configuration a process runs on.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConfigFigures {
+    /// Hash of the effective configuration, in hexadecimal digits.
+    pub hash: String,
+    /// When it came into force, in milliseconds since 1970.
+    pub loaded_unix_ms: u64,
 }
 
 /// What is counted of exchanges, wherever they are counted.
@@ -235,6 +249,12 @@ pub struct EndpointFigures {
     pub errors_in_row: u16,
     /// What came of its last probe; `null` before the first, or without any.
     pub last_probe: Option<LastProbe>,
+    /// Times that it was put out for errors in a row.
+    pub ejections: u32,
+    /// Times that it went down because its probes failed.
+    pub downs: u32,
+    /// Times that it became unreachable because connections failed.
+    pub unreachables: u32,
     /// Connections in the idle pools of all workers.
     pub idle: u64,
     /// Attempts made here.
@@ -298,6 +318,11 @@ impl AdminWord {
 }
 
 impl State {
+    /// Whether an endpoint in this state gets exchanges.
+    pub fn takes_exchanges(self) -> bool {
+        matches!(self, State::Trial | State::Starting | State::Up)
+    }
+
     /// The state that an endpoint's flags come to.
     pub fn of(endpoint: &EndpointState) -> Self {
         let flags = [
@@ -317,7 +342,7 @@ impl State {
     }
 
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             State::Stopped => "stopped",
             State::Draining => "draining",
@@ -329,6 +354,11 @@ impl State {
             State::Up => "up",
         }
     }
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_millis() as u64
 }
 
 fn effective_weight(endpoint: &EndpointState) -> f64 {
@@ -345,17 +375,21 @@ impl Sources {
     /// As [`read`](Self::read), with some distributions left out.
     pub(crate) fn read_with(&self, which: Phases) -> Figures {
         let config = &*self.config;
-        let unix = self.started.wall.duration_since(SystemTime::UNIX_EPOCH);
         Figures {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             workers: self.counters.len(),
-            started_unix_ms: unix.unwrap_or_default().as_millis() as u64,
+            started_unix_ms: unix_ms(self.started.wall),
             uptime_ms: self.started.instant.elapsed().as_millis() as u64,
             loop_lag_us: self.distribution(|it| &it.loop_lag_us),
             log_lines_dropped: self.sum(|it| &it.log_lines_dropped),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
             status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
+            process: ProcessFigures::read(),
+            config: ConfigFigures {
+                hash: format!("{:016x}", config.hash),
+                loaded_unix_ms: unix_ms(self.started.wall),
+            },
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index, which))
                 .collect(),
@@ -497,6 +531,7 @@ impl Sources {
         let sum = |counter: fn(&counters::EndpointCounters) -> &Counter| {
             self.sum(|it| counter(&it.upstreams[upstream].endpoints[index]))
         };
+        let outages = state.outages();
         let of = |it: &Arc<Counters>| it.upstreams[upstream].endpoints[index].idle.value();
         EndpointFigures {
             name: settings.name.clone(),
@@ -508,6 +543,9 @@ impl Sources {
             max_in_flight: state.max_in_flight(),
             errors_in_row: state.errors_in_row(),
             last_probe: self.probes.last(upstream, index),
+            ejections: outages.ejections,
+            downs: outages.downs,
+            unreachables: outages.unreachables,
             idle: self.counters.iter().map(of).sum(),
             attempts: sum(|it| &it.attempts),
             connects: sum(|it| &it.connects),
@@ -551,6 +589,12 @@ impl Default for Ends {
 }
 
 impl Ends {
+    /// Number of exchanges whose end is one of some.
+    pub fn sum(&self, is_one: impl Fn(End) -> bool) -> u64 {
+        let counted = self.iter().filter(|(end, _)| is_one(*end));
+        counted.map(|(_, count)| count).sum()
+    }
+
     /// Number of exchanges that ended like this.
     pub fn count(&self, end: End) -> u64 {
         self.0[end.index()]

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::counters::Counter;
+use super::counters::{Counter, Gauge};
 
 /// Buckets to an octave.
 pub const PER_OCTAVE: usize = 8;
@@ -35,6 +35,9 @@ pub struct Histogram(OnceLock<Box<Cells>>);
 #[derive(Debug)]
 struct Cells {
     sum: Counter,
+    /// A bit for each octave that has a value, from 1 on, and 0 for zero: a
+    /// reader of thousands of histograms looks at nothing else.
+    octaves: Gauge,
     buckets: [Counter; BUCKETS],
 }
 
@@ -54,11 +57,18 @@ impl Histogram {
         let cells = self.0.get_or_init(|| {
             Box::new(Cells {
                 sum: Counter::default(),
+                octaves: Gauge::default(),
                 buckets: std::array::from_fn(|_| Counter::default()),
             })
         });
         cells.sum.add(value);
-        cells.buckets[bucket.min(BUCKETS - 1)].add(1);
+        let bucket = bucket.min(BUCKETS - 1);
+        let octaves = cells.octaves.value();
+        let octave = 1 << bucket.div_ceil(PER_OCTAVE);
+        if octaves & octave == 0 {
+            cells.octaves.set(octaves | octave);
+        }
+        cells.buckets[bucket].add(1);
     }
 }
 
@@ -103,20 +113,37 @@ impl Distribution {
             return;
         };
         self.sum += cells.sum.value();
-        let last = cells.buckets.iter().rposition(|it| it.value() > 0);
-        let used = last.map_or(0, |last| last + 1);
-        self.buckets
-            .reserve(used.saturating_sub(self.buckets.len()));
-        for (index, count) in cells.buckets[..used].iter().enumerate() {
-            self.add_at(index, count.value());
+        let octaves = cells.octaves.value();
+        // From the top, so that there is one allocation.
+        let occupied = (0..=OCTAVES).rev().filter(|it| octaves & (1 << it) != 0);
+        for octave in occupied {
+            let end = 1 + octave * PER_OCTAVE;
+            let start = end.saturating_sub(PER_OCTAVE);
+            let counts = &cells.buckets[start..end];
+            if self.buckets.len() < end {
+                // What lies behind the last value is left out.
+                let last = counts.iter().rposition(|it| it.value() > 0);
+                let len = last.map_or(0, |last| start + last + 1);
+                self.buckets.resize(len.max(self.buckets.len()), 0);
+            }
+            let sums = self.buckets.get_mut(start..).unwrap_or_default();
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                let count = count.value();
+                *sum += count;
+                self.count += count;
+            }
         }
     }
 
     /// Adds another distribution to this one.
     pub fn merge(&mut self, other: &Distribution) {
         self.sum += other.sum;
-        for (index, count) in other.buckets.iter().enumerate() {
-            self.add_at(index, *count);
+        self.count += other.count;
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += count;
         }
     }
 

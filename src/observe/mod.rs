@@ -8,4 +8,5 @@ pub mod events;
 pub mod figures;
 pub mod histogram;
 pub mod probes;
+pub mod process;
 pub mod writer;

@@ -325,7 +325,7 @@ fn a_full_disk_slows_no_request_and_is_counted() {
                 .success()
         );
         assert!(
-            proxy.stderr().contains("50 lines were lost"),
+            proxy.stderr().contains("access log: 50 lines were lost"),
             "{}",
             proxy.stderr()
         );

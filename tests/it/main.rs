@@ -25,6 +25,7 @@ mod health;
 mod in_flight;
 mod limits;
 mod messages;
+mod metrics;
 mod process;
 mod queue;
 mod sockets;

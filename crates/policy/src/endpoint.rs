@@ -64,6 +64,21 @@ pub struct EndpointState {
     errors_in_row: AtomicU16,
     unreachable_in_row: AtomicU16,
     flags: AtomicU8,
+    /// How often it was put out, by cause: see [`Outages`].
+    ejections: AtomicU32,
+    downs: AtomicU32,
+    unreachables: AtomicU32,
+}
+
+/// How often an endpoint was put out, by cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outages {
+    /// For errors in a row.
+    pub ejections: u32,
+    /// Because its probes failed.
+    pub downs: u32,
+    /// Because connections to it failed.
+    pub unreachables: u32,
 }
 
 impl EndpointState {
@@ -78,6 +93,18 @@ impl EndpointState {
             errors_in_row: AtomicU16::new(0),
             unreachable_in_row: AtomicU16::new(0),
             flags: AtomicU8::new(0),
+            ejections: AtomicU32::new(0),
+            downs: AtomicU32::new(0),
+            unreachables: AtomicU32::new(0),
+        }
+    }
+
+    /// How often it was put out.
+    pub fn outages(&self) -> Outages {
+        Outages {
+            ejections: self.ejections.load(Ordering::Relaxed),
+            downs: self.downs.load(Ordering::Relaxed),
+            unreachables: self.unreachables.load(Ordering::Relaxed),
         }
     }
 
@@ -141,7 +168,21 @@ impl EndpointState {
             true => self.flags.fetch_or(flag as u8, Ordering::Relaxed),
             false => self.flags.fetch_and(!(flag as u8), Ordering::Relaxed),
         };
-        (before & flag as u8 != 0) != on
+        let has_changed = (before & flag as u8 != 0) != on;
+        if has_changed && on {
+            self.count_outage(flag);
+        }
+        has_changed
+    }
+
+    fn count_outage(&self, flag: Flag) {
+        let count = match flag {
+            Flag::Ejected => &self.ejections,
+            Flag::Down => &self.downs,
+            Flag::Unreachable => &self.unreachables,
+            Flag::Drain | Flag::Stop | Flag::Trial | Flag::Tried => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn limit(&self) -> u32 {

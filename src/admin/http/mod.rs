@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
@@ -28,7 +28,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::monitor::Span;
-use super::{Admin, accept};
+use super::{Admin, accept, csv, metrics};
 use crate::config::Address;
 use crate::net::listen::{Listener, Peer};
 use crate::net::stream::Stream;
@@ -50,6 +50,8 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
 enum Resource {
     Page,
     Json,
+    Metrics,
+    Csv,
     Health,
     Ready,
     Change,
@@ -59,7 +61,7 @@ enum Resource {
 }
 
 /// Where, how, and what it is.
-const RESOURCES: [(&str, Method, Resource, &str); 8] = [
+const RESOURCES: [(&str, Method, Resource, &str); 11] = [
     ("/", Method::GET, Resource::Page, "the status page"),
     (
         "/status.json",
@@ -67,6 +69,19 @@ const RESOURCES: [(&str, Method, Resource, &str); 8] = [
         Resource::Json,
         "all figures as JSON",
     ),
+    (
+        "/metrics",
+        Method::GET,
+        Resource::Metrics,
+        "all figures for Prometheus",
+    ),
+    (
+        "/;csv",
+        Method::GET,
+        Resource::Csv,
+        "figures in HAProxy's fields",
+    ),
+    ("/status;csv", Method::GET, Resource::Csv, "the same"),
     (
         "/healthz",
         Method::GET,
@@ -195,6 +210,8 @@ impl Site {
         match resource {
             Resource::Page => page(),
             Resource::Json => figures(admin),
+            Resource::Metrics => metrics(admin, &request),
+            Resource::Csv => csv(admin),
             Resource::Health => text(StatusCode::OK, "ok\n"),
             Resource::Ready => ready(admin),
             Resource::Change => operation::change(admin, self.tokens.as_ref(), peer, request).await,
@@ -215,6 +232,22 @@ fn figures(admin: &Admin) -> Answer {
         Ok(body) => json(body),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
+}
+
+fn metrics(admin: &Admin, request: &Request<Incoming>) -> Answer {
+    let accept = request
+        .headers()
+        .get(ACCEPT)
+        .and_then(|it| it.to_str().ok());
+    let format = metrics::Format::accepted(accept);
+    let names = metrics::Names::of_query(request.uri().query());
+    let body = metrics::body(&admin.sources.read(), names, format);
+    with_type(StatusCode::OK, format.content_type(), body)
+}
+
+fn csv(admin: &Admin) -> Answer {
+    let table = csv::table(&admin.sources.read());
+    with_type(StatusCode::OK, "text/plain; charset=utf-8", table)
 }
 
 fn ready(admin: &Admin) -> Answer {

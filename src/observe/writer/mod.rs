@@ -163,16 +163,20 @@ impl Writing {
             }
         }
         if let Sink::File(file) = &mut self.sink {
-            let written = file.finish_line();
-            self.note(written);
+            let lost = file.finish_line();
+            self.count(lost);
         }
+    }
+
+    fn count(&mut self, lost: u64) {
+        self.lost.fetch_add(lost, Ordering::Relaxed);
+        self.lost_in_row += lost;
     }
 
     /// Counts what was lost, and says when that begins and when it ends.
     fn note(&mut self, written: Written) {
+        self.count(written.lost);
         let name = &self.name;
-        self.lost.fetch_add(written.lost, Ordering::Relaxed);
-        self.lost_in_row += written.lost;
         match written.error {
             Some(error) if !self.is_failing => {
                 self.is_failing = true;
@@ -190,23 +194,23 @@ impl Writing {
 
     fn reopen(&mut self) {
         let name = &self.name;
-        let written = match &mut self.sink {
+        let reopened = match &mut self.sink {
             Sink::Syslog(syslog) => return syslog.reconnect(),
-            Sink::File(file) => match file.reopen() {
-                None => return,
-                Some(Ok(written)) => {
-                    tracing::info!("{name}: opened anew");
-                    written
-                }
-                Some(Err(error)) => {
-                    tracing::error!(
-                        "{name}: it can't be opened anew, so the old file goes on: {error}"
-                    );
-                    return;
-                }
-            },
+            Sink::File(file) => file.reopen(),
         };
-        self.note(written);
+        match reopened {
+            // Standard output.
+            None => {}
+            Some(Ok(lost)) => {
+                tracing::info!("{name}: opened anew");
+                self.count(lost);
+            }
+            Some(Err(error)) => {
+                tracing::error!(
+                    "{name}: it can't be opened anew, so the old file goes on: {error}"
+                );
+            }
+        }
     }
 }
 

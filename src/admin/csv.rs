@@ -1,0 +1,277 @@
+//! HAProxy's statistics as CSV: the fields of version 2.6, in its order.
+//!
+//! Source: section 9.1 of HAProxy's management guide. A listener is a row
+//! FRONTEND, an upstream one row for each endpoint and a row BACKEND. What we
+//! do not have is empty, as it is there: rates, maxima, times of checks.
+
+use super::haproxy::{
+    active_weight, backend_state, client_aborts, connection_attempts, request_errors,
+    response_errors, server_aborts, server_state, sum, throttle, went_down, whole_weight,
+};
+use crate::observe::figures::{
+    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, StatusFigures, UpstreamFigures,
+};
+
+/// The fields, in HAProxy's order.
+const FIELDS: [&str; 100] = [
+    "pxname",
+    "svname",
+    "qcur",
+    "qmax",
+    "scur",
+    "smax",
+    "slim",
+    "stot",
+    "bin",
+    "bout",
+    "dreq",
+    "dresp",
+    "ereq",
+    "econ",
+    "eresp",
+    "wretr",
+    "wredis",
+    "status",
+    "weight",
+    "act",
+    "bck",
+    "chkfail",
+    "chkdown",
+    "lastchg",
+    "downtime",
+    "qlimit",
+    "pid",
+    "iid",
+    "sid",
+    "throttle",
+    "lbtot",
+    "tracked",
+    "type",
+    "rate",
+    "rate_lim",
+    "rate_max",
+    "check_status",
+    "check_code",
+    "check_duration",
+    "hrsp_1xx",
+    "hrsp_2xx",
+    "hrsp_3xx",
+    "hrsp_4xx",
+    "hrsp_5xx",
+    "hrsp_other",
+    "hanafail",
+    "req_rate",
+    "req_rate_max",
+    "req_tot",
+    "cli_abrt",
+    "srv_abrt",
+    "comp_in",
+    "comp_out",
+    "comp_byp",
+    "comp_rsp",
+    "lastsess",
+    "last_chk",
+    "last_agt",
+    "qtime",
+    "ctime",
+    "rtime",
+    "ttime",
+    "agent_status",
+    "agent_code",
+    "agent_duration",
+    "check_desc",
+    "agent_desc",
+    "check_rise",
+    "check_fall",
+    "check_health",
+    "agent_rise",
+    "agent_fall",
+    "agent_health",
+    "addr",
+    "cookie",
+    "mode",
+    "algo",
+    "conn_rate",
+    "conn_rate_max",
+    "conn_tot",
+    "intercepted",
+    "dcon",
+    "dses",
+    "wrew",
+    "connect",
+    "reuse",
+    "cache_lookups",
+    "cache_hits",
+    "srv_icur",
+    "src_ilim",
+    "qtime_max",
+    "ctime_max",
+    "rtime_max",
+    "ttime_max",
+    "eint",
+    "idle_conn_cur",
+    "safe_conn_cur",
+    "used_conn_cur",
+    "need_conn_est",
+    "uweight",
+];
+
+/// The whole table, with its head.
+pub fn table(figures: &Figures) -> Vec<u8> {
+    let mut out = Vec::from(*b"# ");
+    out.extend_from_slice(FIELDS.join(",").as_bytes());
+    out.extend_from_slice(b",\n");
+    // Proxies have numbers: frontends first, then backends.
+    for (listener, iid) in figures.listeners.iter().zip(1..) {
+        frontend(listener, iid).write(&mut out);
+    }
+    let first_backend = 1 + figures.listeners.len() as u64;
+    for (upstream, iid) in figures.upstreams.iter().zip(first_backend..) {
+        for (endpoint, sid) in upstream.endpoints.iter().zip(1..) {
+            let mut row = server(endpoint);
+            row.text("pxname", &upstream.name);
+            row.text("svname", &endpoint.name);
+            row.number("iid", iid);
+            row.number("sid", sid);
+            row.write(&mut out);
+        }
+        backend(upstream, iid).write(&mut out);
+    }
+    out
+}
+
+fn frontend(listener: &ListenerFigures, iid: u64) -> Row {
+    let mut row = Row::default();
+    row.text("pxname", &listener.name);
+    row.text("svname", "FRONTEND");
+    row.text("status", "OPEN");
+    row.number("iid", iid);
+    row.number("sid", 0);
+    row.number("type", 0);
+    row.number("scur", listener.open);
+    row.maybe("slim", listener.connections_limit.map(u64::from));
+    row.number("stot", listener.connections);
+    row.number("conn_tot", listener.connections);
+    row.number("ereq", request_errors(&listener.exchanges));
+    row.exchanges(&listener.exchanges);
+    row
+}
+
+fn server(endpoint: &EndpointFigures) -> Row {
+    let mut row = Row::default();
+    row.number("type", 2);
+    row.text("status", server_state(endpoint.state));
+    row.number("scur", u64::from(endpoint.in_flight));
+    row.maybe("slim", endpoint.max_in_flight.map(u64::from));
+    row.number("stot", endpoint.attempts);
+    row.number("lbtot", endpoint.attempts);
+    row.number("bin", endpoint.bytes_out);
+    row.number("bout", endpoint.bytes_in);
+    row.number("econ", endpoint.connect_failures);
+    row.number("eresp", response_errors(endpoint));
+    row.number("weight", whole_weight(endpoint.effective_weight));
+    row.number("uweight", u64::from(endpoint.weight));
+    row.maybe("throttle", throttle(endpoint));
+    row.number("act", 1);
+    row.number("bck", 0);
+    row.number("chkdown", went_down(endpoint));
+    row.number("connect", connection_attempts(endpoint));
+    row.number("reuse", endpoint.reuses);
+    row.number("srv_icur", endpoint.idle);
+    row.number("used_conn_cur", u64::from(endpoint.in_flight));
+    row.responses(&endpoint.status);
+    row
+}
+
+fn backend(upstream: &UpstreamFigures, iid: u64) -> Row {
+    let mut row = Row::default();
+    row.text("pxname", &upstream.name);
+    row.text("svname", "BACKEND");
+    row.text("status", backend_state(upstream));
+    row.text("algo", upstream.balance);
+    row.number("iid", iid);
+    row.number("sid", 0);
+    row.number("type", 1);
+    row.number("qcur", upstream.waiting);
+    row.number("scur", upstream.in_flight);
+    row.number("stot", upstream.exchanges.requests);
+    row.number("econ", sum(upstream, |it| it.connect_failures));
+    row.number("eresp", sum(upstream, response_errors));
+    row.number("wretr", upstream.retries);
+    row.number("weight", whole_weight(active_weight(upstream)));
+    row.number("act", upstream.eligible as u64);
+    row.number("bck", 0);
+    row.number("chkdown", sum(upstream, went_down));
+    row.number("lbtot", sum(upstream, |it| it.attempts));
+    row.number("connect", sum(upstream, connection_attempts));
+    row.number("reuse", sum(upstream, |it| it.reuses));
+    row.exchanges(&upstream.exchanges);
+    row
+}
+
+/// A row in the making: the fields that are known, in any order.
+#[derive(Debug, Default)]
+struct Row {
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Row {
+    fn text(&mut self, field: &'static str, value: &str) {
+        self.fields.push((field, quoted(value)));
+    }
+
+    fn number(&mut self, field: &'static str, value: u64) {
+        self.fields.push((field, value.to_string()));
+    }
+
+    fn maybe(&mut self, field: &'static str, value: Option<u64>) {
+        if let Some(value) = value {
+            self.number(field, value);
+        }
+    }
+
+    fn exchanges(&mut self, exchanges: &ExchangeFigures) {
+        self.number("bin", exchanges.bytes_in);
+        self.number("bout", exchanges.bytes_out);
+        self.number("req_tot", exchanges.requests);
+        self.number("cli_abrt", client_aborts(exchanges));
+        self.number("srv_abrt", server_aborts(exchanges));
+        self.responses(&exchanges.status);
+    }
+
+    fn responses(&mut self, status: &StatusFigures) {
+        let names = [
+            "hrsp_other",
+            "hrsp_1xx",
+            "hrsp_2xx",
+            "hrsp_3xx",
+            "hrsp_4xx",
+            "hrsp_5xx",
+        ];
+        for (name, count) in names.into_iter().zip(status.0) {
+            self.number(name, count);
+        }
+    }
+
+    /// Writes it, with what all rows have in common.
+    fn write(mut self, out: &mut Vec<u8>) {
+        self.number("pid", 1);
+        self.text("mode", "http");
+        for field in FIELDS {
+            let known = self.fields.iter().find(|(name, _)| *name == field);
+            out.extend_from_slice(known.map_or("", |(_, value)| value).as_bytes());
+            out.push(b',');
+        }
+        out.push(b'\n');
+    }
+}
+
+/// A value that can't break its row: in quotes where it must be, and without
+/// control characters.
+fn quoted(value: &str) -> String {
+    let value = value.replace(char::is_control, "?");
+    match value.contains([',', '"']) {
+        true => format!("\"{}\"", value.replace('"', "\"\"")),
+        false => value,
+    }
+}

@@ -1,0 +1,100 @@
+//! Our figures in HAProxy's terms: what its statistics would call them.
+//!
+//! A listener is a frontend, an upstream a backend, an endpoint a server.
+
+use crate::observe::end::{End, Failure};
+use crate::observe::figures::{EndpointFigures, ExchangeFigures, State, UpstreamFigures};
+
+/// The states of a server, in the order that HAProxy has them.
+pub(super) const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
+
+/// The state of a server.
+pub(super) fn server_state(state: State) -> &'static str {
+    match state {
+        State::Stopped => "MAINT",
+        State::Draining => "DRAIN",
+        State::Down | State::Unreachable | State::Ejected => "DOWN",
+        State::Trial | State::Starting | State::Up => "UP",
+    }
+}
+
+/// The state of a backend.
+pub(super) fn backend_state(upstream: &UpstreamFigures) -> &'static str {
+    match upstream.eligible {
+        0 => "DOWN",
+        _ => "UP",
+    }
+}
+
+/// Requests that were refused as malformed, or did not come in time.
+pub(super) fn request_errors(exchanges: &ExchangeFigures) -> u64 {
+    exchanges.ends.sum(|end| match end {
+        End::Request(_) | End::Body(_) => true,
+        End::Failure(failure) => matches!(
+            failure,
+            Failure::HeadTimeout | Failure::BodyTimeout | Failure::BodyTooLarge
+        ),
+        End::Complete | End::Tunnel | End::Response(_) => false,
+    })
+}
+
+/// Exchanges that the client left, or stopped taking.
+pub(super) fn client_aborts(exchanges: &ExchangeFigures) -> u64 {
+    exchanges.ends.sum(|end| {
+        matches!(
+            end,
+            End::Failure(Failure::ClientGone | Failure::ClientStalled)
+        )
+    })
+}
+
+/// Exchanges that the endpoint cut off.
+pub(super) fn server_aborts(exchanges: &ExchangeFigures) -> u64 {
+    exchanges.ends.sum(|end| {
+        matches!(
+            end,
+            End::Failure(Failure::UpstreamCut | Failure::UpstreamStalled)
+        )
+    })
+}
+
+/// Attempts that failed once the connection was open.
+pub(super) fn response_errors(endpoint: &EndpointFigures) -> u64 {
+    endpoint.failures.saturating_sub(endpoint.connect_failures)
+}
+
+/// Times that a server went from up to down, whatever for.
+pub(super) fn went_down(endpoint: &EndpointFigures) -> u64 {
+    let causes = [endpoint.ejections, endpoint.downs, endpoint.unreachables];
+    causes.into_iter().map(u64::from).sum()
+}
+
+/// Connections that were tried to open.
+pub(super) fn connection_attempts(endpoint: &EndpointFigures) -> u64 {
+    endpoint.connects + endpoint.connect_failures
+}
+
+/// Its weight while it starts slowly, in percent; `None` when it does not.
+pub(super) fn throttle(endpoint: &EndpointFigures) -> Option<u64> {
+    let share = endpoint.effective_weight / f64::from(endpoint.weight.max(1));
+    (endpoint.state == State::Starting).then_some((share * 100.0).round() as u64)
+}
+
+/// A weight as a whole number: a server that takes part has at least one.
+pub(super) fn whole_weight(weight: f64) -> u64 {
+    weight.ceil() as u64
+}
+
+/// The sum of something over the endpoints of an upstream.
+pub(super) fn sum(upstream: &UpstreamFigures, of: impl Fn(&EndpointFigures) -> u64) -> u64 {
+    upstream.endpoints.iter().map(of).sum()
+}
+
+/// The weight of all endpoints that get exchanges.
+pub(super) fn active_weight(upstream: &UpstreamFigures) -> f64 {
+    let active = upstream
+        .endpoints
+        .iter()
+        .filter(|it| it.state.takes_exchanges());
+    active.map(|it| it.effective_weight).sum()
+}

@@ -1,0 +1,145 @@
+//! The metrics: every figure as families of samples, in the format that the
+//! scraper asked for.
+//!
+//! `catalogue` says which families there are and `haproxy` gives them
+//! HAProxy's names; `text` and `protobuf` write them. docs/metrics.md lists
+//! them for people; a test compares it with the catalogue.
+
+mod catalogue;
+mod family;
+mod haproxy;
+mod protobuf;
+mod text;
+
+use crate::observe::figures::{Figures, UpstreamFigures};
+use family::Labels;
+use text::Dialect;
+
+/// The forms in which metrics are exposed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The text format of Prometheus, version 0.0.4.
+    Text,
+    /// OpenMetrics, version 1.0.0.
+    OpenMetrics,
+    /// The protocol buffers of Prometheus, with native histograms.
+    Protobuf,
+}
+
+/// Whose names metrics have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// Our own.
+    Evenkeel,
+    /// Those of HAProxy's exporter, as far as there is something to tell.
+    Haproxy,
+}
+
+impl Names {
+    /// The names that a query asks for: `names=haproxy`, or our own.
+    pub fn of_query(query: Option<&str>) -> Self {
+        let mut pairs = query.into_iter().flat_map(|query| query.split('&'));
+        match pairs.any(|pair| pair == "names=haproxy") {
+            true => Names::Haproxy,
+            false => Names::Evenkeel,
+        }
+    }
+}
+
+impl Format {
+    /// The format that a request's `Accept` asks for most (RFC 9110, section
+    /// 12.5.1): of those wanted equally the first, and text where nothing fits.
+    pub fn accepted(accept: Option<&str>) -> Self {
+        let ranges = accept.into_iter().flat_map(|accept| accept.split(','));
+        let mut best = (0.0, Format::Text);
+        for range in ranges {
+            let mut parts = range.split(';').map(str::trim);
+            let media_type = parts.next().unwrap_or_default();
+            let mut weight = 1.0;
+            let (mut is_family, mut is_delimited) = (false, false);
+            for parameter in parts {
+                let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+                match (name.trim(), value.trim().trim_matches('"')) {
+                    ("q", value) => weight = value.parse().unwrap_or(0.0),
+                    ("proto", value) => is_family = value == "io.prometheus.client.MetricFamily",
+                    ("encoding", value) => is_delimited = value == "delimited",
+                    _ => {}
+                }
+            }
+            let format = match media_type {
+                "application/vnd.google.protobuf" if is_family && is_delimited => Format::Protobuf,
+                "application/openmetrics-text" => Format::OpenMetrics,
+                "text/plain" | "text/*" | "*/*" => Format::Text,
+                _ => continue,
+            };
+            if weight > best.0 {
+                best = (weight, format);
+            }
+        }
+        best.1
+    }
+
+    /// What the answer's `Content-Type` says.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+        }
+    }
+}
+
+/// All metrics, as the body of an answer.
+pub fn body(figures: &Figures, names: Names, format: Format) -> Vec<u8> {
+    let len = capacity(figures);
+    match format {
+        Format::Text => {
+            let mut text = text::Text::new(Dialect::Prometheus, len);
+            write(figures, names, &mut text);
+            text.finish()
+        }
+        Format::OpenMetrics => {
+            let mut text = text::Text::new(Dialect::OpenMetrics, len);
+            write(figures, names, &mut text);
+            text.finish()
+        }
+        Format::Protobuf => {
+            let mut protobuf = protobuf::Protobuf::new();
+            write(figures, names, &mut protobuf);
+            protobuf.finish()
+        }
+    }
+}
+
+fn write(figures: &Figures, names: Names, out: &mut impl family::Writer) {
+    match names {
+        Names::Evenkeel => catalogue::write(figures, out),
+        Names::Haproxy => haproxy::write(figures, out),
+    }
+}
+
+/// About as many bytes as the text takes, so that it need not grow often.
+fn capacity(figures: &Figures) -> usize {
+    let endpoints: usize = figures.upstreams.iter().map(|it| it.endpoints.len()).sum();
+    let groups = figures.listeners.len() + figures.routes.len() + figures.upstreams.len();
+    (endpoints + groups + 1) * 12 * 1024
+}
+
+/// The labels of every endpoint of an upstream.
+fn endpoint_labels(
+    upstream: &UpstreamFigures,
+    upstream_label: &'static str,
+    endpoint_label: &'static str,
+) -> impl Iterator<Item = Labels> {
+    upstream.endpoints.iter().map(move |endpoint| {
+        Labels::new(&[
+            (upstream_label, upstream.name.as_str()),
+            (endpoint_label, &endpoint.name),
+        ])
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+mod decoded;
+
+use std::sync::Arc;
+
+use super::*;
+use crate::config::{NameLookup, load_text};
+use crate::observe::counters::{Counters, Phases};
+use crate::observe::figures::{Sources, Started};
+use crate::observe::probes::Probes;
+use crate::upstream::dispatcher;
+
+/// What two workers counted over a configuration in which everything occurs,
+/// with this many endpoints.
+fn sources(endpoints: usize) -> Sources {
+    let endpoints: Vec<_> = (0..endpoints)
+        .map(|index| {
+            let address = format!("10.1.{}.{}:8080", index / 250, index % 250);
+            format!("{{ address = \"{address}\", max_in_flight = 8 }}")
+        })
+        .collect();
+    let text = format!(
+        "[[listener]]\nname = 'web'\nbind = ':0'\nlimits.connections = 100\n\
+         [[route]]\nupstream = 'app'\nlane = 'slow'\n\
+         [upstream.app]\nendpoints = [{}]\nlanes.slow = 2\n",
+        endpoints.join(",")
+    );
+    let config = match load_text("test.toml", &text, NameLookup::Skip) {
+        Ok(loaded) => Arc::new(loaded.config),
+        Err(report) => panic!("{}", report.render(crate::config::Colour::Off)),
+    };
+    let dispatchers = config.upstreams.iter().map(|it| Arc::new(dispatcher(it)));
+    Sources {
+        probes: Arc::new(Probes::new(&config)),
+        status_tokens_refused: Arc::default(),
+        dispatchers: dispatchers.collect(),
+        counters: (0..2)
+            .map(|worker| {
+                let counters = Arc::new(Counters::new(&config));
+                fill(&counters, worker);
+                counters
+            })
+            .collect(),
+        config,
+        log_lines_lost: Arc::default(),
+        started: Started::now(),
+    }
+}
+
+fn fill(counters: &Counters, worker: u64) {
+    let phases = |phases: &Phases, index: u64| {
+        for value in 0..200 {
+            // From 64 microseconds to a quarter of a second.
+            let time = (64 << (value % 12)) * (8 + value % 7) / 8 + index % 9 + worker;
+            phases.queue_us.record(time);
+            phases.connect_us.record(time / 3);
+            phases.first_byte_us.record(time + 700);
+            phases.total_us.record(time + 1_000);
+            phases.response_bytes.record(time * 20);
+        }
+    };
+    counters.loop_lag_us.record(900);
+    phases(&counters.listeners[0].phases, 0);
+    counters.listeners[0].ends[0].add(9);
+    phases(&counters.routes[0].phases, 0);
+    counters.routes[0].ends[0].add(9);
+    let upstream = &counters.upstreams[0];
+    upstream.ends[0].add(9);
+    for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+        endpoint.attempts.add(123_456 + index as u64);
+        endpoint.status[2].add(123_000);
+        endpoint.bytes_in.add(1 << 40);
+        endpoint.bytes_out.add(1 << 33);
+        phases(&endpoint.phases, index as u64);
+    }
+}
+
+fn text(figures: &Figures, names: Names) -> String {
+    String::from_utf8(body(figures, names, Format::Text)).unwrap()
+}
+
+#[test]
+fn formats_are_negotiated() {
+    let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+    let prometheus = format!(
+        "{protobuf},application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+    );
+    for (accept, expected) in [
+        (None, Format::Text),
+        (Some(""), Format::Text),
+        (Some("*/*"), Format::Text),
+        (Some("text/html,*/*;q=0.8"), Format::Text),
+        (Some("image/png"), Format::Text),
+        (Some("application/openmetrics-text"), Format::OpenMetrics),
+        (
+            Some("text/plain;q=0.5, application/openmetrics-text; version=1.0.0; q=0.75"),
+            Format::OpenMetrics,
+        ),
+        (
+            Some("application/openmetrics-text;q=0, text/plain"),
+            Format::Text,
+        ),
+        (
+            Some("application/openmetrics-text;q=no, text/plain"),
+            Format::Text,
+        ),
+        (Some(protobuf), Format::Protobuf),
+        (Some(&prometheus), Format::Protobuf),
+        (
+            Some("application/vnd.google.protobuf;encoding=text"),
+            Format::Text,
+        ),
+    ] {
+        assert_eq!(Format::accepted(accept), expected, "{accept:?}");
+    }
+    assert_eq!(Names::of_query(Some("a=b&names=haproxy")), Names::Haproxy);
+    for query in [None, Some(""), Some("names=nginx"), Some("haproxy")] {
+        assert_eq!(Names::of_query(query), Names::Evenkeel, "{query:?}");
+    }
+}
+
+#[test]
+fn a_histogram_in_text() {
+    let figures = sources(1).read();
+    let text = text(&figures, Names::Evenkeel);
+    let labels = "{upstream=\"app\",endpoint=\"10.1.0.0:8080\"";
+    let all = &figures.upstreams[0].endpoints[0].phases.connect_us;
+    for (bound, micros) in [("0.000128", 128.0), ("1.048576", 1_048_576.0)] {
+        let count = all.count_below(micros);
+        let line =
+            format!("evenkeel_endpoint_connect_seconds_bucket{labels},le=\"{bound}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}");
+    }
+    let (count, sum) = (all.count(), all.sum() as f64 / 1e6);
+    for line in [
+        format!("evenkeel_endpoint_connect_seconds_bucket{labels},le=\"+Inf\"}} {count}\n"),
+        format!("evenkeel_endpoint_connect_seconds_count{labels}}} {count}\n"),
+        format!("evenkeel_endpoint_connect_seconds_sum{labels}}} {sum:.6}\n"),
+        "# TYPE evenkeel_endpoint_connect_seconds histogram\n".to_owned(),
+        "evenkeel_worker_loop_lag_seconds_sum 0.001800\n".to_owned(),
+        "evenkeel_worker_loop_lag_seconds_bucket{le=\"0.001024\"} 2\n".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line}");
+    }
+}
+
+/// Bounds are those of our buckets, and written as they are.
+#[test]
+fn bounds_are_written_as_they_are() {
+    for (kind, unit) in [(family::Kind::Seconds, 1e-6), (family::Kind::Bytes, 1.0)] {
+        for (exponent, written) in text::bounds(kind) {
+            let exact = f64::from(*exponent).exp2() * unit;
+            let written: f64 = written.parse().unwrap();
+            assert!((written / exact - 1.0).abs() < 1e-12, "{exponent}");
+        }
+    }
+}
+
+#[test]
+fn names_cannot_break_a_line() {
+    let mut figures = sources(1).read();
+    figures.upstreams[0].endpoints[0].name = "a\"b\\c\nd\re=\u{fc},}".to_owned();
+    let expected =
+        "evenkeel_endpoint_up{upstream=\"app\",endpoint=\"a\\\"b\\\\c\\nd e=\u{fc},}\"} 1\n";
+    let text = text(&figures, Names::Evenkeel);
+    assert!(text.contains(expected));
+    assert!(!text.contains('\r'));
+    let csv = String::from_utf8(crate::admin::csv::table(&figures)).unwrap();
+    assert!(csv.contains("\napp,\"a\"\"b\\c?d?e=\u{fc},}\","), "{csv}");
+    assert_eq!(
+        csv.lines().count(),
+        4,
+        "a head, a listener, an endpoint, an upstream"
+    );
+}
+
+/// docs/metrics.md has a row for each family, and none for others.
+#[test]
+fn every_metric_is_documented() {
+    #[derive(Default)]
+    struct Recorder {
+        rows: Vec<String>,
+        head: String,
+        help: &'static str,
+    }
+    impl Recorder {
+        fn note(&mut self, labels: &Labels, more: Option<&str>) {
+            let text = String::from_utf8(labels.text.clone()).unwrap();
+            let names = text.split("\",").filter_map(|pair| pair.split_once('='));
+            let mut names: Vec<_> = names.map(|(name, _)| format!("`{name}`")).collect();
+            names.extend(more.map(|name| format!("`{name}`")));
+            let row = format!("{} | {} | {} |", self.head, names.join(", "), self.help);
+            if !self.rows.contains(&row) {
+                self.rows.push(row);
+            }
+        }
+    }
+    impl family::Writer for Recorder {
+        fn family(&mut self, family: &family::Family) {
+            let unit = match family.name {
+                name if name.contains("seconds") => "seconds",
+                name if name.contains("bytes") => "bytes",
+                _ => "",
+            };
+            self.head = format!(
+                "| `{}{}` | {} | {unit}",
+                family.scope,
+                family.name,
+                family.kind.word()
+            );
+            self.help = family.help;
+        }
+        fn sample(
+            &mut self,
+            labels: &Labels,
+            more: Option<(&'static str, &'static str)>,
+            _: family::Value,
+        ) {
+            self.note(labels, more.map(|(name, _)| name));
+        }
+        fn distribution(&mut self, labels: &Labels, _: &crate::observe::histogram::Distribution) {
+            self.note(labels, None);
+        }
+    }
+    let mut recorder = Recorder::default();
+    catalogue::write(&sources(1).read(), &mut recorder);
+    let page = include_str!("../../../docs/metrics.md");
+    let missing: Vec<_> = recorder
+        .rows
+        .iter()
+        .filter(|row| !page.contains(*row))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/metrics.md lacks\n{}",
+        recorder.rows.join("\n")
+    );
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| `evenkeel_") || line.starts_with("| `process_"));
+    assert_eq!(
+        rows.count(),
+        recorder.rows.len(),
+        "docs/metrics.md has rows of its own"
+    );
+}
+
+/// Where a native histogram of schema 3 has its values: the upper bound of
+/// each bucket with its count, and with that of zero first.
+fn native_buckets(histogram: &decoded::Histogram) -> Vec<(f64, u64)> {
+    assert_eq!(histogram.schema, 3);
+    let mut buckets = vec![(histogram.zero_threshold, histogram.zero_count)];
+    let (mut index, mut count) = (0, 0);
+    let mut deltas = histogram.positive_delta.iter();
+    for span in &histogram.positive_span {
+        index += span.offset;
+        for _ in 0..span.length {
+            count += deltas.next().unwrap();
+            buckets.push(((f64::from(index) / 8.0).exp2(), count as u64));
+            index += 1;
+        }
+    }
+    assert_eq!(deltas.next(), None);
+    buckets
+}
+
+#[test]
+fn protobuf_is_read_by_a_decoder() {
+    let mut figures = sources(2).read();
+    figures.upstreams[0].endpoints[1].name = "quote\"d\n\u{fc}".to_owned();
+    let families = decoded::families(&body(&figures, Names::Evenkeel, Format::Protobuf));
+    let of = |name: &str| families.iter().find(|it| it.name == name).unwrap();
+    let attempts = of("evenkeel_endpoint_attempts_total");
+    assert_eq!((attempts.kind, attempts.metric.len()), (0, 2));
+    let label = |name: &str, value: &str| decoded::Label {
+        name: name.into(),
+        value: value.into(),
+    };
+    let expected = [
+        label("upstream", "app"),
+        label("endpoint", "quote\"d\n\u{fc}"),
+    ];
+    assert_eq!(attempts.metric[1].label, expected);
+    let value = attempts.metric[1].counter.as_ref().unwrap().value;
+    assert_eq!(value, figures.upstreams[0].endpoints[1].attempts as f64);
+    let state = of("evenkeel_endpoint_state");
+    assert_eq!((state.kind, state.metric.len()), (1, 16));
+    assert_eq!(state.metric[7].label[2], label("state", "up"));
+    assert_eq!(state.metric[7].gauge.as_ref().unwrap().value, 1.0);
+
+    for (name, all, unit) in [
+        (
+            "duration_seconds",
+            &figures.upstreams[0].endpoints[0].phases.total_us,
+            1e-6,
+        ),
+        (
+            "connect_seconds",
+            &figures.upstreams[0].endpoints[0].phases.connect_us,
+            1e-6,
+        ),
+        (
+            "response_size_bytes",
+            &figures.upstreams[0].endpoints[0].phases.response_bytes,
+            1.0,
+        ),
+    ] {
+        let family = of(&format!("evenkeel_endpoint_{name}"));
+        assert_eq!(family.kind, 4);
+        let histogram = family.metric[0].histogram.as_ref().unwrap();
+        assert_eq!(histogram.sample_count, all.count());
+        assert!((histogram.sample_sum / (all.sum() as f64 * unit) - 1.0).abs() < 1e-9);
+        let last = histogram.bucket.last().unwrap();
+        assert_eq!(
+            last.cumulative_count,
+            all.count_below(last.upper_bound / unit)
+        );
+        let buckets = native_buckets(histogram);
+        let count: u64 = buckets.iter().map(|(_, count)| count).sum();
+        assert_eq!(count, all.count());
+        // Each of our buckets is there, at most 4 % above where it is.
+        let bounds = (1..=all.buckets().len()).map(crate::observe::histogram::lower_bound);
+        let ours = bounds.zip(all.buckets()).filter(|(_, count)| **count > 0);
+        let theirs = buckets.iter().filter(|(_, count)| *count > 0);
+        let pairs: Vec<_> = ours.zip(theirs).collect();
+        assert!(pairs.len() > 30);
+        for ((bound, count), (upper, native)) in pairs {
+            assert_eq!(count, native, "{name}: {bound}");
+            let shift = upper / (bound * unit);
+            assert!((0.999..1.041).contains(&shift), "{name}: {bound}: {shift}");
+        }
+    }
+    // Nothing was counted, and it is a native histogram all the same.
+    let queue = &of("evenkeel_upstream_queue_seconds").metric[0];
+    assert_eq!(queue.histogram.as_ref().unwrap().schema, 3);
+}
+
+/// What a scrape of 1,000 endpoints takes of the processor, the least of 20:
+/// `cargo test --profile quick --lib -- --ignored --nocapture a_thousand`.
+#[test]
+#[ignore = "it measures"]
+fn a_thousand_endpoints() {
+    use rustix::time::{ClockId, clock_gettime};
+    let sources = sources(1_000);
+    let figures = sources.read();
+    let least = |what: &str, work: &dyn Fn() -> usize| {
+        let measure = |_| {
+            let start = clock_gettime(ClockId::ThreadCPUTime);
+            let len = work();
+            let end = clock_gettime(ClockId::ThreadCPUTime);
+            let took = (end.tv_sec - start.tv_sec) * 1_000_000_000 + end.tv_nsec - start.tv_nsec;
+            (took, len)
+        };
+        if let Some((took, len)) = (0..20).map(measure).min() {
+            println!("{what}: {:.1} ms, {len} bytes", took as f64 / 1e6);
+        }
+    };
+    least("read", &|| sources.read().listeners.len());
+    for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
+        let name = format!("{format:?}");
+        least(&name, &|| body(&figures, Names::Evenkeel, format).len());
+    }
+    least("HAProxy", &|| {
+        body(&figures, Names::Haproxy, Format::Text).len()
+    });
+    least("CSV", &|| crate::admin::csv::table(&figures).len());
+}
