@@ -72,9 +72,193 @@ pub enum Verb {
         #[command(flatten)]
         options: Box<OriginOptions>,
     },
+    /// Look at the running process, and change its endpoints
+    #[command(
+        long_about = "Sends a command to the running process, over the Unix socket that \
+            `server.control` of the configuration names, and shows the answer.",
+        after_help = "Examples:\n  evenkeel ctl show upstreams\n  \
+            evenkeel ctl --socket /run/evenkeel.sock --json show sessions\n  \
+            evenkeel ctl drain app/10.0.0.1:8080\n  evenkeel ctl help drain"
+    )]
+    Ctl {
+        /// Which process.
+        #[command(flatten)]
+        control: Control,
+        /// Show the answer as JSON
+        #[arg(long, global = true)]
+        json: bool,
+        /// The command.
+        #[command(subcommand)]
+        verb: CtlVerb,
+    },
+    /// Watch the running process: a live table of its upstreams and endpoints
+    #[cfg(feature = "top")]
+    #[command(
+        long_about = "Shows upstreams and endpoints with their state, load and rates, anew each \
+            second. Endpoints can be drained, stopped, made ready and re-weighted from there. \
+            Where standard output is no terminal, prints one second as plain text.",
+        after_help = "Examples:\n  evenkeel top\n  evenkeel top --socket /run/evenkeel.sock\n  \
+            evenkeel top --interval 5 | tee second.txt"
+    )]
+    Top {
+        /// Which process.
+        #[command(flatten)]
+        control: Control,
+        /// Seconds from one picture to the next
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+        interval: f64,
+    },
     /// Print the version
     #[command(after_help = "Example:\n  evenkeel version")]
     Version,
+}
+
+/// Which running process is meant.
+#[derive(Debug, Args)]
+pub struct Control {
+    /// The control socket; otherwise `server.control` of the configuration
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub source: Source,
+}
+
+/// A command to the running process.
+#[derive(Debug, Subcommand)]
+pub enum CtlVerb {
+    /// Show what the process has and does
+    #[command(after_help = "Examples:\n  evenkeel ctl show upstreams app\n  \
+        evenkeel ctl show sessions 20\n  evenkeel ctl show errors --json")]
+    Show {
+        /// What to show.
+        #[command(subcommand)]
+        what: ShowVerb,
+    },
+    /// Show what happens in the next second, or so many
+    #[command(after_help = "Example:\n  evenkeel ctl rates 5")]
+    Rates {
+        /// Seconds to watch
+        #[arg(default_value = "1", value_parser = seconds)]
+        seconds: f64,
+    },
+    /// Send endpoints nothing new, and let them finish what they have
+    #[command(
+        after_help = "Examples:\n  evenkeel ctl drain app/10.0.0.1:8080\n  evenkeel ctl drain 'app/*'"
+    )]
+    Drain {
+        /// Endpoints by name; UPSTREAM/* is all of an upstream
+        #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
+        endpoints: Vec<String>,
+    },
+    /// Send endpoints requests again
+    #[command(after_help = "Example:\n  evenkeel ctl ready app/10.0.0.1:8080")]
+    Ready {
+        /// Endpoints by name; UPSTREAM/* is all of an upstream
+        #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
+        endpoints: Vec<String>,
+    },
+    /// Take endpoints out of service
+    #[command(after_help = "Example:\n  evenkeel ctl stop app/10.0.0.1:8080")]
+    Stop {
+        /// Endpoints by name; UPSTREAM/* is all of an upstream
+        #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
+        endpoints: Vec<String>,
+    },
+    /// Give an endpoint another share of the traffic
+    #[command(after_help = "Example:\n  evenkeel ctl weight app/10.0.0.1:8080 3")]
+    Weight {
+        /// An endpoint by name; UPSTREAM/* is all of an upstream
+        #[arg(value_name = "UPSTREAM/ENDPOINT")]
+        endpoint: String,
+        /// Share relative to the other endpoints; 0 gets nothing new
+        weight: u32,
+    },
+    /// Change the event log's level, or a server as HAProxy has it
+    #[command(after_help = "Examples:\n  evenkeel ctl set log-level debug\n  \
+        evenkeel ctl set server app/10.0.0.1:8080 state drain")]
+    Set {
+        /// What to change.
+        #[command(subcommand)]
+        what: SetVerb,
+    },
+    /// As HAProxy has it: get a server's weight
+    #[command(after_help = "Example:\n  evenkeel ctl get weight app/10.0.0.1:8080")]
+    Get {
+        /// What to get.
+        #[command(subcommand)]
+        what: GetVerb,
+    },
+}
+
+/// What can be shown.
+#[derive(Debug, Subcommand)]
+pub enum ShowVerb {
+    /// Upstreams with their endpoints: state, load, counts
+    Upstreams {
+        /// One of them only
+        name: Option<String>,
+    },
+    /// Listeners: connections, requests, times
+    Listeners,
+    /// Routes: requests, errors, times
+    Routes,
+    /// Open connections, those with an exchange first
+    Sessions {
+        /// Rows to show
+        count: Option<usize>,
+    },
+    /// Who waits for an endpoint, and for how long
+    Queue,
+    /// The last exchanges that failed or were refused
+    Errors {
+        /// Exchanges to show
+        count: Option<usize>,
+    },
+    /// As HAProxy has it: the process
+    Info,
+    /// As HAProxy has it: all figures, as CSV
+    Stat,
+    /// As HAProxy has it: names of upstreams
+    Backend,
+}
+
+/// What can be set.
+#[derive(Debug, Subcommand)]
+pub enum SetVerb {
+    /// How much the event log tells
+    LogLevel {
+        /// The level
+        #[arg(value_parser = ["error", "warn", "info", "debug", "trace"])]
+        level: String,
+    },
+    /// As HAProxy has it: a server's state or weight
+    Server {
+        /// UPSTREAM/ENDPOINT
+        server: String,
+        /// Which of both
+        #[arg(value_parser = ["state", "weight"])]
+        what: String,
+        /// ready, drain or maint; or a weight, or a part of the one configured: 50%
+        value: String,
+    },
+}
+
+/// What can be got.
+#[derive(Debug, Subcommand)]
+pub enum GetVerb {
+    /// A server's weight, and the one configured
+    Weight {
+        /// UPSTREAM/ENDPOINT
+        server: String,
+    },
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 60.0 => Ok(seconds),
+        _ => Err("more than 0 and at most 60 seconds".to_owned()),
+    }
 }
 
 /// Where the configuration comes from.

@@ -1,15 +1,21 @@
 //! The `evenkeel` program.
 
 mod cli;
+mod ctl;
 mod demo;
+#[cfg(feature = "top")]
+mod top;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
+use evenkeel::observe::log_level::{self, LogLevel};
 use evenkeel_testkit::{Origin, OriginOptions};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 #[global_allocator]
@@ -28,6 +34,13 @@ fn main() -> ExitCode {
         } => check(&source, print, offline),
         cli::Verb::Demo { load } => demo(load),
         cli::Verb::Origin { options } => origin(*options),
+        cli::Verb::Ctl {
+            control,
+            json,
+            verb,
+        } => ctl::run(&control, json, &verb),
+        #[cfg(feature = "top")]
+        cli::Verb::Top { control, interval } => top::run(&control, interval),
         cli::Verb::Version => print(&format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match outcome {
@@ -65,13 +78,26 @@ fn origin(options: OriginOptions) -> Result<(), Failed> {
 
 /// Sends events to standard error, a line each.
 fn start_event_log() {
-    tracing_subscriber::fmt()
+    let (level, handle) = reload::Layer::new(LevelFilter::INFO);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(colour() == Colour::On)
-        .with_target(false)
-        .finish()
+        .with_target(false);
+    tracing_subscriber::registry()
+        .with(level)
+        .with(lines)
         .with(evenkeel::observe::events::Layer)
         .init();
+    log_level::install(move |level| {
+        let level = match level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
+        };
+        handle.reload(level).map_err(|error| error.to_string())
+    });
 }
 
 fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(), Failed> {
@@ -102,24 +128,25 @@ fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(
 
 /// Loads the configuration, showing what is wrong with it or doubtful.
 fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
+    let loaded = load_quietly(source, lookup)?;
+    if source.verbose > 0 {
+        let layers: Vec<_> = loaded.warnings.layers().collect();
+        note(&format!("configuration from {}", layers.join(", ")));
+    }
+    show(&loaded.warnings);
+    Ok(loaded)
+}
+
+/// Loads the configuration, showing only what is wrong with it.
+fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
     // A variable that is not Unicode cannot be one of ours.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    match config::load(&source.config, &source.sets, variables, lookup) {
-        Ok(loaded) => {
-            if source.verbose > 0 {
-                let layers: Vec<_> = loaded.warnings.layers().collect();
-                note(&format!("configuration from {}", layers.join(", ")));
-            }
-            show(&loaded.warnings);
-            Ok(loaded)
-        }
-        Err(report) => {
-            show(&report);
-            let mistakes = count(report.mistake_count(), "mistake");
-            Err(complain(&format!("{mistakes} in the configuration")))
-        }
-    }
+    config::load(&source.config, &source.sets, variables, lookup).map_err(|report| {
+        show(&report);
+        let mistakes = count(report.mistake_count(), "mistake");
+        complain(&format!("{mistakes} in the configuration"))
+    })
 }
 
 fn show(report: &Report) {

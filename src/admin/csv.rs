@@ -116,18 +116,53 @@ const FIELDS: [&str; 100] = [
     "uweight",
 ];
 
+/// What a row is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowId<'a> {
+    /// Number of the proxy: frontends first, then backends.
+    pub iid: u64,
+    /// Name of the proxy.
+    pub proxy: &'a str,
+    pub kind: RowKind,
+    /// Number of the server in it, from 1; 0 for another row.
+    pub sid: u64,
+}
+
+/// Kinds of rows, with HAProxy's bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowKind {
+    Frontend = 1,
+    Backend = 2,
+    Server = 4,
+}
+
 /// The whole table, with its head.
 pub fn table(figures: &Figures) -> Vec<u8> {
+    part(figures, |_| true)
+}
+
+/// Those rows of the table that are wanted, with its head.
+pub(super) fn part(figures: &Figures, is_wanted: impl Fn(&RowId<'_>) -> bool) -> Vec<u8> {
     let mut out = Vec::from(*b"# ");
     out.extend_from_slice(FIELDS.join(",").as_bytes());
     out.extend_from_slice(b",\n");
-    // Proxies have numbers: frontends first, then backends.
+    let row = |iid, proxy, kind, sid| RowId {
+        iid,
+        proxy,
+        kind,
+        sid,
+    };
     for (listener, iid) in figures.listeners.iter().zip(1..) {
-        frontend(listener, iid).write(&mut out);
+        if is_wanted(&row(iid, &listener.name, RowKind::Frontend, 0)) {
+            frontend(listener, iid).write(&mut out);
+        }
     }
     let first_backend = 1 + figures.listeners.len() as u64;
     for (upstream, iid) in figures.upstreams.iter().zip(first_backend..) {
         for (endpoint, sid) in upstream.endpoints.iter().zip(1..) {
+            if !is_wanted(&row(iid, &upstream.name, RowKind::Server, sid)) {
+                continue;
+            }
             let mut row = server(endpoint);
             row.text("pxname", &upstream.name);
             row.text("svname", &endpoint.name);
@@ -135,7 +170,9 @@ pub fn table(figures: &Figures) -> Vec<u8> {
             row.number("sid", sid);
             row.write(&mut out);
         }
-        backend(upstream, iid).write(&mut out);
+        if is_wanted(&row(iid, &upstream.name, RowKind::Backend, 0)) {
+            backend(upstream, iid).write(&mut out);
+        }
     }
     out
 }

@@ -64,19 +64,23 @@ pub struct AdminThread {
 /// # Errors
 /// As [`listen::bind`], with the socket in the error's text.
 pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
-    let bind = |what: &str, address: Option<&Address>| {
-        let Some(address) = address else {
-            return Ok(None);
-        };
-        let mut bound = listen::bind(address, BACKLOG, 1).map_err(|error| {
-            io::Error::new(error.kind(), format!("{what}: bind {address}: {error}"))
-        })?;
-        Ok::<_, io::Error>(bound.pop())
+    let named = |what: &str, address: &Address, error: io::Error| {
+        io::Error::new(error.kind(), format!("{what}: bind {address}: {error}"))
     };
-    Ok(Sockets {
-        status: bind("status page", config.status.as_ref().map(|it| &it.bind))?,
-        control: bind("control socket", config.server.control.as_ref())?,
-    })
+    let mut sockets = Sockets {
+        status: None,
+        control: None,
+    };
+    if let Some(settings) = &config.status {
+        let bound = listen::bind(&settings.bind, BACKLOG, 1);
+        let mut bound = bound.map_err(|error| named("status page", &settings.bind, error))?;
+        sockets.status = bound.pop();
+    }
+    if let Some(address @ Address::Unix(path)) = &config.server.control {
+        let bound = listen::bind_private(path, BACKLOG);
+        sockets.control = Some(bound.map_err(|error| named("control socket", address, error))?);
+    }
+    Ok(sockets)
 }
 
 /// Starts the thread; `while_running` is dropped when it ends.

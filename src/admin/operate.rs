@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use evenkeel_policy::endpoint::Admin;
 
-use crate::observe::figures::{AdminWord, Sources};
+use crate::observe::figures::Sources;
 use crate::upstream::change::log_change;
 
 /// A change of one endpoint.
@@ -62,7 +62,11 @@ pub(super) fn operate(
             if let Some(change) = dispatcher.set_admin(place, admin, now) {
                 log_change(upstream, endpoint, &change, None);
             }
-            AdminWord(admin).word().to_owned()
+            match admin {
+                Admin::Ready => "ready".to_owned(),
+                Admin::Drain => "drained: it gets nothing new".to_owned(),
+                Admin::Stop => "stopped".to_owned(),
+            }
         }
         Operation::Weight(weight) => {
             dispatcher.states()[place].set_weight(weight);
@@ -71,7 +75,7 @@ pub(super) fn operate(
             tracing::info!(
                 "upstream {upstream}: endpoint {endpoint} has weight {weight} now, set by the operator"
             );
-            format!("of weight {weight}")
+            format!("at weight {weight}")
         }
     };
     Ok(format!("endpoint {upstream}/{endpoint} is {is_now}"))

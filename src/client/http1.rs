@@ -13,6 +13,7 @@ use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
 use crate::observe::end::{End, Failure};
+use crate::observe::sessions::Track;
 
 /// Longest time that a client may go on sending after it was refused.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,8 +49,11 @@ struct Arrival {
 pub(super) async fn serve(clients: Rc<Clients>, mut client: Client) -> Option<Client> {
     let mut head = clients.take_head();
     let mut buffer = Buffer::small();
-    let next = exchanges(&clients.context, &mut client, &mut buffer, &mut head).await;
+    let context = &clients.context;
+    let track = context.sessions.wake(client.session);
+    let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
     clients.keep_head(head);
+    context.sessions.rest(client.session, track);
     match next {
         Next::KeepAlive => return Some(client),
         // A close with unread bytes drops what waits to be sent.
@@ -69,18 +73,20 @@ async fn exchanges(
     client: &mut Client,
     buffer: &mut Buffer,
     head: &mut RequestHead,
+    track: &Rc<Track>,
 ) -> Next {
     loop {
-        let arrival = match read_head(context, client, buffer, head).await {
+        let arrival = match read_head(context, client, buffer, head, track).await {
             Read::Head(arrival) => arrival,
             Read::Nothing => return Next::KeepAlive,
             Read::Closed => return Next::Close,
             Read::Refused(arrival, end) => {
-                return rare(refuse(context, client, buffer, arrival, end)).await;
+                return rare(refuse(context, client, buffer, track, arrival, end)).await;
             }
         };
-        let mut progress = Progress::new(arrival.started, arrival.took, head.end);
         let bytes = buffer.filled();
+        track.begin_exchange(arrival.started, head.line(bytes), head.end);
+        let mut progress = Progress::new(arrival.started, arrival.took, head.end, track.clone());
         let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
         let Outcome {
             end,
@@ -112,10 +118,12 @@ async fn refuse(
     context: &Context,
     client: &mut Client,
     buffer: &Buffer,
+    track: &Rc<Track>,
     arrival: Arrival,
     end: End,
 ) -> Next {
-    let mut progress = Progress::new(arrival.started, arrival.took, buffer.len());
+    track.begin_exchange(arrival.started, b"", buffer.len());
+    let mut progress = Progress::new(arrival.started, arrival.took, buffer.len(), track.clone());
     let next = answer::refuse(context, client, None, end, &mut progress).await;
     progress.conclude(context, client, buffer.filled(), None, end);
     next
@@ -135,6 +143,7 @@ async fn read_head(
     client: &mut Client,
     buffer: &mut Buffer,
     head: &mut RequestHead,
+    track: &Track,
 ) -> Read {
     let mut incoming = Incoming {
         begun: None,
@@ -151,6 +160,7 @@ async fn read_head(
             match parse(context, client, buffer, head, &mut incoming.seen) {
                 Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
                 Ok(Parsed::Complete) => return Read::Head(arrival(started.elapsed())),
+                Ok(Parsed::Partial) if is_first => track.begin_head(started),
                 Ok(Parsed::Partial) => {}
                 Err(error) => return Read::Refused(arrival(started.elapsed()), error.into()),
             }

@@ -21,6 +21,7 @@ use crate::net::listen::{Listener, Peer};
 use crate::net::stream::{Peeked, Stream};
 use crate::net::timer::Timer;
 use crate::observe::access_log::AddressText;
+use crate::observe::sessions::{Accepted, SessionKey};
 use future_pool::FuturePool;
 
 /// What the connections of a worker share.
@@ -75,10 +76,12 @@ impl Clients {
 struct OpenConnection {
     clients: Rc<Clients>,
     listener: usize,
+    session: SessionKey,
 }
 
 impl OpenConnection {
-    fn new(clients: &Rc<Clients>, listener: usize) -> Self {
+    fn new(clients: &Rc<Clients>, client: &Client) -> Self {
+        let listener = client.listener;
         clients.open.set(clients.open.get() + 1);
         let gauge = &clients.context.counters.listeners[listener].open;
         gauge.set(gauge.value() + 1);
@@ -86,6 +89,7 @@ impl OpenConnection {
         OpenConnection {
             clients: clients.clone(),
             listener,
+            session: client.session,
         }
     }
 }
@@ -94,6 +98,7 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let open = &self.clients.open;
         open.set(open.get() - 1);
+        self.clients.context.sessions.close(self.session);
         let gauge = &self.clients.context.counters.listeners[self.listener].open;
         gauge.set(gauge.value() - 1);
         self.clients.context.open_connections[self.listener].remove();
@@ -139,7 +144,7 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                 let Some(client) = admit(&clients, stream, peer, index) else {
                     continue;
                 };
-                let open = OpenConnection::new(&clients, index);
+                let open = OpenConnection::new(&clients, &client);
                 tokio::task::spawn_local(connection(open, client, places.clone(), serve));
             }
             Err(_) if clients.context.is_draining.get() => return,
@@ -193,6 +198,12 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
         Peer::Tcp(address) => (Some(address.ip()), address.port()),
         Peer::Unix => (None, 0),
     };
+    let session = context.sessions.open(Accepted {
+        address,
+        port,
+        listener,
+        tick: context.wheel.now(),
+    });
     Some(Client {
         stream,
         timer: context.wheel.timer(),
@@ -200,6 +211,7 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
         address_text: AddressText::new(address),
         port,
         listener,
+        session,
     })
 }
 

@@ -53,7 +53,8 @@ options! {
         /// process ends.
         drain_timeout: Span = Default("'30s'"),
         /// Path of the Unix socket on which `evenkeel ctl` and `evenkeel top`
-        /// reach the process. Whoever may write to it may change endpoints.
+        /// reach the process. The user and the group that it runs as may
+        /// connect, and so may change endpoints.
         control: SocketPath = Optional("no control socket"),
     }
 }

@@ -24,6 +24,7 @@ use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
 use crate::observe::end::{End, Failure};
+use crate::observe::sessions::Stage;
 use crate::upstream::Slot;
 
 /// Longest response head that is read, in bytes.
@@ -171,6 +172,10 @@ pub(super) async fn attempt(
         return sent.lost_connection(Sending::Nothing);
     }
     sent.set_timeout(client);
+    progress.track.enter(match sent.pump {
+        Some(_) => Stage::Request,
+        None => Stage::Wait,
+    });
     match sent.await_response(client, progress).await {
         Ok(Begun::Response(mut response, mut buffer)) => {
             sent.report(&response, progress);
@@ -231,6 +236,7 @@ async fn open(
     let timeout = slot.upstream().config().timeouts.connect;
     let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
     context.wheel.set(&client.timer, deadline);
+    progress.track.enter(Stage::Connect);
     let mut clock = Instant::now();
     let mut connecting = std::pin::pin!(slot.connect());
     let connected = context.until_deadline(
@@ -360,7 +366,7 @@ impl Sent<'_, '_> {
     ) -> Result<Begun, Attempt> {
         let mut held = None;
         loop {
-            let went_on = match self.next_event(client, &mut held).await {
+            let went_on = match self.next_event(client, &mut held, progress).await {
                 Event::Request(end) => self.request_ended(client, end, progress),
                 Event::ClientGone => Err(Failure::ClientGone.into()),
                 Event::TimedOut => Err(self.timed_out()),
@@ -390,12 +396,19 @@ impl Sent<'_, '_> {
         }
     }
 
-    async fn next_event(&mut self, client: &mut Client, held: &mut Option<Buffer>) -> Event {
+    async fn next_event(
+        &mut self,
+        client: &mut Client,
+        held: &mut Option<Buffer>,
+        progress: &Progress,
+    ) -> Event {
         poll_fn(|cx| {
             if let Some(pump) = &mut self.pump {
                 let before = pump.progress();
                 let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
                 let has_moved = pump.progress() != before;
+                let bytes_in = progress.bytes_in + pump.bytes_read;
+                progress.track.set_bytes_in(bytes_in);
                 if let Poll::Ready(end) = polled {
                     return Poll::Ready(Event::Request(end));
                 }
@@ -438,6 +451,8 @@ impl Sent<'_, '_> {
         self.count_pump(&pump, progress);
         match end {
             PumpEnd::Done => {
+                progress.track.enter(Stage::Wait);
+                progress.track.set_bytes_in(progress.bytes_in);
                 self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
                 // The next request's.
@@ -486,7 +501,10 @@ impl Sent<'_, '_> {
     }
 
     fn parse_counted(&self, buffer: &mut Buffer) -> Result<Received, End> {
-        self.parse(buffer).inspect_err(|_| self.count_status(0))
+        self.parse(buffer).inspect_err(|_| {
+            self.count_status(0);
+            self.context.failures.note_evidence(buffer.filled());
+        })
     }
 
     /// Looks for a head at the front of `buffer`, and puts the one that the
@@ -750,6 +768,7 @@ impl Sent<'_, '_> {
         let fits = from_client.append(rest) && from_client.append(behind);
         debug_assert!(fits, "the buffer was made for them");
         progress.status = 101;
+        progress.track.enter(Stage::Tunnel);
         let idle_timeout = self.slot.upstream().config().timeouts.idle;
         let start = TunnelStart {
             from_client,

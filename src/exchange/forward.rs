@@ -372,6 +372,8 @@ fn count_attempt(
 ) {
     progress.endpoint = Some(slot.endpoint());
     progress.attempts += 1;
+    let track = &progress.track;
+    track.set_attempt(slot.endpoint(), progress.attempts);
     progress.phase = Phase::Connect;
     progress.reason = Some(match slot.chosen() {
         _ if connection == Connection::New => Reason::Kept,

@@ -29,6 +29,8 @@ use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, AddressText};
 use crate::observe::counters::{Counters, ListenerCounters, OpenCount};
 use crate::observe::end::Failure;
+use crate::observe::failures::Failures;
+use crate::observe::sessions::{SessionKey, Sessions};
 use crate::upstream::Upstream;
 
 pub use forward::{Outcome, forward};
@@ -55,6 +57,10 @@ pub struct Context {
     pub scratch: RefCell<Vec<u8>>,
     /// Where a response's head is read into; never held over a wait.
     pub response_head: RefCell<ResponseHead>,
+    /// The worker's open connections.
+    pub sessions: Sessions,
+    /// The last exchanges that failed.
+    pub failures: Failures,
 }
 
 /// The accepting side of an exchange.
@@ -72,6 +78,8 @@ pub struct Client {
     pub port: u16,
     /// Index of the listener that accepted it.
     pub listener: usize,
+    /// Its entry among the worker's open connections.
+    pub session: SessionKey,
 }
 
 /// What becomes of the client's connection after an exchange.

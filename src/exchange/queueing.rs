@@ -10,6 +10,7 @@ use super::{Client, Context, Progress};
 use crate::net::stream::Peeked;
 use crate::observe::access_log::Phase;
 use crate::observe::end::{End, Failure};
+use crate::observe::sessions::Stage;
 use crate::upstream::{Slot, Waiting};
 
 /// What a wait goes by.
@@ -51,6 +52,7 @@ impl Queueing<'_, '_> {
             deadline,
         } = self;
         let begun = Instant::now();
+        progress.track.enter(Stage::Queue);
         let counters = &context.counters.upstreams[waiting.upstream().index()];
         if progress.times.queue.is_none() {
             counters.queued.add(1);

@@ -1,14 +1,17 @@
 //! What an exchange has come to so far, and its line and counts at the end.
 
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_proto::RequestHead;
 
 use super::{Client, Context};
 use crate::observe::access_log::{Live, Phase, Reason, Record, Times};
 use crate::observe::counters::{Phases, status_class};
-use crate::observe::end::End;
+use crate::observe::end::{End, Failure};
+use crate::observe::failures::{self, FailedExchange};
 use crate::observe::histogram::{self, Histogram};
+use crate::observe::sessions::Track;
 
 /// An exchange's figures while it goes on.
 #[derive(Debug)]
@@ -41,12 +44,14 @@ pub struct Progress {
     pub responded: Option<Instant>,
     /// How long each phase took.
     pub times: Times,
+    /// What is shown of it while it goes on.
+    pub track: Rc<Track>,
 }
 
 impl Progress {
     /// An exchange whose head began at `started` and was complete after
     /// `took`.
-    pub fn new(started: Instant, took: Duration, head_len: usize) -> Self {
+    pub fn new(started: Instant, took: Duration, head_len: usize, track: Rc<Track>) -> Self {
         Progress {
             started,
             route: None,
@@ -65,6 +70,7 @@ impl Progress {
                 head: took,
                 ..Times::default()
             },
+            track,
         }
     }
 
@@ -82,6 +88,10 @@ impl Progress {
         self.times.total = now.duration_since(self.started);
         let is_error = self.status >= 500 || end.is_endpoint_fault();
         self.count(context, client, end, is_error);
+        self.track.end_exchange();
+        if is_failed(end, is_error) {
+            self.keep_failure(context, client, buf, head, end);
+        }
         let logs = &context.config.access_logs;
         let Some(index) = logs.of(client.listener, self.route) else {
             return;
@@ -128,6 +138,35 @@ impl Progress {
         access_log.write(log, &record, now, dropped);
     }
 
+    #[cold]
+    fn keep_failure(
+        &self,
+        context: &Context,
+        client: &Client,
+        buf: &[u8],
+        head: Option<&RequestHead>,
+        end: End,
+    ) {
+        let is_head_refused = head.is_none();
+        context.failures.add(FailedExchange {
+            at: SystemTime::now(),
+            client: String::from_utf8_lossy(client.address_text.as_bytes()).into_owned(),
+            listener: client.listener,
+            route: self.route,
+            upstream: self.upstream,
+            endpoint: self.endpoint,
+            line: head.map(|head| failures::request_line(head.line(buf))),
+            end,
+            status: self.status,
+            attempts: self.attempts,
+            times: self.times,
+            evidence: match is_head_refused {
+                true => failures::evidence(buf),
+                false => Vec::new(),
+            },
+        });
+    }
+
     fn count(&self, context: &Context, client: &Client, end: End, is_error: bool) {
         let is_error = u64::from(is_error);
         let (class, end) = (status_class(self.status), end.index());
@@ -163,6 +202,15 @@ impl Progress {
             Some(endpoint) => &counters.endpoints[endpoint].phases,
             None => &counters.phases,
         });
+    }
+}
+
+/// Whether an exchange failed or was refused: a client that left did neither.
+fn is_failed(end: End, is_error: bool) -> bool {
+    match end {
+        End::Complete | End::Tunnel => is_error,
+        End::Failure(Failure::ClientGone) => false,
+        _ => true,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
 use crate::observe::end::{End, Failure};
+use crate::observe::sessions::{Stage, Track};
 
 /// A response whose head was read and rewritten.
 #[derive(Debug)]
@@ -111,7 +112,9 @@ impl Relay<'_> {
             response.ready,
         )
         .followed_by(follow(response.persistence));
-        let stop = self.run(client, &mut pump).await;
+        progress.track.enter(Stage::Response);
+        let before = progress.bytes_out + response.sent;
+        let stop = self.run(client, &mut pump, &progress.track, before).await;
         response.note(response.sent + pump.bytes_written, progress);
         if let Some(request) = self.request.as_ref() {
             progress.bytes_in += request.bytes_read;
@@ -125,7 +128,14 @@ impl Relay<'_> {
         relayed
     }
 
-    async fn run(&mut self, client: &mut Client, response: &mut Pump) -> Stop {
+    /// `sent` bytes have gone to the client before.
+    async fn run(
+        &mut self,
+        client: &mut Client,
+        response: &mut Pump,
+        track: &Track,
+        sent: u64,
+    ) -> Stop {
         let mut is_timed = false;
         poll_fn(|cx| {
             let before = response.progress();
@@ -142,6 +152,7 @@ impl Relay<'_> {
             }
             if !is_timed || request_moved || response.progress() != before {
                 is_timed = true;
+                track.set_bytes_out(sent + response.bytes_written);
                 self.set_timeout(client, response.waits_for());
             }
             match self.context.wheel.has_fired(&client.timer) {
@@ -228,6 +239,9 @@ pub(super) async fn tunnel(
             return Poll::Ready(());
         }
         if up_moved || down_moved {
+            let track = &progress.track;
+            track.set_bytes_in(progress.bytes_in + up.bytes_read());
+            track.set_bytes_out(progress.bytes_out + down.bytes_written());
             context.set_timeout(&client.timer, idle_timeout);
         }
         match context.wheel.has_fired(&client.timer) {

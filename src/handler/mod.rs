@@ -41,6 +41,7 @@ pub async fn handle(
         return rare(refuse(context, client, head, Failure::NoRoute, progress)).await;
     };
     progress.route = Some(route);
+    progress.track.set_route(route);
     match &context.config.routes[route].action {
         Action::Upstream(proxying) => {
             let upstream = &context.config.upstreams[proxying.upstream];

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::Mode;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
@@ -38,6 +39,29 @@ pub fn bind(address: &Address, backlog: u32, workers: usize) -> io::Result<Vec<B
         Address::Unix(path) => bind_unix(path, backlog, workers),
     }
 }
+
+/// Binds a Unix socket that only the process's user and group may connect to.
+///
+/// # Errors
+/// As [`bind`].
+pub fn bind_private(path: &Path, backlog: u32) -> io::Result<BoundListener> {
+    remove_dead_socket(path)?;
+    let socket = unix_socket()?;
+    let mode = Mode::from_raw_mode(PRIVATE_MODE);
+    // The file begins with the socket's mode, less what the umask takes; so
+    // there is no moment at which others may connect.
+    rustix::fs::fchmod(&socket, mode)?;
+    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    rustix::fs::chmod(path, mode)?;
+    socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+    Ok(BoundListener {
+        socket,
+        address: Address::Unix(path.to_owned()),
+    })
+}
+
+/// For the user and the group: to read and to write.
+const PRIVATE_MODE: u32 = 0o660;
 
 fn bind_tcp(
     mut address: SocketAddr,
@@ -85,7 +109,7 @@ fn bound_socket(address: SocketAddr) -> io::Result<Socket> {
 
 fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundListener>> {
     remove_dead_socket(path)?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    let socket = unix_socket()?;
     socket.bind(&socket2::SockAddr::unix(path)?)?;
     socket.listen(backlog.min(i32::MAX as u32) as i32)?;
     (0..workers)
@@ -96,6 +120,10 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundL
             })
         })
         .collect()
+}
+
+fn unix_socket() -> io::Result<Socket> {
+    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
 }
 
 /// A socket file that nobody listens on is left over from a process that was

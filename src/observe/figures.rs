@@ -16,6 +16,7 @@ use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
+use super::inquiry::Inquiry;
 use super::probes::{LastProbe, Probes};
 use super::process::ProcessFigures;
 use crate::config::{self, Action, Config};
@@ -37,6 +38,8 @@ pub struct Sources {
     pub status_tokens_refused: Arc<AtomicU64>,
     /// When the process began to serve.
     pub started: Started,
+    /// Where each worker is asked for what only it knows.
+    pub inquiries: Vec<Inquiry>,
 }
 
 /// Which distributions are read of what exchanges took.

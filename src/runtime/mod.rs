@@ -21,6 +21,7 @@ use crate::net::listen::{self, BoundListener};
 use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
+use crate::observe::inquiry;
 use crate::observe::probes::Probes;
 use crate::observe::writer::{self, LogWriter};
 use crate::upstream;
@@ -150,7 +151,10 @@ pub fn start(config: Config) -> io::Result<Running> {
     let (phase, phase_receiver) = watch::channel(Phase::Serve);
     let (ending, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(worker_count);
+    let mut inquiries = Vec::with_capacity(worker_count);
     for (index, counters) in counters.iter().enumerate() {
+        let (inquiry, questions) = inquiry::channel();
+        inquiries.push(inquiry);
         let worker = Worker {
             index,
             config: config.clone(),
@@ -159,6 +163,7 @@ pub fn start(config: Config) -> io::Result<Running> {
             counters: counters.clone(),
             log_sender: log_sender.clone(),
             phase: phase_receiver.clone(),
+            questions,
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         let while_running = WhileRunning(ending.clone());
@@ -182,6 +187,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         probes,
         status_tokens_refused: Arc::default(),
         started: Started::now(),
+        inquiries,
     };
     let admin = admin::start(
         sources.clone(),

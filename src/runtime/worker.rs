@@ -20,6 +20,9 @@ use crate::net::listen::{BoundListener, Listener};
 use crate::net::timer::{TICK, Wheel};
 use crate::observe::access_log::AccessLog;
 use crate::observe::counters::{Counters, OpenCount};
+use crate::observe::failures::Failures;
+use crate::observe::inquiry::{Question, Questions};
+use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
 use crate::upstream::Upstream;
 
@@ -42,6 +45,7 @@ pub(super) struct Worker {
     pub counters: Arc<Counters>,
     pub log_sender: LogSender,
     pub phase: watch::Receiver<Phase>,
+    pub questions: Questions,
 }
 
 /// Ticks between two looks at the clock and the idle pools: a second.
@@ -90,6 +94,7 @@ impl Worker {
                     };
                     clients.drain();
                 }
+                Some(question) = self.questions.recv() => answer(&clients, question),
             }
         }
         let open = clients.open_count();
@@ -123,8 +128,28 @@ impl Worker {
             is_draining: Cell::new(false),
             scratch: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),
+            sessions: Sessions::default(),
+            failures: Failures::default(),
         };
         Clients::new(context)
+    }
+}
+
+/// Answers who wants to see what only this worker knows.
+fn answer(clients: &Rc<Clients>, question: Question) {
+    // Who asked may have given up meanwhile.
+    match question {
+        Question::Sessions(max, reply) => {
+            let clients = clients.clone();
+            tokio::task::spawn_local(async move {
+                let context = &clients.context;
+                let list = context.sessions.list(max, context.wheel.now(), TICK);
+                let _ = reply.send(list.await);
+            });
+        }
+        Question::Failures(reply) => {
+            let _ = reply.send(clients.context.failures.list());
+        }
     }
 }
 

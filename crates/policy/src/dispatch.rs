@@ -17,7 +17,7 @@ use std::time::Instant;
 use crate::balance::{Balancer, View};
 use crate::endpoint::EndpointState;
 use crate::health::{HealthSettings, Record};
-use crate::queue::{Fit, Joining, Left, Queue, QueueSettings, Ticket, Waiter};
+use crate::queue::{Fit, Group, Joining, Left, Queue, QueueSettings, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, lock};
 
 /// The endpoints of one upstream, their slots and who waits for them: shared
@@ -176,6 +176,15 @@ impl Dispatcher {
     /// Number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiting.0.load(Ordering::SeqCst)
+    }
+
+    /// Who waits, by lane and priority. Goes through all of them with the queue
+    /// locked: for a person who asks, not for every second.
+    pub fn waiting_groups(&self, now: Instant) -> Vec<Group> {
+        match self.waiting() {
+            0 => Vec::new(),
+            _ => lock(&self.queue.0).groups(now),
+        }
     }
 
     /// Exchanges in flight in a lane.

@@ -98,6 +98,19 @@ pub(crate) struct Joining {
     pub arrived: Instant,
 }
 
+/// Those who wait in one lane with one priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    /// Index of the lane; `None` for those of routes without one.
+    pub lane: Option<usize>,
+    /// Higher ones are served first.
+    pub priority: u8,
+    /// How many there are.
+    pub waiting: usize,
+    /// How long the one has waited who has for longest.
+    pub longest: Duration,
+}
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     settings: QueueSettings,
@@ -129,6 +142,32 @@ impl Queue {
 
     pub fn len(&self) -> usize {
         self.lanes.iter().map(BTreeMap::len).sum()
+    }
+
+    /// Who waits, by lane and priority: in the order of lanes, the highest
+    /// priority first.
+    pub fn groups(&self, now: Instant) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for (lane, waiters) in self.lanes.iter().enumerate() {
+            let lane = lane.checked_sub(1);
+            for (place, waiter) in waiters {
+                let priority = u8::MAX - place.rank;
+                let waited = now.saturating_duration_since(waiter.since);
+                match groups.last_mut() {
+                    Some(last) if (last.lane, last.priority) == (lane, priority) => {
+                        last.waiting += 1;
+                        last.longest = last.longest.max(waited);
+                    }
+                    _ => groups.push(Group {
+                        lane,
+                        priority,
+                        waiting: 1,
+                        longest: waited,
+                    }),
+                }
+            }
+        }
+        groups
     }
 
     pub fn is_full(&self) -> bool {

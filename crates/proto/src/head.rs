@@ -289,6 +289,15 @@ impl RequestHead {
         Some(field.value.of(buf))
     }
 
+    /// Method and target as they were sent: `GET /path?query`.
+    pub fn line<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        Span {
+            start: self.method_span.start,
+            end: self.target.end,
+        }
+        .of(buf)
+    }
+
     /// The host without its port.
     pub fn host_name<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         without_port(self.host.of(buf))

@@ -43,6 +43,7 @@ fn sources(endpoints: usize) -> Sources {
         config,
         log_lines_lost: Arc::default(),
         started: Started::now(),
+        inquiries: Vec::new(),
     }
 }
 

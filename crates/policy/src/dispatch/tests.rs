@@ -482,3 +482,34 @@ fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
     site.dispatcher.serve(site.now);
     assert_eq!(site.granted(&ticket), Some(0));
 }
+
+#[test]
+fn who_waits_is_told_by_lane_and_priority() {
+    let limits = [(1, Some(1))];
+    let mut site = Site::with_lanes(Balance::RoundRobin, &limits, &[1], QueueSettings::default());
+    assert!(site.dispatcher.waiting_groups(site.now).is_empty());
+    assert_eq!(site.reserved(&[]), Some(0));
+    let mut tickets = Vec::new();
+    for (lane, priority) in [(None, 0), (Some(0), 2), (None, 5), (None, 0)] {
+        let asking = Asking {
+            lane,
+            priority,
+            ..site.asking(&[])
+        };
+        tickets.push(site.queued_with(&asking));
+        site.pass(10);
+    }
+    let groups = site.dispatcher.waiting_groups(site.now);
+    let told: Vec<_> = groups
+        .iter()
+        .map(|it| (it.lane, it.priority, it.waiting, it.longest.as_millis()))
+        .collect();
+    assert_eq!(
+        told,
+        [(None, 5, 1, 20), (None, 0, 2, 40), (Some(0), 2, 1, 30)]
+    );
+    for ticket in tickets {
+        site.dispatcher.leave(ticket);
+    }
+    assert!(site.dispatcher.waiting_groups(site.now).is_empty());
+}

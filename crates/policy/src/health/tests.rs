@@ -93,7 +93,7 @@ fn five_errors_in_a_row_put_it_out_and_one_trial_brings_it_back() {
     assert!(site.state(2).try_reserve(u32::MAX));
     assert!(site.state(2).try_reserve(u32::MAX));
     assert_eq!(site.errors_until_change(2), (5, ejected(5, 1)));
-    assert_eq!(site.state(2).outages().ejections, 8);
+    assert_eq!(site.state(2).outages().ejections, 7);
 }
 
 #[test]

@@ -1,0 +1,300 @@
+//! The commands of the control socket, and what each does.
+
+use std::time::Duration;
+
+use evenkeel_policy::endpoint::Admin as Wanted;
+use serde::Serialize;
+
+use super::{haproxy, show};
+use crate::admin::Admin;
+use crate::admin::operate::{Operation, Unknown, operate};
+use crate::observe::figures::{AdminWord, Sources};
+use crate::observe::log_level::{self, LogLevel};
+use crate::observe::rates::Rates;
+
+/// Largest weight, as in the configuration.
+const MAX_WEIGHT: u32 = 1_000_000;
+/// Rows that are shown where no number is asked for.
+const DEFAULT_ROWS: usize = 100;
+/// Most rows that are shown.
+const MAX_ROWS: usize = 10_000;
+/// The longest time that `rates` may be asked for.
+const MAX_WINDOW: Duration = Duration::from_secs(60);
+/// Longest part of a command that its refusal repeats, in characters.
+const MAX_ECHO_LEN: usize = 80;
+
+const HELP: &str = "\
+show upstreams [NAME]        upstreams with their endpoints: state, load, counts
+show listeners               listeners: connections, requests, times
+show routes                  routes: requests, errors, times
+show sessions [N]            open connections, those with an exchange first
+show queue                   who waits for an endpoint, and for how long
+show errors [N]              the last exchanges that failed or were refused
+rates [SECONDS]              what happens in the next second, or so many
+drain UPSTREAM/ENDPOINT...   finish what is in flight there, send nothing new
+ready UPSTREAM/ENDPOINT...   send requests there again
+stop UPSTREAM/ENDPOINT...    out of service, for the operator's reasons
+weight UPSTREAM/ENDPOINT N   another share of the traffic, 0 to 1000000
+set log-level LEVEL          error, warn, info, debug or trace
+version                      the program's version
+help                         this text
+prompt, quit                 keep this connection for further commands; end it
+As HAProxy has them: show stat, show info, show servers state, show backend,
+set server B/S state ready|drain|maint, set server B/S weight N|N%,
+get weight B/S, enable server B/S, disable server B/S.
+UPSTREAM/* is every endpoint of an upstream. `json` before a command, except
+those of HAProxy, gives JSON. Several commands are separated by `;`.
+";
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+impl Format {
+    /// An answer: as JSON, or as the text that is made of the same.
+    pub fn show<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Answer {
+        match self {
+            Format::Text => Ok(text(data)),
+            Format::Json => serde_json::to_string(data).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// An answer without its end, or why there is none.
+pub(super) type Answer = Result<String, String>;
+
+/// The words of each command in a line. A backslash takes a space, a `;` or a
+/// backslash for a part of a word.
+pub(super) fn split(line: &str) -> Vec<Vec<String>> {
+    let mut commands = vec![Vec::new()];
+    let mut word = String::new();
+    let mut letters = line.trim_end_matches(['\n', '\r']).chars();
+    let end_word = |word: &mut String, commands: &mut Vec<Vec<String>>| {
+        if let Some(last) = commands.last_mut().filter(|_| !word.is_empty()) {
+            last.push(std::mem::take(word));
+        }
+    };
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => word.extend(letters.next()),
+            ';' => {
+                end_word(&mut word, &mut commands);
+                commands.push(Vec::new());
+            }
+            letter if letter.is_whitespace() => end_word(&mut word, &mut commands),
+            letter => word.push(letter),
+        }
+    }
+    end_word(&mut word, &mut commands);
+    // A line of nothing gets the help.
+    if commands.iter().any(|it| !it.is_empty()) {
+        commands.retain(|it| !it.is_empty());
+    }
+    commands
+}
+
+/// Carries out a command, and gives its whole answer. That of a text ends in
+/// an empty line, that of JSON is one line.
+pub(super) async fn run(admin: &Admin, words: &[&str]) -> String {
+    let (format, words) = match words {
+        ["json", words @ ..] => (Format::Json, words),
+        words => (Format::Text, words),
+    };
+    match (native(admin, words, format).await, format) {
+        (Some(Ok(json)), Format::Json) => json + "\n",
+        (Some(Err(error)), Format::Json) => refusal_json(&error),
+        (Some(Ok(text)), Format::Text) => text + "\n",
+        (Some(Err(error)), Format::Text) => format!("error: {error}\n\n"),
+        (None, Format::Json) => {
+            let error = unknown(words);
+            refusal_json(&format!("{error}; HAProxy's commands have no JSON"))
+        }
+        (None, Format::Text) => match haproxy::run(admin, words) {
+            Some(text) => text + "\n",
+            None => format!("error: {}\n\n", unknown(words)),
+        },
+    }
+}
+
+fn refusal_json(error: &str) -> String {
+    format!("{}\n", serde_json::json!({ "error": error }))
+}
+
+fn unknown(words: &[&str]) -> String {
+    let command = words.join(" ");
+    let mut echo: String = command.chars().take(MAX_ECHO_LEN).collect();
+    if echo.len() < command.len() {
+        echo += "...";
+    }
+    format!("unknown command `{}`: try `help`", echo.escape_debug())
+}
+
+/// `None` where it is no command of ours.
+async fn native(admin: &Admin, words: &[&str], format: Format) -> Option<Answer> {
+    let sources = &admin.sources;
+    Some(match *words {
+        [] | ["help"] => format.show(&HELP, |text| (*text).to_owned()),
+        ["version"] => format.show(&env!("CARGO_PKG_VERSION"), |it| format!("evenkeel {it}\n")),
+        ["show", "upstreams"] => show::upstreams(&sources.read(), format),
+        ["show", "upstreams", name] => show::upstream(&sources.read(), name, format),
+        ["show", "listeners"] => show::listeners(&sources.read(), format),
+        ["show", "routes"] => show::routes(&sources.read(), format),
+        ["show", "queue"] => show::queue(sources, format),
+        ["show", "sessions" | "sess"] => show::sessions(sources, DEFAULT_ROWS, format).await,
+        ["show", "sessions" | "sess", count] => match rows(count) {
+            Ok(count) => show::sessions(sources, count, format).await,
+            Err(error) => Err(error),
+        },
+        ["show", "errors"] => show::errors(sources, DEFAULT_ROWS, format).await,
+        ["show", "errors", count] => match rows(count) {
+            Ok(count) => show::errors(sources, count, format).await,
+            Err(error) => Err(error),
+        },
+        ["rates"] => rates(sources, "1", format).await,
+        ["rates", seconds] => rates(sources, seconds, format).await,
+        ["drain", ref places @ ..] => change(sources, places, Wanted::Drain, format),
+        ["ready", ref places @ ..] => change(sources, places, Wanted::Ready, format),
+        ["stop", ref places @ ..] => change(sources, places, Wanted::Stop, format),
+        ["weight", place, weight] => match weight.parse() {
+            Ok(weight) if weight <= MAX_WEIGHT => {
+                operate_all(sources, &[place], Operation::Weight(weight), format)
+            }
+            _ => Err(format!(
+                "`{}` is no weight: a whole number from 0 to {MAX_WEIGHT}",
+                weight.escape_debug()
+            )),
+        },
+        ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
+        ["set", "log-level", level] => set_log_level(level, format),
+        ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
+        _ => return None,
+    })
+}
+
+fn rows(count: &str) -> Result<usize, String> {
+    match count.parse() {
+        Ok(count @ 1..=MAX_ROWS) => Ok(count),
+        _ => Err(format!(
+            "`{}` is no number of rows: 1 to {MAX_ROWS}",
+            count.escape_debug()
+        )),
+    }
+}
+
+async fn rates(sources: &Sources, seconds: &str, format: Format) -> Answer {
+    let window = seconds.parse().ok();
+    let window = window.and_then(|it| Duration::try_from_secs_f64(it).ok());
+    let window = window.filter(|it| !it.is_zero() && *it <= MAX_WINDOW);
+    let Some(window) = window else {
+        return Err(format!(
+            "`{}` is no time: more than 0 and at most {} seconds",
+            seconds.escape_debug(),
+            MAX_WINDOW.as_secs()
+        ));
+    };
+    let before = sources.read();
+    tokio::time::sleep(window).await;
+    let rates = Rates::between(&before, &sources.read());
+    format.show(&rates, show::rates)
+}
+
+fn levels() -> String {
+    LogLevel::ALL.map(|(word, _)| word).join(", ")
+}
+
+fn set_log_level(word: &str, format: Format) -> Answer {
+    let Some(level) = LogLevel::of_word(word) else {
+        let word = word.escape_debug();
+        return Err(format!("`{word}` is no level: {}", levels()));
+    };
+    log_level::set(level)?;
+    // Above any level but the quietest ones, which ask for silence.
+    tracing::info!("event log: level {word} now, set by the operator");
+    let changed = serde_json::json!({ "log_level": word });
+    format.show(&changed, |_| format!("the event log's level is {word}\n"))
+}
+
+fn change(sources: &Sources, places: &[&str], wanted: Wanted, format: Format) -> Answer {
+    if places.is_empty() {
+        let verb = AdminWord(wanted).word();
+        return Err(format!("{verb} takes UPSTREAM/ENDPOINT, or UPSTREAM/*"));
+    }
+    operate_all(sources, places, Operation::Admin(wanted), format)
+}
+
+/// Changes every endpoint that is meant, or none where one is unknown.
+fn operate_all(sources: &Sources, places: &[&str], operation: Operation, format: Format) -> Answer {
+    let mut meant = Vec::new();
+    for place in places {
+        meant.extend(endpoints(sources, place)?);
+    }
+    let mut done = Vec::with_capacity(meant.len());
+    for (upstream, endpoint) in meant {
+        let is_now = operate(sources, upstream, endpoint, operation);
+        done.push(is_now.map_err(|error| error.to_string())?);
+    }
+    let changed = serde_json::json!({ "done": done });
+    format.show(&changed, |_| done.join("\n") + "\n")
+}
+
+/// The endpoints that `UPSTREAM/ENDPOINT` or `UPSTREAM/*` stands for.
+fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let Some((upstream, endpoint)) = place.split_once('/') else {
+        let place = place.escape_debug();
+        return Err(format!(
+            "`{place}` is no UPSTREAM/ENDPOINT: a slash is missing"
+        ));
+    };
+    let upstreams = &sources.config.upstreams;
+    let Some(found) = upstreams.iter().find(|it| it.name == upstream) else {
+        let error = Unknown::Upstream(upstream.escape_debug().to_string());
+        return Err(with_names(&error, upstreams.iter().map(|it| &it.name)));
+    };
+    let names = || found.endpoints.iter().map(|it| &it.name);
+    let meant: Vec<_> = names()
+        .filter(|name| endpoint == "*" || *name == endpoint)
+        .map(|name| (found.name.as_str(), name.as_str()))
+        .collect();
+    if meant.is_empty() && endpoint != "*" {
+        let endpoint = endpoint.escape_debug().to_string();
+        let error = Unknown::Endpoint(upstream.to_owned(), endpoint);
+        return Err(with_names(&error, names()));
+    }
+    Ok(meant)
+}
+
+/// An error, with the names that would have been right.
+pub(super) fn with_names<'a>(error: &Unknown, names: impl Iterator<Item = &'a String>) -> String {
+    /// Names that are listed.
+    const MOST: usize = 10;
+    let mut names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+    let more = names.len().saturating_sub(MOST);
+    names.truncate(MOST);
+    match (names.len(), more) {
+        (0, _) => format!("{error}: it has none"),
+        (_, 0) => format!("{error}; there is {}", names.join(", ")),
+        _ => format!("{error}; there is {} and {more} more", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_commands_of_words() {
+        for (line, commands) in [
+            ("show stat\n", &[&["show", "stat"][..]][..]),
+            ("a b;c\r\n", &[&["a", "b"], &["c"]]),
+            (" ; a ;; \n", &[&["a"]]),
+            ("\n", &[&[]]),
+            ("a\\ b c\\;d e\\\\\n", &[&["a b", "c;d", "e\\"]]),
+            ("end\\", &[&["end"]]),
+        ] {
+            assert_eq!(split(line), commands, "{line:?}");
+        }
+    }
+}

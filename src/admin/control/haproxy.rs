@@ -1,0 +1,262 @@
+//! HAProxy's commands, with its words for what is here an upstream (backend),
+//! an endpoint (server) and a listener (frontend); its forms of output, and
+//! its texts where something is wrong.
+
+use evenkeel_policy::endpoint::Admin as Wanted;
+
+use crate::admin::Admin;
+use crate::admin::csv::{self, RowId, RowKind};
+use crate::admin::operate::{Operation, operate};
+use crate::config::Address;
+use crate::observe::figures::{AdminWord, Figures, Sources, State};
+
+/// HAProxy's largest weight.
+const MAX_WEIGHT: u32 = 256;
+
+/// What a command answers; `None` where HAProxy has none of this name, or it
+/// has no meaning here. A change that was made answers nothing.
+pub(super) fn run(admin: &Admin, words: &[&str]) -> Option<String> {
+    let sources = &admin.sources;
+    Some(match *words {
+        ["show", "info"] => info(sources),
+        ["show", "stat"] => stat(sources, |_| true),
+        ["show", "stat", proxy, kinds, sid] => part_of_stat(sources, proxy, kinds, sid),
+        ["show", "backend"] => backends(sources),
+        ["show", "servers", "state"] => servers_state(sources, None),
+        ["show", "servers", "state", backend] => servers_state(sources, Some(backend)),
+        ["set", "server", place, "state", state] => match state {
+            "ready" => change(sources, place, Operation::Admin(Wanted::Ready)),
+            "drain" => change(sources, place, Operation::Admin(Wanted::Drain)),
+            "maint" => change(sources, place, Operation::Admin(Wanted::Stop)),
+            _ => "'set server <srv> state' expects 'ready', 'drain' and 'maint'.\n".to_owned(),
+        },
+        ["set", "server", place, "weight", weight] | ["set", "weight", place, weight] => {
+            set_weight(sources, place, weight)
+        }
+        ["set", "server", ..] => "usage: set server <backend>/<server> state ready|drain|maint, \
+             or set server <backend>/<server> weight <weight>[%]\n"
+            .to_owned(),
+        ["get", "weight", place] => get_weight(sources, place),
+        ["enable", "server", place] => change(sources, place, Operation::Admin(Wanted::Ready)),
+        ["disable", "server", place] => change(sources, place, Operation::Admin(Wanted::Stop)),
+        _ => return None,
+    })
+}
+
+/// An endpoint's place among the upstreams and in its own.
+struct Place<'a> {
+    upstream: &'a str,
+    endpoint: &'a str,
+    upstream_index: usize,
+    index: usize,
+}
+
+fn find<'a>(sources: &'a Sources, place: &str) -> Result<Place<'a>, &'static str> {
+    let (upstream, endpoint) = place.split_once('/').ok_or("Require 'backend/server'.\n")?;
+    let mut upstreams = sources.config.upstreams.iter().enumerate();
+    let (upstream_index, upstream) = upstreams
+        .find(|(_, it)| it.name == upstream)
+        .ok_or("No such backend.\n")?;
+    let mut endpoints = upstream.endpoints.iter().enumerate();
+    let (index, endpoint) = endpoints
+        .find(|(_, it)| it.name == endpoint)
+        .ok_or("No such server.\n")?;
+    Ok(Place {
+        upstream: &upstream.name,
+        endpoint: &endpoint.name,
+        upstream_index,
+        index,
+    })
+}
+
+fn change(sources: &Sources, place: &str, operation: Operation) -> String {
+    match find(sources, place) {
+        Err(error) => error.to_owned(),
+        Ok(place) => match operate(sources, place.upstream, place.endpoint, operation) {
+            Ok(_) => String::new(),
+            Err(error) => format!("{error}\n"),
+        },
+    }
+}
+
+impl Place<'_> {
+    /// What the configuration says.
+    fn initial_weight(&self, sources: &Sources) -> u32 {
+        sources.config.upstreams[self.upstream_index].endpoints[self.index].weight
+    }
+
+    fn weight(&self, sources: &Sources) -> u32 {
+        sources.dispatchers[self.upstream_index].states()[self.index].weight()
+    }
+}
+
+/// A weight, or a part of the one configured.
+fn set_weight(sources: &Sources, place: &str, weight: &str) -> String {
+    let found = match find(sources, place) {
+        Ok(found) => found,
+        Err(error) => return error.to_owned(),
+    };
+    let (digits, is_part) = match weight.strip_suffix('%') {
+        Some(digits) => (digits, true),
+        None => (weight, false),
+    };
+    let Ok(number) = digits.parse::<u32>() else {
+        return "Require <weight> or <weight%>.\n".to_owned();
+    };
+    let weight = match is_part {
+        true if number > 100 => {
+            return "Relative weight can only be between 0 and 100% inclusive.\n".to_owned();
+        }
+        true => {
+            let initial = u64::from(found.initial_weight(sources));
+            // Something of it is left, unless nothing is asked for.
+            (initial * u64::from(number)).div_ceil(100) as u32
+        }
+        false if number > MAX_WEIGHT => {
+            return "Absolute weight can only be between 0 and 256 inclusive.\n".to_owned();
+        }
+        false => number,
+    };
+    change(sources, place, Operation::Weight(weight))
+}
+
+fn get_weight(sources: &Sources, place: &str) -> String {
+    match find(sources, place) {
+        Err(error) => error.to_owned(),
+        Ok(place) => format!(
+            "{} (initial {})\n",
+            place.weight(sources),
+            place.initial_weight(sources)
+        ),
+    }
+}
+
+fn backends(sources: &Sources) -> String {
+    let names = sources.config.upstreams.iter().map(|it| it.name.as_str());
+    let lines: Vec<_> = std::iter::once("# name").chain(names).collect();
+    lines.join("\n") + "\n"
+}
+
+fn stat(sources: &Sources, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
+    String::from_utf8_lossy(&csv::part(&sources.read(), is_wanted)).into_owned()
+}
+
+/// The rows of a proxy by name or number, of a sum of kinds, of a server by
+/// number; -1 is all.
+fn part_of_stat(sources: &Sources, proxy: &str, kinds: &str, sid: &str) -> String {
+    let (Ok(kinds), Ok(sid)) = (kinds.parse::<i64>(), sid.parse::<i64>()) else {
+        return "Integer value expected.\n".to_owned();
+    };
+    let iid = proxy.parse::<i64>().ok();
+    stat(sources, |row| {
+        let is_proxy = match iid {
+            Some(-1) => true,
+            Some(iid) => iid as u64 == row.iid,
+            None => proxy == row.proxy,
+        };
+        let is_kind = kinds & row.kind as i64 != 0;
+        let is_server = sid == -1 || row.kind != RowKind::Server || sid as u64 == row.sid;
+        is_proxy && is_kind && is_server
+    })
+}
+
+/// Those of HAProxy's lines for which there is something to tell. Tools
+/// recognise the socket by the name.
+fn info(sources: &Sources) -> String {
+    let figures = sources.read();
+    let Figures {
+        version,
+        pid,
+        workers,
+        uptime_ms,
+        listeners,
+        ..
+    } = &figures;
+    let seconds = uptime_ms / 1000;
+    let uptime = format!(
+        "{}d {}h{:02}m{:02}s",
+        seconds / 86_400,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60
+    );
+    let sum = |count: fn(&crate::observe::figures::ListenerFigures) -> u64| {
+        listeners.iter().map(count).sum::<u64>().to_string()
+    };
+    let lines = [
+        ("Name", "HAProxy".to_owned()),
+        ("Version", (*version).to_owned()),
+        ("Description", format!("evenkeel {version}")),
+        ("Nbthread", workers.to_string()),
+        ("Nbproc", "1".to_owned()),
+        ("Process_num", "1".to_owned()),
+        ("Pid", pid.to_string()),
+        ("Uptime", uptime),
+        ("Uptime_sec", seconds.to_string()),
+        ("CurrConns", sum(|it| it.open)),
+        ("CumConns", sum(|it| it.connections)),
+        ("CumReq", sum(|it| it.exchanges.requests)),
+        ("TotalBytesOut", sum(|it| it.exchanges.bytes_out)),
+        ("Listeners", listeners.len().to_string()),
+        (
+            "DroppedLogs",
+            (figures.log_lines_dropped + figures.log_lines_lost).to_string(),
+        ),
+        ("Stopping", "0".to_owned()),
+    ];
+    lines
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\n"))
+        .collect()
+}
+
+/// The state file, version 1; what there is nothing to tell about is 0 or `-`.
+fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
+    const TITLES: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state \
+        srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status \
+        srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id \
+        srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr \
+        srv_agent_addr srv_agent_port\n";
+    let upstreams = &sources.config.upstreams;
+    if backend.is_some_and(|name| upstreams.iter().all(|it| it.name != name)) {
+        return "Can't find backend.\n".to_owned();
+    }
+    let mut text = TITLES.to_owned();
+    // The numbers of `show stat`: frontends come first.
+    let first = 1 + sources.config.listeners.len();
+    for (index, upstream) in upstreams.iter().enumerate() {
+        if backend.is_some_and(|name| name != upstream.name) {
+            continue;
+        }
+        for (place, endpoint) in upstream.endpoints.iter().enumerate() {
+            let state = &sources.dispatchers[index].states()[place];
+            let (address, port) = match &endpoint.address {
+                Address::Tcp(address) => (address.ip().to_string(), address.port()),
+                Address::Unix(path) => (path.display().to_string(), 0),
+            };
+            // 0 stopped, 1 starting, 2 running.
+            let running = match State::of(state) {
+                State::Up | State::Trial | State::Draining => 2,
+                State::Starting => 1,
+                State::Stopped | State::Down | State::Unreachable | State::Ejected => 0,
+            };
+            // Bits of SRV_ADMF: 1 forced maintenance, 8 forced drain.
+            let wanted = sources.dispatchers[index].admin(place);
+            let admin = match AdminWord(wanted).0 {
+                Wanted::Ready => 0,
+                Wanted::Stop => 1,
+                Wanted::Drain => 8,
+            };
+            text += &format!(
+                "{} {} {} {} {address} {running} {admin} {} {} 0 0 0 0 0 0 0 0 - {port} - 0 0 - - 0\n",
+                first + index,
+                upstream.name,
+                place + 1,
+                endpoint.name,
+                state.weight(),
+                endpoint.weight,
+            );
+        }
+    }
+    text
+}

@@ -1,0 +1,190 @@
+//! The control socket: commands a line, an answer to each, and the connection
+//! is closed, as HAProxy has it, so that its tools work here.
+//!
+//! Several commands in a line are separated by `;`. After `prompt` the
+//! connection stays open for further lines. A client has so long for its
+//! command and for taking its answer, and there may be so many at a time: it
+//! can keep the admin thread from nothing.
+
+mod command;
+mod haproxy;
+mod show;
+mod table;
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+use super::{Admin, accept};
+use crate::net::listen::Listener;
+use crate::net::stream::Stream;
+
+/// Longest line of commands, in bytes.
+const MAX_LINE_LEN: usize = 16 * 1024;
+/// Connections at a time.
+const MAX_CONNECTIONS: usize = 32;
+/// Time for the first command to come.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two commands after `prompt`.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(600);
+/// Time for the client to take an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is read and thrown away of a line that is too long.
+const MAX_DISCARDED_LEN: u64 = 1024 * 1024;
+/// Time for that.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Takes commands for ever.
+pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
+    let open = Rc::new(Cell::new(0));
+    loop {
+        let (stream, _) = accept("control socket", &listener).await;
+        let Stream::Unix(stream) = stream else {
+            continue;
+        };
+        let connection = Connection::new(stream);
+        let Some(place) = Place::take(&open) else {
+            tokio::task::spawn_local(connection.refuse());
+            continue;
+        };
+        let admin = admin.clone();
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            // Who leaves before the answer has no use for it.
+            let _ = connection.serve(&admin).await;
+        });
+    }
+}
+
+/// One of the connections that may be open.
+struct Place(Rc<Cell<usize>>);
+
+impl Place {
+    fn take(open: &Rc<Cell<usize>>) -> Option<Self> {
+        if open.get() >= MAX_CONNECTIONS {
+            return None;
+        }
+        open.set(open.get() + 1);
+        Some(Place(open.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+struct Connection {
+    read: BufReader<OwnedReadHalf>,
+    write: OwnedWriteHalf,
+}
+
+/// What a client sent.
+enum Line {
+    Commands(String),
+    TooLong,
+    /// It sends nothing more.
+    End,
+}
+
+/// Whether the connection stays open after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    OneLine,
+    Prompt,
+}
+
+impl Connection {
+    fn new(stream: UnixStream) -> Self {
+        let (read, write) = stream.into_split();
+        Connection {
+            read: BufReader::new(read),
+            write,
+        }
+    }
+
+    async fn refuse(mut self) {
+        let text = format!("error: {MAX_CONNECTIONS} control connections are open already\n\n");
+        // Who does not take it has no use for it.
+        let _ = self.write(&text).await;
+    }
+
+    async fn serve(mut self, admin: &Admin) -> io::Result<()> {
+        let mut mode = Mode::OneLine;
+        loop {
+            let limit = match mode {
+                Mode::OneLine => COMMAND_TIMEOUT,
+                Mode::Prompt => PROMPT_TIMEOUT,
+            };
+            let Ok(line) = timeout(limit, self.line()).await else {
+                let text = format!("error: no command came within {} s\n\n", limit.as_secs());
+                return self.write(&text).await;
+            };
+            let line = match line? {
+                Line::End => return Ok(()),
+                Line::TooLong => {
+                    let text =
+                        format!("error: a line of commands has at most {MAX_LINE_LEN} bytes\n\n");
+                    self.write(&text).await?;
+                    return self.discard().await;
+                }
+                Line::Commands(line) => line,
+            };
+            for words in command::split(&line) {
+                match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                    ["prompt"] => mode = Mode::Prompt,
+                    ["quit" | "exit"] => return Ok(()),
+                    ref words => {
+                        let answer = command::run(admin, words).await;
+                        self.write(&answer).await?;
+                    }
+                }
+            }
+            match mode {
+                Mode::OneLine => return self.write.shutdown().await,
+                Mode::Prompt => self.write("> ").await?,
+            }
+        }
+    }
+
+    /// The next line, which need not end in a newline where nothing follows.
+    async fn line(&mut self) -> io::Result<Line> {
+        let mut line = Vec::new();
+        let most = MAX_LINE_LEN as u64 + 1;
+        (&mut self.read)
+            .take(most)
+            .read_until(b'\n', &mut line)
+            .await?;
+        Ok(match line.last() {
+            None => Line::End,
+            Some(b'\n') => Line::Commands(String::from_utf8_lossy(&line).into_owned()),
+            Some(_) if line.len() > MAX_LINE_LEN => Line::TooLong,
+            Some(_) => Line::Commands(String::from_utf8_lossy(&line).into_owned()),
+        })
+    }
+
+    async fn write(&mut self, text: &str) -> io::Result<()> {
+        match timeout(ANSWER_TIMEOUT, self.write.write_all(text.as_bytes())).await {
+            Ok(written) => written,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Reads what is left, so that closing does not take the answer along.
+    async fn discard(mut self) -> io::Result<()> {
+        self.write.shutdown().await?;
+        let mut rest = (&mut self.read).take(MAX_DISCARDED_LEN);
+        let mut sink = tokio::io::sink();
+        let discarded = tokio::io::copy(&mut rest, &mut sink);
+        // What comes later than that is not waited for.
+        let _ = timeout(DISCARD_TIMEOUT, discarded).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! `evenkeel ctl`: finds the control socket of the running process, sends it
+//! one command and shows the answer.
+
+pub mod socket;
+
+use crate::cli::{Control, CtlVerb, GetVerb, SetVerb, ShowVerb};
+use crate::{Failed, complain};
+use socket::Socket;
+
+/// Sends a command and prints its answer.
+pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> {
+    let mut line = command(verb);
+    if json {
+        line.insert_str(0, "json ");
+    }
+    let socket = Socket::find(control)?;
+    let answer = socket.ask(&line).map_err(|error| complain(&error))?;
+    if is_refused(&answer, verb, json) {
+        let said = answer.trim_end();
+        return Err(match json {
+            true => {
+                crate::print(&format!("{said}\n"))?;
+                Failed
+            }
+            false => complain(said.strip_prefix("error: ").unwrap_or(said)),
+        });
+    }
+    let text = answer.trim_end();
+    match text.is_empty() {
+        // HAProxy's changes answer nothing.
+        true => Ok(()),
+        false => crate::print(&format!("{text}\n")),
+    }
+}
+
+/// Whether the process refused a command: by saying so, or, where a change of
+/// HAProxy's manner answers nothing, by saying anything.
+fn is_refused(answer: &str, verb: &CtlVerb, json: bool) -> bool {
+    if json {
+        return answer.starts_with("{\"error\":");
+    }
+    let is_silent = matches!(
+        verb,
+        CtlVerb::Set {
+            what: SetVerb::Server { .. }
+        }
+    );
+    answer.starts_with("error: ") || (is_silent && !answer.trim_end().is_empty())
+}
+
+/// The command as the socket takes it.
+fn command(verb: &CtlVerb) -> String {
+    let words: Vec<String> = match verb {
+        CtlVerb::Show { what } => show(what),
+        CtlVerb::Rates { seconds } => vec!["rates".into(), seconds.to_string()],
+        CtlVerb::Drain { endpoints } => with("drain", endpoints),
+        CtlVerb::Ready { endpoints } => with("ready", endpoints),
+        CtlVerb::Stop { endpoints } => with("stop", endpoints),
+        CtlVerb::Weight { endpoint, weight } => {
+            vec!["weight".into(), endpoint.clone(), weight.to_string()]
+        }
+        CtlVerb::Set { what } => match what {
+            SetVerb::LogLevel { level } => vec!["set".into(), "log-level".into(), level.clone()],
+            SetVerb::Server {
+                server,
+                what,
+                value,
+            } => ["set", "server", server, what, value]
+                .map(String::from)
+                .into(),
+        },
+        CtlVerb::Get {
+            what: GetVerb::Weight { server },
+        } => vec!["get".into(), "weight".into(), server.clone()],
+    };
+    let quoted: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    quoted.join(" ")
+}
+
+fn show(what: &ShowVerb) -> Vec<String> {
+    let word = |word: &str| vec!["show".to_owned(), word.to_owned()];
+    let with = |verb: &str, more: Option<String>| {
+        let mut words = word(verb);
+        words.extend(more);
+        words
+    };
+    match what {
+        ShowVerb::Upstreams { name } => with("upstreams", name.clone()),
+        ShowVerb::Listeners => word("listeners"),
+        ShowVerb::Routes => word("routes"),
+        ShowVerb::Sessions { count } => with("sessions", count.map(|it| it.to_string())),
+        ShowVerb::Queue => word("queue"),
+        ShowVerb::Errors { count } => with("errors", count.map(|it| it.to_string())),
+        ShowVerb::Info => word("info"),
+        ShowVerb::Stat => word("stat"),
+        ShowVerb::Backend => word("backend"),
+    }
+}
+
+fn with(verb: &str, more: &[String]) -> Vec<String> {
+    let mut words = vec![verb.to_owned()];
+    words.extend_from_slice(more);
+    words
+}
+
+/// A word in which nothing is taken for an end.
+pub fn quoted(word: &str) -> String {
+    let mut quoted = String::with_capacity(word.len());
+    for letter in word.chars() {
+        if matches!(letter, '\\' | ';') || letter.is_whitespace() {
+            quoted.push('\\');
+        }
+        quoted.push(letter);
+    }
+    quoted
+}

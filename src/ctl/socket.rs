@@ -1,0 +1,92 @@
+//! The control socket from outside: where it is, and asking it.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel::config::{self, Address, NameLookup};
+
+use crate::cli::Control;
+use crate::{Failed, complain, load_quietly, note};
+
+/// Longest silence of the process: `rates` is silent for as long as it is
+/// asked to be.
+const TIMEOUT: Duration = Duration::from_secs(75);
+/// Longest answer that is read.
+const MAX_ANSWER_LEN: u64 = 256 * 1024 * 1024;
+
+/// Where a process takes commands.
+#[derive(Debug, Clone)]
+pub struct Socket {
+    path: PathBuf,
+}
+
+impl Socket {
+    /// The one named in the call, or else in the configuration.
+    pub fn find(control: &Control) -> Result<Self, Failed> {
+        if let Some(path) = &control.socket {
+            return Ok(Socket { path: path.clone() });
+        }
+        let config::Loaded { config, .. } = load_quietly(&control.source, NameLookup::Skip)?;
+        match config.server.control {
+            Some(Address::Unix(path)) => {
+                if control.source.verbose > 0 {
+                    note(&format!("control socket {}", path.display()));
+                }
+                Ok(Socket { path })
+            }
+            _ => Err(complain(&format!(
+                "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel.sock\"\n\n\
+                 and start the program anew, or name the socket with --socket",
+                control.source.config.display()
+            ))),
+        }
+    }
+
+    /// Sends one line of commands, and gives the whole answer.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to do.
+    pub fn ask(&self, line: &str) -> Result<String, String> {
+        let mut stream =
+            UnixStream::connect(&self.path).map_err(|error| self.unreachable(&error))?;
+        let mut exchange = || -> io::Result<Vec<u8>> {
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
+            stream.write_all(format!("{line}\n").as_bytes())?;
+            let mut answer = Vec::new();
+            (&stream).take(MAX_ANSWER_LEN).read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = exchange().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                format!("{}: no answer within {TIMEOUT:?}", self.path.display())
+            }
+            _ => format!("{}: {error}", self.path.display()),
+        })?;
+        match answer.is_empty() {
+            true => Err(format!(
+                "{}: the process closed the connection without an answer",
+                self.path.display()
+            )),
+            false => Ok(String::from_utf8_lossy(&answer).into_owned()),
+        }
+    }
+
+    fn unreachable(&self, error: &io::Error) -> String {
+        let path = self.path.display();
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("{path}: there is no such socket; is the program running?")
+            }
+            io::ErrorKind::ConnectionRefused => {
+                format!("{path}: nobody listens there; is the program running?")
+            }
+            io::ErrorKind::PermissionDenied => format!(
+                "{path}: permission denied; the socket is for the user and the group that the program runs as"
+            ),
+            _ => format!("{path}: {error}"),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Questions to a worker about what it alone knows: its connections, its last
+//! failures.
+//!
+//! A worker answers between two polls of its event loop. Nothing is asked
+//! unless somebody wants to see it.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::failures::FailedExchange;
+use super::sessions::SessionList;
+
+/// Longest wait for a worker's answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A question, with the way back.
+#[derive(Debug)]
+pub enum Question {
+    /// At most this many open connections.
+    Sessions(usize, oneshot::Sender<SessionList>),
+    /// The last exchanges that failed.
+    Failures(oneshot::Sender<Vec<FailedExchange>>),
+}
+
+/// Where a worker is asked.
+pub type Inquiry = mpsc::UnboundedSender<Question>;
+/// Where it hears of it.
+pub type Questions = mpsc::UnboundedReceiver<Question>;
+
+/// A way to ask a worker.
+pub fn channel() -> (Inquiry, Questions) {
+    mpsc::unbounded_channel()
+}
+
+/// What came of asking every worker.
+#[derive(Debug)]
+pub struct Answers<T> {
+    /// Of each worker that answered.
+    pub answers: Vec<T>,
+    /// Workers that have ended, or did not answer in time.
+    pub silent: usize,
+}
+
+/// Asks every worker the same, and waits a second at most.
+pub async fn ask<T>(
+    workers: &[Inquiry],
+    question: impl Fn(oneshot::Sender<T>) -> Question,
+) -> Answers<T> {
+    let mut waiting = Vec::with_capacity(workers.len());
+    for worker in workers {
+        let (reply, answer) = oneshot::channel();
+        // Where the worker has ended, so has the way back.
+        let _ = worker.send(question(reply));
+        waiting.push(answer);
+    }
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    let mut answers = Vec::with_capacity(waiting.len());
+    for answer in waiting {
+        if let Ok(Ok(answer)) = tokio::time::timeout_at(deadline, answer).await {
+            answers.push(answer);
+        }
+    }
+    Answers {
+        silent: workers.len() - answers.len(),
+        answers,
+    }
+}

@@ -1,0 +1,231 @@
+//! What happened between two readings of the figures: what `evenkeel top`
+//! shows. The names here are those of the control socket's `json rates`.
+
+use serde::{Deserialize, Serialize};
+
+use super::figures::{
+    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures, UpstreamFigures,
+};
+use super::histogram::Distribution;
+
+/// A moment, and what happened in the time before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Version of the program.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// When it began to serve, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// For how long it has.
+    pub uptime_ms: u64,
+    /// The time that the rates are of.
+    pub window_ms: u64,
+    /// In the order of the configuration.
+    pub listeners: Vec<ListenerRates>,
+    /// In the order of the configuration.
+    pub routes: Vec<RouteRates>,
+    /// In order of their names.
+    pub upstreams: Vec<UpstreamRates>,
+}
+
+/// Exchanges of a time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Exchanges a second.
+    pub requests_per_s: f64,
+    /// Failed ones a second.
+    pub errors_per_s: f64,
+    /// Bytes a second from clients; of an endpoint, to it.
+    pub bytes_in_per_s: f64,
+    /// Bytes a second to clients; of an endpoint, from it.
+    pub bytes_out_per_s: f64,
+    /// Half of the exchanges took less, in microseconds; `null` for none.
+    pub p50_us: Option<f64>,
+    /// 99 % of the exchanges took less.
+    pub p99_us: Option<f64>,
+}
+
+/// A listener.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ListenerRates {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub bind: String,
+    /// Connections open now.
+    pub open: u64,
+    /// Its exchanges.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RouteRates {
+    /// Its name.
+    pub name: String,
+    /// Its exchanges.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// An upstream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpstreamRates {
+    /// Its name.
+    pub name: String,
+    /// Its balancer.
+    pub balance: String,
+    /// Exchanges at its endpoints now.
+    pub in_flight: u64,
+    /// Exchanges in its queue now.
+    pub waiting: u64,
+    /// Most exchanges that its queue takes.
+    pub queue_max: u64,
+    /// Endpoints that take exchanges now.
+    pub eligible: usize,
+    /// Its exchanges.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// In the order of the configuration.
+    pub endpoints: Vec<EndpointRates>,
+}
+
+/// An endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndpointRates {
+    /// Its name.
+    pub name: String,
+    /// Whether it gets new exchanges, or why not.
+    pub state: String,
+    /// What the operator wants.
+    pub admin: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Exchanges at it now.
+    pub in_flight: u32,
+    /// Most of them; `null` for no limit.
+    pub max_in_flight: Option<u32>,
+    /// Connections in idle pools.
+    pub idle: u64,
+    /// Attempts here, failures and answers of 5xx among them, and what
+    /// exchanges took whose last attempt was here.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// The time between two readings.
+#[derive(Clone, Copy)]
+struct Window {
+    seconds: f64,
+}
+
+impl Rates {
+    /// What happened between two readings of one process.
+    pub fn between(before: &Figures, now: &Figures) -> Self {
+        let window_ms = now.uptime_ms.saturating_sub(before.uptime_ms).max(1);
+        let window = Window {
+            seconds: window_ms as f64 / 1e3,
+        };
+        Rates {
+            version: now.version.to_owned(),
+            pid: now.pid,
+            started_unix_ms: now.started_unix_ms,
+            uptime_ms: now.uptime_ms,
+            window_ms,
+            listeners: pairs(&before.listeners, &now.listeners)
+                .map(|(before, now)| window.listener(before, now))
+                .collect(),
+            routes: pairs(&before.routes, &now.routes)
+                .map(|(before, now)| window.route(before, now))
+                .collect(),
+            upstreams: pairs(&before.upstreams, &now.upstreams)
+                .map(|(before, now)| window.upstream(before, now))
+                .collect(),
+        }
+    }
+}
+
+fn pairs<'a, T>(before: &'a [T], now: &'a [T]) -> impl Iterator<Item = (&'a T, &'a T)> {
+    before.iter().zip(now)
+}
+
+impl Window {
+    fn per_second(self, before: u64, now: u64) -> f64 {
+        let rate = now.saturating_sub(before) as f64 / self.seconds;
+        (rate * 100.0).round() / 100.0
+    }
+
+    fn traffic(self, before: &ExchangeFigures, now: &ExchangeFigures) -> Traffic {
+        let (p50_us, p99_us) = quantiles(&before.phases.total_us, &now.phases.total_us);
+        Traffic {
+            requests_per_s: self.per_second(before.requests, now.requests),
+            errors_per_s: self.per_second(before.errors, now.errors),
+            bytes_in_per_s: self.per_second(before.bytes_in, now.bytes_in),
+            bytes_out_per_s: self.per_second(before.bytes_out, now.bytes_out),
+            p50_us,
+            p99_us,
+        }
+    }
+
+    fn listener(self, before: &ListenerFigures, now: &ListenerFigures) -> ListenerRates {
+        ListenerRates {
+            name: now.name.clone(),
+            bind: now.bind.clone(),
+            open: now.open,
+            traffic: self.traffic(&before.exchanges, &now.exchanges),
+        }
+    }
+
+    fn route(self, before: &RouteFigures, now: &RouteFigures) -> RouteRates {
+        RouteRates {
+            name: now.name.clone(),
+            traffic: self.traffic(&before.exchanges, &now.exchanges),
+        }
+    }
+
+    fn upstream(self, before: &UpstreamFigures, now: &UpstreamFigures) -> UpstreamRates {
+        UpstreamRates {
+            name: now.name.clone(),
+            balance: now.balance.to_owned(),
+            in_flight: now.in_flight,
+            waiting: now.waiting,
+            queue_max: now.queue_max,
+            eligible: now.eligible,
+            traffic: self.traffic(&before.exchanges, &now.exchanges),
+            endpoints: pairs(&before.endpoints, &now.endpoints)
+                .map(|(before, now)| self.endpoint(before, now))
+                .collect(),
+        }
+    }
+
+    fn endpoint(self, before: &EndpointFigures, now: &EndpointFigures) -> EndpointRates {
+        let errors = |it: &EndpointFigures| it.failures + it.status.0[5];
+        let (p50_us, p99_us) = quantiles(&before.phases.total_us, &now.phases.total_us);
+        EndpointRates {
+            name: now.name.clone(),
+            state: now.state.word().to_owned(),
+            admin: now.admin.word().to_owned(),
+            weight: now.weight,
+            in_flight: now.in_flight,
+            max_in_flight: now.max_in_flight,
+            idle: now.idle,
+            traffic: Traffic {
+                requests_per_s: self.per_second(before.attempts, now.attempts),
+                errors_per_s: self.per_second(errors(before), errors(now)),
+                bytes_in_per_s: self.per_second(before.bytes_out, now.bytes_out),
+                bytes_out_per_s: self.per_second(before.bytes_in, now.bytes_in),
+                p50_us,
+                p99_us,
+            },
+        }
+    }
+}
+
+/// The median and the 99th percentile of what came between.
+fn quantiles(before: &Distribution, now: &Distribution) -> (Option<f64>, Option<f64>) {
+    let news = now.since(before);
+    let quantile = |part| (news.count() > 0).then(|| news.quantile(part).round());
+    (quantile(0.5), quantile(0.99))
+}

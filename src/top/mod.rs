@@ -1,0 +1,196 @@
+//! `evenkeel top`: a live table of upstreams and endpoints in a terminal.
+//!
+//! A thread asks the control socket for one second after the other; this one
+//! draws, and takes keys. The terminal is restored however it ends.
+
+mod keys;
+mod model;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use evenkeel::observe::rates::Rates;
+use evenkeel::runtime::stop_signal;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::cli::Control;
+use crate::ctl::socket::Socket;
+use crate::{Colour, Failed, complain, print};
+use keys::Todo;
+use model::Model;
+
+/// Time between two looks for keys and news.
+const STEP: Duration = Duration::from_millis(50);
+/// Time until the first picture: no person waits for a second.
+const FIRST_WINDOW_S: f64 = 0.2;
+/// Pause where the process can't be asked.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What other threads tell.
+enum News {
+    /// What happened lately, or why that is not known.
+    Rates(Result<Box<Rates>, String>),
+    /// What came of a command.
+    Done(Result<String, String>),
+}
+
+/// Shows the table until the user or a signal ends it.
+pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
+    let socket = Socket::find(control)?;
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return snapshot(&socket, interval);
+    }
+    // What is wrong from the start is said in plain text.
+    let first = rates(&socket, FIRST_WINDOW_S).map_err(|error| complain(&error))?;
+    let mut model = Model::new(colour());
+    model.news(Ok(first));
+    let stopped = stop_flag().map_err(|error| complain(&format!("signals: {error}")))?;
+    let (sender, news) = channel();
+    let watching = watch(socket.clone(), interval, sender.clone());
+    watching.map_err(|error| complain(&format!("start a thread: {error}")))?;
+    let terminal = ratatui::try_init();
+    let mut terminal = terminal.map_err(|error| {
+        ratatui::restore();
+        complain(&format!("the terminal can't be used: {error}"))
+    })?;
+    let ended = show(&mut terminal, &mut model, &socket, &news, &sender, &stopped);
+    ratatui::restore();
+    ended.map_err(|error| complain(&format!("the terminal is gone: {error}")))
+}
+
+/// One picture as plain text.
+fn snapshot(socket: &Socket, interval: f64) -> Result<(), Failed> {
+    let answer = socket.ask(&format!("rates {interval}"));
+    let answer = answer.map_err(|error| complain(&error))?;
+    match answer.strip_prefix("error: ") {
+        Some(error) => Err(complain(error.trim_end())),
+        None => print(&format!("{}\n", answer.trim_end())),
+    }
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    model: &mut Model,
+    socket: &Socket,
+    news: &Receiver<News>,
+    sender: &Sender<News>,
+    stopped: &AtomicBool,
+) -> io::Result<()> {
+    let mut is_changed = true;
+    while !stopped.load(Ordering::Relaxed) {
+        if std::mem::take(&mut is_changed) {
+            terminal.draw(|frame| view::draw(frame, model))?;
+        }
+        if event::poll(STEP)? {
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    match keys::press(model, key) {
+                        Todo::Nothing => {}
+                        Todo::Quit => return Ok(()),
+                        Todo::Command(command) => carry_out(socket.clone(), command, sender),
+                    }
+                    is_changed = true;
+                }
+                // A resize above all.
+                _ => is_changed = true,
+            }
+        }
+        for news in news.try_iter() {
+            is_changed = true;
+            match news {
+                News::Rates(rates) => model.news(rates),
+                News::Done(done) => model.say(match done {
+                    Ok(text) => text,
+                    Err(error) => format!("not done: {error}"),
+                }),
+            }
+        }
+        is_changed |= model.forget(Instant::now());
+    }
+    Ok(())
+}
+
+/// Asks for what happens, for ever.
+fn watch(socket: Socket, interval: f64, sender: Sender<News>) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("watch".to_owned());
+    thread.spawn(move || {
+        loop {
+            let rates = rates(&socket, interval);
+            let has_failed = rates.is_err();
+            if sender.send(News::Rates(rates)).is_err() {
+                return;
+            }
+            if has_failed {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// What happens within so many seconds.
+fn rates(socket: &Socket, seconds: f64) -> Result<Box<Rates>, String> {
+    let answer = socket.ask(&format!("json rates {seconds}"))?;
+    serde_json::from_str(&answer).map_err(|_| match refusal(&answer) {
+        Some(error) => error,
+        None => "the process gave an answer of another version".to_owned(),
+    })
+}
+
+fn refusal(answer: &str) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_str(answer).ok()?;
+    Some(answer.get("error")?.as_str()?.to_owned())
+}
+
+/// Sends a command without making the table wait.
+fn carry_out(socket: Socket, command: String, sender: &Sender<News>) {
+    let failed = sender.clone();
+    let sender = sender.clone();
+    let thread = std::thread::Builder::new().name("command".to_owned());
+    let spawned = thread.spawn(move || {
+        let answer = socket.ask(&command);
+        let done = answer.and_then(|answer| match answer.strip_prefix("error: ") {
+            Some(error) => Err(error.trim_end().to_owned()),
+            None => Ok(answer.trim_end().replace('\n', "; ")),
+        });
+        // The table is gone where nobody listens.
+        let _ = sender.send(News::Done(done));
+    });
+    if let Err(error) = spawned {
+        let _ = failed.send(News::Done(Err(error.to_string())));
+    }
+}
+
+/// Becomes true with TERM or INT.
+fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = stopped.clone();
+    let signal = {
+        let _in_runtime = runtime.enter();
+        stop_signal()?
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || {
+        runtime.block_on(signal);
+        flag.store(true, Ordering::Relaxed);
+    })?;
+    Ok(stopped)
+}
+
+/// Colour unless `NO_COLOR` is set or the terminal knows none.
+fn colour() -> Colour {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    match is_set("NO_COLOR") || is_dumb {
+        true => Colour::Off,
+        false => Colour::On,
+    }
+}

@@ -1,0 +1,202 @@
+use evenkeel::observe::rates::{ListenerRates, Rates};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::*;
+use crate::top::keys::{Todo, press};
+
+fn endpoint(name: &str, state: &str, requests_per_s: f64) -> EndpointRates {
+    EndpointRates {
+        name: name.to_owned(),
+        state: state.to_owned(),
+        admin: "ready".to_owned(),
+        weight: 3,
+        in_flight: 4,
+        max_in_flight: Some(8),
+        idle: 2,
+        traffic: Traffic {
+            requests_per_s,
+            errors_per_s: 0.5,
+            p50_us: Some(2_100.0),
+            p99_us: (requests_per_s > 0.0).then_some(12_340.0),
+            bytes_in_per_s: 1_000.0,
+            bytes_out_per_s: 4_100_000.0,
+        },
+    }
+}
+
+fn rates() -> Rates {
+    let traffic = endpoint("", "", 150.0).traffic;
+    Rates {
+        version: "0.1.0".to_owned(),
+        pid: 4242,
+        started_unix_ms: 1,
+        uptime_ms: 7_500_000,
+        window_ms: 1000,
+        listeners: vec![ListenerRates {
+            name: "web".to_owned(),
+            bind: "127.0.0.1:80".to_owned(),
+            open: 43,
+            traffic: traffic.clone(),
+        }],
+        routes: Vec::new(),
+        upstreams: vec![UpstreamRates {
+            name: "app".to_owned(),
+            balance: "adaptive".to_owned(),
+            in_flight: 12,
+            waiting: 7,
+            queue_max: 1000,
+            eligible: 2,
+            traffic,
+            endpoints: vec![
+                endpoint("10.0.0.1:8080", "up", 50.0),
+                endpoint("10.0.0.2:8080", "unreachable", 0.0),
+                endpoint("app-3.internal.example.com:8080", "draining", 100.0),
+            ],
+        }],
+    }
+}
+
+fn model() -> Model {
+    let mut model = Model::new(Colour::Off);
+    model.news(Ok(Box::new(rates())));
+    model
+}
+
+fn picture(model: &mut Model, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, model)).unwrap();
+    let lines = terminal.backend().to_string();
+    let lines: Vec<_> = lines
+        .lines()
+        .map(|line| line.trim_matches('"').trim_end())
+        .collect();
+    lines.join("\n")
+}
+
+fn key(model: &mut Model, code: KeyCode) -> Todo {
+    press(model, KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+#[test]
+fn the_table_at_80_columns() {
+    let expected = "\
+evenkeel 0.1.0  process 4242  up 2h05m  150 req/s  0.5 err/s  43 connections
+UPSTREAM, ENDPOINT    STATE         FLIGHT   QUEUE  REQ/S  ERR/S     P50     P99
+app                   2/3 up            12       7    150    0.5 2.10 ms 12.3 ms
+  10.0.0.1:8080       up               4/8           50.0    0.5 2.10 ms 12.3 ms
+  10.0.0.2:8080       unreachable      4/8              0    0.5 2.10 ms       -
+  app-3.internal.exa~ draining         4/8            100    0.5 2.10 ms 12.3 ms
+
+
+upstream app: balance adaptive, 7 of 1000 waiting, in 1.00 kB/s, out 4.10 MB/s
+up/down  d drain  r ready  s stop  w weight  o order  / filter  ? help  q quit";
+    assert_eq!(picture(&mut model(), 80, 10), expected);
+}
+
+#[test]
+fn a_wide_terminal_has_every_column_and_a_small_one_says_so() {
+    let wide = picture(&mut model(), 120, 10);
+    assert!(wide.contains("WEIGHT") && wide.contains("OUT/S"), "{wide}");
+    assert!(wide.contains("app-3.internal.example.com:8080"), "{wide}");
+    for (width, height) in [(30, 5), (40, 6), (10, 2), (1, 1), (200, 60)] {
+        picture(&mut model(), width, height);
+    }
+}
+
+#[test]
+fn the_order_and_the_filter() {
+    let mut model = model();
+    key(&mut model, KeyCode::Char('o'));
+    key(&mut model, KeyCode::Char('o'));
+    let names = |model: &Model| -> Vec<_> {
+        let rows = model.rows();
+        let targets = rows.iter().map(Row::target);
+        targets
+            .map(|it| it.endpoint.unwrap_or(it.upstream))
+            .collect()
+    };
+    let by_requests = [
+        "app",
+        "app-3.internal.example.com:8080",
+        "10.0.0.1:8080",
+        "10.0.0.2:8080",
+    ];
+    assert_eq!(names(&model), by_requests);
+    assert!(picture(&mut model, 80, 10).contains(" *REQ/S"));
+    key(&mut model, KeyCode::Char('/'));
+    for letter in "unreach".chars() {
+        key(&mut model, KeyCode::Char(letter));
+    }
+    assert_eq!(names(&model), ["app", "10.0.0.2:8080"]);
+    key(&mut model, KeyCode::Char('!'));
+    assert!(picture(&mut model, 80, 10).contains("no row has this text"));
+    key(&mut model, KeyCode::Esc);
+    assert_eq!(names(&model).len(), 4);
+}
+
+#[test]
+fn a_change_asks_first() {
+    let mut model = model();
+    key(&mut model, KeyCode::Down);
+    assert_eq!(key(&mut model, KeyCode::Char('d')), Todo::Nothing);
+    let asked = picture(&mut model, 80, 10);
+    assert!(
+        asked.contains("drain endpoint app/10.0.0.1:8080?  y/n"),
+        "{asked}"
+    );
+    assert_eq!(key(&mut model, KeyCode::Char('n')), Todo::Nothing);
+    assert!(picture(&mut model, 80, 10).contains("nothing was changed"));
+    key(&mut model, KeyCode::Char('s'));
+    let drain = Todo::Command("stop app/10.0.0.1:8080".to_owned());
+    assert_eq!(key(&mut model, KeyCode::Char('y')), drain);
+    key(&mut model, KeyCode::Home);
+    key(&mut model, KeyCode::Char('w'));
+    key(&mut model, KeyCode::Char('x'));
+    key(&mut model, KeyCode::Char('5'));
+    let weight = Todo::Command("weight app/* 5".to_owned());
+    assert_eq!(key(&mut model, KeyCode::Enter), weight);
+}
+
+#[test]
+fn the_selected_row_stays_in_sight() {
+    let mut model = model();
+    let mut many = rates();
+    many.upstreams[0].endpoints = (0..500)
+        .map(|index| endpoint(&format!("host-{index}:80"), "up", 1.0))
+        .collect();
+    model.news(Ok(Box::new(many)));
+    key(&mut model, KeyCode::End);
+    assert!(picture(&mut model, 80, 24).contains("host-499:80"));
+    key(&mut model, KeyCode::Up);
+    assert!(picture(&mut model, 80, 24).contains("host-499:80"));
+    key(&mut model, KeyCode::Home);
+    assert!(picture(&mut model, 80, 24).contains("  host-0:80"));
+}
+
+#[test]
+fn a_lost_process_is_said_and_so_is_a_new_one() {
+    let mut model = model();
+    model.news(Err("nobody listens there".to_owned()));
+    let lost = picture(&mut model, 80, 10);
+    assert!(
+        lost.contains("no news, trying again: nobody listens there"),
+        "{lost}"
+    );
+    assert!(lost.contains("10.0.0.1:8080"), "{lost}");
+    let mut anew = rates();
+    anew.pid = 4243;
+    model.news(Ok(Box::new(anew)));
+    let again = picture(&mut model, 80, 10);
+    assert!(again.contains("started anew, as process 4243"), "{again}");
+}
+
+#[test]
+fn help_is_there_and_goes_with_any_key() {
+    let mut model = model();
+    key(&mut model, KeyCode::Char('?'));
+    assert!(picture(&mut model, 80, 24).contains("out of service"));
+    key(&mut model, KeyCode::Char(' '));
+    assert!(!picture(&mut model, 80, 24).contains("out of service"));
+}
