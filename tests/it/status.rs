@@ -192,11 +192,14 @@ fn an_endpoint_is_drained_and_comes_back() {
         let seen = || origins.each_ref().map(|it| it.stats().requests);
         send(8);
         assert_eq!(seen(), [4, 4]);
-        for (wanted, state) in [("drain", "draining"), ("stop", "stopped")] {
+        for (wanted, state, is_now) in [
+            ("drain", "draining", "drained: it gets nothing new"),
+            ("stop", "stopped", "stopped"),
+        ] {
             let order = json!({"upstream": "app", "endpoint": names[0], "admin": wanted});
             let response = order_well(&proxy, &order);
             assert_eq!(response.status, 200, "{}", response.text());
-            let done = format!("endpoint app/{} is {wanted}", names[0]);
+            let done = format!("endpoint app/{} is {is_now}", names[0]);
             assert_eq!(response.text(), json!({ "done": done }).to_string());
             assert_eq!(
                 figures(&proxy)["upstreams"][0]["endpoints"][0]["state"],

@@ -118,7 +118,7 @@ def drain(url, first, second, token):
 
         one(driver, "[data-admin=drain]").click()
         give_token(driver, token)
-        until("it is done", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is drain")
+        until("it is done", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is drained: it gets nothing new")
         until("it drains", lambda: text(driver, "#endpoint-state") == "draining")
 
         # Probes go on, three a second and more; requests were a hundred.
@@ -144,7 +144,7 @@ def drain(url, first, second, token):
         weight.clear()
         weight.send_keys("3")
         one(driver, "#weigh button").click()
-        until("it weighs more", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is of weight 3")
+        until("it weighs more", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is at weight 3")
 
         # To stop it is asked twice.
         one(driver, "[data-admin=stop]").click()
