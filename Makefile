@@ -17,12 +17,13 @@ ARGS ?=
 SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
 
 BUILD_TOOLS := cargo cc
-TEST_TOOLS := $(BUILD_TOOLS) curl nginx haproxy haproxy-exporter promtool node ab wrk venv
+TEST_TOOLS := $(BUILD_TOOLS) curl nginx haproxy haproxy-exporter promtool node ab wrk venv chromium
 RELEASE_TOOLS := $(BUILD_TOOLS) profdata ab
 BENCH_TOOLS := $(RELEASE_TOOLS) nginx haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
+PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo test loom check format lint rustdoc release bench bench-policies simulate fuzz docs setup
+.PHONY: help demo test loom check format lint rustdoc release bench bench-policies simulate fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -99,6 +100,12 @@ docs: ## Write the configuration's reference from its types, and the API's pages
 	@echo "docs: target/doc/evenkeel/index.html"
 	@cargo doc --quiet --workspace --no-deps
 
+screenshots: ## Take the pictures of the status page that the documentation shows
+	@scripts/need $(PICTURE_TOOLS)
+	@cargo build --quiet --profile $(PROFILE) --package evenkeel
+	@echo "screenshots: docs/images (two minutes, most of them under load)"
+	@.venv/bin/python scripts/screenshots target/$(PROFILE)/evenkeel docs/images
+
 setup: ## Install everything that any target needs
-	@scripts/need $(TEST_TOOLS) $(BENCH_TOOLS) $(POLICY_TOOLS) cargo-fuzz
+	@scripts/need $(TEST_TOOLS) $(PICTURE_TOOLS) $(BENCH_TOOLS) $(POLICY_TOOLS) cargo-fuzz
 	@echo "setup: everything is there"

@@ -10,7 +10,9 @@ pub mod csv;
 mod haproxy;
 mod http;
 pub mod metrics;
+mod monitor;
 mod operate;
+mod page;
 
 use std::future::poll_fn;
 use std::io;
@@ -18,13 +20,15 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::config::Address;
-use crate::net::listen::{self, BoundListener, Listener};
+use crate::net::listen::{self, BoundListener, Listener, Peer};
 use crate::net::stream::Stream;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
+use crate::runtime::Phase;
+use monitor::Monitor;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
@@ -36,6 +40,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 struct Admin {
     sources: Sources,
+    phase: watch::Receiver<Phase>,
+    monitor: Monitor,
 }
 
 /// The sockets, bound before the thread is started.
@@ -82,9 +88,10 @@ pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
 ///
 /// # Errors
 /// The thread can't be started.
-pub fn start(
+pub(crate) fn start(
     sources: Sources,
     sockets: Sockets,
+    phase: watch::Receiver<Phase>,
     while_running: impl Send + 'static,
 ) -> io::Result<AdminThread> {
     let status_address = sockets.status.as_ref().map(|it| it.address.clone());
@@ -97,9 +104,19 @@ pub fn start(
             .enable_io()
             .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())?;
-        let admin = Rc::new(Admin { sources });
+        let admin = Rc::new(Admin {
+            monitor: Monitor::new(&sources),
+            sources,
+            phase,
+        });
         runtime.block_on(async {
             tokio::task::spawn_local(watch_limits(admin.clone()));
+            if sockets.status.is_some() || sockets.control.is_some() {
+                let admin = admin.clone();
+                tokio::task::spawn_local(async move {
+                    admin.monitor.watch(&admin.sources, &admin.phase).await;
+                });
+            }
             if let Some(socket) = sockets.status {
                 let listener = Listener::register(socket)?;
                 tokio::task::spawn_local(http::serve(admin.clone(), listener));
@@ -158,10 +175,10 @@ fn step_back() {
 }
 
 /// The next connection, whatever it takes.
-async fn accept(what: &str, listener: &Listener) -> Stream {
+async fn accept(what: &str, listener: &Listener) -> (Stream, Peer) {
     loop {
         match poll_fn(|cx| listener.poll_accept(cx)).await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!("{what}: accepting pauses: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

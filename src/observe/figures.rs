@@ -18,6 +18,7 @@ use super::end::End;
 use super::histogram::{Distribution, Histogram};
 use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
+use super::probes::{LastProbe, Probes};
 use super::process::ProcessFigures;
 use crate::config::{self, Action, Config};
 
@@ -34,10 +35,23 @@ pub struct Sources {
     pub log_lines_lost: Arc<AtomicU64>,
     /// What became of spans.
     pub spans: Arc<SpanCounts>,
+    /// The last probe of each endpoint.
+    pub probes: Arc<Probes>,
+    /// Requests to the status listener with a wrong token.
+    pub status_tokens_refused: Arc<AtomicU64>,
     /// When the process began to serve.
     pub started: Started,
     /// Where each worker is asked for what only it knows.
     pub inquiries: Vec<Inquiry>,
+}
+
+/// Which distributions are read of what exchanges took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phases {
+    /// All of them.
+    All,
+    /// `total_us` alone, which costs a fifth: the others are left empty.
+    Total,
 }
 
 /// A moment by both clocks.
@@ -82,6 +96,8 @@ pub struct Figures {
     pub spans_sent: u64,
     /// Spans for which the exporter had no room, or that could not be sent.
     pub spans_lost: u64,
+    /// Requests to the status listener with a wrong token.
+    pub status_tokens_refused: u64,
     /// What the process takes of the machine.
     pub process: ProcessFigures,
     /// Which configuration it runs on.
@@ -241,6 +257,8 @@ pub struct EndpointFigures {
     pub max_in_flight: Option<u32>,
     /// Failed exchanges in a row.
     pub errors_in_row: u16,
+    /// What came of its last probe; `null` before the first, or without any.
+    pub last_probe: Option<LastProbe>,
     /// Times that it was put out for errors in a row.
     pub ejections: u32,
     /// Times that it went down because its probes failed.
@@ -361,6 +379,11 @@ impl Sources {
     /// Reads everything. Counts that belong together may differ by exchanges
     /// that end meanwhile.
     pub fn read(&self) -> Figures {
+        self.read_with(Phases::All)
+    }
+
+    /// As [`read`](Self::read), with some distributions left out.
+    pub(crate) fn read_with(&self, which: Phases) -> Figures {
         let config = &*self.config;
         Figures {
             version: env!("CARGO_PKG_VERSION"),
@@ -373,19 +396,20 @@ impl Sources {
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
             spans_sent: self.spans.sent.load(Ordering::Relaxed),
             spans_lost: self.spans_lost(),
+            status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
             process: ProcessFigures::read(),
             config: ConfigFigures {
                 hash: format!("{:016x}", config.hash),
                 loaded_unix_ms: unix_ms(self.started.wall),
             },
             listeners: (0..config.listeners.len())
-                .map(|index| self.listener(index))
+                .map(|index| self.listener(index, which))
                 .collect(),
             routes: (0..config.routes.len())
-                .map(|index| self.route(index))
+                .map(|index| self.route(index, which))
                 .collect(),
             upstreams: (0..config.upstreams.len())
-                .map(|index| self.upstream(index))
+                .map(|index| self.upstream(index, which))
                 .collect(),
         }
     }
@@ -416,17 +440,28 @@ impl Sources {
         Ends((0..End::COUNT).map(count).collect())
     }
 
-    fn phases(&self, phases: impl Fn(&Counters) -> &counters::Phases) -> PhaseFigures {
-        PhaseFigures {
-            queue_us: self.distribution(|it| &phases(it).queue_us),
-            connect_us: self.distribution(|it| &phases(it).connect_us),
-            first_byte_us: self.distribution(|it| &phases(it).first_byte_us),
-            total_us: self.distribution(|it| &phases(it).total_us),
-            response_bytes: self.distribution(|it| &phases(it).response_bytes),
+    fn phases(
+        &self,
+        which: Phases,
+        phases: impl Fn(&Counters) -> &counters::Phases,
+    ) -> PhaseFigures {
+        let total_us = self.distribution(|it| &phases(it).total_us);
+        match which {
+            Phases::Total => PhaseFigures {
+                total_us,
+                ..PhaseFigures::default()
+            },
+            Phases::All => PhaseFigures {
+                queue_us: self.distribution(|it| &phases(it).queue_us),
+                connect_us: self.distribution(|it| &phases(it).connect_us),
+                first_byte_us: self.distribution(|it| &phases(it).first_byte_us),
+                total_us,
+                response_bytes: self.distribution(|it| &phases(it).response_bytes),
+            },
         }
     }
 
-    fn listener(&self, index: usize) -> ListenerFigures {
+    fn listener(&self, index: usize, which: Phases) -> ListenerFigures {
         let settings = &self.config.listeners[index];
         ListenerFigures {
             name: settings.name.clone(),
@@ -447,12 +482,12 @@ impl Sources {
                 bytes_out: self.sum(|it| &it.listeners[index].bytes_out),
                 status: self.status(|it| &it.listeners[index].status),
                 ends: self.ends(|it| &it.listeners[index].ends),
-                phases: self.phases(|it| &it.listeners[index].phases),
+                phases: self.phases(which, |it| &it.listeners[index].phases),
             },
         }
     }
 
-    fn route(&self, index: usize) -> RouteFigures {
+    fn route(&self, index: usize, which: Phases) -> RouteFigures {
         let settings = &self.config.routes[index];
         let upstream = match &settings.action {
             Action::Upstream(proxying) => Some(&self.config.upstreams[proxying.upstream].name),
@@ -468,18 +503,18 @@ impl Sources {
                 bytes_out: self.sum(|it| &it.routes[index].bytes_out),
                 status: self.status(|it| &it.routes[index].status),
                 ends: self.ends(|it| &it.routes[index].ends),
-                phases: self.phases(|it| &it.routes[index].phases),
+                phases: self.phases(which, |it| &it.routes[index].phases),
             },
         }
     }
 
-    fn upstream(&self, index: usize) -> UpstreamFigures {
+    fn upstream(&self, index: usize, which: Phases) -> UpstreamFigures {
         let settings = &self.config.upstreams[index];
         let dispatcher = &self.dispatchers[index];
         let endpoints: Vec<_> = (0..settings.endpoints.len())
-            .map(|endpoint| self.endpoint(index, endpoint))
+            .map(|endpoint| self.endpoint(index, endpoint, which))
             .collect();
-        let mut phases = self.phases(|it| &it.upstreams[index].phases);
+        let mut phases = self.phases(which, |it| &it.upstreams[index].phases);
         endpoints.iter().for_each(|it| phases.merge(&it.phases));
         let states = dispatcher.states();
         UpstreamFigures {
@@ -506,7 +541,8 @@ impl Sources {
         }
     }
 
-    fn endpoint(&self, upstream: usize, index: usize) -> EndpointFigures {
+    /// Reads one endpoint.
+    pub(crate) fn endpoint(&self, upstream: usize, index: usize, which: Phases) -> EndpointFigures {
         let settings = &self.config.upstreams[upstream].endpoints[index];
         let state = &self.dispatchers[upstream].states()[index];
         let sum = |counter: fn(&counters::EndpointCounters) -> &Counter| {
@@ -523,6 +559,7 @@ impl Sources {
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
             errors_in_row: state.errors_in_row(),
+            last_probe: self.probes.last(upstream, index),
             ejections: outages.ejections,
             downs: outages.downs,
             unreachables: outages.unreachables,
@@ -536,7 +573,7 @@ impl Sources {
             status: self.status(|it| &it.upstreams[upstream].endpoints[index].status),
             bytes_out: sum(|it| &it.bytes_out),
             bytes_in: sum(|it| &it.bytes_in),
-            phases: self.phases(|it| &it.upstreams[upstream].endpoints[index].phases),
+            phases: self.phases(which, |it| &it.upstreams[upstream].endpoints[index].phases),
         }
     }
 }

@@ -164,6 +164,9 @@ impl Distribution {
             sum: self.sum.saturating_sub(earlier.sum),
             ..Distribution::default()
         };
+        if self.count == earlier.count {
+            return news;
+        }
         for (index, count) in self.buckets.iter().enumerate() {
             let before = earlier.buckets.get(index).copied().unwrap_or(0);
             news.add_at(index, count.saturating_sub(before));

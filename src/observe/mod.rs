@@ -12,6 +12,7 @@ pub mod inquiry;
 pub mod limits;
 pub mod log_level;
 pub mod otlp;
+pub mod probes;
 pub mod process;
 pub mod quantity;
 pub mod rates;

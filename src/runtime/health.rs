@@ -20,6 +20,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::connect::connect;
 use crate::net::timer::TICK;
+use crate::observe::probes::Probes;
 use crate::upstream::change::log_change;
 use crate::upstream::probe::{Passed, ProbeFailure, probe};
 
@@ -42,6 +43,7 @@ pub(super) struct HealthThread {
 pub(super) fn start(
     config: Arc<Config>,
     dispatchers: Vec<Arc<Dispatcher>>,
+    probes: Arc<Probes>,
     while_running: impl Send + 'static,
 ) -> io::Result<HealthThread> {
     let (stop, stopped) = oneshot::channel();
@@ -55,6 +57,7 @@ pub(super) fn start(
         let health = Rc::new(Health {
             config,
             dispatchers,
+            probes,
             permits: Semaphore::new(MOST_AT_ONCE),
         });
         runtime.block_on(async {
@@ -86,6 +89,7 @@ impl HealthThread {
 struct Health {
     config: Arc<Config>,
     dispatchers: Vec<Arc<Dispatcher>>,
+    probes: Arc<Probes>,
     permits: Semaphore,
 }
 
@@ -194,7 +198,15 @@ impl Watch {
         // An error means that the semaphore is closed, which it never is.
         let _permit = self.health.permits.acquire().await;
         let endpoint = self.config();
-        probe(&endpoint.address, settings, &endpoint.name).await
+        let begun = Instant::now();
+        let outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+        let (took, answer) = match &outcome {
+            Ok(passed) => (passed.elapsed, passed.to_string()),
+            Err(failure) => (begun.elapsed(), failure.to_string()),
+        };
+        let probes = &self.health.probes;
+        probes.note(self.upstream, self.endpoint, outcome.is_ok(), took, answer);
+        outcome
     }
 
     fn note(&self, outcome: Result<Passed, ProbeFailure>) {
@@ -280,7 +292,8 @@ mod tests {
                 .config,
         );
         let app = Arc::new(dispatcher(&config.upstreams[0]));
-        let health = start(config, vec![app.clone()], ()).unwrap();
+        let probes = Arc::new(Probes::new(&config));
+        let health = start(config, vec![app.clone()], probes, ()).unwrap();
         let mut guard = Guard::default();
         let is_unreachable = || app.states()[0].has(Flag::Unreachable);
         until("it counts as unreachable", || {

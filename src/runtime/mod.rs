@@ -23,6 +23,7 @@ use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
 use crate::observe::inquiry;
 use crate::observe::otlp::{self, Exporter, SpanCounts};
+use crate::observe::probes::Probes;
 use crate::observe::writer::{self, LogWriter};
 use crate::upstream;
 use health::HealthThread;
@@ -179,9 +180,11 @@ pub fn start(config: Config) -> io::Result<Running> {
             worker.run()
         })?);
     }
+    let probes = Arc::new(Probes::new(&config));
     let health = health::start(
         config.clone(),
         shared.dispatchers.clone(),
+        probes.clone(),
         WhileRunning(ending.clone()),
     )?;
     let sources = Sources {
@@ -190,10 +193,17 @@ pub fn start(config: Config) -> io::Result<Running> {
         dispatchers: shared.dispatchers.clone(),
         log_lines_lost: log_writer.lost(),
         spans,
+        probes,
+        status_tokens_refused: Arc::default(),
         started: Started::now(),
         inquiries,
     };
-    let admin = admin::start(sources.clone(), admin_sockets, WhileRunning(ending))?;
+    let admin = admin::start(
+        sources.clone(),
+        admin_sockets,
+        phase_receiver,
+        WhileRunning(ending),
+    )?;
     let running = Running {
         phase,
         ended,

@@ -30,6 +30,16 @@ pub struct Passed {
     pub status: Option<u16>,
 }
 
+/// What came back, in a few words.
+impl std::fmt::Display for Passed {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.status {
+            Some(status) => write!(out, "status {status}"),
+            None => out.write_str("connection opened"),
+        }
+    }
+}
+
 /// Why a probe failed. Displayed in a few words, such as `connection refused`.
 #[derive(Debug)]
 pub enum ProbeFailure {

@@ -95,7 +95,10 @@ endpoints = [{:?}]
     /// What a status path answers.
     fn status(&self, path: &str) -> String {
         let mut client = RawClient::connect(self.proxy.status_address()).unwrap();
-        client.get(path).unwrap().text()
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let response = client.ask(request).unwrap();
+        assert_eq!(response.status, 200, "{path}");
+        response.text()
     }
 
     fn figures(&self) -> Value {

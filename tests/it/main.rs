@@ -32,6 +32,8 @@ mod metrics;
 mod process;
 mod queue;
 mod sockets;
+mod status;
+mod status_page;
 mod top;
 mod tracing;
 mod tunnels;

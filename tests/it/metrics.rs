@@ -65,7 +65,7 @@ fn some_traffic(proxy: &Proxy) {
 
 fn ask(proxy: &Proxy, path: &str, accept: &str) -> Response {
     let mut client = RawClient::connect(proxy.status_address()).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n");
     let response = client.ask(request).unwrap();
     assert_eq!(response.status, 200, "{path}");
     response

@@ -44,7 +44,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let open = Rc::new(Cell::new(0));
     loop {
-        let stream = accept("control socket", &listener).await;
+        let (stream, _) = accept("control socket", &listener).await;
         let Stream::Unix(stream) = stream else {
             continue;
         };

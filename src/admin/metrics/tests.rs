@@ -6,6 +6,7 @@ use super::*;
 use crate::config::{NameLookup, load_text};
 use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
+use crate::observe::probes::Probes;
 use crate::upstream::dispatcher;
 
 /// What two workers counted over a configuration in which everything occurs,
@@ -29,6 +30,8 @@ fn sources(endpoints: usize) -> Sources {
     };
     let dispatchers = config.upstreams.iter().map(|it| Arc::new(dispatcher(it)));
     Sources {
+        probes: Arc::new(Probes::new(&config)),
+        status_tokens_refused: Arc::default(),
         dispatchers: dispatchers.collect(),
         counters: (0..2)
             .map(|worker| {

@@ -1,0 +1,101 @@
+//! Answers of the status listener: their bodies, and the fields that all of
+//! them carry.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Response, StatusCode};
+use tokio::sync::mpsc;
+
+pub(super) type Answer = Response<AnswerBody>;
+
+/// Text, or messages as they come.
+#[derive(Debug)]
+pub(super) enum AnswerBody {
+    /// All of it; `None` once it was taken.
+    Whole(Option<Bytes>),
+    /// Until the sender is dropped.
+    Messages(mpsc::Receiver<Bytes>),
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let frame = |bytes: Option<Bytes>| bytes.map(|bytes| Ok(Frame::data(bytes)));
+        match self.get_mut() {
+            AnswerBody::Whole(bytes) => Poll::Ready(frame(bytes.take())),
+            AnswerBody::Messages(messages) => messages.poll_recv(cx).map(frame),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, AnswerBody::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            AnswerBody::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64))
+            }
+            AnswerBody::Messages(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// What keeps a browser from doing more with an answer than showing it. The
+/// page has its own policy of contents.
+const FIELDS: [(HeaderName, &str); 6] = [
+    (CACHE_CONTROL, "no-store"),
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; frame-ancestors 'none'",
+    ),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+];
+
+pub(super) fn answer(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    let fields = answer.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    for (name, value) in FIELDS {
+        fields.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+pub(super) fn with_type(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Answer {
+    answer(status, content_type, AnswerBody::Whole(Some(body.into())))
+}
+
+pub(super) fn text(status: StatusCode, body: impl Into<String>) -> Answer {
+    with_type(status, "text/plain; charset=utf-8", body.into())
+}
+
+pub(super) fn json(body: impl Into<Bytes>) -> Answer {
+    with_type(StatusCode::OK, "application/json", body)
+}

@@ -1,0 +1,152 @@
+//! `POST /endpoints`: drain, stop or make ready an endpoint, or change its
+//! weight, with the token; not from another site's page.
+
+use std::time::Duration;
+
+use evenkeel_policy::endpoint::Admin as Wanted;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header::{
+    AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE,
+};
+use hyper::{Request, StatusCode};
+use serde::Deserialize;
+
+use super::answer::{Answer, json, text};
+use super::tokens::{Tokens, Verdict};
+use crate::admin::Admin;
+use crate::admin::operate::{Operation, operate};
+
+/// Longest body, in bytes, and longest wait for it.
+const MAX_BODY_LEN: usize = 4096;
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// As the configuration has it.
+const MAX_WEIGHT: u32 = 1_000_000;
+
+const NO_TOKEN: &str = "nothing can be changed from here: the configuration names no token\n\
+    (write one to a file, and name that as `token_file` of `[status]`)\n";
+
+/// What is to be done.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    upstream: String,
+    endpoint: String,
+    admin: Option<Word>,
+    weight: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Word {
+    Ready,
+    Drain,
+    Stop,
+}
+
+/// Changes an endpoint, or says why not.
+pub(super) async fn change(
+    admin: &Admin,
+    tokens: Option<&Tokens>,
+    peer: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    let Some(tokens) = tokens else {
+        return text(StatusCode::FORBIDDEN, NO_TOKEN);
+    };
+    if let Some(refusal) = refusal_of_others(request.headers()) {
+        return refusal;
+    }
+    let Some(token) = bearer(request.headers()) else {
+        return unauthorised("this takes a token, as `Authorization: Bearer …`\n");
+    };
+    match tokens.check(token).await {
+        Verdict::Right => {}
+        Verdict::Wrong => {
+            tracing::warn!("status page: wrong token from {peer}");
+            return unauthorised("that is not the token\n");
+        }
+        Verdict::TooMany => {
+            let what = "too many wrong tokens came lately: try again in a few seconds\n";
+            return text(StatusCode::TOO_MANY_REQUESTS, what);
+        }
+    }
+    let body = Limited::new(request.into_body(), MAX_BODY_LEN).collect();
+    let body = match tokio::time::timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => {
+            let what = format!("the body can't be read: {error}\n");
+            return text(StatusCode::PAYLOAD_TOO_LARGE, what);
+        }
+        Err(_) => {
+            let what = "the body did not come in time\n";
+            return text(StatusCode::REQUEST_TIMEOUT, what);
+        }
+    };
+    let order: Order = match serde_json::from_slice(&body) {
+        Ok(order) => order,
+        Err(error) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+    };
+    let operation = match (order.admin, order.weight) {
+        (Some(Word::Ready), None) => Operation::Admin(Wanted::Ready),
+        (Some(Word::Drain), None) => Operation::Admin(Wanted::Drain),
+        (Some(Word::Stop), None) => Operation::Admin(Wanted::Stop),
+        (None, Some(weight)) if weight <= MAX_WEIGHT => Operation::Weight(weight),
+        (None, Some(_)) => {
+            let what = format!("a weight is 0 to {MAX_WEIGHT}\n");
+            return text(StatusCode::BAD_REQUEST, what);
+        }
+        _ => {
+            let what = "either `admin` or `weight` says what is to be done\n";
+            return text(StatusCode::BAD_REQUEST, what);
+        }
+    };
+    match operate(&admin.sources, &order.upstream, &order.endpoint, operation) {
+        Ok(done) => json(serde_json::json!({ "done": done }).to_string()),
+        Err(unknown) => text(StatusCode::NOT_FOUND, format!("{unknown}\n")),
+    }
+}
+
+/// The answer where another site's page may have sent this. A browser lets such
+/// a page send a body of this type only after asking, and nobody answers that.
+fn refusal_of_others(fields: &HeaderMap) -> Option<Answer> {
+    let value = |name: &HeaderName| fields.get(name).and_then(|it| it.to_str().ok());
+    let content_type = value(&CONTENT_TYPE).unwrap_or_default();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        let what = "the body is to be of type application/json\n";
+        return Some(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, what));
+    }
+    let elsewhere = Some(text(
+        StatusCode::FORBIDDEN,
+        "another site's page may not change anything here\n",
+    ));
+    let site = fields.get(HeaderName::from_static("sec-fetch-site"));
+    if site.is_some_and(|it| it != "same-origin" && it != "none") {
+        return elsewhere;
+    }
+    if fields.contains_key(ORIGIN) {
+        let origin = value(&ORIGIN).unwrap_or_default();
+        let authority = origin.split_once("://").map(|(_, authority)| authority);
+        match (authority, value(&HOST)) {
+            (Some(authority), Some(host)) if authority.eq_ignore_ascii_case(host) => {}
+            _ => return elsewhere,
+        }
+    }
+    None
+}
+
+fn bearer(fields: &HeaderMap) -> Option<&[u8]> {
+    let value = fields.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer ")
+        .then(|| token.trim_ascii())
+}
+
+fn unauthorised(what: &str) -> Answer {
+    let mut answer = text(StatusCode::UNAUTHORIZED, what);
+    let bearer = HeaderValue::from_static("Bearer");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+    answer
+}

@@ -1,0 +1,173 @@
+//! The token that a request must carry to change something. Wrong ones are
+//! counted and logged, and each makes the next request with a token wait for
+//! longer, right or wrong: so nothing is learned from how long an answer takes,
+//! and trying is slow. Requests without a token are not held up.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The wait after one wrong token; it doubles with each further one.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
+/// Without a wrong token for so long, those before are forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// Requests that wait at once; further ones are refused unseen.
+const MOST_WAITING: usize = 16;
+
+/// What is to be said of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is the one.
+    Right,
+    /// It is another.
+    Wrong,
+    /// Nobody looked at it: too many wait already.
+    TooMany,
+}
+
+/// The token, and how often another one came.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    expected: String,
+    refused: Arc<AtomicU64>,
+    wrong_in_row: Cell<u32>,
+    last_wrong: Cell<Option<Instant>>,
+    waiting: Cell<usize>,
+}
+
+/// One who waits.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(waiting: &'a Cell<usize>) -> Self {
+        waiting.set(waiting.get() + 1);
+        Waiting(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Tokens {
+    /// `refused` counts the wrong ones.
+    pub(super) fn new(expected: String, refused: Arc<AtomicU64>) -> Self {
+        Tokens {
+            expected,
+            refused,
+            wrong_in_row: Cell::new(0),
+            last_wrong: Cell::new(None),
+            waiting: Cell::new(0),
+        }
+    }
+
+    /// Looks at a token, after a wait where wrong ones came before.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, nothing was looked at.
+    pub(super) async fn check(&self, given: &[u8]) -> Verdict {
+        if self.waiting.get() >= MOST_WAITING {
+            return Verdict::TooMany;
+        }
+        if let Some(wait) = self.wait() {
+            let _waiting = Waiting::new(&self.waiting);
+            tokio::time::sleep(wait).await;
+        }
+        if is_same(self.expected.as_bytes(), given) {
+            self.wrong_in_row.set(0);
+            return Verdict::Right;
+        }
+        self.wrong_in_row
+            .set(self.wrong_in_row.get().saturating_add(1));
+        self.last_wrong.set(Some(Instant::now()));
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Verdict::Wrong
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        if self.last_wrong.get()?.elapsed() >= FORGOTTEN_AFTER {
+            self.wrong_in_row.set(0);
+        }
+        wait_after(self.wrong_in_row.get())
+    }
+}
+
+/// How long to wait after so many wrong ones in a row.
+fn wait_after(wrong: u32) -> Option<Duration> {
+    let doublings = wrong.checked_sub(1)?;
+    let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+    Some(FIRST_WAIT.saturating_mul(factor).min(LONGEST_WAIT))
+}
+
+/// Compares in a time that does not depend on where they differ.
+fn is_same(expected: &[u8], given: &[u8]) -> bool {
+    let mut differing = u8::from(expected.len() != given.len());
+    for (index, byte) in expected.iter().enumerate() {
+        let other = given.get(index).copied().unwrap_or(!byte);
+        differing |= black_box(byte ^ other);
+    }
+    black_box(differing) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens() -> (Tokens, Arc<AtomicU64>) {
+        let refused = Arc::<AtomicU64>::default();
+        (
+            Tokens::new("0123456789abcdef".into(), refused.clone()),
+            refused,
+        )
+    }
+
+    #[test]
+    fn same_and_different() {
+        for (given, expected) in [
+            ("0123456789abcdef", true),
+            ("0123456789abcdeF", false),
+            ("1123456789abcdef", false),
+            ("0123456789abcde", false),
+            ("0123456789abcdef0", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                is_same(b"0123456789abcdef", given.as_bytes()),
+                expected,
+                "{given}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_wrong_one_makes_the_next_wait_longer() {
+        let waits = [0, 1, 2, 3, 6, 7, 40, u32::MAX].map(wait_after);
+        let ms = waits.map(|wait| wait.map(|it| it.as_millis()));
+        let expected = [100, 200, 400, 3_000, 3_000, 3_000, 3_000].map(Some);
+        assert_eq!((ms[0], &ms[1..]), (None, &expected[..]));
+    }
+
+    #[tokio::test]
+    async fn few_wait_at_once() {
+        let (tokens, refused) = tokens();
+        assert_eq!(tokens.check(b"wrong").await, Verdict::Wrong);
+        let mut waiting: Vec<_> = (0..MOST_WAITING)
+            .map(|_| Box::pin(tokens.check(b"wrong")))
+            .collect();
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        for one in &mut waiting {
+            assert!(one.as_mut().poll(&mut cx).is_pending());
+        }
+        assert_eq!(tokens.check(b"0123456789abcdef").await, Verdict::TooMany);
+        drop(waiting);
+        // After the wait that the one wrong token costs.
+        assert_eq!(tokens.check(b"0123456789abcdef").await, Verdict::Right);
+        assert_eq!(tokens.check(b"0123456789abcdef").await, Verdict::Right);
+        assert_eq!(refused.load(Ordering::Relaxed), 1);
+    }
+}

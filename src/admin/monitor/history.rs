@@ -1,0 +1,323 @@
+//! What was counted in the last minute and the last hour, of one listener,
+//! route, upstream or endpoint: numbers for plots, and distributions for
+//! percentiles.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use crate::observe::histogram::Distribution;
+
+/// Points of a plot: seconds of a minute, minutes of an hour.
+pub(super) const POINTS: usize = 60;
+
+/// Parts that a window moves by.
+const PARTS: usize = 6;
+/// Looks, of which there is one a second, in a part of the last minute's
+/// window and of the last hour's.
+const PART_OF_MINUTE: u32 = (POINTS / PARTS) as u32;
+const PART_OF_HOUR: u32 = PART_OF_MINUTE * POINTS as u32;
+
+/// The distribution of what came lately: six parts, of which the last is still
+/// being filled and the oldest is dropped whole. So it covers five to six
+/// sixths of its time.
+#[derive(Debug)]
+pub(super) struct Window {
+    looks_per_part: u32,
+    looks: u32,
+    current: Distribution,
+    past: VecDeque<Distribution>,
+    all: Distribution,
+}
+
+impl Window {
+    /// Of the last minute.
+    pub(super) fn minute() -> Self {
+        Window::of(PART_OF_MINUTE)
+    }
+
+    fn of(looks_per_part: u32) -> Self {
+        Window {
+            looks_per_part,
+            looks: 0,
+            current: Distribution::default(),
+            past: VecDeque::new(),
+            all: Distribution::default(),
+        }
+    }
+
+    /// Adds what came since the last look.
+    pub(super) fn add(&mut self, news: &Distribution) {
+        self.current.merge(news);
+        self.all.merge(news);
+        self.looks += 1;
+        if self.looks < self.looks_per_part {
+            return;
+        }
+        self.looks = 0;
+        self.past.push_back(std::mem::take(&mut self.current));
+        if self.past.len() == PARTS
+            && let Some(oldest) = self.past.pop_front()
+            && oldest.count() > 0
+        {
+            self.all = self.all.since(&oldest);
+        }
+    }
+
+    /// The value below which a part of them lie, rounded.
+    pub(super) fn quantile(&self, part: f64) -> u32 {
+        self.all.quantile(part).round() as u32
+    }
+}
+
+/// A second, or a minute.
+#[derive(Debug, Clone, Copy, Default)]
+struct Point {
+    requests: u32,
+    errors: u32,
+    p50_us: u32,
+    p99_us: u32,
+}
+
+/// Points as the page takes them, the oldest first.
+#[derive(Debug, Serialize)]
+pub(super) struct Plot {
+    #[serde(flatten)]
+    counts: Counts,
+    p50: Vec<u32>,
+    p99: Vec<u32>,
+}
+
+/// The same without what they took.
+#[derive(Debug, Serialize)]
+pub(super) struct Counts {
+    requests: Vec<u32>,
+    errors: Vec<u32>,
+}
+
+/// Which points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::admin) enum Span {
+    /// Sixty seconds.
+    Minute,
+    /// Sixty minutes.
+    Hour,
+}
+
+/// What was counted by now.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) requests: u64,
+    pub(super) errors: u64,
+    pub(super) total_us: Distribution,
+}
+
+/// The past of one thing that is counted.
+#[derive(Debug)]
+pub(super) struct Series {
+    before: Counted,
+    minute: VecDeque<Point>,
+    hour: VecDeque<Point>,
+    minute_window: Window,
+    hour_window: Window,
+    /// Requests and errors in the points of the last minute.
+    in_minute: (u64, u64),
+    /// Seconds since the last point of the hour.
+    seconds: usize,
+    most_requests: u32,
+}
+
+impl Series {
+    pub(super) fn new() -> Self {
+        Series {
+            before: Counted::default(),
+            minute: VecDeque::new(),
+            hour: VecDeque::new(),
+            minute_window: Window::minute(),
+            hour_window: Window::of(PART_OF_HOUR),
+            in_minute: (0, 0),
+            seconds: 0,
+            most_requests: 0,
+        }
+    }
+
+    /// Notes what was counted by now, a second after the last time.
+    pub(super) fn note(&mut self, now: Counted) {
+        let news = now.total_us.since(&self.before.total_us);
+        let grown =
+            |now: u64, before: u64| u32::try_from(now - before.min(now)).unwrap_or(u32::MAX);
+        let point = Point {
+            requests: grown(now.requests, self.before.requests),
+            errors: grown(now.errors, self.before.errors),
+            p50_us: news.quantile(0.5).round() as u32,
+            p99_us: news.quantile(0.99).round() as u32,
+        };
+        self.minute_window.add(&news);
+        self.hour_window.add(&news);
+        self.before = now;
+        self.most_requests = self.most_requests.max(point.requests);
+        self.in_minute.0 += u64::from(point.requests);
+        self.in_minute.1 += u64::from(point.errors);
+        if let Some(gone) = push(&mut self.minute, point) {
+            self.in_minute.0 -= u64::from(gone.requests);
+            self.in_minute.1 -= u64::from(gone.errors);
+        }
+        self.seconds += 1;
+        if self.seconds == POINTS {
+            self.seconds = 0;
+            let (requests, errors) = self.in_minute;
+            let minute = Point {
+                requests: u32::try_from(requests).unwrap_or(u32::MAX),
+                errors: u32::try_from(errors).unwrap_or(u32::MAX),
+                p50_us: self.minute_window.quantile(0.5),
+                p99_us: self.minute_window.quantile(0.99),
+            };
+            push(&mut self.hour, minute);
+        }
+    }
+
+    /// Requests and errors since the look before.
+    pub(super) fn last_second(&self) -> (u32, u32) {
+        let last = self.minute.back().copied().unwrap_or_default();
+        (last.requests, last.errors)
+    }
+
+    /// Median and 99th percentile of what came since the look before.
+    pub(super) fn last_times(&self) -> [u32; 2] {
+        let last = self.minute.back().copied().unwrap_or_default();
+        [last.p50_us, last.p99_us]
+    }
+
+    /// Requests and errors in the last minute.
+    pub(super) fn last_minute(&self) -> (u64, u64) {
+        self.in_minute
+    }
+
+    /// Median and 99th percentile of what exchanges took, in microseconds: in
+    /// the last minute, then in the last hour.
+    pub(super) fn times(&self) -> [u32; 4] {
+        let (minute, hour) = (&self.minute_window, &self.hour_window);
+        [
+            minute.quantile(0.5),
+            minute.quantile(0.99),
+            hour.quantile(0.5),
+            hour.quantile(0.99),
+        ]
+    }
+
+    /// Most requests that were seen in a second.
+    pub(super) fn most_requests(&self) -> u32 {
+        self.most_requests
+    }
+
+    pub(super) fn plot(&self, span: Span) -> Plot {
+        Plot {
+            counts: self.counts(span),
+            p50: self.each(span, |it| it.p50_us),
+            p99: self.each(span, |it| it.p99_us),
+        }
+    }
+
+    pub(super) fn counts(&self, span: Span) -> Counts {
+        Counts {
+            requests: self.each(span, |it| it.requests),
+            errors: self.each(span, |it| it.errors),
+        }
+    }
+
+    fn each(&self, span: Span, value: fn(&Point) -> u32) -> Vec<u32> {
+        let points = match span {
+            Span::Minute => &self.minute,
+            Span::Hour => &self.hour,
+        };
+        points.iter().map(value).collect()
+    }
+}
+
+/// Adds a point, and gives the one that there is no room for any more.
+fn push(points: &mut VecDeque<Point>, point: Point) -> Option<Point> {
+    let gone = match points.len() {
+        POINTS => points.pop_front(),
+        _ => None,
+    };
+    points.push_back(point);
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::histogram::Histogram;
+
+    /// Notes a second after the other, in each so many requests of so many
+    /// microseconds.
+    struct Clock {
+        series: Series,
+        histogram: Histogram,
+        requests: u64,
+    }
+
+    impl Clock {
+        fn new() -> Self {
+            Clock {
+                series: Series::new(),
+                histogram: Histogram::default(),
+                requests: 0,
+            }
+        }
+
+        fn seconds(&mut self, seconds: usize, requests: u64, took_us: u64) {
+            for _ in 0..seconds {
+                (0..requests).for_each(|_| self.histogram.record(took_us));
+                self.requests += requests;
+                let mut total_us = Distribution::default();
+                total_us.add(&self.histogram);
+                self.series.note(Counted {
+                    requests: self.requests,
+                    errors: self.requests / 10,
+                    total_us,
+                });
+            }
+        }
+    }
+
+    fn assert_near(found: u32, expected: f64) {
+        let ratio = f64::from(found) / expected;
+        assert!((0.9..1.1).contains(&ratio), "{found}, not {expected}");
+    }
+
+    #[test]
+    fn a_minute_forgets_and_the_hour_keeps() {
+        let mut clock = Clock::new();
+        clock.seconds(30, 10, 1_000);
+        assert_eq!(clock.series.last_second(), (10, 1));
+        assert_eq!(clock.series.last_minute(), (300, 30));
+        let [minute_p50, _, hour_p50, _] = clock.series.times();
+        assert_near(minute_p50, 1_000.0);
+        assert_near(hour_p50, 1_000.0);
+
+        // Slower, and fewer: after a minute nothing else is left of it.
+        clock.seconds(61, 1, 64_000);
+        assert_eq!(clock.series.last_minute().0, 60);
+        let [minute_p50, _, hour_p50, hour_p99] = clock.series.times();
+        assert_near(minute_p50, 64_000.0);
+        assert_near(hour_p50, 1_000.0);
+        assert_near(hour_p99, 64_000.0);
+        assert_eq!(clock.series.most_requests(), 10);
+
+        let minute = clock.series.counts(Span::Minute);
+        assert_eq!(minute.requests, vec![1; POINTS]);
+        let hour = clock.series.counts(Span::Hour);
+        assert_eq!(hour.requests, vec![330]);
+    }
+
+    #[test]
+    fn a_quiet_hour_forgets_too() {
+        let mut clock = Clock::new();
+        clock.seconds(10, 5, 2_000);
+        clock.seconds(3_600, 0, 0);
+        assert_eq!(clock.series.times(), [0; 4]);
+        assert_eq!(clock.series.last_minute(), (0, 0));
+        assert_eq!(clock.series.counts(Span::Hour).requests.len(), POINTS);
+    }
+}

@@ -1,0 +1,309 @@
+//! What the page shows at one moment, as it travels: a row of numbers for each
+//! thing, so that a message holds only the rows that have changed.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::config::{Action, Config};
+use crate::observe::events::Event;
+use crate::observe::figures::State;
+
+/// What the rows of a kind mean, in order. Times are in microseconds; -1 stands
+/// for no limit. `requests` and `errors` are those of the last second.
+#[derive(Debug, Serialize)]
+pub(super) struct Columns {
+    all: [&'static str; 21],
+    listeners: [&'static str; 14],
+    routes: [&'static str; 8],
+    upstreams: [&'static str; 15],
+    endpoints: [&'static str; 15],
+    probes: [&'static str; 4],
+}
+
+const COLUMNS: Columns = Columns {
+    all: [
+        "draining",
+        "uptime_ms",
+        "requests",
+        "errors",
+        "minute_requests",
+        "minute_errors",
+        "p50",
+        "p99",
+        "hour_p50",
+        "hour_p99",
+        "last_p50",
+        "last_p99",
+        "most_requests",
+        "open",
+        "in_flight",
+        "waiting",
+        "bytes_in",
+        "bytes_out",
+        "loop_lag_p99",
+        "log_lines_missing",
+        "tokens_refused",
+    ],
+    listeners: [
+        "requests",
+        "errors",
+        "minute_requests",
+        "minute_errors",
+        "p50",
+        "p99",
+        "hour_p50",
+        "hour_p99",
+        "most_requests",
+        "open",
+        "limit",
+        "refused",
+        "bytes_in",
+        "bytes_out",
+    ],
+    routes: [
+        "requests",
+        "errors",
+        "minute_requests",
+        "minute_errors",
+        "p50",
+        "p99",
+        "hour_p50",
+        "hour_p99",
+    ],
+    upstreams: [
+        "requests",
+        "errors",
+        "minute_requests",
+        "minute_errors",
+        "p50",
+        "p99",
+        "hour_p50",
+        "hour_p99",
+        "most_requests",
+        "in_flight",
+        "most_in_flight",
+        "waiting",
+        "most_waiting",
+        "eligible",
+        "retries",
+    ],
+    endpoints: [
+        "requests",
+        "errors",
+        "minute_requests",
+        "minute_errors",
+        "p50",
+        "p99",
+        "hour_p50",
+        "hour_p99",
+        "most_requests",
+        "state",
+        "weight",
+        "effective_weight",
+        "in_flight",
+        "limit",
+        "most_in_flight",
+    ],
+    probes: ["unix_ms", "passed", "took_us", "answer"],
+};
+
+/// The words that the column `state` counts through.
+const STATES: [State; 8] = [
+    State::Stopped,
+    State::Draining,
+    State::Down,
+    State::Unreachable,
+    State::Ejected,
+    State::Trial,
+    State::Starting,
+    State::Up,
+];
+
+/// Where a state stands among them.
+pub(super) fn state_index(state: State) -> usize {
+    let at = STATES.iter().position(|it| *it == state);
+    at.unwrap_or(STATES.len())
+}
+
+/// What does not change while the process runs.
+#[derive(Debug, Serialize)]
+struct Start<'a> {
+    version: &'static str,
+    pid: u32,
+    workers: usize,
+    started_unix_ms: u64,
+    can_operate: bool,
+    columns: Columns,
+    states: [&'static str; 8],
+    listeners: Vec<Names<'a>>,
+    routes: Vec<Names<'a>>,
+    upstreams: Vec<UpstreamNames<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Names<'a> {
+    name: &'a str,
+    /// Where a listener listens, or where a route goes.
+    to: String,
+}
+
+#[derive(Debug, Serialize)]
+struct UpstreamNames<'a> {
+    name: &'a str,
+    balance: &'static str,
+    queue_max: usize,
+    probed: bool,
+    endpoints: Vec<&'a str>,
+}
+
+/// Names and the meaning of the columns, as JSON.
+pub(super) fn start_message(config: &Config, started_unix_ms: u64) -> String {
+    let listener = |it: &'_ crate::config::Listener| it.bind.to_string();
+    let route = |it: &crate::config::Route| match &it.action {
+        Action::Upstream(proxying) => config.upstreams[proxying.upstream].name.clone(),
+        Action::Answer { status, .. } => format!("answer {status}"),
+        Action::Redirect { status, .. } => format!("redirect {status}"),
+    };
+    let start = Start {
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        workers: config.server.workers,
+        started_unix_ms,
+        can_operate: config.status.as_ref().is_some_and(|it| it.token.is_some()),
+        columns: COLUMNS,
+        states: STATES.map(State::word),
+        listeners: (config.listeners.iter())
+            .map(|it| Names {
+                name: &it.name,
+                to: listener(it),
+            })
+            .collect(),
+        routes: (config.routes.iter())
+            .map(|it| Names {
+                name: &it.name,
+                to: route(it),
+            })
+            .collect(),
+        upstreams: (config.upstreams.iter())
+            .map(|it| UpstreamNames {
+                name: &it.name,
+                balance: it.balance.word(),
+                queue_max: it.queue.settings.max,
+                probed: it.probe.is_some(),
+                endpoints: it.endpoints.iter().map(|it| it.name.as_str()).collect(),
+            })
+            .collect(),
+    };
+    json(&start)
+}
+
+/// JSON of what can't fail to be JSON: no map with odd keys is in it.
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Everything at one moment: JSON arrays, one for each row.
+#[derive(Debug, Default)]
+pub(in crate::admin) struct Look {
+    /// Counted from 1.
+    pub(super) number: u64,
+    pub(super) unix_ms: u64,
+    pub(super) all: String,
+    pub(super) listeners: Vec<String>,
+    pub(super) routes: Vec<String>,
+    pub(super) upstreams: Vec<String>,
+    /// Of one upstream after the other.
+    pub(super) endpoints: Vec<String>,
+    pub(super) probes: Vec<String>,
+    pub(super) events: Arc<Vec<Event>>,
+}
+
+impl Look {
+    /// What has changed since an earlier look, as JSON; everything where there
+    /// was none.
+    pub(in crate::admin) fn message(&self, before: Option<&Look>) -> String {
+        let mut text = format!(
+            "{{\"number\":{},\"unix_ms\":{},\"all\":{}",
+            self.number, self.unix_ms, self.all
+        );
+        let none = Look::default();
+        let before = before.unwrap_or(&none);
+        for (name, rows, before) in [
+            ("listeners", &self.listeners, &before.listeners),
+            ("routes", &self.routes, &before.routes),
+            ("upstreams", &self.upstreams, &before.upstreams),
+            ("endpoints", &self.endpoints, &before.endpoints),
+            ("probes", &self.probes, &before.probes),
+        ] {
+            push_changed(&mut text, name, rows, before);
+        }
+        let known = before.events.last().map_or(0, |event| event.seq);
+        let news = self.events.iter().filter(|event| event.seq > known);
+        let news: Vec<_> = news.collect();
+        if !news.is_empty() {
+            // Writing to a string does not fail.
+            let _ = write!(text, ",\"events\":{}", json(&news));
+        }
+        text.push('}');
+        text
+    }
+}
+
+/// Rows that are not as before: index, row, index, row …
+fn push_changed(text: &mut String, name: &str, rows: &[String], before: &[String]) {
+    let mut is_first = true;
+    for (index, row) in rows.iter().enumerate() {
+        if before.get(index) == Some(row) {
+            continue;
+        }
+        let _ = match is_first {
+            true => write!(text, ",\"{name}\":[{index},{row}"),
+            false => write!(text, ",{index},{row}"),
+        };
+        is_first = false;
+    }
+    if !is_first {
+        text.push(']');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(number: u64, endpoints: &[&str]) -> Look {
+        Look {
+            number,
+            all: "[\"serve\"]".into(),
+            endpoints: endpoints.iter().map(|row| (*row).to_owned()).collect(),
+            ..Look::default()
+        }
+    }
+
+    #[test]
+    fn only_what_has_changed() {
+        let first = look(1, &["[1]", "[2]", "[3]"]);
+        let second = look(2, &["[1]", "[5]", "[6]"]);
+        assert_eq!(
+            first.message(None),
+            r#"{"number":1,"unix_ms":0,"all":["serve"],"endpoints":[0,[1],1,[2],2,[3]]}"#
+        );
+        assert_eq!(
+            second.message(Some(&first)),
+            r#"{"number":2,"unix_ms":0,"all":["serve"],"endpoints":[1,[5],2,[6]]}"#
+        );
+        assert_eq!(
+            second.message(Some(&second)),
+            r#"{"number":2,"unix_ms":0,"all":["serve"]}"#
+        );
+    }
+
+    #[test]
+    fn every_state_has_a_word() {
+        for (index, state) in STATES.into_iter().enumerate() {
+            assert_eq!(state_index(state), index);
+        }
+    }
+}

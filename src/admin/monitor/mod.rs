@@ -1,0 +1,418 @@
+//! Looks at the figures once a second, whether anybody watches or not, and
+//! keeps what the page shows of the past: the last minute by seconds, the last
+//! hour by minutes, and the most that was seen.
+//!
+//! Owned by the admin thread. Of 1,000 endpoints under load it keeps some
+//! 20 MB.
+
+mod history;
+mod look;
+
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::observe::events::{self, Event};
+use crate::observe::figures::{
+    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Phases, Sources, UpstreamFigures,
+};
+use crate::observe::histogram::Distribution;
+use crate::runtime::Phase;
+
+pub(super) use history::Span;
+use history::{Counted, Counts, Plot, Series, Window};
+pub(super) use look::Look;
+use look::{json, start_message, state_index};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Events that the page shows.
+const EVENTS: usize = 100;
+
+/// The past, and the last look.
+#[derive(Debug)]
+pub(super) struct Monitor {
+    past: RefCell<Past>,
+    looks: watch::Sender<Rc<Look>>,
+    start: String,
+}
+
+/// The most that was seen at once since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Most {
+    /// Requests within a second.
+    pub(super) requests: u32,
+    /// In flight; connections of a listener.
+    pub(super) in_flight: u32,
+    /// In the queue.
+    pub(super) waiting: u32,
+}
+
+/// The most that was seen of everything, with the indices of the figures.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mosts {
+    /// Of all listeners together.
+    pub(super) all: Most,
+    pub(super) listeners: Vec<Most>,
+    pub(super) upstreams: Vec<Most>,
+    pub(super) endpoints: Vec<Vec<Most>>,
+}
+
+#[derive(Debug)]
+struct Past {
+    looked: Instant,
+    number: u64,
+    all: Series,
+    /// What came in and went out, of all listeners together.
+    bytes: (u64, u64),
+    loop_lag: Window,
+    loop_lag_before: Distribution,
+    listeners: Vec<Series>,
+    listener_bytes: Vec<(u64, u64)>,
+    routes: Vec<Series>,
+    upstreams: Vec<Series>,
+    endpoints: Vec<Vec<Series>>,
+    most: Mosts,
+    events: Arc<Vec<Event>>,
+}
+
+/// Plots of everything.
+#[derive(Serialize)]
+struct Plots {
+    all: Plot,
+    listeners: Vec<Counts>,
+    routes: Vec<Counts>,
+    upstreams: Vec<Counts>,
+    /// Of one upstream after the other.
+    endpoints: Vec<Counts>,
+}
+
+/// One endpoint in detail.
+#[derive(Serialize)]
+struct Detail {
+    upstream: String,
+    figures: EndpointFigures,
+    most: Most,
+    minute: Plot,
+    hour: Plot,
+}
+
+impl Monitor {
+    /// Without a past.
+    pub(super) fn new(sources: &Sources) -> Self {
+        let config = &sources.config;
+        let series = |count: usize| (0..count).map(|_| Series::new()).collect::<Vec<_>>();
+        let upstreams = config.upstreams.iter();
+        let since = sources.started.wall.duration_since(SystemTime::UNIX_EPOCH);
+        Monitor {
+            start: start_message(config, since.unwrap_or_default().as_millis() as u64),
+            looks: watch::Sender::new(Rc::default()),
+            past: RefCell::new(Past {
+                looked: sources.started.instant,
+                number: 0,
+                all: Series::new(),
+                bytes: (0, 0),
+                loop_lag: Window::minute(),
+                loop_lag_before: Distribution::default(),
+                listeners: series(config.listeners.len()),
+                listener_bytes: vec![(0, 0); config.listeners.len()],
+                routes: series(config.routes.len()),
+                upstreams: series(config.upstreams.len()),
+                endpoints: upstreams.map(|it| series(it.endpoints.len())).collect(),
+                most: Mosts {
+                    all: Most::default(),
+                    listeners: vec![Most::default(); config.listeners.len()],
+                    upstreams: vec![Most::default(); config.upstreams.len()],
+                    endpoints: (config.upstreams.iter())
+                        .map(|it| vec![Most::default(); it.endpoints.len()])
+                        .collect(),
+                },
+                events: Arc::default(),
+            }),
+        }
+    }
+
+    /// Looks once a second, for ever.
+    pub(super) async fn watch(&self, sources: &Sources, phase: &watch::Receiver<Phase>) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let phase = *phase.borrow();
+            self.note(sources.read_with(Phases::Total), phase, Instant::now());
+        }
+    }
+
+    fn note(&self, figures: Figures, phase: Phase, now: Instant) {
+        let look = self.past.borrow_mut().note(figures, phase, now);
+        self.looks.send_replace(Rc::new(look));
+    }
+
+    /// What does not change, as JSON.
+    pub(super) fn start(&self) -> &str {
+        &self.start
+    }
+
+    /// The looks from the last one on.
+    pub(super) fn looks(&self) -> watch::Receiver<Rc<Look>> {
+        self.looks.subscribe()
+    }
+
+    /// Plots of everything, as JSON.
+    pub(super) fn plots(&self, span: Span) -> String {
+        let past = self.past.borrow();
+        let counts = |all: &[Series]| all.iter().map(|it| it.counts(span)).collect();
+        json(&Plots {
+            all: past.all.plot(span),
+            listeners: counts(&past.listeners),
+            routes: counts(&past.routes),
+            upstreams: counts(&past.upstreams),
+            endpoints: (past.endpoints.iter().flatten())
+                .map(|it| it.counts(span))
+                .collect(),
+        })
+    }
+
+    /// An endpoint in detail, as JSON: `index` counts through all upstreams.
+    /// `None` where there is no such endpoint.
+    pub(super) fn detail(&self, sources: &Sources, index: usize) -> Option<String> {
+        let past = self.past.borrow();
+        let mut first = 0;
+        for (upstream, endpoints) in past.endpoints.iter().enumerate() {
+            if let Some(series) = endpoints.get(index - first) {
+                let endpoint = index - first;
+                return Some(json(&Detail {
+                    upstream: sources.config.upstreams[upstream].name.clone(),
+                    figures: sources.endpoint(upstream, endpoint, Phases::All),
+                    most: past.most.endpoints[upstream][endpoint],
+                    minute: series.plot(Span::Minute),
+                    hour: series.plot(Span::Hour),
+                }));
+            }
+            first += endpoints.len();
+        }
+        None
+    }
+}
+
+/// By how much a pair of counts has grown.
+fn grown(now: (u64, u64), before: &mut (u64, u64)) -> (u64, u64) {
+    let before = std::mem::replace(before, now);
+    let since = |now: u64, before: u64| now.saturating_sub(before);
+    (since(now.0, before.0), since(now.1, before.1))
+}
+
+impl Most {
+    fn note(&mut self, requests: u32, in_flight: u64, waiting: u64) {
+        let count = |it: u64| u32::try_from(it).unwrap_or(u32::MAX);
+        self.requests = self.requests.max(requests);
+        self.in_flight = self.in_flight.max(count(in_flight));
+        self.waiting = self.waiting.max(count(waiting));
+    }
+}
+
+impl Past {
+    fn note(&mut self, figures: Figures, phase: Phase, now: Instant) -> Look {
+        // However soon after the last one, such as the first after the start.
+        let seconds = now.duration_since(self.looked).as_secs_f64().max(0.5);
+        self.looked = now;
+        self.number += 1;
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let mut look = Look {
+            number: self.number,
+            unix_ms: unix.unwrap_or_default().as_millis() as u64,
+            all: self.all(&figures, phase, seconds),
+            events: self.events(),
+            ..Look::default()
+        };
+        let listeners = figures.listeners.into_iter().enumerate();
+        look.listeners = listeners
+            .map(|(index, it)| self.listener(index, it, seconds))
+            .collect();
+        let routes = self.routes.iter_mut().zip(figures.routes);
+        look.routes = routes
+            .map(|(series, it)| {
+                series.note(counted(it.exchanges));
+                row(&[&common(series, seconds)])
+            })
+            .collect();
+        for (index, upstream) in figures.upstreams.into_iter().enumerate() {
+            self.upstream(index, upstream, seconds, &mut look);
+        }
+        look
+    }
+
+    fn events(&mut self) -> Arc<Vec<Event>> {
+        let known = self.events.last().map_or(0, |event| event.seq);
+        let news = events::recent().since(known);
+        if !news.is_empty() {
+            let mut all = self.events.to_vec();
+            all.extend(news);
+            all.drain(..all.len().saturating_sub(EVENTS));
+            self.events = all.into();
+        }
+        self.events.clone()
+    }
+
+    fn all(&mut self, figures: &Figures, phase: Phase, seconds: f64) -> String {
+        let mut now = Counted::default();
+        let (mut bytes, mut open) = ((0, 0), 0);
+        for listener in &figures.listeners {
+            let exchanges = &listener.exchanges;
+            now.requests += exchanges.requests;
+            now.errors += exchanges.errors;
+            now.total_us.merge(&exchanges.phases.total_us);
+            bytes.0 += exchanges.bytes_in;
+            bytes.1 += exchanges.bytes_out;
+            open += listener.open;
+        }
+        self.all.note(now);
+        let bytes = grown(bytes, &mut self.bytes);
+        let lag = &figures.loop_lag_us;
+        self.loop_lag.add(&lag.since(&self.loop_lag_before));
+        self.loop_lag_before = lag.clone();
+        let upstreams = figures.upstreams.iter();
+        let (in_flight, waiting) =
+            upstreams.fold((0, 0), |sum, it| (sum.0 + it.in_flight, sum.1 + it.waiting));
+        let most = &mut self.most.all;
+        most.note(self.all.most_requests(), open, waiting);
+        let is_draining = matches!(phase, Phase::Drain { .. });
+        let lines_missing = figures.log_lines_dropped + figures.log_lines_lost;
+        row(&[
+            &[f64::from(u8::from(is_draining)), figures.uptime_ms as f64],
+            &common(&self.all, seconds),
+            &self.all.last_times().map(f64::from),
+            &[f64::from(most.requests), open as f64],
+            &[in_flight as f64, waiting as f64],
+            &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
+            &[f64::from(self.loop_lag.quantile(0.99))],
+            &[lines_missing as f64, figures.status_tokens_refused as f64],
+        ])
+    }
+
+    fn listener(&mut self, index: usize, figures: ListenerFigures, seconds: f64) -> String {
+        let exchanges = figures.exchanges;
+        let bytes = (exchanges.bytes_in, exchanges.bytes_out);
+        let bytes = grown(bytes, &mut self.listener_bytes[index]);
+        let series = &mut self.listeners[index];
+        series.note(counted(exchanges));
+        let most = &mut self.most.listeners[index];
+        most.note(series.most_requests(), figures.open, 0);
+        row(&[
+            &common(series, seconds),
+            &[f64::from(most.requests), figures.open as f64],
+            &[limit(figures.connections_limit)],
+            &[figures.connections_refused as f64],
+            &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
+        ])
+    }
+
+    fn upstream(&mut self, index: usize, figures: UpstreamFigures, seconds: f64, look: &mut Look) {
+        let series = &mut self.upstreams[index];
+        series.note(counted(figures.exchanges));
+        let most = &mut self.most.upstreams[index];
+        most.note(series.most_requests(), figures.in_flight, figures.waiting);
+        look.upstreams.push(row(&[
+            &common(series, seconds),
+            &[f64::from(most.requests)],
+            &[figures.in_flight as f64, f64::from(most.in_flight)],
+            &[figures.waiting as f64, f64::from(most.waiting)],
+            &[figures.eligible as f64, figures.retries as f64],
+        ]));
+        let pasts = self.endpoints[index].iter_mut();
+        let mosts = self.most.endpoints[index].iter_mut();
+        for ((series, most), endpoint) in pasts.zip(mosts).zip(figures.endpoints) {
+            look.probes.push(match &endpoint.last_probe {
+                Some(it) => json(&(it.unix_ms, it.passed, it.took_us, &it.answer)),
+                None => "[]".to_owned(),
+            });
+            look.endpoints
+                .push(self::endpoint(series, most, endpoint, seconds));
+        }
+    }
+}
+
+fn endpoint(
+    series: &mut Series,
+    most: &mut Most,
+    figures: EndpointFigures,
+    seconds: f64,
+) -> String {
+    series.note(Counted {
+        requests: figures.attempts,
+        // An answer of 5xx is whole, and no failure of the attempt.
+        errors: figures.failures + figures.status.0[5],
+        total_us: figures.phases.total_us,
+    });
+    most.note(series.most_requests(), u64::from(figures.in_flight), 0);
+    row(&[
+        &common(series, seconds),
+        &[f64::from(most.requests), state_index(figures.state) as f64],
+        &[f64::from(figures.weight), figures.effective_weight],
+        &[f64::from(figures.in_flight), limit(figures.max_in_flight)],
+        &[f64::from(most.in_flight)],
+    ])
+}
+
+fn counted(figures: ExchangeFigures) -> Counted {
+    Counted {
+        requests: figures.requests,
+        errors: figures.errors,
+        total_us: figures.phases.total_us,
+    }
+}
+
+/// What every row of exchanges begins with.
+fn common(series: &Series, seconds: f64) -> [f64; 8] {
+    let (requests, errors) = series.last_second();
+    let (minute_requests, minute_errors) = series.last_minute();
+    let [p50, p99, hour_p50, hour_p99] = series.times().map(f64::from);
+    [
+        rate(u64::from(requests), seconds),
+        rate(u64::from(errors), seconds),
+        minute_requests as f64,
+        minute_errors as f64,
+        p50,
+        p99,
+        hour_p50,
+        hour_p99,
+    ]
+}
+
+/// A second's part of a count.
+fn rate(count: u64, seconds: f64) -> f64 {
+    count as f64 / seconds
+}
+
+fn limit(limit: Option<u32>) -> f64 {
+    limit.map_or(-1.0, f64::from)
+}
+
+/// Numbers as a JSON array, with at most one decimal.
+fn row(parts: &[&[f64]]) -> String {
+    let mut text = String::with_capacity(96);
+    for number in parts.iter().copied().flatten() {
+        text.push(if text.is_empty() { '[' } else { ',' });
+        // Writing to a string does not fail.
+        let _ = write!(text, "{}", (number * 10.0).round() / 10.0);
+    }
+    text.push(']');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_json() {
+        let text = row(&[&[1.0, 0.25], &[-1.0], &[123_456_789_012.0, 0.04]]);
+        assert_eq!(text, "[1,0.3,-1,123456789012,0]");
+    }
+}

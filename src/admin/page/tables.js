@@ -1,0 +1,395 @@
+// Tables of which only the rows in sight are updated. Long ones begin with a
+// part of their rows: those with a problem first.
+
+const SHORT = 25;
+const CHUNK = 100;
+const SORT_EVERY = 5;
+
+const numberCell = (text, className = "") => ({ text, className });
+
+/** A column: its title, how a cell is made and updated, and what it is sorted by. */
+class Column {
+  constructor(title, { className = "", width = "auto", hint = "", sort = null, fill }) {
+    Object.assign(this, { title, className, width, hint, sort, fill });
+  }
+}
+
+/** Number and unit. */
+function fillTime(get) {
+  return (cell, row) => {
+    if (!cell.number) {
+      cell.number = make("b");
+      cell.unit = make("i");
+      cell.append(cell.number, cell.unit);
+    }
+    const [number, unit] = time(get(row));
+    setText(cell.number, number);
+    setText(cell.unit, unit);
+    setClass(cell.number, unit === "s" ? "bad" : number === "–" ? "zero" : "");
+  };
+}
+
+function fillRate(model) {
+  return (cell, row) => {
+    cell.number ??= cell.appendChild(make("b"));
+    const rate = rateOf(row, model);
+    setText(cell.number, perSecond(rate));
+    setClass(cell.number, rate === 0 ? "zero" : "");
+  };
+}
+
+function fillErrors(cell, row) {
+  cell.number ??= cell.appendChild(make("b"));
+  const { minute_errors: errors, minute_requests: requests } = row;
+  setText(cell.number, errors ? percent(errors, Math.max(requests, errors)) : "0");
+  setClass(cell.number, errors ? "bad" : "zero");
+  cell.title = errors ? `${count(errors)} of ${count(requests)} in the last minute` : "none in the last minute";
+}
+
+function fillSpark(cell, row) {
+  if (!cell.spark) {
+    cell.spark = new Spark("requests and errors of " + row.name);
+    cell.append(cell.spark.svg);
+  }
+  cell.spark.draw(row.plot);
+}
+
+/** A bar with a text behind it; `mark` is where it should be. */
+function fillBar(cell, part, text, note, { full = false, mark = null } = {}) {
+  if (!cell.bar) {
+    const svg = makeSvg("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
+    svg.append(makeSvg("rect", { class: "track", width: 100, height: 8, rx: 2 }));
+    cell.bar = svg.appendChild(makeSvg("rect", { class: "fill", width: 0, height: 8, rx: 2 }));
+    cell.mark = svg.appendChild(makeSvg("rect", { class: "mark", width: 1.2, height: 8, visibility: "hidden" }));
+    cell.value = make("span");
+    cell.note = make("small");
+    cell.append(make("div", { class: "bar" }, svg, make("span", {}, cell.value, cell.note)));
+  }
+  setAttribute(cell.bar, "width", (100 * Math.min(1, part)).toFixed(1));
+  setAttribute(cell.bar, "class", full ? "fill full" : "fill");
+  setAttribute(cell.mark, "visibility", mark === null ? "hidden" : "visible");
+  if (mark !== null) setAttribute(cell.mark, "x", Math.min(98.8, 100 * mark).toFixed(1));
+  setText(cell.value, text);
+  setText(cell.note, note);
+}
+
+class Table {
+  /** `isBad` says which rows come first where not all are shown. */
+  constructor({ caption, columns, rows, isBad = () => false, rowClass = () => "", words = (row) => row.name }) {
+    Object.assign(this, { columns, rows, isBad, rowClass, words });
+    this.limit = rows.length <= SHORT ? Infinity : SHORT;
+    this.sorted = null;
+    this.filter = "";
+    this.order = [];
+    this.age = 0;
+    this.lines = new Map();
+    this.inSight = new Set();
+    this.observer = new IntersectionObserver((entries) => this.see(entries), { rootMargin: "200px" });
+    this.body = make("tbody");
+    const groups = make("colgroup");
+    this.heads = columns.map((column) => {
+      const col = groups.appendChild(make("col", { class: column.className }));
+      if (column.width !== "auto") col.style.width = column.width;
+      return this.head(column);
+    });
+    const table = make("table", {}, make("caption", { class: "sr" }, caption), groups, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
+    this.element = make("div", {}, ...this.tools(caption), table);
+    if (this.limit !== Infinity) this.element.append(this.more());
+    this.arrange();
+  }
+
+  head(column) {
+    const head = make("th", { scope: "col", class: column.className, title: column.hint });
+    if (!column.sort) {
+      head.append(column.title);
+      return head;
+    }
+    head.append(make("button", { type: "button", onclick: () => this.sortBy(column, head) }, column.title));
+    return head;
+  }
+
+  tools(caption) {
+    if (this.limit === Infinity) return [];
+    this.found = make("span");
+    const find = make("input", { type: "search", placeholder: "Find by name or state", "aria-label": "Find in " + caption });
+    find.addEventListener("input", () => {
+      this.filter = find.value.trim().toLowerCase();
+      this.arrange();
+      this.update();
+    });
+    return [make("div", { class: "tools" }, find, this.found)];
+  }
+
+  more() {
+    this.button = make("button", { type: "button", class: "more" }, `Show all ${count(this.rows.length)}`);
+    this.button.addEventListener("click", () => {
+      this.button.remove();
+      const grow = () => {
+        this.limit += CHUNK;
+        this.arrange();
+        this.update();
+        if (this.limit < this.rows.length) requestAnimationFrame(grow);
+      };
+      grow();
+    });
+    return this.button;
+  }
+
+  sortBy(column, head) {
+    const before = head.getAttribute("aria-sort");
+    this.heads.forEach((it) => it.removeAttribute("aria-sort"));
+    this.sorted = null;
+    if (before !== "ascending") {
+      const direction = before ? "ascending" : "descending";
+      head.setAttribute("aria-sort", direction);
+      const sign = direction === "ascending" ? 1 : -1;
+      this.sorted = (a, b) => sign * (column.sort(a) - column.sort(b));
+    }
+    this.arrange();
+    this.update();
+  }
+
+  /** Which rows are shown, in which order; the document is touched where that is new. */
+  arrange() {
+    let rows = this.rows;
+    if (this.filter) rows = rows.filter((row) => this.words(row).toLowerCase().includes(this.filter));
+    const found = rows.length;
+    if (this.sorted) rows = [...rows].sort(this.sorted);
+    else if (this.limit < rows.length) rows = [...rows.filter(this.isBad), ...rows.filter((row) => !this.isBad(row))];
+    if (rows.length > this.limit) rows = rows.slice(0, this.limit);
+    if (this.found) setText(this.found, `${count(rows.length)} of ${count(found)} shown`);
+    if (rows.length === this.order.length && rows.every((row, index) => row === this.order[index])) return;
+    this.order = rows;
+    const wanted = new Set(rows);
+    for (const [row, line] of this.lines) {
+      if (wanted.has(row)) continue;
+      this.observer.unobserve(line);
+      this.inSight.delete(line);
+      line.remove();
+      this.lines.delete(row);
+    }
+    let place = this.body.firstChild;
+    const fresh = [];
+    for (const row of rows) {
+      let line = this.lines.get(row);
+      if (!line) {
+        line = this.line(row);
+        fresh.push(line);
+      }
+      if (line === place) place = place.nextSibling;
+      else this.body.insertBefore(line, place);
+    }
+    // Until it is known what is in sight, a few are taken to be.
+    fresh.forEach((line, index) => {
+      this.observer.observe(line);
+      if (index < SHORT) this.updateLine(line);
+    });
+  }
+
+  line(row) {
+    const line = make("tr");
+    line.row = row;
+    line.columns = this.columns.map((column, index) => {
+      const cell = make(index === 0 ? "th" : "td", { class: column.className });
+      if (index === 0) cell.scope = "row";
+      line.append(cell);
+      return cell;
+    });
+    this.lines.set(row, line);
+    return line;
+  }
+
+  see(entries) {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) {
+        this.inSight.add(target);
+        this.updateLine(target);
+      } else this.inSight.delete(target);
+    }
+  }
+
+  updateLine(line) {
+    setClass(line, this.rowClass(line.row));
+    this.columns.forEach((column, index) => column.fill(line.columns[index], line.row));
+  }
+
+  update() {
+    this.age += 1;
+    const mayMove = this.sorted ? this.age % SORT_EVERY === 0 : this.limit < this.rows.length;
+    if (mayMove || this.filter) this.arrange();
+    this.inSight.forEach((line) => this.updateLine(line));
+  }
+}
+
+/** The columns that everything has: rate, errors and times. */
+function commonColumns(model) {
+  const timeColumn = (title, key, hint, className) =>
+    new Column(title, { className: "num " + className, width: "74px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
+  return [
+    new Column("Req/s", { className: "num", width: "58px", hint: "requests a second, over five seconds", sort: (row) => rateOf(row, model), fill: fillRate(model) }),
+    new Column("", { className: "w2", width: "84px", hint: "requests, and errors in red", fill: fillSpark }),
+    new Column("Errors", { className: "num", width: "72px", hint: "part of the last minute's requests", sort: (row) => row.minute_errors, fill: fillErrors }),
+    timeColumn("p50", "p50", "median of the last minute", "w3"),
+    timeColumn("p99", "p99", "99th percentile of the last minute", ""),
+    timeColumn("1 h p50", "hour_p50", "median of the last hour", "w1 dim"),
+    timeColumn("1 h p99", "hour_p99", "99th percentile of the last hour", "w1 dim"),
+  ];
+}
+
+const nameColumn = (title, width) =>
+  new Column(title, { width, fill: (cell, row) => { setText(cell, row.name); cell.title = row.name; } });
+
+function fillProbe(model) {
+  return (cell, { probe, upstream }) => {
+    if (!upstream.probed) return setText(cell, "none");
+    if (!probe.unix_ms) return setText(cell, "not yet");
+    cell.answer ??= cell.appendChild(make("span"));
+    cell.ago ??= cell.appendChild(make("span", { class: "dim" }));
+    setText(cell.answer, probe.answer);
+    setClass(cell.answer, probe.passed ? "" : "bad");
+    const seconds = Math.max(0, Math.round((model.unixMs - probe.unix_ms) / 1000));
+    const ago = seconds < 60 ? seconds + " s" : duration(seconds * 1000);
+    setText(cell.ago, ` · ${ago} ago`);
+    cell.title = `${probe.answer}, took ${timeText(probe.took_us)}, ${ago} ago`;
+  };
+}
+
+function fillInFlight(cell, { in_flight: now, limit, most_in_flight: most }) {
+  cell.title = `most since the start: ${count(most)}`;
+  if (limit < 0) return fillBar(cell, most ? now / most : 0, count(now), "");
+  fillBar(cell, limit ? now / limit : 1, count(now), " / " + count(limit), { full: now >= limit });
+}
+
+function fillShare(cell, endpoint) {
+  const { upstream, minute_requests: requests } = endpoint;
+  const part = upstream.minuteAttempts ? requests / upstream.minuteAttempts : 0;
+  const due = upstream.weights ? endpoint.effective_weight / upstream.weights : 0;
+  cell.title = `${count(requests)} attempts in the last minute; by weight it would be ${percent(due, 1)}`;
+  // Of a thousand, none would have a bar to see: the longest one takes it all.
+  const scale = upstream.endpoints.length > 12 ? Math.max(upstream.largestShare, due) || 1 : 1;
+  fillBar(cell, part / scale, percent(part, 1), "", { mark: upstream.endpoints.length > 12 ? null : due });
+}
+
+function fillState(cell, { stateWord, weight }) {
+  setClass(cell, "state " + stateWord + (weight === 0 ? " draining" : ""));
+  setText(cell, stateWord);
+}
+
+function fillWeight(cell, { weight, effective_weight: effective }) {
+  cell.number ??= cell.appendChild(make("b"));
+  setText(cell.number, effective < weight ? `${effective.toFixed(1)} / ${weight}` : count(weight));
+  setClass(cell.number, weight === 0 ? "bad" : "");
+}
+
+function endpointTable(upstream, model, open) {
+  const name = new Column("Endpoint", {
+    width: "156px",
+    fill: (cell, row) => {
+      cell.button ??= cell.appendChild(make("button", { type: "button", class: "open", onclick: () => open(cell.button.row) }));
+      cell.button.row = row;
+      setText(cell.button, row.name);
+      cell.button.title = row.name;
+    },
+  });
+  const columns = [
+    name,
+    new Column("State", { width: "106px", fill: fillState }),
+    new Column("Last probe", { className: "w1", hint: "what it answered, and when", fill: fillProbe(model) }),
+    new Column("In flight", { className: "w2", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
+    new Column("Share", { className: "w2", width: "100px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
+    ...commonColumns(model),
+    new Column("Weight", { className: "num w2", width: "66px", sort: (row) => row.weight, fill: fillWeight }),
+  ];
+  return new Table({
+    caption: "Endpoints of upstream " + upstream.name,
+    columns,
+    rows: upstream.endpoints,
+    isBad: (row) => row.stateWord !== "up",
+    rowClass: (row) => (isOut(row) ? "bad" : ""),
+    words: (row) => `${row.name} ${row.stateWord}`,
+  });
+}
+
+/** An upstream: a line that says how it is, and the table of its endpoints. */
+class UpstreamView {
+  constructor(upstream, model, open) {
+    Object.assign(this, { upstream, model, openEndpoint: open, table: null });
+    const stat = (after, title = "") => {
+      const value = make("b");
+      return { value, element: make("span", { class: "stat", title }, value, " ", make("span", {}, after)) };
+    };
+    this.health = make("span", { class: "health" });
+    this.inFlight = stat("in flight");
+    this.waiting = stat("waiting", "in the queue, whose limit is " + count(upstream.queue_max));
+    this.rate = stat("req/s");
+    this.errors = stat("errors", "part of the last minute's requests");
+    this.times = { value: make("b"), note: make("span") };
+    this.spark = new Spark("requests and errors of upstream " + upstream.name);
+    const times = make("span", { class: "stat", title: "last minute" }, make("span", {}, "p50 "), this.times.value, make("span", {}, "  p99 "), (this.times.p99 = make("b")));
+    const summary = make(
+      "summary",
+      {},
+      make("h3", {}, upstream.name),
+      make("span", { class: "balance" }, upstream.balance),
+      this.health,
+      make("span", { class: "stat right" }, this.inFlight.element, this.waiting.element, this.errors.element, times, this.rate.element, this.spark.svg),
+    );
+    this.body = make("div", { class: "body" });
+    this.element = make("details", { class: "upstream" }, summary, this.body);
+    this.element.addEventListener("toggle", () => this.build());
+  }
+
+  /** The table is made when it is first looked at. */
+  build() {
+    if (!this.element.open || this.table) return;
+    this.table = endpointTable(this.upstream, this.model, this.openEndpoint);
+    this.body.append(this.table.element);
+  }
+
+  update() {
+    const { upstream } = this;
+    setText(this.health, healthOf(upstream));
+    setClass(this.health, "health " + gradeOf(upstream));
+    setClass(this.element, "upstream" + (gradeOf(upstream) === "bad" ? " bad" : ""));
+    setText(this.inFlight.value, count(upstream.in_flight));
+    setText(this.waiting.value, count(upstream.waiting));
+    setClass(this.waiting.value, upstream.waiting ? "warn" : "");
+    setText(this.rate.value, perSecond(rateOf(upstream, this.model)));
+    setText(this.errors.value, upstream.minute_errors ? percent(upstream.minute_errors, Math.max(upstream.minute_requests, upstream.minute_errors)) : "0");
+    setClass(this.errors.value, upstream.minute_errors ? "bad" : "");
+    setText(this.times.value, timeText(upstream.p50));
+    setText(this.times.p99, timeText(upstream.p99));
+    this.spark.draw(upstream.plot);
+    if (this.element.open && this.table) this.table.update();
+  }
+}
+
+/** What the rows of an upstream's endpoints need of all of them. */
+function sumUp(upstream) {
+  let [attempts, weights, largest] = [0, 0, 0];
+  const states = {};
+  for (const endpoint of upstream.endpoints) {
+    attempts += endpoint.minute_requests;
+    largest = Math.max(largest, endpoint.minute_requests);
+    if (!isOut(endpoint) && isWanted(endpoint)) weights += endpoint.effective_weight;
+    states[endpoint.stateWord] = (states[endpoint.stateWord] ?? 0) + 1;
+  }
+  upstream.minuteAttempts = attempts;
+  upstream.largestShare = attempts ? largest / attempts : 0;
+  upstream.weights = weights;
+  upstream.states = states;
+}
+
+function gradeOf({ endpoints, eligible, states }) {
+  if (eligible === 0) return "bad";
+  if (OUT.some((word) => states[word])) return "warn";
+  return eligible < endpoints.length ? "" : "good";
+}
+
+function healthOf({ endpoints, eligible, states }) {
+  const all = endpoints.length;
+  const parts = Object.entries(states).filter(([word]) => word !== "up" && word !== "starting");
+  const others = parts.map(([word, number]) => `${count(number)} ${word}`).join(", ");
+  const first = eligible === all ? (all === 1 ? "up" : `all ${count(all)} up`) : `${count(eligible)} of ${count(all)} up`;
+  return others ? `${first} · ${others}` : first;
+}

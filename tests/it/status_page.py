@@ -1,0 +1,292 @@
+"""What the tests of the status page do in the browser:
+
+    status_page.py CASE URL [ARGUMENT ...]
+
+A case fails by an exception. None sleeps for luck: each waits for a condition.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+import urllib.request
+
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+
+from chromium import browser
+
+LIMIT = 20.0
+
+
+def until(what, condition, limit=LIMIT):
+    """Waits until a condition gives something true, and gives that."""
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        with contextlib.suppress(StaleElementReferenceException):
+            if found := condition():
+                return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {limit} s: {what}")
+
+
+def one(driver, selector):
+    return driver.find_element(By.CSS_SELECTOR, selector)
+
+
+def text(driver, selector):
+    return one(driver, selector).text
+
+
+def number(words):
+    found = re.search(r"[\d,.]+", words)
+    return float(found[0].replace(",", "")) if found else 0.0
+
+
+def open_page(driver, url):
+    driver.get(url)
+    until("the page shows something", lambda: one(driver, "main").is_displayed())
+
+
+def assert_no_complaints(driver):
+    """Neither an error of the script nor a breach of the policy of contents."""
+    said = [it for it in driver.get_log("browser") if it["level"] == "SEVERE"]
+    assert not said, said
+
+
+def row_of(driver, endpoint):
+    for row in driver.find_elements(By.CSS_SELECTOR, ".upstream tbody tr"):
+        if row.find_element(By.CSS_SELECTOR, ".open").text == endpoint:
+            return row
+    return None
+
+
+def state_of(driver, endpoint):
+    return row_of(driver, endpoint).find_element(By.CSS_SELECTOR, ".state").text
+
+
+def requests_at(origin):
+    """What the origin itself has counted."""
+    with urllib.request.urlopen(f"http://{origin}/origin/stats") as answer:
+        return json.load(answer)["requests"]
+
+
+def figures(url):
+    with browser() as driver:
+        open_page(driver, url)
+        rate = lambda: number(text(driver, "#rate"))
+        until("a rate is shown", lambda: rate() > 10)
+        seen = set()
+        until("it changes", lambda: seen.add(text(driver, "#rate-note")) or len(seen) >= 4)
+        until("response times are shown", lambda: text(driver, "#p99").endswith("ms"))
+        plot = lambda: one(driver, "#rate-plot path.line").get_attribute("d")
+        before = plot()
+        until("the plot moves", lambda: plot() != before)
+        until("all is well", lambda: text(driver, "#verdict") == "all well: 2 endpoints up")
+        shares = lambda: [it.text for it in driver.find_elements(By.CSS_SELECTOR, ".upstream td:nth-child(5)")]
+        until("both have their half", lambda: shares() == ["50 %", "50 %"], limit=60)
+        until("probes have answers", lambda: "status 200" in text(driver, ".upstream td:nth-child(3)"))
+        # The last hour, and back.
+        one(driver, "[data-span=hour]").click()
+        until("the hour is chosen", lambda: one(driver, "[data-span=hour]").get_attribute("aria-pressed") == "true")
+        one(driver, "[data-span=minute]").click()
+        assert_no_complaints(driver)
+
+
+def give_token(driver, token):
+    until("the token is asked for", lambda: one(driver, "#ask").is_displayed())
+    one(driver, "#token").send_keys(token)
+    one(driver, "#ask-form button").click()
+
+
+def drain(url, first, second, token):
+    with browser() as driver:
+        open_page(driver, url)
+        until("both are up", lambda: state_of(driver, first) == "up" and state_of(driver, second) == "up")
+        row_of(driver, first).find_element(By.CSS_SELECTOR, ".open").click()
+        until("the endpoint is shown", lambda: first in text(driver, "#endpoint-name"))
+        until("its figures are", lambda: "Attempts" in text(driver, "#endpoint-figures"))
+
+        one(driver, "[data-admin=drain]").click()
+        give_token(driver, "a-wrong-token-of-somebody")
+        until("the wrong token is said", lambda: "not the token" in text(driver, "#endpoint-done"))
+        assert "bad" in one(driver, "#endpoint-done").get_attribute("class")
+        assert text(driver, "#endpoint-state") == "up"
+
+        one(driver, "[data-admin=drain]").click()
+        give_token(driver, token)
+        until("it is done", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is drained: it gets nothing new")
+        until("it drains", lambda: text(driver, "#endpoint-state") == "draining")
+
+        # Probes go on, three a second and more; requests were a hundred.
+        def stands_still():
+            before, other = requests_at(first), requests_at(second)
+            until("the other goes on", lambda: requests_at(second) > other + 50)
+            return requests_at(first) - before < 10
+
+        until("the traffic leaves it", stands_still)
+        one(driver, "#endpoint .close").click()
+        until("the list says it", lambda: state_of(driver, first) == "draining")
+        until("the top says it", lambda: first in text(driver, "#problems"))
+        until("the events say it", lambda: f"endpoint {first} is drained by the operator" in text(driver, "#event-list"))
+
+        # Not asked again.
+        row_of(driver, first).find_element(By.CSS_SELECTOR, ".open").click()
+        one(driver, "[data-admin=ready]").click()
+        until("it is ready", lambda: text(driver, "#endpoint-state") == "up")
+        before = requests_at(first)
+        until("the traffic is back", lambda: requests_at(first) > before + 50)
+
+        weight = one(driver, "#weight")
+        weight.clear()
+        weight.send_keys("3")
+        one(driver, "#weigh button").click()
+        until("it weighs more", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is at weight 3")
+
+        # To stop it is asked twice.
+        one(driver, "[data-admin=stop]").click()
+        until("that is asked", lambda: one(driver, "#confirm").is_displayed())
+        one(driver, "#confirm-no").click()
+        until("no is no", lambda: not one(driver, "#confirm").is_displayed())
+        assert text(driver, "#endpoint-state") == "up"
+        one(driver, "[data-admin=stop]").click()
+        one(driver, "#confirm-yes").click()
+        until("it is stopped", lambda: text(driver, "#endpoint-state") == "stopped")
+        said = [it["message"] for it in driver.get_log("browser") if it["level"] == "SEVERE"]
+        # The wrong token's answer is all that there is to complain about.
+        assert all("401" in it for it in said), said
+
+
+def broken(url, gone):
+    with browser() as driver:
+        open_page(driver, url)
+        first = lambda: text(driver, "#problems li")
+        until("the top says what is down, and why", lambda: first().startswith("down") and gone in first() and "connection refused" in first())
+        assert text(driver, "#verdict") == "1 problem"
+        assert driver.title == "1 problem · Evenkeel"
+        problem, table = one(driver, "#problems"), one(driver, "#upstreams")
+        assert problem.location["y"] < table.location["y"]
+        until("its row too", lambda: state_of(driver, gone) == "down")
+        assert_no_complaints(driver)
+
+
+def overflow(driver):
+    return driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def phone(url):
+    with browser(390, 844, phone=True) as driver:
+        open_page(driver, url)
+        until("nothing is wider than the phone", lambda: overflow(driver) <= 0, limit=3)
+        one(driver, ".upstream .open").click()
+        until("the endpoint is shown", lambda: one(driver, "#endpoint").is_displayed())
+        assert overflow(driver) <= 0
+        box = one(driver, "#endpoint").rect
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390, box
+    light = lambda driver: driver.execute_script(
+        "return getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).map(Number)[0]"
+    )
+    with browser(dark=True) as driver:
+        open_page(driver, url)
+        assert light(driver) < 60
+        one(driver, "#theme").click()
+        until("it is light", lambda: light(driver) > 200)
+        driver.refresh()
+        until("and stays so", lambda: light(driver) > 200)
+    with browser() as driver:
+        open_page(driver, url)
+        assert light(driver) > 200
+        assert overflow(driver) <= 0
+
+
+def hostile(url, name):
+    with browser() as driver:
+        open_page(driver, url)
+        names = lambda: [it.text for it in driver.find_elements(By.CSS_SELECTOR, ".upstream .open")]
+        until("the name is shown as it is", lambda: f"unix:/tmp/{name}" in names())
+        until("so is the probe's answer", lambda: "<script>" in text(driver, "#upstreams"))
+        until("so is the event", lambda: name in text(driver, "#event-list"))
+        driver.find_elements(By.CSS_SELECTOR, ".upstream .open")[1].click()
+        until("so is the endpoint", lambda: name in text(driver, "#endpoint-name"))
+        assert "taken" not in driver.title
+        assert not driver.find_elements(By.CSS_SELECTOR, "body img")
+        assert len(driver.find_elements(By.CSS_SELECTOR, "script")) == 1
+        # Where it did get in somewhere, the policy would keep it from running.
+        driver.execute_script(
+            "const it = document.createElement('div');"
+            "it.innerHTML = '<img src=x onerror=\"document.title=1\">'; document.body.append(it)"
+        )
+        until("the policy holds", lambda: any("Content Security Policy" in it["message"] for it in driver.get_log("browser")))
+        assert driver.title != "1"
+
+
+WATCH_TASKS = """
+window.longTasks = [];
+new PerformanceObserver((list) => list.getEntries().forEach((it) => window.longTasks.push(it.duration)))
+  .observe({ type: "longtask", buffered: true });
+"""
+# From the navigation to the first row in the document.
+WATCH_ROWS = """
+new MutationObserver((_, observer) => {
+  if (!document.querySelector("tbody tr")) return;
+  window.rowsAt ??= performance.now();
+  observer.disconnect();
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
+def thousand(url):
+    with browser() as driver:
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH_TASKS + WATCH_ROWS})
+        loads = []
+        # The best of three: others work on this machine too.
+        for _ in range(3):
+            open_page(driver, url)
+            loads.append(until("there are rows", lambda: driver.execute_script("return window.rowsAt")))
+        print("rows after", [round(it) for it in loads], "ms", file=sys.stderr)
+        assert min(loads) < 1000, loads
+        assert len(driver.find_elements(By.CSS_SELECTOR, "tbody tr .open")) == 25
+
+        def quietest(seconds):
+            """The median second's longest task."""
+            longest = []
+            for _ in range(seconds):
+                driver.execute_script("window.longTasks = []")
+                time.sleep(1)
+                longest.append(max(driver.execute_script("return window.longTasks"), default=0))
+            print("longest tasks", [round(it) for it in longest], "ms", file=sys.stderr)
+            return sorted(longest)[len(longest) // 2]
+
+        until("the rate is shown", lambda: number(text(driver, "#rate")) > 10)
+        assert quietest(5) < 200
+        one(driver, ".more").click()
+        rows = "return document.querySelectorAll('.upstream tbody tr').length"
+        until("all are there", lambda: driver.execute_script(rows) == 1000)
+        assert quietest(5) < 200
+        find = one(driver, ".tools input")
+        find.send_keys("127.1.3.7:")
+        until("one is found", lambda: driver.execute_script(rows) == 1)
+        assert_no_complaints(driver)
+
+
+def lost(url):
+    with urllib.request.urlopen(url + "status.json") as answer:
+        pid = json.load(answer)["pid"]
+    with browser() as driver:
+        open_page(driver, url)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            until("the page says so", lambda: "No news for" in text(driver, "#stale"))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        until("it goes on", lambda: not one(driver, "#stale").is_displayed())
+
+
+CASES = [figures, drain, broken, phone, hostile, thousand, lost]
+
+if __name__ == "__main__":
+    case = {it.__name__: it for it in CASES}[sys.argv[1]]
+    case(*sys.argv[2:])
