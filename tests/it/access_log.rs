@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, RawClient, TempDir};
+use evenkeel_testkit::{Proxy, TempDir};
 use rustix::process::Signal;
 
-use crate::setup::{assert_serves, get, origin, program, test};
+use crate::setup::{assert_serves, figures, get, origin, program, test};
 
 /// An upstream `app` behind a listener `web`, with this global access log.
 fn start(log: &str, listener: &str, routes: &str) -> (evenkeel_testkit::OriginHandle, Proxy) {
@@ -40,10 +40,7 @@ fn until_lines(path: &Path, count: usize) -> Vec<String> {
 
 /// A figure of the status page.
 fn figure(proxy: &Proxy, name: &str) -> u64 {
-    let mut client = RawClient::connect(proxy.status_address()).unwrap();
-    let page = client.get("/status.json").unwrap();
-    let figures: serde_json::Value = serde_json::from_slice(&page.body).unwrap();
-    figures[name].as_u64().unwrap()
+    figures(proxy)[name].as_u64().unwrap()
 }
 
 #[test]

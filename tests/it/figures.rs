@@ -8,7 +8,7 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, RawOrigin};
 use serde_json::Value;
 
-use crate::setup::{get, origin, program, test};
+use crate::setup::{ask_status, figures, get, origin, program, test};
 
 /// Operations of one mix.
 const OPERATIONS: usize = 250;
@@ -90,19 +90,6 @@ endpoints = [{:?}]
             _bad: [cut, garbage],
             proxy,
         }
-    }
-
-    /// What a status path answers.
-    fn status(&self, path: &str) -> String {
-        let mut client = RawClient::connect(self.proxy.status_address()).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let response = client.ask(request).unwrap();
-        assert_eq!(response.status, 200, "{path}");
-        response.text()
-    }
-
-    fn figures(&self) -> Value {
-        serde_json::from_str(&self.status("/status.json")).unwrap()
     }
 }
 
@@ -226,11 +213,11 @@ fn is_error(line: &Value) -> bool {
 fn compare(mix: &Mix, sums: &Sums) {
     let proxy = &mix.proxy;
     until("every exchange is counted and logged", || {
-        let figures = mix.figures();
+        let figures = figures(&mix.proxy);
         figures["listeners"][0]["requests"] == sums.requests
             && proxy.access_log_json().len() as u64 == sums.requests
     });
-    let figures = mix.figures();
+    let figures = figures(&mix.proxy);
     let lines = proxy.access_log_json();
     let listener = &figures["listeners"][0];
 
@@ -317,6 +304,86 @@ fn compare(mix: &Mix, sums: &Sums) {
     }
 }
 
+/// One number of the metrics; 0 for a series that is not there.
+fn metric(text: &str, series: &str) -> u64 {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().unwrap())
+}
+
+/// Holds the metrics and the CSV against the figures.
+fn compare_views(mix: &Mix) {
+    let all = figures(&mix.proxy);
+    let metrics = ask_status(&mix.proxy, "/metrics", "").text();
+    let of = |scope: &str, name: &str, what: &str| {
+        metric(
+            &metrics,
+            &format!("evenkeel_{scope}_{what}{{{scope}=\"{name}\"}}"),
+        )
+    };
+    for (scope, list) in [
+        ("listener", "listeners"),
+        ("route", "routes"),
+        ("upstream", "upstreams"),
+    ] {
+        for row in all[list].as_array().unwrap() {
+            let name = row["name"].as_str().unwrap();
+            assert_eq!(of(scope, name, "request_bytes_total"), row["bytes_in"]);
+            assert_eq!(of(scope, name, "response_bytes_total"), row["bytes_out"]);
+            assert_eq!(of(scope, name, "errors_total"), row["errors"]);
+            assert_eq!(of(scope, name, "duration_seconds_count"), row["requests"]);
+            for (end, count) in row["ends"].as_object().unwrap() {
+                let series =
+                    format!("evenkeel_{scope}_ends_total{{{scope}=\"{name}\",end=\"{end}\"}}");
+                assert_eq!(metric(&metrics, &series), *count, "{series}");
+            }
+        }
+    }
+    let csv = ask_status(&mix.proxy, "/;csv", "").text();
+    let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = rows.next().unwrap();
+    let place = |name: &str| {
+        names
+            .iter()
+            .position(|it| it.trim_start_matches("# ") == name)
+            .unwrap()
+    };
+    let rows: Vec<_> = rows.collect();
+    let cell = |proxy: &str, server: &str, column: &str| -> u64 {
+        let row = rows
+            .iter()
+            .find(|row| row[0] == proxy && row[1] == server)
+            .unwrap();
+        // What is not known of a row is left empty.
+        row[place(column)].parse().unwrap_or(0)
+    };
+    let web = &all["listeners"][0];
+    assert_eq!(cell("web", "FRONTEND", "req_tot"), web["requests"]);
+    assert_eq!(cell("web", "FRONTEND", "bin"), web["bytes_in"]);
+    assert_eq!(cell("web", "FRONTEND", "bout"), web["bytes_out"]);
+    assert_eq!(cell("web", "FRONTEND", "hrsp_5xx"), web["status"]["5xx"]);
+    for upstream in all["upstreams"].as_array().unwrap() {
+        let name = upstream["name"].as_str().unwrap();
+        assert_eq!(of("upstream", name, "retries_total"), upstream["retries"]);
+        assert_eq!(cell(name, "BACKEND", "req_tot"), upstream["requests"]);
+        assert_eq!(
+            cell(name, "BACKEND", "wredis") + cell(name, "BACKEND", "wretr"),
+            upstream["retries"]
+        );
+        assert_eq!(cell(name, "BACKEND", "bin"), upstream["bytes_in"]);
+        for endpoint in upstream["endpoints"].as_array().unwrap() {
+            let server = endpoint["name"].as_str().unwrap();
+            let series = format!(
+                "evenkeel_endpoint_attempts_total{{upstream=\"{name}\",endpoint=\"{server}\"}}"
+            );
+            assert_eq!(metric(&metrics, &series), endpoint["attempts"], "{series}");
+            assert_eq!(cell(name, server, "bin"), endpoint["bytes_out"]);
+            assert_eq!(cell(name, server, "bout"), endpoint["bytes_in"]);
+        }
+    }
+}
+
 #[test]
 fn all_views_agree_after_a_random_mix() {
     test(|| {
@@ -341,7 +408,7 @@ fn all_views_agree_after_a_random_mix() {
             bytes_out: sum.bytes_out + it.sums.bytes_out,
         });
         until("idle connections are counted", || {
-            let figures = mix.figures();
+            let figures = figures(&mix.proxy);
             let app = figures["upstreams"]
                 .as_array()
                 .unwrap()
@@ -353,5 +420,6 @@ fn all_views_agree_after_a_random_mix() {
                 .all(|(it, origin)| it["idle"] == origin.stats().open_connections)
         });
         compare(&mix, &total);
+        compare_views(&mix);
     });
 }

@@ -13,7 +13,7 @@ use evenkeel_testkit::process::Running;
 use evenkeel_testkit::raw::RawStream;
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
 
-use crate::setup::{get, nobody, origin, program, test};
+use crate::setup::{figures, get, nobody, origin, program, test};
 
 /// An endpoint that does what the request's path says.
 fn moody_origin() -> RawOrigin {
@@ -487,9 +487,7 @@ fn halog_counts_what_was_sent() {
         assert!(fields(retried)[10].ends_with("/+1"), "{retried}");
 
         // The counters say the same as the log.
-        let mut page = RawClient::connect(proxy.status_address()).unwrap();
-        let page = page.get("/status.json").unwrap();
-        let figures: serde_json::Value = serde_json::from_slice(&page.body).unwrap();
+        let figures = figures(&proxy);
         let listener = &figures["listeners"][0];
         assert_eq!(listener["requests"], total);
         for class in ["2xx", "4xx", "5xx"] {

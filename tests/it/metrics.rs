@@ -12,7 +12,7 @@ use evenkeel_testkit::{OriginHandle, Proxy, RawClient, Response, TempDir};
 use serde_json::Value;
 
 use crate::foreign_clients::python;
-use crate::setup::{Site, get, origin, test};
+use crate::setup::{Site, ask_status, get, origin, test};
 
 /// A name that takes escaping in every format.
 const ODD_ENDPOINT: &str = "unix:/nowhere/a\"b\\c,\u{fc}}.sock";
@@ -64,11 +64,7 @@ fn some_traffic(proxy: &Proxy) {
 }
 
 fn ask(proxy: &Proxy, path: &str, accept: &str) -> Response {
-    let mut client = RawClient::connect(proxy.status_address()).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n");
-    let response = client.ask(request).unwrap();
-    assert_eq!(response.status, 200, "{path}");
-    response
+    ask_status(proxy, path, &format!("Accept: {accept}\r\n"))
 }
 
 fn body(proxy: &Proxy, path: &str) -> String {

@@ -103,6 +103,22 @@ pub fn test(body: impl FnOnce() + Send + 'static) {
     within(Duration::from_secs(30), body);
 }
 
+/// What a path of the status page answers, with further fields in the request.
+#[track_caller]
+pub fn ask_status(proxy: &Proxy, path: &str, fields: &str) -> Response {
+    let mut client = RawClient::connect(proxy.status_address()).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+    let response = client.ask(request).unwrap();
+    assert_eq!(response.status, 200, "{path}");
+    response
+}
+
+/// All figures, as `/status.json` has them.
+#[track_caller]
+pub fn figures(proxy: &Proxy) -> serde_json::Value {
+    serde_json::from_slice(&ask_status(proxy, "/status.json", "").body).unwrap()
+}
+
 /// A GET request for a path.
 pub fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: test.example\r\n\r\n")

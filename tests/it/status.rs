@@ -7,7 +7,7 @@ use evenkeel_testkit::deadline::{holds_within, until};
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, Response};
 use serde_json::{Value, json};
 
-use crate::setup::{Site, get, origin, test};
+use crate::setup::{Site, figures, get, origin, test};
 
 const TOKEN: &str = "a-token-for-the-tests";
 
@@ -44,10 +44,6 @@ fn ask(proxy: &Proxy, method: &str, path: &str, fields: &str) -> Response {
 
 fn look(proxy: &Proxy, path: &str) -> Response {
     ask(proxy, "GET", path, "")
-}
-
-fn figures(proxy: &Proxy) -> Value {
-    serde_json::from_slice(&look(proxy, "/status.json").body).unwrap()
 }
 
 /// Sends an order with these fields beside the body's.

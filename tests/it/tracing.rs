@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::Value;
 
-use crate::setup::{Site, origin, test};
+use crate::setup::{Site, figures, origin, test};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -293,12 +293,6 @@ fn attributes(span: &Span) -> HashMap<&str, String> {
             (it.key.as_str(), text(value))
         })
         .collect()
-}
-
-fn figures(proxy: &Proxy) -> Value {
-    let mut client = evenkeel_testkit::RawClient::connect(proxy.status_address()).unwrap();
-    let response = client.get("/status.json").unwrap();
-    serde_json::from_slice(&response.body).unwrap()
 }
 
 #[test]
