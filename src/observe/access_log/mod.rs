@@ -29,7 +29,7 @@ pub use names::{Name, Names};
 pub use record::{AddressText, Live, Phase, Reason, Record, Times};
 
 /// A buffer this full is handed over.
-const HAND_OVER_LEN: usize = 32 * 1024;
+const HAND_OVER_LEN: usize = 128 * 1024;
 
 /// One worker's side of the access logs.
 #[derive(Debug)]

@@ -5,9 +5,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
 
 use super::{Lines, Written};
 
@@ -18,6 +21,25 @@ pub(super) struct FileSink {
     path: Option<PathBuf>,
     /// What is missing of a line that was begun.
     rest: Vec<u8>,
+    cached: Cached,
+}
+
+/// How much of a file stays in the page cache behind its end, at least, and
+/// how much is let go at a time, in bytes.
+const CACHED_LEN: u64 = 4 << 20;
+
+/// What of a file is in the page cache, as far as it was written from here.
+///
+/// A log is written once and seldom read. Left alone it takes all memory that
+/// nothing else needs, and each page that is new to the log costs more than
+/// what is written to it: much more on a virtual machine, whose host may have
+/// to find it first. Let go, the same few pages are used again and again.
+#[derive(Debug, Default)]
+struct Cached {
+    /// Where what is not let go yet begins.
+    from: u64,
+    /// Bytes behind it.
+    len: u64,
 }
 
 impl FileSink {
@@ -29,12 +51,15 @@ impl FileSink {
             file,
             path: None,
             rest: Vec::new(),
+            cached: Cached::default(),
         })
     }
 
     pub fn open(path: &Path) -> io::Result<Self> {
+        let file = open(path)?;
         Ok(FileSink {
-            file: open(path)?,
+            cached: Cached::new(&file),
+            file,
             path: Some(path.to_owned()),
             rest: Vec::new(),
         })
@@ -48,6 +73,9 @@ impl FileSink {
             };
         }
         let (len, error) = write_some(&mut self.file, &lines.bytes);
+        if self.path.is_some() {
+            self.cached.grow(&self.file, len as u64);
+        }
         let Some(error) = error else {
             return Written::default();
         };
@@ -84,9 +112,36 @@ impl FileSink {
         let opened = open(self.path.as_deref()?);
         Some(opened.map(|file| {
             let lost = self.finish_line();
+            self.cached = Cached::new(&file);
             self.file = file;
             lost
         }))
+    }
+}
+
+impl Cached {
+    /// Nothing, at the end of what the file holds.
+    fn new(file: &File) -> Self {
+        Cached {
+            from: file.metadata().map_or(0, |it| it.len()),
+            len: 0,
+        }
+    }
+
+    /// More was written. Twice the length that stays is the most: the kernel
+    /// then begins to write the older half to the disk, and lets go what it has
+    /// written, which is what it was told to before.
+    fn grow(&mut self, file: &File, len: u64) {
+        self.len += len;
+        if self.len < 2 * CACHED_LEN {
+            return;
+        }
+        let from = self.from.saturating_sub(CACHED_LEN);
+        let until = self.from + self.len - CACHED_LEN;
+        // Advice: where the kernel does not take it, nothing is lost.
+        let _ = fadvise(file, from, NonZeroU64::new(until - from), Advice::DontNeed);
+        self.len -= until - self.from;
+        self.from = until;
     }
 }
 
@@ -130,6 +185,7 @@ mod tests {
             file: File::from(writer),
             path: None,
             rest: Vec::new(),
+            cached: Cached::default(),
         };
         let line = [&[b'x'; 999][..], b"\n"].concat();
         let lines = Lines {

@@ -21,7 +21,7 @@ use file::FileSink;
 use syslog::SyslogSink;
 
 /// Buffers that may wait for a thread before lines are dropped.
-const BUFFERS_WAITING: usize = 128;
+const BUFFERS_WAITING: usize = 64;
 
 /// A buffer of whole lines.
 #[derive(Debug, Default)]
