@@ -103,17 +103,17 @@ enum Received {
     Interim(usize),
     /// The response's head at the front of the buffer, then some of its body.
     Final(Response),
-    /// The endpoint changed protocols: a head at the front of the buffer, then
-    /// the tunnel's first bytes.
-    Tunnel,
+    /// The endpoint changed protocols: a head of this length at the front of
+    /// the buffer, then the tunnel's first bytes.
+    Tunnel(usize),
 }
 
 /// How a response begins.
 enum Begun {
     /// A head and what came of the body, in a buffer.
     Response(Response, Buffer),
-    /// A head and the tunnel's first bytes, in a buffer.
-    Tunnel(Buffer),
+    /// A head of this length and the tunnel's first bytes, in a buffer.
+    Tunnel(usize, Buffer),
 }
 
 /// Makes one attempt.
@@ -190,7 +190,9 @@ pub(super) async fn attempt(
             };
             sent.finish(relayed, progress)
         }
-        Ok(Begun::Tunnel(buffer)) => rare(sent.tunnel(client, buffer, progress)).await,
+        Ok(Begun::Tunnel(head_len, buffer)) => {
+            rare(sent.tunnel(client, head_len, buffer, progress)).await
+        }
         Err(attempt) => {
             // What was on its way is lost, but was received and sent.
             if let Some(pump) = sent.pump.take() {
@@ -379,7 +381,7 @@ impl Sent<'_, '_> {
                         let passing = self.pass_interim(client, received, &mut buffer, progress);
                         received = rare(passing).await.map_err(Attempt::failed)?;
                     }
-                    if matches!(received, Received::Final(_) | Received::Tunnel) {
+                    if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
                         let now = Instant::now();
                         progress.times.first_byte = Some(now.duration_since(self.sent_at));
                         progress.responded = Some(now);
@@ -387,7 +389,7 @@ impl Sent<'_, '_> {
                     }
                     match received {
                         Received::Final(response) => return Ok(Begun::Response(response, buffer)),
-                        Received::Tunnel => return Ok(Begun::Tunnel(buffer)),
+                        Received::Tunnel(len) => return Ok(Begun::Tunnel(len, buffer)),
                         Received::Partial | Received::Interim(_) => {
                             held = (!buffer.is_empty()).then_some(buffer);
                             Ok(())
@@ -528,8 +530,8 @@ impl Sent<'_, '_> {
         match head.status {
             101 if request.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
             101 => {
-                self.replace_head(buffer, head, Persistence::Upgrade)?;
-                Ok(Received::Tunnel)
+                let len = self.replace_head(buffer, head, Persistence::Upgrade)?;
+                Ok(Received::Tunnel(len))
             }
             100..200 => {
                 let len = self.replace_head(buffer, head, Persistence::Keep)?;
@@ -762,6 +764,7 @@ impl Sent<'_, '_> {
     async fn tunnel(
         mut self,
         client: &mut Client,
+        head_len: usize,
         buffer: Buffer,
         progress: &mut Progress,
     ) -> Attempt {
@@ -802,6 +805,8 @@ impl Sent<'_, '_> {
             progress,
         )
         .await;
+        // What went to the client began with the head.
+        progress.body_bytes_out = progress.body_bytes_out.saturating_sub(head_len as u64);
         let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_out.add(carried.up_bytes);
         counters.bytes_in.add(carried.down_bytes);

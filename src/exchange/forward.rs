@@ -378,6 +378,8 @@ fn count_attempt(
 ) {
     progress.endpoint = Some(slot.endpoint());
     progress.attempts += 1;
+    // It belongs to the endpoint that it was opened to.
+    progress.times.connect = None;
     let track = &progress.track;
     track.set_attempt(slot.endpoint(), progress.attempts);
     progress.phase = Phase::Connect;

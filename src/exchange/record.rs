@@ -95,9 +95,9 @@ impl Progress {
         self.count(context, client, end, is_error);
         self.track.end_exchange();
         if self.identity.is_recorded() {
-            self.record_span(context, client, buf, head, end);
+            self.record_span(context, client, buf, head, end, now);
         }
-        if is_failed(end, is_error) {
+        if self.is_failed(end, is_error) {
             self.keep_failure(context, client, buf, head, end);
         }
         let logs = &context.config.access_logs;
@@ -158,6 +158,7 @@ impl Progress {
         buf: &[u8],
         head: Option<&RequestHead>,
         end: End,
+        now: Instant,
     ) {
         // Only a request whose head was read has a place in a trace.
         let (Some(spans), Some(trace), Some(head)) = (&context.spans, self.identity.trace, head)
@@ -172,7 +173,7 @@ impl Progress {
         let span = Span {
             place: trace.sent,
             parent_id: trace.client_span,
-            started_unix_us: context.access_log.unix_us(self.started),
+            started_unix_us: context.access_log.unix_us(now) - histogram::micros(self.times.total),
             method: text(head.method_span.of(buf)),
             is_known_method: head.method != Method::Other,
             path: text(head.path.of(buf)),
@@ -192,6 +193,16 @@ impl Progress {
             times: self.times,
         };
         spans.send(span, &context.counters.spans_dropped);
+    }
+
+    /// Whether it failed or was refused: a client that left did neither, and a
+    /// configured answer is as it should be, whatever its status.
+    fn is_failed(&self, end: End, is_error: bool) -> bool {
+        match end {
+            End::Complete | End::Tunnel => is_error && self.endpoint.is_some(),
+            End::Failure(Failure::ClientGone) => false,
+            _ => true,
+        }
     }
 
     #[cold]
@@ -258,15 +269,6 @@ impl Progress {
             Some(endpoint) => &counters.endpoints[endpoint].phases,
             None => &counters.phases,
         });
-    }
-}
-
-/// Whether an exchange failed or was refused: a client that left did neither.
-fn is_failed(end: End, is_error: bool) -> bool {
-    match end {
-        End::Complete | End::Tunnel => is_error,
-        End::Failure(Failure::ClientGone) => false,
-        _ => true,
     }
 }
 

@@ -177,7 +177,7 @@ impl FieldKind {
             (17, b'x') if is("x-forwarded-proto") => FieldKind::Forwarded,
             (18, b'p') if is("proxy-authenticate") => FieldKind::HopByHop,
             (19, b'p') if is("proxy-authorization") => FieldKind::HopByHop,
-            (14..=17, b'c' | b't' | b'x') if passes_for_another(name) => FieldKind::HopByHop,
+            (12 | 14..=17, b'c' | b't' | b'x') if passes_for_another(name) => FieldKind::HopByHop,
             _ => FieldKind::Other,
         }
     }
@@ -187,8 +187,9 @@ impl FieldKind {
 /// does) would take `name` for one that frames or that only a proxy may set:
 /// `Content_Length`, `X_Forwarded_For`.
 fn passes_for_another(name: &[u8]) -> bool {
-    const GUARDED: [&str; 6] = [
+    const GUARDED: [&str; 7] = [
         "content-length",
+        "x-request-id",
         "x-forwarded-for",
         "x-forwarded-host",
         "x-forwarded-port",

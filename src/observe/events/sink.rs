@@ -4,8 +4,8 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use tracing::Subscriber;
 use tracing_subscriber::layer::Context;
@@ -54,10 +54,17 @@ pub struct EventLog {
 impl Drop for EventLog {
     fn drop(&mut self) {
         let (written, is_written) = sync_channel(1);
-        // A reader that is stuck keeps the program from nothing.
-        if self.messages.try_send(Message::End(written)).is_ok() {
-            let _ = is_written.recv_timeout(END_TIMEOUT);
+        // A reader that is stuck keeps the program for so long and no longer.
+        let deadline = Instant::now() + END_TIMEOUT;
+        let mut message = Message::End(written);
+        while let Err(TrySendError::Full(unsent)) = self.messages.try_send(message) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            message = unsent;
         }
+        let _ = is_written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -100,18 +107,22 @@ impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {
 
 fn write_all(mut sink: Sink, messages: Receiver<Message>, dropped: &AtomicU64) {
     for message in messages {
-        match message {
-            Message::Event(event) => sink.write(&event),
-            Message::End(written) => {
-                // Who waited for it may have given up.
-                let _ = written.send(());
+        let end = match message {
+            Message::Event(event) => {
+                sink.write(&event);
+                None
             }
-        }
+            Message::End(written) => Some(written),
+        };
         let missing = dropped.swap(0, Ordering::Relaxed);
         if missing > 0 {
             sink.say(format!(
                 "event log: {missing} lines were dropped: its reader is behind"
             ));
+        }
+        if let Some(written) = end {
+            // Who waited for it may have given up.
+            let _ = written.send(());
         }
     }
 }

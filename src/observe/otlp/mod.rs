@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode};
@@ -32,6 +32,8 @@ pub use span::Span;
 const SPANS_WAITING: usize = 4096;
 /// Most spans in a request.
 const BATCH: usize = 512;
+/// Longest answer of a collector, in bytes.
+const MAX_ANSWER_LEN: usize = 64 * 1024;
 /// Longest time that a span waits for others.
 const BATCH_TIME: Duration = Duration::from_secs(1);
 
@@ -42,19 +44,24 @@ pub struct SpanCounts {
     pub sent: AtomicU64,
     /// It does not.
     pub lost: AtomicU64,
+    /// Handed over, and neither of both yet.
+    waiting: AtomicU64,
 }
 
 /// Where workers hand their spans over.
 #[derive(Debug, Clone)]
 pub struct SpanSender {
     spans: SyncSender<Span>,
+    counts: Arc<SpanCounts>,
 }
 
 impl SpanSender {
     /// Hands a span over without waiting; one for which there is no room is
     /// counted in `dropped`.
     pub fn send(&self, span: Span, dropped: &Counter) {
+        self.counts.waiting.fetch_add(1, Ordering::Relaxed);
         if self.spans.try_send(span).is_err() {
+            self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
             dropped.add(1);
         }
     }
@@ -64,6 +71,7 @@ impl SpanSender {
 #[derive(Debug)]
 pub struct Exporter {
     thread: JoinHandle<()>,
+    counts: Arc<SpanCounts>,
 }
 
 /// Starts the thread.
@@ -77,8 +85,13 @@ pub fn start(settings: Otlp, counts: Arc<SpanCounts>) -> io::Result<(SpanSender,
         .enable_time()
         .build()?;
     let thread = std::thread::Builder::new().name("otlp".into());
-    let thread = thread.spawn(move || export_all(&runtime, &settings, &receiver, &counts))?;
-    Ok((SpanSender { spans }, Exporter { thread }))
+    let counts_there = counts.clone();
+    let thread = thread.spawn(move || export_all(&runtime, &settings, &receiver, &counts_there))?;
+    let sender = SpanSender {
+        spans,
+        counts: counts.clone(),
+    };
+    Ok((sender, Exporter { thread, counts }))
 }
 
 impl Exporter {
@@ -88,7 +101,9 @@ impl Exporter {
         let deadline = Instant::now() + timeout;
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
-                tracing::warn!("spans: the collector is slow: what waits to be sent is lost");
+                let waiting = self.counts.waiting.load(Ordering::Relaxed);
+                self.counts.lost.fetch_add(waiting, Ordering::Relaxed);
+                tracing::warn!("spans: the collector is slow: {waiting} that wait are lost");
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -123,11 +138,14 @@ fn export_all(runtime: &Runtime, settings: &Otlp, spans: &Receiver<Span>, counts
                 Err(_) => Err(format!("no answer within {:?}", settings.timeout)),
             }
         });
-        let count = match &sent {
-            Ok(()) => &counts.sent,
-            Err(_) => &counts.lost,
+        let count = batch.len() as u64;
+        let lost = match &sent {
+            Ok(rejected) => count.min(*rejected),
+            Err(_) => count,
         };
-        count.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        counts.lost.fetch_add(lost, Ordering::Relaxed);
+        counts.sent.fetch_add(count - lost, Ordering::Relaxed);
+        counts.waiting.fetch_sub(count, Ordering::Relaxed);
         note(settings, sent.err(), &mut last_error);
     }
 }
@@ -148,8 +166,9 @@ fn note(settings: &Otlp, error: Option<String>, last_error: &mut Option<String>)
 }
 
 /// Sends a request on a connection of its own: at most one a second needs no
-/// pool, and never finds a connection that has gone stale.
-async fn post(settings: &Otlp, body: Vec<u8>) -> Result<(), String> {
+/// pool, and never finds a connection that has gone stale. Gives the number of
+/// spans that the collector rejected.
+async fn post(settings: &Otlp, body: Vec<u8>) -> Result<u64, String> {
     let stream = TcpStream::connect(&settings.authority).await;
     let stream = stream.map_err(|error| format!("connect: {error}"))?;
     let failed = |error: hyper::Error| error.to_string();
@@ -167,14 +186,45 @@ async fn post(settings: &Otlp, body: Vec<u8>) -> Result<(), String> {
     let answered = async move {
         let response = sender.send_request(request).await.map_err(failed)?;
         let status = response.status();
-        // Read so that the collector sees its answer taken.
-        response.into_body().collect().await.map_err(failed)?;
-        Ok(status)
+        let body = Limited::new(response.into_body(), MAX_ANSWER_LEN);
+        let body = body.collect().await.map_err(|error| error.to_string())?;
+        Ok((status, rejected(&body.to_bytes())))
     };
     let (answered, _) = tokio::join!(answered, connection);
     match answered {
-        Ok(StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => Ok(()),
-        Ok(status) => Err(format!("it answered {status}")),
+        Ok((StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT, rejected)) => {
+            Ok(rejected)
+        }
+        Ok((status, _)) => Err(format!("it answered {status}")),
         Err(error) => Err(error),
+    }
+}
+
+/// The spans that an answer says were rejected (`partialSuccess`); JSON has
+/// 64-bit numbers as texts, and collectors send either.
+fn rejected(answer: &[u8]) -> u64 {
+    let answer: serde_json::Value = serde_json::from_slice(answer).unwrap_or_default();
+    let count = &answer["partialSuccess"]["rejectedSpans"];
+    let written = count.as_str().and_then(|text| text.parse().ok());
+    count.as_u64().or(written).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_collector_rejects() {
+        for (answer, count) in [
+            ("", 0),
+            ("{}", 0),
+            (
+                r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"no"}}"#,
+                3,
+            ),
+            (r#"{"partialSuccess":{"rejectedSpans":2}}"#, 2),
+        ] {
+            assert_eq!(rejected(answer.as_bytes()), count, "{answer}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
@@ -111,6 +111,11 @@ impl FileSink {
     pub fn reopen(&mut self) -> Option<io::Result<u64>> {
         let opened = open(self.path.as_deref()?);
         Some(opened.map(|file| {
+            // Nobody renamed it: what is missing of a line belongs to it.
+            if is_same(&file, &self.file) {
+                self.cached = Cached::new(&file);
+                return 0;
+            }
             let lost = self.finish_line();
             self.cached = Cached::new(&file);
             self.file = file;
@@ -143,6 +148,11 @@ impl Cached {
         self.len -= until - self.from;
         self.from = until;
     }
+}
+
+fn is_same(one: &File, other: &File) -> bool {
+    let of = |file: &File| file.metadata().map(|it| (it.dev(), it.ino()));
+    matches!((of(one), of(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 fn open(path: &Path) -> io::Result<File> {

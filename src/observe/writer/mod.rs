@@ -255,8 +255,14 @@ impl LogWriter {
     /// be lost.
     pub fn finish(self, timeout: Duration) -> u64 {
         let deadline = Instant::now() + timeout;
-        for (thread, Handing { messages, shared }) in self.threads {
+        // All of them at once: one that is stuck takes no time from the others.
+        let end = |(thread, Handing { messages, shared })| {
             drop(messages);
+            (thread, shared)
+        };
+        let threads: Vec<(JoinHandle<()>, Arc<Shared>)> =
+            self.threads.into_iter().map(end).collect();
+        for (thread, shared) in threads {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
