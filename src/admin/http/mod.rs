@@ -28,7 +28,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::monitor::Span;
-use super::{Admin, accept, csv, metrics};
+use super::{Acceptor, Admin, csv, metrics};
 use crate::config::Address;
 use crate::net::listen::{Listener, Peer};
 use crate::net::stream::Stream;
@@ -144,8 +144,9 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
         admin,
     });
     let mut is_full_known = false;
+    let mut acceptor = Acceptor::new("status page", listener);
     loop {
-        let (stream, peer) = accept("status page", &listener).await;
+        let (stream, peer) = acceptor.accept().await;
         let count = site.connections.get();
         if count >= MOST_CONNECTIONS {
             if !std::mem::replace(&mut is_full_known, true) {
