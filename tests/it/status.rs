@@ -526,6 +526,34 @@ fn slow_and_silent_clients_keep_no_place() {
 }
 
 #[test]
+fn few_long_answers_are_sent_at_once() {
+    test(|| {
+        let site = Site {
+            server: "[status]\nbind = \"127.0.0.1:0\"",
+            ..Site::default()
+        };
+        let endpoints: Vec<_> = (1..=1000).map(|port| format!("127.0.0.1:{port}")).collect();
+        let proxy = site.start(&endpoints);
+        // None of them reads more than the start.
+        let mut slow: Vec<_> = (0..8).map(|_| status_client(&proxy)).collect();
+        for client in &mut slow {
+            client
+                .send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                .unwrap();
+            assert!(client.read_head().unwrap().starts_with("HTTP/1.1 200"));
+        }
+        let refused = look(&proxy, "/status.json");
+        assert_eq!(refused.status, 503);
+        assert!(refused.text().contains("8 answers"), "{}", refused.text());
+        assert_eq!(look(&proxy, "/healthz").status, 200);
+        slow.pop();
+        until("there is room again", || {
+            look(&proxy, "/metrics").status == 200
+        });
+    });
+}
+
+#[test]
 fn ready_ends_with_the_signal_and_the_page_goes_on() {
     test(|| {
         let (_origins, mut proxy) = site();
