@@ -303,8 +303,8 @@ pub enum GetVerb {
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 60.0 => Ok(seconds),
-        _ => Err("more than 0 and at most 60 seconds".to_owned()),
+        Ok(seconds) if (0.1..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err("0.1 to 60 seconds".to_owned()),
     }
 }
 

@@ -5,8 +5,9 @@
 //! do not have is empty, as it is there: rates, maxima, times of checks.
 
 use super::haproxy::{
-    active_weight, backend_state, client_aborts, connection_attempts, request_errors,
-    response_errors, server_aborts, server_state, sum, throttle, went_down, whole_weight,
+    active_weight, backend_state, client_aborts, connection_attempts, frontend_state,
+    request_errors, response_errors, server_aborts, server_state, sum, throttle, went_down,
+    whole_weight,
 };
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, Figures, ListenerFigures, StatusFigures, UpstreamFigures,
@@ -181,7 +182,7 @@ fn frontend(listener: &ListenerFigures, iid: u64) -> Row {
     let mut row = Row::default();
     row.text("pxname", &listener.name);
     row.text("svname", "FRONTEND");
-    row.text("status", "OPEN");
+    row.text("status", frontend_state(listener));
     row.number("iid", iid);
     row.number("sid", 0);
     row.number("type", 0);
@@ -197,7 +198,7 @@ fn frontend(listener: &ListenerFigures, iid: u64) -> Row {
 fn server(endpoint: &EndpointFigures) -> Row {
     let mut row = Row::default();
     row.number("type", 2);
-    row.text("status", server_state(endpoint.state));
+    row.text("status", server_state(endpoint));
     row.number("scur", u64::from(endpoint.in_flight));
     row.maybe("slim", endpoint.max_in_flight.map(u64::from));
     row.number("stot", endpoint.attempts);

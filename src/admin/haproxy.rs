@@ -3,18 +3,29 @@
 //! A listener is a frontend, an upstream a backend, an endpoint a server.
 
 use crate::observe::end::{End, Failure};
-use crate::observe::figures::{EndpointFigures, ExchangeFigures, State, UpstreamFigures};
+use crate::observe::figures::{
+    EndpointFigures, ExchangeFigures, ListenerFigures, State, UpstreamFigures,
+};
 
 /// The states of a server, in the order that HAProxy has them.
 pub(super) const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
 
-/// The state of a server.
-pub(super) fn server_state(state: State) -> &'static str {
-    match state {
+/// The state of a server; one of weight 0 gets no more than a drained one.
+pub(super) fn server_state(endpoint: &EndpointFigures) -> &'static str {
+    match endpoint.state {
         State::Stopped => "MAINT",
         State::Draining => "DRAIN",
         State::Down | State::Unreachable | State::Ejected => "DOWN",
+        State::Trial | State::Starting | State::Up if endpoint.weight == 0 => "DRAIN",
         State::Trial | State::Starting | State::Up => "UP",
+    }
+}
+
+/// The state of a frontend in the CSV.
+pub(super) fn frontend_state(listener: &ListenerFigures) -> &'static str {
+    match listener.accepting {
+        true => "OPEN",
+        false => "STOP",
     }
 }
 
@@ -92,9 +103,6 @@ pub(super) fn sum(upstream: &UpstreamFigures, of: impl Fn(&EndpointFigures) -> u
 
 /// The weight of all endpoints that get exchanges.
 pub(super) fn active_weight(upstream: &UpstreamFigures) -> f64 {
-    let active = upstream
-        .endpoints
-        .iter()
-        .filter(|it| it.state.takes_exchanges());
+    let active = upstream.endpoints.iter().filter(|it| it.eligible);
     active.map(|it| it.effective_weight).sum()
 }

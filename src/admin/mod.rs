@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::Address;
@@ -166,22 +167,51 @@ async fn watch_limits(admin: Rc<Admin>) {
 const NICE: i32 = 10;
 
 /// Lets the workers go first, so that a scrape of many endpoints delays no
-/// request.
+/// request. A process that is further back already stays there.
 fn step_back() {
     // On Linux the priority is a thread's, and `None` the one that calls.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+    let set = getpriority_process(None).and_then(|own| match own < NICE {
+        true => setpriority_process(None, NICE),
+        false => Ok(()),
+    });
+    if let Err(error) = set {
         tracing::warn!("the admin thread keeps its priority: {error}");
     }
 }
 
-/// The next connection, whatever it takes.
-async fn accept(what: &str, listener: &Listener) -> (Stream, Peer) {
-    loop {
-        match poll_fn(|cx| listener.poll_accept(cx)).await {
-            Ok(accepted) => return accepted,
-            Err(error) => {
-                tracing::warn!("{what}: accepting pauses: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+/// A listener of which every connection is accepted, however long it takes.
+struct Acceptor {
+    what: &'static str,
+    listener: Listener,
+    is_failing: bool,
+}
+
+impl Acceptor {
+    fn new(what: &'static str, listener: Listener) -> Self {
+        Acceptor {
+            what,
+            listener,
+            is_failing: false,
+        }
+    }
+
+    /// The next connection. That none can be had is said once.
+    async fn accept(&mut self) -> (Stream, Peer) {
+        let what = self.what;
+        loop {
+            match poll_fn(|cx| self.listener.poll_accept(cx)).await {
+                Ok(accepted) => {
+                    if std::mem::take(&mut self.is_failing) {
+                        tracing::info!("{what}: accepting again");
+                    }
+                    return accepted;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        tracing::warn!("{what}: accepting pauses: {error}");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }

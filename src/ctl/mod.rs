@@ -33,19 +33,23 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
     }
 }
 
-/// Whether the process refused a command: by saying so, or, where a change of
-/// HAProxy's manner answers nothing, by saying anything.
+/// Whether the process refused a command: by saying so, or, of those that
+/// answer as HAProxy does, by saying anything in place of nothing, or no number
+/// in place of one.
 fn is_refused(answer: &str, verb: &CtlVerb, json: bool) -> bool {
     if json {
         return answer.starts_with("{\"error\":");
     }
-    let is_silent = matches!(
-        verb,
+    let said = answer.trim();
+    match verb {
         CtlVerb::Set {
-            what: SetVerb::Server { .. }
-        }
-    );
-    answer.starts_with("error: ") || (is_silent && !answer.trim_end().is_empty())
+            what: SetVerb::Server { .. },
+        } => !said.is_empty(),
+        CtlVerb::Get {
+            what: GetVerb::Weight { .. },
+        } => !said.starts_with(|it: char| it.is_ascii_digit()),
+        _ => said.starts_with("error: "),
+    }
 }
 
 /// The command as the socket takes it.

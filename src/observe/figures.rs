@@ -5,7 +5,7 @@
 //! those of `/status.json`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 use evenkeel_policy::dispatch::Dispatcher;
@@ -39,6 +39,8 @@ pub struct Sources {
     pub probes: Arc<Probes>,
     /// Requests to the status listener with a wrong token.
     pub status_tokens_refused: Arc<AtomicU64>,
+    /// Whether no new connections are taken any more.
+    pub is_draining: Arc<AtomicBool>,
     /// When the process began to serve.
     pub started: Started,
     /// Where each worker is asked for what only it knows.
@@ -86,6 +88,8 @@ pub struct Figures {
     pub started_unix_ms: u64,
     /// For how long it has.
     pub uptime_ms: u64,
+    /// Whether it only finishes what is open, and then ends.
+    pub draining: bool,
     /// By how much the event loops' ticks came late, in microseconds.
     pub loop_lag_us: Distribution,
     /// Access log lines for which the writer had no room.
@@ -170,6 +174,8 @@ pub struct ListenerFigures {
     pub name: String,
     /// Where it listens.
     pub bind: String,
+    /// Whether it takes new connections: until the process drains.
+    pub accepting: bool,
     /// Connections accepted.
     pub connections: u64,
     /// Connections open now.
@@ -243,8 +249,11 @@ pub struct LaneFigures {
 pub struct EndpointFigures {
     /// Its name: the address as written.
     pub name: String,
-    /// Whether it gets new exchanges, or why not.
+    /// How it is, or who took it out.
     pub state: State,
+    /// Whether it gets new exchanges: its state allows it, and its weight is
+    /// not 0.
+    pub eligible: bool,
     /// What the operator wants.
     pub admin: AdminWord,
     /// Its configured weight, or what the operator made of it.
@@ -328,11 +337,6 @@ impl AdminWord {
 }
 
 impl State {
-    /// Whether an endpoint in this state gets exchanges.
-    pub fn takes_exchanges(self) -> bool {
-        matches!(self, State::Trial | State::Starting | State::Up)
-    }
-
     /// The state that an endpoint's flags come to.
     pub fn of(endpoint: &EndpointState) -> Self {
         let flags = [
@@ -391,6 +395,7 @@ impl Sources {
             workers: self.counters.len(),
             started_unix_ms: unix_ms(self.started.wall),
             uptime_ms: self.started.instant.elapsed().as_millis() as u64,
+            draining: self.is_draining.load(Ordering::Relaxed),
             loop_lag_us: self.distribution(|it| &it.loop_lag_us),
             log_lines_dropped: self.sum(|it| &it.log_lines_dropped),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
@@ -466,6 +471,7 @@ impl Sources {
         ListenerFigures {
             name: settings.name.clone(),
             bind: settings.bind.to_string(),
+            accepting: !self.is_draining.load(Ordering::Relaxed),
             connections: self.sum(|it| &it.listeners[index].connections),
             open: self
                 .counters
@@ -553,6 +559,7 @@ impl Sources {
         EndpointFigures {
             name: settings.name.clone(),
             state: State::of(state),
+            eligible: state.is_eligible(),
             admin: AdminWord(self.dispatchers[upstream].admin(index)),
             weight: state.weight(),
             effective_weight: effective_weight(state),

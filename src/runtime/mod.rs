@@ -8,6 +8,7 @@ mod worker;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -195,6 +196,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         spans,
         probes,
         status_tokens_refused: Arc::default(),
+        is_draining: Arc::default(),
         started: Started::now(),
         inquiries,
     };
@@ -297,6 +299,7 @@ impl Running {
     /// Drains for at most `timeout`, then stops, and says what was done.
     pub fn stop(self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
+        self.sources.is_draining.store(true, Ordering::Relaxed);
         self.phase.send_replace(Phase::Drain { deadline });
         for worker in self.workers {
             match worker.join() {

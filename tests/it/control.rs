@@ -257,6 +257,7 @@ fn what_is_wrong_is_said_and_changes_nothing() {
             ("rates 61", "`61` is no time"),
             ("rates nan", "`nan` is no time"),
             ("rates -1", "`-1` is no time"),
+            ("rates 0.05", "`0.05` is no time: 0.1 to 60 seconds"),
             (
                 "reboot\x1b[2J",
                 "unknown command `reboot\\u{1b}[2J`: try `help`",
@@ -287,18 +288,27 @@ fn lines_and_connections_are_bounded() {
         let too_long = answer_to(&proxy, &vec![b'a'; 300_000]);
         assert!(too_long.contains("at most 16384 bytes"), "{too_long}");
         let silent: Vec<_> = (0..32).map(|_| connect(&proxy)).collect();
-        let refused = read_all(&mut connect(&proxy));
+        let refused = ask(&proxy, "version");
         assert!(
             refused.contains("32 control connections are open already"),
             "{refused}"
         );
         drop(silent);
         until("there is room again", || {
-            // A refused connection may be closed before the command is sent.
-            let mut stream = connect(&proxy);
-            let _ = stream.write_all(b"version\n");
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).is_ok() && answer.starts_with("evenkeel ")
+            ask(&proxy, "version").starts_with("evenkeel ")
+        });
+        // Who leaves before its answer keeps no place either.
+        let waiting: Vec<_> = (0..32)
+            .map(|_| {
+                let mut stream = connect(&proxy);
+                stream.write_all(b"rates 60\n").unwrap();
+                stream
+            })
+            .collect();
+        assert!(ask(&proxy, "version").contains("open already"));
+        drop(waiting);
+        until("there is room after them", || {
+            ask(&proxy, "version").starts_with("evenkeel ")
         });
         // Who asks for much and reads nothing holds up nobody.
         let mut deaf = connect(&proxy);
@@ -475,6 +485,13 @@ fn ctl_shows_and_changes() {
         assert_eq!(
             (code, said.as_str()),
             (Some(1), "evenkeel: No such server.\n")
+        );
+        let (code, shown, _) = texts(&ctl(&proxy, &["get", "weight", &name]));
+        assert_eq!((code, shown.as_str()), (Some(0), "1 (initial 1)\n"));
+        let (code, shown, said) = texts(&ctl(&proxy, &["get", "weight", "app/nobody"]));
+        assert_eq!(
+            (code, shown.as_str(), said.as_str()),
+            (Some(1), "", "evenkeel: No such server.\n")
         );
         assert_eq!(ctl(&proxy, &["frobnicate"]).status.code(), Some(2));
         assert_eq!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use evenkeel_testkit::deadline::within;
 use evenkeel_testkit::process::run;
-use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient};
+use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, TempDir};
 
 use crate::foreign_clients::python;
 use crate::setup::{Site, origin};
@@ -72,7 +72,9 @@ fn browse(case: &str, proxy: &Proxy, args: &[&str]) {
 
 fn site(origins: &[&OriginHandle]) -> Proxy {
     let endpoints: Vec<_> = origins.iter().map(|it| it.address.to_string()).collect();
-    let path = std::env::temp_dir().join(format!("evenkeel-browser-token-{}", std::process::id()));
+    // Read at the start, and not needed after.
+    let dir = TempDir::new().unwrap();
+    let path = dir.join("token");
     std::fs::write(&path, TOKEN).unwrap();
     let server = format!("[status]\nbind = \"127.0.0.1:0\"\ntoken_file = {path:?}");
     let site = Site {

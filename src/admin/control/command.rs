@@ -19,7 +19,8 @@ const MAX_WEIGHT: u32 = 1_000_000;
 const DEFAULT_ROWS: usize = 100;
 /// Most rows that are shown.
 const MAX_ROWS: usize = 10_000;
-/// The longest time that `rates` may be asked for.
+/// The shortest and the longest time that `rates` may be asked for.
+const MIN_WINDOW: Duration = Duration::from_millis(100);
 const MAX_WINDOW: Duration = Duration::from_secs(60);
 /// Longest part of a command that its refusal repeats, in characters.
 const MAX_ECHO_LEN: usize = 80;
@@ -190,12 +191,13 @@ fn rows(count: &str) -> Result<usize, String> {
 async fn rates(sources: &Sources, seconds: &str, format: Format) -> Answer {
     let window = seconds.parse().ok();
     let window = window.and_then(|it| Duration::try_from_secs_f64(it).ok());
-    let window = window.filter(|it| !it.is_zero() && *it <= MAX_WINDOW);
+    let window = window.filter(|it| (MIN_WINDOW..=MAX_WINDOW).contains(it));
     let Some(window) = window else {
         return Err(format!(
-            "`{}` is no time: more than 0 and at most {} seconds",
+            "`{}` is no time: {} to {} seconds",
             seconds.escape_debug(),
-            MAX_WINDOW.as_secs()
+            MIN_WINDOW.as_secs_f64(),
+            MAX_WINDOW.as_secs_f64()
         ));
     };
     let before = sources.read();

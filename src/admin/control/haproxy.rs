@@ -202,7 +202,7 @@ fn info(sources: &Sources) -> String {
             "DroppedLogs",
             (figures.log_lines_dropped + figures.log_lines_lost).to_string(),
         ),
-        ("Stopping", "0".to_owned()),
+        ("Stopping", u8::from(figures.draining).to_string()),
     ];
     lines
         .iter()

@@ -16,23 +16,25 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
-use super::{Admin, accept};
+use super::{Acceptor, Admin};
 use crate::net::listen::Listener;
 use crate::net::stream::Stream;
 
 /// Longest line of commands, in bytes.
 const MAX_LINE_LEN: usize = 16 * 1024;
-/// Connections at a time.
+/// Connections at a time, and those that are being refused.
 const MAX_CONNECTIONS: usize = 32;
 /// Time for the first command to come.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two commands after `prompt`.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often is looked whether a client that waits for its answer has left.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for the client to take an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is read and thrown away of a line that is too long.
@@ -43,14 +45,23 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Takes commands for ever.
 pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let open = Rc::new(Cell::new(0));
+    let refused = Rc::new(Cell::new(0));
+    let mut acceptor = Acceptor::new("control socket", listener);
     loop {
-        let (stream, _) = accept("control socket", &listener).await;
+        let (stream, _) = acceptor.accept().await;
         let Stream::Unix(stream) = stream else {
             continue;
         };
         let connection = Connection::new(stream);
         let Some(place) = Place::take(&open) else {
-            tokio::task::spawn_local(connection.refuse());
+            // Where even those are many, the further ones are just closed.
+            if let Some(place) = Place::take(&refused) {
+                tokio::task::spawn_local(async move {
+                    let _place = place;
+                    // Who does not take it has no use for it.
+                    let _ = connection.refuse().await;
+                });
+            }
             continue;
         };
         let admin = admin.clone();
@@ -110,10 +121,10 @@ impl Connection {
         }
     }
 
-    async fn refuse(mut self) {
+    async fn refuse(mut self) -> io::Result<()> {
         let text = format!("error: {MAX_CONNECTIONS} control connections are open already\n\n");
-        // Who does not take it has no use for it.
-        let _ = self.write(&text).await;
+        self.write(&text).await?;
+        self.discard().await
     }
 
     async fn serve(mut self, admin: &Admin) -> io::Result<()> {
@@ -142,7 +153,10 @@ impl Connection {
                     ["prompt"] => mode = Mode::Prompt,
                     ["quit" | "exit"] => return Ok(()),
                     ref words => {
-                        let answer = command::run(admin, words).await;
+                        let answer = tokio::select! {
+                            answer = command::run(admin, words) => answer,
+                            () = self.left() => return Ok(()),
+                        };
                         self.write(&answer).await?;
                     }
                 }
@@ -150,6 +164,18 @@ impl Connection {
             match mode {
                 Mode::OneLine => return self.write.shutdown().await,
                 Mode::Prompt => self.write("> ").await?,
+            }
+        }
+    }
+
+    /// Waits until the client has closed its end altogether. That it sends
+    /// nothing more says nothing: it may still wait for the answer.
+    async fn left(&self) {
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            match self.write.ready(Interest::WRITABLE).await {
+                Ok(ready) if !ready.is_write_closed() => {}
+                _ => return,
             }
         }
     }

@@ -11,7 +11,7 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Response, StatusCode};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 pub(super) type Answer = Response<AnswerBody>;
 
@@ -90,6 +90,31 @@ pub(super) fn with_type(
     body: impl Into<Bytes>,
 ) -> Answer {
     answer(status, content_type, AnswerBody::Whole(Some(body.into())))
+}
+
+/// Bytes that hold a place until the last of them is sent.
+struct Placed {
+    bytes: Vec<u8>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Placed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// An answer that holds a place until it is sent, or its connection ends.
+pub(super) fn with_place(
+    place: OwnedSemaphorePermit,
+    content_type: &'static str,
+    bytes: Vec<u8>,
+) -> Answer {
+    let placed = Placed {
+        bytes,
+        _place: place,
+    };
+    with_type(StatusCode::OK, content_type, Bytes::from_owner(placed))
 }
 
 pub(super) fn text(status: StatusCode, body: impl Into<String>) -> Answer {

@@ -10,40 +10,39 @@ mod quiet;
 mod tokens;
 mod viewers;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
 
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 
 use super::monitor::Span;
-use super::{Admin, accept, csv, metrics};
+use super::{Acceptor, Admin, csv, metrics};
 use crate::config::Address;
 use crate::net::listen::{Listener, Peer};
 use crate::net::stream::Stream;
 use crate::runtime::Phase;
-use answer::{Answer, json, text, with_type};
-use quiet::Watched;
+use answer::{Answer, AnswerBody, json, text, with_place, with_type};
+use quiet::{Activity, Watched};
 use tokens::Tokens;
 use viewers::Viewers;
 
-/// Connections at once; further ones are closed.
+/// Connections at once. For a further one, that which has been without a request
+/// for longest is closed.
 const MOST_CONNECTIONS: usize = 256;
-/// How long a request's head may take.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection that nothing moved over for so long is closed.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
+/// Answers with all figures at once, which are long: further ones are refused.
+const MOST_LONG_ANSWERS: usize = 8;
 
 /// What there is to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +125,8 @@ struct Site {
     admin: Rc<Admin>,
     tokens: Option<Tokens>,
     viewers: Viewers,
-    connections: Cell<usize>,
+    connections: RefCell<Vec<Rc<Activity>>>,
+    long_answers: Arc<Semaphore>,
     /// Whether only this machine can connect to it.
     is_loopback: bool,
 }
@@ -139,60 +139,103 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let site = Rc::new(Site {
         tokens: token.map(|token| Tokens::new(token, refused)),
         viewers: Viewers::default(),
-        connections: Cell::new(0),
+        connections: RefCell::default(),
+        long_answers: Arc::new(Semaphore::new(MOST_LONG_ANSWERS)),
         is_loopback: settings.is_some_and(|it| is_loopback(&it.bind)),
         admin,
     });
-    let mut is_full_known = false;
-    loop {
-        let (stream, peer) = accept("status page", &listener).await;
-        let count = site.connections.get();
-        if count >= MOST_CONNECTIONS {
-            if !std::mem::replace(&mut is_full_known, true) {
-                tracing::warn!("status page: {count} connections are open: closing further ones");
-            }
-            continue;
-        }
-        is_full_known &= count >= MOST_CONNECTIONS / 2;
-        site.connections.set(count + 1);
+    if site.tokens.is_some() {
         let site = site.clone();
         tokio::task::spawn_local(async move {
-            match stream {
-                Stream::Tcp(stream) => connection(&site, peer, stream).await,
-                Stream::Unix(stream) => connection(&site, peer, stream).await,
+            if let Some(tokens) = &site.tokens {
+                tokens.watch().await;
             }
-            site.connections.set(site.connections.get() - 1);
         });
+    }
+    let mut is_full_known = false;
+    let mut acceptor = Acceptor::new("status page", listener);
+    loop {
+        let (stream, peer) = acceptor.accept().await;
+        let count = site.connections.borrow().len();
+        if count >= MOST_CONNECTIONS {
+            if !std::mem::replace(&mut is_full_known, true) {
+                tracing::warn!(
+                    "status page: {count} connections are open: closing those without a request"
+                );
+            }
+            if !site.make_room() {
+                continue;
+            }
+        }
+        is_full_known &= count >= MOST_CONNECTIONS / 2;
+        match stream {
+            Stream::Tcp(stream) => connection(&site, peer, stream),
+            Stream::Unix(stream) => connection(&site, peer, stream),
+        }
     }
 }
 
-async fn connection(
-    site: &Rc<Site>,
-    peer: Peer,
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-) {
-    let peer: Rc<str> = match peer {
-        Peer::Tcp(address) => address.to_string().into(),
-        Peer::Unix => "this machine".into(),
+/// Serves a connection, which counts until it ends or makes room.
+fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) {
+    let from = match peer {
+        Peer::Tcp(address) => Some(address.ip()),
+        Peer::Unix => None,
     };
-    let service = service_fn(move |request| {
-        let (site, peer) = (site.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(site.answer(&peer, request).await) }
+    let stream = Watched::new(stream);
+    let activity = stream.activity();
+    site.connections.borrow_mut().push(activity.clone());
+    let site = site.clone();
+    tokio::task::spawn_local(async move {
+        let service = service_fn(|request| {
+            let (site, activity) = (site.clone(), activity.clone());
+            async move {
+                activity.request();
+                let answer = site.answer(from, request).await;
+                if let AnswerBody::Whole(_) = answer.body() {
+                    activity.answer();
+                }
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let served = http1::Builder::new()
+            .header_read_timeout(None)
+            .serve_connection(TokioIo::new(stream), service);
+        // Who leaves before the answer has no use for it.
+        tokio::select! {
+            _ = pin!(served) => {}
+            () = activity.is_over() => {}
+        }
+        let mut all = site.connections.borrow_mut();
+        all.retain(|it| !Rc::ptr_eq(it, &activity));
     });
-    let (stream, moved) = Watched::new(stream);
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
-    // Who leaves before the answer has no use for it.
-    tokio::select! {
-        _ = pin!(served) => {}
-        () = moved.quiet_for(QUIET_TIMEOUT) => {}
-    }
 }
 
 impl Site {
-    async fn answer(&self, peer: &str, request: Request<Incoming>) -> Answer {
+    /// Closes the connection that has been without a request for longest;
+    /// whether there is one.
+    fn make_room(&self) -> bool {
+        let mut all = self.connections.borrow_mut();
+        let idle = all.iter().enumerate();
+        let idle = idle.filter_map(|(at, it)| Some((it.idle_since()?, at)));
+        let Some((_, at)) = idle.min() else {
+            return false;
+        };
+        all.swap_remove(at).give_way();
+        true
+    }
+
+    /// An answer that holds one of few places until it is sent.
+    fn long(&self, content_type: &'static str, body: impl FnOnce() -> Vec<u8>) -> Answer {
+        match self.long_answers.clone().try_acquire_owned() {
+            Ok(place) => with_place(place, content_type, body()),
+            Err(_) => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{MOST_LONG_ANSWERS} answers of this length are being read: try again\n"),
+            ),
+        }
+    }
+
+    async fn answer(&self, from: Option<IpAddr>, request: Request<Incoming>) -> Answer {
         if self.is_loopback && !is_host_of_loopback(request.headers()) {
             // A page of another site may have had its name resolve to here.
             let what = "this is reached by the name localhost, or by address\n";
@@ -209,12 +252,19 @@ impl Site {
         let admin = &self.admin;
         match resource {
             Resource::Page => page(),
-            Resource::Json => figures(admin),
-            Resource::Metrics => metrics(admin, &request),
-            Resource::Csv => csv(admin),
+            Resource::Json => self.long("application/json", || figures(admin)),
+            Resource::Metrics => {
+                let (format, names) = metrics_wanted(&request);
+                self.long(format.content_type(), || {
+                    metrics::body(&admin.sources.read(), names, format)
+                })
+            }
+            Resource::Csv => self.long("text/plain; charset=utf-8", || {
+                csv::table(&admin.sources.read())
+            }),
             Resource::Health => text(StatusCode::OK, "ok\n"),
             Resource::Ready => ready(admin),
-            Resource::Change => operation::change(admin, self.tokens.as_ref(), peer, request).await,
+            Resource::Change => operation::change(admin, self.tokens.as_ref(), from, request).await,
             Resource::Events if is_head => with_type(StatusCode::OK, "text/event-stream", ""),
             Resource::Events => self.viewers.stream(admin),
             Resource::Plots => match request.uri().query() {
@@ -227,27 +277,19 @@ impl Site {
     }
 }
 
-fn figures(admin: &Admin) -> Answer {
-    match serde_json::to_vec(&admin.sources.read()) {
-        Ok(body) => json(body),
-        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
-    }
+/// All figures as JSON, which they can't fail to be: no map with odd keys is in
+/// them.
+fn figures(admin: &Admin) -> Vec<u8> {
+    serde_json::to_vec(&admin.sources.read()).unwrap_or_default()
 }
 
-fn metrics(admin: &Admin, request: &Request<Incoming>) -> Answer {
+fn metrics_wanted(request: &Request<Incoming>) -> (metrics::Format, metrics::Names) {
     let accept = request
         .headers()
         .get(ACCEPT)
         .and_then(|it| it.to_str().ok());
     let format = metrics::Format::accepted(accept);
-    let names = metrics::Names::of_query(request.uri().query());
-    let body = metrics::body(&admin.sources.read(), names, format);
-    with_type(StatusCode::OK, format.content_type(), body)
-}
-
-fn csv(admin: &Admin) -> Answer {
-    let table = csv::table(&admin.sources.read());
-    with_type(StatusCode::OK, "text/plain; charset=utf-8", table)
+    (format, metrics::Names::of_query(request.uri().query()))
 }
 
 fn ready(admin: &Admin) -> Answer {

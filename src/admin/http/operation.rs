@@ -1,6 +1,7 @@
 //! `POST /endpoints`: drain, stop or make ready an endpoint, or change its
 //! weight, with the token; not from another site's page.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_policy::endpoint::Admin as Wanted;
@@ -48,7 +49,7 @@ enum Word {
 pub(super) async fn change(
     admin: &Admin,
     tokens: Option<&Tokens>,
-    peer: &str,
+    from: Option<IpAddr>,
     request: Request<Incoming>,
 ) -> Answer {
     let Some(tokens) = tokens else {
@@ -60,12 +61,9 @@ pub(super) async fn change(
     let Some(token) = bearer(request.headers()) else {
         return unauthorised("this takes a token, as `Authorization: Bearer …`\n");
     };
-    match tokens.check(token).await {
+    match tokens.check(from, token).await {
         Verdict::Right => {}
-        Verdict::Wrong => {
-            tracing::warn!("status page: wrong token from {peer}");
-            return unauthorised("that is not the token\n");
-        }
+        Verdict::Wrong => return unauthorised("that is not the token\n"),
         Verdict::TooMany => {
             let what = "too many wrong tokens came lately: try again in a few seconds\n";
             return text(StatusCode::TOO_MANY_REQUESTS, what);

@@ -1,5 +1,5 @@
-//! A connection that nothing moves over is closed: who reads nothing, or sends
-//! nothing, keeps no place for ever.
+//! What a connection of the status listener is at, and how long it may be: who
+//! asks for nothing, reads nothing or sends nothing keeps no place for ever.
 
 use std::cell::Cell;
 use std::io;
@@ -9,43 +9,123 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
-/// A stream that notes when bytes moved last, in either direction.
-#[derive(Debug)]
-pub(super) struct Watched<S> {
-    stream: S,
-    moved: Rc<Cell<Instant>>,
+/// How long a request's head may take, on a new connection from its start.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection is kept for its next request: longer than the usual
+/// time between two scrapes.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long the whole of an answer may take, messages excepted.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A connection with a request that nothing moved over for so long is closed.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often is looked whether any of these is over.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What a connection is at.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// A head is to come, or has begun to.
+    Head,
+    /// A request is looked at, or messages are sent.
+    Request,
+    /// An answer is sent.
+    Answer,
+    /// It is kept for another request.
+    Kept,
 }
 
-/// When bytes moved last.
+/// What a connection is at, and since when.
 #[derive(Debug)]
-pub(super) struct Moved(Rc<Cell<Instant>>);
+pub(super) struct Activity {
+    step: Cell<(Step, Instant)>,
+    moved: Cell<Instant>,
+    give_way: Notify,
+}
 
-impl<S> Watched<S> {
-    pub(super) fn new(stream: S) -> (Self, Moved) {
-        let moved = Rc::new(Cell::new(Instant::now()));
-        let watched = Watched {
-            stream,
-            moved: moved.clone(),
-        };
-        (watched, Moved(moved))
+impl Activity {
+    fn new() -> Self {
+        let now = Instant::now();
+        Activity {
+            step: Cell::new((Step::Head, now)),
+            moved: Cell::new(now),
+            give_way: Notify::new(),
+        }
     }
 
-    fn note(&self) {
+    /// A request came.
+    pub(super) fn request(&self) {
+        self.enter(Step::Request);
+    }
+
+    /// An answer with an end is about to be sent.
+    pub(super) fn answer(&self) {
+        self.enter(Step::Answer);
+    }
+
+    /// Since when it has had no request; `None` where it has one.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        match self.step.get() {
+            (Step::Head | Step::Kept, since) => Some(since),
+            (Step::Request | Step::Answer, _) => None,
+        }
+    }
+
+    /// Has it end, so that there is room for another one.
+    pub(super) fn give_way(&self) {
+        self.give_way.notify_one();
+    }
+
+    /// Waits until it is to end.
+    pub(super) async fn is_over(&self) {
+        loop {
+            let (step, since) = self.step.get();
+            let quiet = self.moved.get() + QUIET_TIMEOUT;
+            let due = match step {
+                Step::Head => since + HEAD_TIMEOUT,
+                Step::Kept => since + KEEP_TIMEOUT,
+                Step::Request => quiet,
+                Step::Answer => quiet.min(since + ANSWER_TIMEOUT),
+            };
+            let now = Instant::now();
+            if now >= due {
+                return;
+            }
+            let look = due.min(now + LOOK_INTERVAL);
+            tokio::select! {
+                () = tokio::time::sleep_until(look.into()) => {}
+                () = self.give_way.notified() => return,
+            }
+        }
+    }
+
+    fn enter(&self, step: Step) {
+        self.step.set((step, Instant::now()));
+    }
+
+    fn has_moved(&self) {
         self.moved.set(Instant::now());
     }
 }
 
-impl Moved {
-    /// Waits until nothing has moved for so long.
-    pub(super) async fn quiet_for(&self, limit: Duration) {
-        loop {
-            let due = self.0.get() + limit;
-            if Instant::now() >= due {
-                return;
-            }
-            tokio::time::sleep_until(due.into()).await;
+/// A stream that notes when bytes moved, in either direction.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Rc<Activity>,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Watched {
+            stream,
+            activity: Rc::new(Activity::new()),
         }
+    }
+
+    pub(super) fn activity(&self) -> Rc<Activity> {
+        self.activity.clone()
     }
 }
 
@@ -56,7 +136,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        self.note();
+        self.activity.has_moved();
+        if let (Step::Kept, _) = self.activity.step.get() {
+            self.activity.enter(Step::Head);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -68,12 +151,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let len = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
-        self.note();
+        self.activity.has_moved();
         Poll::Ready(Ok(len))
     }
 
+    /// Is asked for when all of an answer has been written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        if let (Step::Answer, _) = self.activity.step.get() {
+            self.activity.enter(Step::Kept);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -86,7 +174,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let len = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bytes))?;
-        self.note();
+        self.activity.has_moved();
         Poll::Ready(Ok(len))
     }
 

@@ -1,10 +1,12 @@
 //! The token that a request must carry to change something. Wrong ones are
-//! counted and logged, and each makes the next request with a token wait for
-//! longer, right or wrong: so nothing is learned from how long an answer takes,
-//! and trying is slow. Requests without a token are not held up.
+//! counted, and each makes the next request with a token wait for longer, right
+//! or wrong: so nothing is learned from how long an answer takes, and trying is
+//! slow. One request of each address waits at a time: who tries much keeps
+//! nobody elsewhere out. Requests without a token are not held up.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +16,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Without a wrong token for so long, those before are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-/// Requests that wait at once; further ones are refused unseen.
-const MOST_WAITING: usize = 16;
+/// How often is looked whether that is so.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is to be said of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub(super) enum Verdict {
     Right,
     /// It is another.
     Wrong,
-    /// Nobody looked at it: too many wait already.
+    /// Nobody looked at it: another one from there waits already.
     TooMany,
 }
 
@@ -35,22 +37,32 @@ pub(super) struct Tokens {
     refused: Arc<AtomicU64>,
     wrong_in_row: Cell<u32>,
     last_wrong: Cell<Option<Instant>>,
-    waiting: Cell<usize>,
+    /// Wrong ones since the event log said so.
+    in_episode: Cell<u64>,
+    /// Whose requests wait: no more than connections are open.
+    waiting: RefCell<Vec<Option<IpAddr>>>,
 }
 
-/// One who waits.
-struct Waiting<'a>(&'a Cell<usize>);
+/// One who waits: an address, or this machine without one.
+struct Waiting<'a> {
+    all: &'a RefCell<Vec<Option<IpAddr>>>,
+    from: Option<IpAddr>,
+}
 
 impl<'a> Waiting<'a> {
-    fn new(waiting: &'a Cell<usize>) -> Self {
-        waiting.set(waiting.get() + 1);
-        Waiting(waiting)
+    /// `None` where one from there waits already.
+    fn new(all: &'a RefCell<Vec<Option<IpAddr>>>, from: Option<IpAddr>) -> Option<Self> {
+        if all.borrow().contains(&from) {
+            return None;
+        }
+        all.borrow_mut().push(from);
+        Some(Waiting { all, from })
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.all.borrow_mut().retain(|it| *it != self.from);
     }
 }
 
@@ -62,20 +74,21 @@ impl Tokens {
             refused,
             wrong_in_row: Cell::new(0),
             last_wrong: Cell::new(None),
-            waiting: Cell::new(0),
+            in_episode: Cell::new(0),
+            waiting: RefCell::default(),
         }
     }
 
-    /// Looks at a token, after a wait where wrong ones came before.
+    /// Looks at a token from an address, after a wait where wrong ones came
+    /// before. The first wrong one is logged.
     ///
     /// # Cancellation
     /// Dropped while it waits, nothing was looked at.
-    pub(super) async fn check(&self, given: &[u8]) -> Verdict {
-        if self.waiting.get() >= MOST_WAITING {
-            return Verdict::TooMany;
-        }
+    pub(super) async fn check(&self, from: Option<IpAddr>, given: &[u8]) -> Verdict {
         if let Some(wait) = self.wait() {
-            let _waiting = Waiting::new(&self.waiting);
+            let Some(_waiting) = Waiting::new(&self.waiting, from) else {
+                return Verdict::TooMany;
+            };
             tokio::time::sleep(wait).await;
         }
         if is_same(self.expected.as_bytes(), given) {
@@ -86,7 +99,26 @@ impl Tokens {
             .set(self.wrong_in_row.get().saturating_add(1));
         self.last_wrong.set(Some(Instant::now()));
         self.refused.fetch_add(1, Ordering::Relaxed);
+        if self.in_episode.replace(self.in_episode.get() + 1) == 0 {
+            let from = from.map_or("this machine".to_owned(), |it| it.to_string());
+            tracing::warn!("status page: wrong token from {from}: further ones are only counted");
+        }
         Verdict::Wrong
+    }
+
+    /// Says in the event log, for ever, how many wrong ones there were when no
+    /// more come.
+    pub(super) async fn watch(&self) {
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let last = self.last_wrong.get();
+            if last.is_some_and(|it| it.elapsed() >= FORGOTTEN_AFTER) {
+                let count = self.in_episode.take();
+                if count > 1 {
+                    tracing::warn!("status page: {count} wrong tokens came, and no more of them");
+                }
+            }
+        }
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -153,21 +185,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_wait_at_once() {
+    async fn one_of_each_address_waits() {
+        const RIGHT: &[u8] = b"0123456789abcdef";
+        let address = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
         let (tokens, refused) = tokens();
-        assert_eq!(tokens.check(b"wrong").await, Verdict::Wrong);
-        let mut waiting: Vec<_> = (0..MOST_WAITING)
-            .map(|_| Box::pin(tokens.check(b"wrong")))
+        assert_eq!(tokens.check(address(1), b"wrong").await, Verdict::Wrong);
+        let mut waiting: Vec<_> = (0..100)
+            .map(|last| Box::pin(tokens.check(address(last), b"wrong")))
             .collect();
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         for one in &mut waiting {
             assert!(one.as_mut().poll(&mut cx).is_pending());
         }
-        assert_eq!(tokens.check(b"0123456789abcdef").await, Verdict::TooMany);
-        drop(waiting);
+        assert_eq!(tokens.check(address(7), RIGHT).await, Verdict::TooMany);
         // After the wait that the one wrong token costs.
-        assert_eq!(tokens.check(b"0123456789abcdef").await, Verdict::Right);
-        assert_eq!(tokens.check(b"0123456789abcdef").await, Verdict::Right);
+        assert_eq!(tokens.check(address(200), RIGHT).await, Verdict::Right);
+        assert_eq!(tokens.check(None, RIGHT).await, Verdict::Right);
+        drop(waiting);
+        assert_eq!(tokens.check(address(7), RIGHT).await, Verdict::Right);
         assert_eq!(refused.load(Ordering::Relaxed), 1);
     }
 }

@@ -75,6 +75,12 @@ const WHOLE: &[Metric<Figures>] = &[
         |it| whole(it.spans_lost),
     ),
     metric(
+        "status_tokens_refused_total",
+        Counter,
+        "Requests to the status listener with a wrong token.",
+        |it| whole(it.status_tokens_refused),
+    ),
+    metric(
         "worker_loop_lag_seconds",
         Seconds,
         "By how much the ticks of the workers' event loops came late.",
@@ -268,8 +274,8 @@ const ENDPOINT: &[Metric<EndpointFigures>] = &[
     metric(
         "up",
         Gauge,
-        "1 while the endpoint gets exchanges: up, starting or on trial.",
-        |it| whole(it.state.takes_exchanges()),
+        "1 while the endpoint gets exchanges: up, starting or on trial, and of a weight.",
+        |it| whole(it.eligible),
     ),
     metric(
         "ejections_total",

@@ -104,10 +104,10 @@ const FRONTEND: &[Metric<ListenerFigures>] = &[
         "Requests refused as malformed, or late.",
         |it| whole(request_errors(&it.exchanges)),
     ),
-    metric("status", Gauge, "Current status, per state.", |_| {
+    metric("status", Gauge, "Current status, per state.", |it| {
         Reading::State {
             all: &PROXY_STATES,
-            is: "UP",
+            is: if it.accepting { "UP" } else { "DOWN" },
         }
     }),
     metric("http_requests_total", Counter, "Requests.", |it| {
@@ -162,7 +162,7 @@ const BACKEND: &[Metric<UpstreamFigures>] = &[
         }
     }),
     metric("agg_server_status", Gauge, "Servers, per state.", |it| {
-        let count = |state| sum(it, |it| u64::from(server_state(it.state) == state));
+        let count = |state| sum(it, |it| u64::from(server_state(it) == state));
         Reading::States(SERVER_STATES.map(|state| (state, count(state))).to_vec())
     }),
     metric(RESPONSES, Counter, RESPONSES_HELP, |it| {
@@ -178,11 +178,7 @@ const BACKEND: &[Metric<UpstreamFigures>] = &[
         "uweight",
         Gauge,
         "Sum of the weights set of active servers.",
-        |it| {
-            whole(sum(it, |it| {
-                u64::from(it.weight) * u64::from(it.state.takes_exchanges())
-            }))
-        },
+        |it| whole(sum(it, |it| u64::from(it.weight) * u64::from(it.eligible))),
     ),
     metric(
         "active_servers",
@@ -305,7 +301,7 @@ const SERVER: &[Metric<EndpointFigures>] = &[
     metric("status", Gauge, "Current status, per state.", |it| {
         Reading::State {
             all: &SERVER_STATES,
-            is: server_state(it.state),
+            is: server_state(it),
         }
     }),
     metric(RESPONSES, Counter, RESPONSES_HELP, |it| {

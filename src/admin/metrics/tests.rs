@@ -32,6 +32,7 @@ fn sources(endpoints: usize) -> Sources {
     Sources {
         probes: Arc::new(Probes::new(&config)),
         status_tokens_refused: Arc::default(),
+        is_draining: Arc::default(),
         dispatchers: dispatchers.collect(),
         counters: (0..2)
             .map(|worker| {

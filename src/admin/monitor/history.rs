@@ -19,8 +19,8 @@ const PART_OF_MINUTE: u32 = (POINTS / PARTS) as u32;
 const PART_OF_HOUR: u32 = PART_OF_MINUTE * POINTS as u32;
 
 /// The distribution of what came lately: six parts, of which the last is still
-/// being filled and the oldest is dropped whole. So it covers five to six
-/// sixths of its time.
+/// being filled. The oldest is dropped whole when a seventh begins: so it
+/// covers five to six sixths of its time, and all of it at the end of a part.
 #[derive(Debug)]
 pub(super) struct Window {
     looks_per_part: u32,
@@ -48,12 +48,15 @@ impl Window {
 
     /// Adds what came since the last look.
     pub(super) fn add(&mut self, news: &Distribution) {
+        if self.looks == self.looks_per_part {
+            self.begin_part();
+        }
         self.current.merge(news);
         self.all.merge(news);
         self.looks += 1;
-        if self.looks < self.looks_per_part {
-            return;
-        }
+    }
+
+    fn begin_part(&mut self) {
         self.looks = 0;
         self.past.push_back(std::mem::take(&mut self.current));
         if self.past.len() == PARTS
@@ -309,6 +312,21 @@ mod tests {
         assert_eq!(minute.requests, vec![1; POINTS]);
         let hour = clock.series.counts(Span::Hour);
         assert_eq!(hour.requests, vec![330]);
+    }
+
+    #[test]
+    fn an_hours_point_holds_all_of_its_minute() {
+        let mut clock = Clock::new();
+        for _ in 0..2 {
+            clock.seconds(4, 0, 0);
+            clock.seconds(1, 100, 64_000);
+            clock.seconds(55, 0, 0);
+        }
+        let hour = clock.series.plot(Span::Hour);
+        assert_eq!(hour.counts.requests, [100, 100]);
+        for p99 in hour.p99 {
+            assert_near(p99, 64_000.0);
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ class Page {
     this.makeTables();
     this.span = byId("span");
     this.span.onclick = (event) => event.target.dataset.span && this.show(event.target.dataset.span);
+    this.wanted = "minute";
     this.isFirst = true;
     this.isDrawing = false;
   }
@@ -58,9 +59,10 @@ class Page {
   }
 
   take(message) {
-    this.model.take(message);
+    const isGap = this.model.take(message);
     this.heard = performance.now();
     if (this.isFirst) this.begin();
+    if (isGap) this.loadPlots(this.wanted);
     if (this.isDrawing) return;
     this.isDrawing = true;
     requestAnimationFrame(() => {
@@ -81,17 +83,22 @@ class Page {
     this.loadPlots("minute");
   }
 
-  async show(span) {
+  show(span) {
+    this.wanted = span;
     for (const button of this.span.children) button.setAttribute("aria-pressed", String(button.dataset.span === span));
-    await this.loadPlots(span);
+    this.loadPlots(span);
     clearInterval(this.again);
     if (span === "hour") this.again = setInterval(() => this.loadPlots("hour"), HOUR_AGAIN_MS);
   }
 
+  /** Loads the points anew; of several answers only the one asked for last counts. */
   async loadPlots(span) {
+    const request = (this.plotRequest = {});
     try {
       const answer = await fetch("/plots.json?span=" + span);
-      if (answer.ok) this.model.takePlots(await answer.json(), span);
+      const plots = answer.ok ? await answer.json() : null;
+      if (request !== this.plotRequest) return;
+      if (plots) this.model.takePlots(plots, span);
       this.update();
     } catch {
       // The banner says that the connection is lost.

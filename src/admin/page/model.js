@@ -24,6 +24,8 @@ class Model {
       return upstream;
     });
     this.events = [];
+    /** When a wrong token was counted last. */
+    this.refusedMs = -Infinity;
     this.span = "minute";
   }
 
@@ -33,12 +35,16 @@ class Model {
     return row;
   }
 
-  /** Takes a message in: only what has changed is in it. */
+  /** Takes a message in: only what has changed is in it. Whether some are missing before it. */
   take(message) {
+    // Whether there were looks between, whose points are missing now.
+    const isGap = this.number > 0 && message.number !== this.number + 1;
+    const isFirst = this.number === 0;
     this.number = message.number;
     this.unixMs = message.unix_ms;
-    this.skew = Date.now() - message.unix_ms;
+    const refused = this.all.tokens_refused;
     this.fill(this.all, this.start.columns.all, message.all);
+    if (!isFirst && this.all.tokens_refused > refused) this.refusedMs = this.unixMs;
     for (const kind of KINDS) {
       const changed = message[kind] ?? [];
       const columns = this.start.columns[kind];
@@ -50,6 +56,7 @@ class Model {
     const news = (message.events ?? []).filter((it) => it.seq > last);
     if (news.length) this.events = this.events.concat(news).slice(-EVENTS_SHOWN);
     if (this.span === "minute") this.eachRow((row) => this.pushPoint(row));
+    return isGap;
   }
 
   fill(row, columns, values) {
@@ -88,4 +95,6 @@ function rateOf(row, model) {
 
 const OUT = ["down", "unreachable", "ejected"];
 const isOut = (endpoint) => OUT.includes(endpoint.stateWord);
-const isWanted = (endpoint) => !["draining", "stopped"].includes(endpoint.stateWord);
+const isTakenOut = (endpoint) => ["draining", "stopped"].includes(endpoint.stateWord);
+const isWithoutWeight = (endpoint) => endpoint.weight === 0 && !isOut(endpoint) && !isTakenOut(endpoint);
+const isWanted = (endpoint) => !isTakenOut(endpoint) && !isWithoutWeight(endpoint);

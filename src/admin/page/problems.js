@@ -23,8 +23,8 @@ function endpointProblems(upstream) {
     problems.push({ grade: "", kind: "taken out", text: `${plural(unwanted.length, "endpoint")} of upstream ${upstream.name}`, why: "by the operator" });
   } else {
     for (const endpoint of unwanted) {
-      const why = "by the operator" + (endpoint.in_flight ? `, ${count(endpoint.in_flight)} still in flight` : "");
-      problems.push({ grade: "", kind: endpoint.stateWord, endpoint, text: `of upstream ${upstream.name}`, why });
+      const why = (isWithoutWeight(endpoint) ? "taken out by the operator" : "by the operator") + (endpoint.in_flight ? `, ${count(endpoint.in_flight)} still in flight` : "");
+      problems.push({ grade: "", kind: isWithoutWeight(endpoint) ? "weight 0" : endpoint.stateWord, endpoint, text: `of upstream ${upstream.name}`, why });
     }
   }
   return problems;
@@ -51,6 +51,7 @@ function upstreamProblems(upstream) {
 }
 
 const FAILING_PART = 0.01;
+const REFUSED_SHOWN_MS = 60_000;
 
 function trafficProblems(model) {
   const problems = [];
@@ -68,6 +69,9 @@ function trafficProblems(model) {
   const { all } = model;
   if (all.log_lines_missing > 0) {
     problems.push({ grade: "warn", kind: "access log", text: `${plural(all.log_lines_missing, "line")} missing`, why: "since the start: they were dropped, or could not be written" });
+  }
+  if (model.unixMs - model.refusedMs < REFUSED_SHOWN_MS) {
+    problems.push({ grade: "warn", kind: "wrong tokens", text: `somebody tries to change endpoints: ${plural(all.tokens_refused, "wrong token")}`, why: "since the start, the last one within a minute" });
   }
   if (all.loop_lag_p99 > 50_000) {
     problems.push({ grade: "warn", kind: "busy", text: `the workers come ${timeText(all.loop_lag_p99)} late`, why: "one time in a hundred: too little processor time" });

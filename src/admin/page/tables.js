@@ -5,8 +5,6 @@ const SHORT = 25;
 const CHUNK = 100;
 const SORT_EVERY = 5;
 
-const numberCell = (text, className = "") => ({ text, className });
-
 /** A column: its title, how a cell is made and updated, and what it is sorted by. */
 class Column {
   constructor(title, { className = "", width = "auto", hint = "", sort = null, fill }) {
@@ -372,7 +370,8 @@ function sumUp(upstream) {
     attempts += endpoint.minute_requests;
     largest = Math.max(largest, endpoint.minute_requests);
     if (!isOut(endpoint) && isWanted(endpoint)) weights += endpoint.effective_weight;
-    states[endpoint.stateWord] = (states[endpoint.stateWord] ?? 0) + 1;
+    const word = isWithoutWeight(endpoint) ? "weight 0" : endpoint.stateWord;
+    states[word] = (states[word] ?? 0) + 1;
   }
   upstream.minuteAttempts = attempts;
   upstream.largestShare = attempts ? largest / attempts : 0;
