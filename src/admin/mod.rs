@@ -14,6 +14,7 @@ mod monitor;
 mod operate;
 mod page;
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -214,5 +215,25 @@ impl Acceptor {
                 }
             }
         }
+    }
+}
+
+/// One of so many things that may be there at once, for as long as it lives.
+struct Place(Rc<Cell<usize>>);
+
+impl Place {
+    /// Counts one more, unless there are `most` of them.
+    fn take(count: &Rc<Cell<usize>>, most: usize) -> Option<Self> {
+        if count.get() >= most {
+            return None;
+        }
+        count.set(count.get() + 1);
+        Some(Place(count.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }

@@ -12,4 +12,6 @@ pub enum Level {
     Info,
     /// Single probes and the like, too.
     Debug,
+    /// Everything: for a while, by the control socket.
+    Trace,
 }

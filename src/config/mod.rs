@@ -143,6 +143,9 @@ pub enum Adopt {
     New,
 }
 
+/// Largest weight of an endpoint.
+pub const MAX_WEIGHT: u32 = 1_000_000;
+
 /// The status page, with the metrics.
 #[derive(Debug, Clone)]
 pub struct Status {

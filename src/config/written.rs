@@ -19,7 +19,7 @@ use super::value::{
     Balancing, Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Host,
     Method, Name, Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
-use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, Level};
+use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, Level, MAX_WEIGHT};
 
 options! {
     /// Everything in the file.
@@ -458,7 +458,7 @@ options! {
         /// is loaded.
         address: Placed<EndpointAddress> = Required,
         /// Share of the traffic relative to the other endpoints; 0 gets none.
-        weight: Bounded<0, 1_000_000> = Default("1"),
+        weight: Bounded<0, { MAX_WEIGHT as i64 }> = Default("1"),
         /// Most exchanges in flight, over all workers.
         max_in_flight: Bounded<1, 0xFFFF_FFFF> = Optional("no limit"),
     }

@@ -8,7 +8,7 @@ use evenkeel_proto::{FieldKind, Method, RequestHead};
 use super::identity::{Identity, ROOM};
 use super::{Client, Context};
 use crate::observe::access_log::{Live, Phase, Reason, Record, Times};
-use crate::observe::counters::{Phases, status_class};
+use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::end::{End, Failure};
 use crate::observe::failures::{self, FailedExchange};
 use crate::observe::histogram::{self, Histogram};
@@ -235,39 +235,31 @@ impl Progress {
     }
 
     fn count(&self, context: &Context, client: &Client, end: End, is_error: bool) {
-        let is_error = u64::from(is_error);
         let (class, end) = (status_class(self.status), end.index());
         let measured = Measured::new(&self.times, self.bytes_out);
-        let counters = context.listener_counters(client);
-        counters.requests.add(1);
-        counters.errors.add(is_error);
-        counters.bytes_in.add(self.bytes_in);
-        counters.bytes_out.add(self.bytes_out);
-        counters.status[class].add(1);
-        counters.ends[end].add(1);
-        measured.record(&counters.phases);
+        let count = |counters: &ExchangeCounters| {
+            counters.requests.add(1);
+            counters.errors.add(u64::from(is_error));
+            counters.bytes_in.add(self.bytes_in);
+            counters.bytes_out.add(self.bytes_out);
+            counters.status[class].add(1);
+            counters.ends[end].add(1);
+        };
+        let listener = &context.listener_counters(client).exchanges;
+        count(listener);
+        measured.record(&listener.phases);
         let Some(route) = self.route else { return };
-        let counters = &context.counters.routes[route];
-        counters.requests.add(1);
-        counters.errors.add(is_error);
-        counters.bytes_in.add(self.bytes_in);
-        counters.bytes_out.add(self.bytes_out);
-        counters.status[class].add(1);
-        counters.ends[end].add(1);
-        measured.record(&counters.phases);
+        let route = &context.counters.routes[route];
+        count(route);
+        measured.record(&route.phases);
         let Some(upstream) = self.upstream else {
             return;
         };
-        let counters = &context.counters.upstreams[upstream];
-        counters.requests.add(1);
-        counters.errors.add(is_error);
-        counters.bytes_in.add(self.bytes_in);
-        counters.bytes_out.add(self.bytes_out);
-        counters.status[class].add(1);
-        counters.ends[end].add(1);
+        let upstream = &context.counters.upstreams[upstream];
+        count(&upstream.exchanges);
         measured.record(match self.endpoint {
-            Some(endpoint) => &counters.endpoints[endpoint].phases,
-            None => &counters.phases,
+            Some(endpoint) => &upstream.endpoints[endpoint].phases,
+            None => &upstream.exchanges.phases,
         });
     }
 }

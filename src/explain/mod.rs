@@ -27,8 +27,9 @@ use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM};
 use crate::handler::{self, RequestFacts};
 use crate::observe::access_log::AddressText;
+use crate::observe::calendar::unix_time;
 use crate::observe::end::{End, Failure};
-use crate::observe::figures::State;
+use crate::observe::figures::{State, effective_weight};
 use crate::upstream;
 use asked::Asked;
 
@@ -521,8 +522,7 @@ fn endpoint_steps(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<E
             state: State::of(state).word().to_owned(),
             eligible: state.is_eligible(),
             weight: state.weight(),
-            effective_weight: f64::from(state.effective_weight())
-                / f64::from(evenkeel_policy::endpoint::WEIGHT_ONE),
+            effective_weight: effective_weight(state),
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
         })
@@ -530,8 +530,7 @@ fn endpoint_steps(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<E
 }
 
 fn unix_ms() -> u64 {
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    unix.map_or(0, |it| it.as_millis() as u64)
+    unix_time(SystemTime::now()).as_millis() as u64
 }
 
 /// The head that an endpoint gets; ids that are made are made for it.

@@ -1,11 +1,18 @@
 //! Dates as logs and HTTP write them, in UTC.
 
 use std::fmt::Write;
+use std::time::{Duration, SystemTime};
 
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+
+/// Time since 1970; none for a clock that is set to before that.
+pub fn unix_time(at: SystemTime) -> Duration {
+    at.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
 
 /// A moment to the second, split as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

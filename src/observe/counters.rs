@@ -71,7 +71,7 @@ pub struct Counters {
     /// Per listener.
     pub listeners: Vec<ListenerCounters>,
     /// Per route.
-    pub routes: Vec<RouteCounters>,
+    pub routes: Vec<ExchangeCounters>,
     /// Per upstream.
     pub upstreams: Vec<UpstreamCounters>,
     /// Access log lines that found no room.
@@ -99,28 +99,43 @@ pub struct Phases {
     pub response_bytes: Histogram,
 }
 
-/// Counters of a route.
+/// What is counted of exchanges, wherever they are counted.
 #[derive(Debug)]
-pub struct RouteCounters {
-    /// Exchanges that it matched.
+pub struct ExchangeCounters {
+    /// Exchanges, refused ones included.
     pub requests: Counter,
     /// Exchanges that failed: answered with 5xx, or not whole by the
     /// endpoint's fault.
     pub errors: Counter,
-    /// Bytes of request heads and bodies.
+    /// Bytes of request heads and bodies, as clients sent them.
     pub bytes_in: Counter,
-    /// Bytes of response heads and bodies.
+    /// Bytes of response heads and bodies, as clients got them.
     pub bytes_out: Counter,
-    /// Responses by class: index 1 for 1xx to 5 for 5xx.
+    /// Responses by class, as clients got them: index 1 for 1xx to 5 for 5xx.
     pub status: [Counter; 6],
     /// Exchanges by how they ended, by [`End::index`].
     pub ends: Vec<Counter>,
-    /// What they took.
+    /// What they took. Of an upstream's, only of those that came to no
+    /// endpoint: the others are with their last one.
     pub phases: Phases,
 }
 
+impl Default for ExchangeCounters {
+    fn default() -> Self {
+        ExchangeCounters {
+            requests: Counter::default(),
+            errors: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            status: Default::default(),
+            ends: (0..End::COUNT).map(|_| Counter::default()).collect(),
+            phases: Phases::default(),
+        }
+    }
+}
+
 /// Counters of a listener.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ListenerCounters {
     /// Connections accepted.
     pub connections: Counter,
@@ -130,49 +145,21 @@ pub struct ListenerCounters {
     pub accept_pauses: Counter,
     /// Connections open now.
     pub open: Gauge,
-    /// Exchanges, refused ones included.
-    pub requests: Counter,
-    /// Exchanges that failed: answered with 5xx, or not whole by the
-    /// endpoint's fault.
-    pub errors: Counter,
-    /// Bytes of request heads and bodies.
-    pub bytes_in: Counter,
-    /// Bytes of response heads and bodies.
-    pub bytes_out: Counter,
-    /// Responses by class: index 1 for 1xx to 5 for 5xx.
-    pub status: [Counter; 6],
-    /// Exchanges by how they ended, by [`End::index`].
-    pub ends: Vec<Counter>,
-    /// What exchanges took.
-    pub phases: Phases,
+    /// Its exchanges.
+    pub exchanges: ExchangeCounters,
 }
 
 /// Counters of an upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UpstreamCounters {
-    /// Exchanges routed here.
-    pub requests: Counter,
-    /// Exchanges that failed: answered with 5xx, or not whole by the
-    /// endpoint's fault.
-    pub errors: Counter,
     /// Exchanges that waited in the queue.
     pub queued: Counter,
     /// Attempts after the first of an exchange.
     pub retries: Counter,
     /// Retries that the budget did not allow.
     pub retries_refused: Counter,
-    /// Bytes of request heads and bodies, as the client sent them.
-    pub bytes_in: Counter,
-    /// Bytes of response heads and bodies, as the client got them.
-    pub bytes_out: Counter,
-    /// Responses by class, as the client got them: index 1 for 1xx to 5 for
-    /// 5xx.
-    pub status: [Counter; 6],
-    /// Exchanges by how they ended, by [`End::index`].
-    pub ends: Vec<Counter>,
-    /// What exchanges took that came to no endpoint; the others are with their
-    /// last one.
-    pub phases: Phases,
+    /// The exchanges routed here.
+    pub exchanges: ExchangeCounters,
     /// Per endpoint.
     pub endpoints: Vec<EndpointCounters>,
 }
@@ -204,10 +191,6 @@ pub struct EndpointCounters {
     pub phases: Phases,
 }
 
-fn ends() -> Vec<Counter> {
-    (0..End::COUNT).map(|_| Counter::default()).collect()
-}
-
 /// Where a status is counted: its first digit, 0 for what is none.
 pub fn status_class(status: u16) -> usize {
     match status {
@@ -219,48 +202,19 @@ pub fn status_class(status: u16) -> usize {
 impl Counters {
     /// Counters at zero for everything in `config`.
     pub fn new(config: &Config) -> Self {
-        let listener = |_| ListenerCounters {
-            connections: Counter::default(),
-            connections_refused: Counter::default(),
-            accept_pauses: Counter::default(),
-            open: Gauge::default(),
-            requests: Counter::default(),
-            errors: Counter::default(),
-            bytes_in: Counter::default(),
-            bytes_out: Counter::default(),
-            status: Default::default(),
-            ends: ends(),
-            phases: Phases::default(),
-        };
-        let route = |_| RouteCounters {
-            requests: Counter::default(),
-            errors: Counter::default(),
-            bytes_in: Counter::default(),
-            bytes_out: Counter::default(),
-            status: Default::default(),
-            ends: ends(),
-            phases: Phases::default(),
-        };
+        let listeners = config.listeners.iter();
+        let routes = config.routes.iter();
         let upstream = |upstream: &crate::config::Upstream| UpstreamCounters {
-            requests: Counter::default(),
-            errors: Counter::default(),
-            queued: Counter::default(),
-            retries: Counter::default(),
-            retries_refused: Counter::default(),
-            bytes_in: Counter::default(),
-            bytes_out: Counter::default(),
-            status: Default::default(),
-            ends: ends(),
-            phases: Phases::default(),
             endpoints: upstream
                 .endpoints
                 .iter()
                 .map(|_| EndpointCounters::default())
                 .collect(),
+            ..UpstreamCounters::default()
         };
         Counters {
-            listeners: config.listeners.iter().map(listener).collect(),
-            routes: config.routes.iter().map(route).collect(),
+            listeners: listeners.map(|_| ListenerCounters::default()).collect(),
+            routes: routes.map(|_| ExchangeCounters::default()).collect(),
             upstreams: config.upstreams.iter().map(upstream).collect(),
             log_lines_dropped: Counter::default(),
             spans_dropped: Counter::default(),

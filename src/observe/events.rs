@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
-use super::log_level::{self, LogLevel};
+use super::log_level;
 use crate::config::{Colour, Level, Log};
 pub use recent::{Event, Recent, recent};
 pub use sink::EventLog;
@@ -34,14 +34,8 @@ pub fn start(settings: Log, colour: Colour) -> EventLog {
     // In tests of the library one may be there already: that one stays.
     if subscriber.try_init().is_ok() {
         log_level::install(move |level| {
-            let filter = match level {
-                LogLevel::Error => LevelFilter::ERROR,
-                LogLevel::Warn => LevelFilter::WARN,
-                LogLevel::Info => LevelFilter::INFO,
-                LogLevel::Debug => LevelFilter::DEBUG,
-                LogLevel::Trace => LevelFilter::TRACE,
-            };
-            handle.reload(filter).map_err(|error| error.to_string())
+            let reloaded = handle.reload(self::filter(level));
+            reloaded.map_err(|error| error.to_string())
         });
     }
     log
@@ -53,5 +47,6 @@ fn filter(level: Level) -> LevelFilter {
         Level::Warn => LevelFilter::WARN,
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
     }
 }

@@ -13,6 +13,7 @@ use evenkeel_policy::endpoint::{Admin, EndpointState, Flag};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 
+use super::calendar::unix_time;
 use super::counters::{self, Counter, Counters};
 use super::end::End;
 use super::histogram::{Distribution, Histogram};
@@ -337,6 +338,18 @@ impl AdminWord {
 }
 
 impl State {
+    /// Every state, in the order in which they are looked for.
+    pub const ALL: [State; 8] = [
+        State::Stopped,
+        State::Draining,
+        State::Down,
+        State::Unreachable,
+        State::Ejected,
+        State::Trial,
+        State::Starting,
+        State::Up,
+    ];
+
     /// The state that an endpoint's flags come to.
     pub fn of(endpoint: &EndpointState) -> Self {
         let flags = [
@@ -370,12 +383,8 @@ impl State {
     }
 }
 
-fn unix_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_millis() as u64
-}
-
-fn effective_weight(endpoint: &EndpointState) -> f64 {
+/// What an endpoint counts for now, in units of its weight.
+pub(crate) fn effective_weight(endpoint: &EndpointState) -> f64 {
     f64::from(endpoint.effective_weight()) / f64::from(evenkeel_policy::endpoint::WEIGHT_ONE)
 }
 
@@ -393,7 +402,7 @@ impl Sources {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             workers: self.counters.len(),
-            started_unix_ms: unix_ms(self.started.wall),
+            started_unix_ms: unix_time(self.started.wall).as_millis() as u64,
             uptime_ms: self.started.instant.elapsed().as_millis() as u64,
             draining: self.is_draining.load(Ordering::Relaxed),
             loop_lag_us: self.distribution(|it| &it.loop_lag_us),
@@ -405,7 +414,7 @@ impl Sources {
             process: ProcessFigures::read(),
             config: ConfigFigures {
                 hash: format!("{:016x}", config.hash),
-                loaded_unix_ms: unix_ms(self.started.wall),
+                loaded_unix_ms: unix_time(self.started.wall).as_millis() as u64,
             },
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index, which))
@@ -466,6 +475,22 @@ impl Sources {
         }
     }
 
+    fn exchanges(
+        &self,
+        which: Phases,
+        of: impl Fn(&Counters) -> &counters::ExchangeCounters,
+    ) -> ExchangeFigures {
+        ExchangeFigures {
+            requests: self.sum(|it| &of(it).requests),
+            errors: self.sum(|it| &of(it).errors),
+            bytes_in: self.sum(|it| &of(it).bytes_in),
+            bytes_out: self.sum(|it| &of(it).bytes_out),
+            status: self.status(|it| &of(it).status),
+            ends: self.ends(|it| &of(it).ends),
+            phases: self.phases(which, |it| &of(it).phases),
+        }
+    }
+
     fn listener(&self, index: usize, which: Phases) -> ListenerFigures {
         let settings = &self.config.listeners[index];
         ListenerFigures {
@@ -481,15 +506,7 @@ impl Sources {
             connections_limit: settings.limits.connections,
             connections_refused: self.sum(|it| &it.listeners[index].connections_refused),
             accept_pauses: self.sum(|it| &it.listeners[index].accept_pauses),
-            exchanges: ExchangeFigures {
-                requests: self.sum(|it| &it.listeners[index].requests),
-                errors: self.sum(|it| &it.listeners[index].errors),
-                bytes_in: self.sum(|it| &it.listeners[index].bytes_in),
-                bytes_out: self.sum(|it| &it.listeners[index].bytes_out),
-                status: self.status(|it| &it.listeners[index].status),
-                ends: self.ends(|it| &it.listeners[index].ends),
-                phases: self.phases(which, |it| &it.listeners[index].phases),
-            },
+            exchanges: self.exchanges(which, |it| &it.listeners[index].exchanges),
         }
     }
 
@@ -502,15 +519,7 @@ impl Sources {
         RouteFigures {
             name: settings.name.clone(),
             upstream: upstream.cloned(),
-            exchanges: ExchangeFigures {
-                requests: self.sum(|it| &it.routes[index].requests),
-                errors: self.sum(|it| &it.routes[index].errors),
-                bytes_in: self.sum(|it| &it.routes[index].bytes_in),
-                bytes_out: self.sum(|it| &it.routes[index].bytes_out),
-                status: self.status(|it| &it.routes[index].status),
-                ends: self.ends(|it| &it.routes[index].ends),
-                phases: self.phases(which, |it| &it.routes[index].phases),
-            },
+            exchanges: self.exchanges(which, |it| &it.routes[index]),
         }
     }
 
@@ -520,7 +529,8 @@ impl Sources {
         let endpoints: Vec<_> = (0..settings.endpoints.len())
             .map(|endpoint| self.endpoint(index, endpoint, which))
             .collect();
-        let mut phases = self.phases(which, |it| &it.upstreams[index].phases);
+        let mut exchanges = self.exchanges(which, |it| &it.upstreams[index].exchanges);
+        let phases = &mut exchanges.phases;
         endpoints.iter().for_each(|it| phases.merge(&it.phases));
         let states = dispatcher.states();
         UpstreamFigures {
@@ -533,15 +543,7 @@ impl Sources {
             queued: self.sum(|it| &it.upstreams[index].queued),
             retries: self.sum(|it| &it.upstreams[index].retries),
             retries_refused: self.sum(|it| &it.upstreams[index].retries_refused),
-            exchanges: ExchangeFigures {
-                requests: self.sum(|it| &it.upstreams[index].requests),
-                errors: self.sum(|it| &it.upstreams[index].errors),
-                bytes_in: self.sum(|it| &it.upstreams[index].bytes_in),
-                bytes_out: self.sum(|it| &it.upstreams[index].bytes_out),
-                status: self.status(|it| &it.upstreams[index].status),
-                ends: self.ends(|it| &it.upstreams[index].ends),
-                phases,
-            },
+            exchanges,
             lanes: lanes(settings, dispatcher),
             endpoints,
         }

@@ -156,7 +156,7 @@ impl Limit {
             }
             Limit::Upstream { upstream, failure } => {
                 let end = End::Failure(failure).index();
-                sum(&|it| it.upstreams[upstream].ends[end].value())
+                sum(&|it| it.upstreams[upstream].exchanges.ends[end].value())
             }
             Limit::Retries { upstream } => {
                 sum(&|it| it.upstreams[upstream].retries_refused.value())

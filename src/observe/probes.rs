@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::observe::calendar::unix_time;
 
 /// Longest answer that is kept, in bytes.
 const MAX_ANSWER_LEN: usize = 200;
@@ -54,10 +55,9 @@ impl Probes {
         took: Duration,
         mut answer: String,
     ) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         answer.truncate(answer.floor_char_boundary(MAX_ANSWER_LEN));
         let probe = LastProbe {
-            unix_ms: now.unwrap_or_default().as_millis() as u64,
+            unix_ms: unix_time(SystemTime::now()).as_millis() as u64,
             passed,
             took_us: took.as_micros() as u64,
             answer,

@@ -20,7 +20,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::cli::Control;
 use crate::ctl::socket::Socket;
-use crate::{Colour, Failed, complain, print};
+use crate::{Failed, colour, complain, print};
 use keys::Todo;
 use model::Model;
 
@@ -47,7 +47,7 @@ pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
     }
     // What is wrong from the start is said in plain text.
     let first = rates(&socket, FIRST_WINDOW_S).map_err(|error| complain(&error))?;
-    let mut model = Model::new(colour());
+    let mut model = Model::new(colour(&io::stdout()));
     model.news(Ok(first));
     let stopped = stop_flag().map_err(|error| complain(&format!("signals: {error}")))?;
     let (sender, news) = channel();
@@ -183,14 +183,4 @@ fn stop_flag() -> io::Result<Arc<AtomicBool>> {
         flag.store(true, Ordering::Relaxed);
     })?;
     Ok(stopped)
-}
-
-/// Colour unless `NO_COLOR` is set or the terminal knows none.
-fn colour() -> Colour {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    match is_set("NO_COLOR") || is_dumb {
-        true => Colour::Off,
-        false => Colour::On,
-    }
 }

@@ -40,7 +40,11 @@ fn an_endpoints_bytes_are_all_counted() {
         let response = client.read_response("GET").unwrap();
         assert_eq!(response.body.len(), 3_000_000);
         until("the exchange is counted", || {
-            running.counters()[0].listeners[0].requests.value() == 1
+            running.counters()[0].listeners[0]
+                .exchanges
+                .requests
+                .value()
+                == 1
         });
         let bytes_in = endpoint(&running).bytes_in.value();
         assert!((3_000_000..3_001_000).contains(&bytes_in), "{bytes_in}");

@@ -8,13 +8,12 @@ use serde::Serialize;
 use super::{haproxy, show};
 use crate::admin::Admin;
 use crate::admin::operate::{Operation, Unknown, operate};
+use crate::config::MAX_WEIGHT;
 use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
-use crate::observe::log_level::{self, LogLevel};
+use crate::observe::log_level;
 use crate::observe::rates::Rates;
 
-/// Largest weight, as in the configuration.
-const MAX_WEIGHT: u32 = 1_000_000;
 /// Rows that are shown where no number is asked for.
 const DEFAULT_ROWS: usize = 100;
 /// Most rows that are shown.
@@ -207,11 +206,11 @@ async fn rates(sources: &Sources, seconds: &str, format: Format) -> Answer {
 }
 
 fn levels() -> String {
-    LogLevel::ALL.map(|(word, _)| word).join(", ")
+    log_level::LEVELS.map(|(word, _)| word).join(", ")
 }
 
 fn set_log_level(word: &str, format: Format) -> Answer {
-    let Some(level) = LogLevel::of_word(word) else {
+    let Some(level) = log_level::of_word(word) else {
         let word = word.escape_debug();
         return Err(format!("`{word}` is no level: {}", levels()));
     };

@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
-use super::{Acceptor, Admin};
+use super::{Acceptor, Admin, Place};
 use crate::net::listen::Listener;
 use crate::net::stream::Stream;
 
@@ -53,9 +53,9 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
             continue;
         };
         let connection = Connection::new(stream);
-        let Some(place) = Place::take(&open) else {
+        let Some(place) = Place::take(&open, MAX_CONNECTIONS) else {
             // Where even those are many, the further ones are just closed.
-            if let Some(place) = Place::take(&refused) {
+            if let Some(place) = Place::take(&refused, MAX_CONNECTIONS) {
                 tokio::task::spawn_local(async move {
                     let _place = place;
                     // Who does not take it has no use for it.
@@ -70,25 +70,6 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
             // Who leaves before the answer has no use for it.
             let _ = connection.serve(&admin).await;
         });
-    }
-}
-
-/// One of the connections that may be open.
-struct Place(Rc<Cell<usize>>);
-
-impl Place {
-    fn take(open: &Rc<Cell<usize>>) -> Option<Self> {
-        if open.get() >= MAX_CONNECTIONS {
-            return None;
-        }
-        open.set(open.get() + 1);
-        Some(Place(open.clone()))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What `show` and `rates` answer: tables, or the same as JSON.
 
 use std::borrow::Cow;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::command::{Answer, Format, with_names};
 use super::table::Table;
 use crate::admin::operate::Unknown;
 use crate::config::{Action, Config};
-use crate::observe::calendar::Moment;
+use crate::observe::calendar::{Moment, unix_time};
 use crate::observe::failures::FailedExchange;
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures, Sources,
@@ -492,7 +492,7 @@ fn failure_view<'a>(config: &'a Config, failed: &'a FailedExchange) -> FailureVi
 
 /// `2026-11-21T09:05:01.250Z`.
 fn moment(at: SystemTime) -> String {
-    let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix = unix_time(at);
     let second = Moment::from_unix(unix.as_secs()).rfc3339();
     format!("{second}.{:03}Z", unix.subsec_millis())
 }

@@ -17,12 +17,11 @@ use super::answer::{Answer, json, text};
 use super::tokens::{Tokens, Verdict};
 use crate::admin::Admin;
 use crate::admin::operate::{Operation, operate};
+use crate::config::MAX_WEIGHT;
 
 /// Longest body, in bytes, and longest wait for it.
 const MAX_BODY_LEN: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// As the configuration has it.
-const MAX_WEIGHT: u32 = 1_000_000;
 
 const NO_TOKEN: &str = "nothing can be changed from here: the configuration names no token\n\
     (write one to a file, and name that as `token_file` of `[status]`)\n";

@@ -250,16 +250,16 @@ const LANE: &[Metric<LaneFigures>] = &[
     ),
 ];
 
-const STATES: [&str; 8] = [
-    State::Stopped.word(),
-    State::Draining.word(),
-    State::Down.word(),
-    State::Unreachable.word(),
-    State::Ejected.word(),
-    State::Trial.word(),
-    State::Starting.word(),
-    State::Up.word(),
-];
+/// The words for the states of an endpoint.
+const STATES: [&str; 8] = {
+    let mut words = [""; 8];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = State::ALL[at].word();
+        at += 1;
+    }
+    words
+};
 
 const ENDPOINT: &[Metric<EndpointFigures>] = &[
     metric(

@@ -109,22 +109,10 @@ const COLUMNS: Columns = Columns {
     probes: ["unix_ms", "passed", "took_us", "answer"],
 };
 
-/// The words that the column `state` counts through.
-const STATES: [State; 8] = [
-    State::Stopped,
-    State::Draining,
-    State::Down,
-    State::Unreachable,
-    State::Ejected,
-    State::Trial,
-    State::Starting,
-    State::Up,
-];
-
-/// Where a state stands among them.
+/// Where a state stands among the words that the column `state` counts through.
 pub(super) fn state_index(state: State) -> usize {
-    let at = STATES.iter().position(|it| *it == state);
-    at.unwrap_or(STATES.len())
+    let at = State::ALL.iter().position(|it| *it == state);
+    at.unwrap_or(State::ALL.len())
 }
 
 /// What does not change while the process runs.
@@ -173,7 +161,7 @@ pub(super) fn start_message(config: &Config, started_unix_ms: u64) -> String {
         started_unix_ms,
         can_operate: config.status.as_ref().is_some_and(|it| it.token.is_some()),
         columns: COLUMNS,
-        states: STATES.map(State::word),
+        states: State::ALL.map(State::word),
         listeners: (config.listeners.iter())
             .map(|it| Names {
                 name: &it.name,
@@ -302,7 +290,7 @@ mod tests {
 
     #[test]
     fn every_state_has_a_word() {
-        for (index, state) in STATES.into_iter().enumerate() {
+        for (index, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state_index(state), index);
         }
     }

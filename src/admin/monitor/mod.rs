@@ -18,6 +18,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Phases, Sources, UpstreamFigures,
@@ -109,9 +110,9 @@ impl Monitor {
         let config = &sources.config;
         let series = |count: usize| (0..count).map(|_| Series::new()).collect::<Vec<_>>();
         let upstreams = config.upstreams.iter();
-        let since = sources.started.wall.duration_since(SystemTime::UNIX_EPOCH);
+        let started = unix_time(sources.started.wall);
         Monitor {
-            start: start_message(config, since.unwrap_or_default().as_millis() as u64),
+            start: start_message(config, started.as_millis() as u64),
             looks: watch::Sender::new(Rc::default()),
             past: RefCell::new(Past {
                 looked: sources.started.instant,
@@ -223,10 +224,9 @@ impl Past {
         let seconds = now.duration_since(self.looked).as_secs_f64().max(0.5);
         self.looked = now;
         self.number += 1;
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let mut look = Look {
             number: self.number,
-            unix_ms: unix.unwrap_or_default().as_millis() as u64,
+            unix_ms: unix_time(SystemTime::now()).as_millis() as u64,
             all: self.all(&figures, phase, seconds),
             events: self.events(),
             ..Look::default()

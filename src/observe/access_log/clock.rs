@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Instant, SystemTime};
 
-use crate::observe::calendar::Moment;
+use crate::observe::calendar::{Moment, unix_time};
 
 /// Moments that were taken anyway, relative to one whose time of day is known.
 #[derive(Debug)]
@@ -72,8 +72,6 @@ impl Clock {
 }
 
 fn base() -> (Instant, u64) {
-    let unix = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let unix = unix_time(SystemTime::now());
     (Instant::now(), unix.as_micros() as u64)
 }

@@ -7,7 +7,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 
-use crate::observe::calendar::Moment;
+use crate::observe::calendar::{Moment, unix_time};
 
 /// What a line looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +86,7 @@ pub(super) fn level_word(level: tracing::Level) -> &'static str {
 
 /// Now, in microseconds since 1970.
 pub(super) fn unix_us() -> u64 {
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    unix.unwrap_or_default().as_micros() as u64
+    unix_time(SystemTime::now()).as_micros() as u64
 }
 
 /// One line with its end.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{Lines, Written};
 use crate::config::access_log::{Syslog, SyslogTarget};
-use crate::observe::calendar::Moment;
+use crate::observe::calendar::{Moment, unix_time};
 
 /// Time between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -173,8 +173,7 @@ impl SyslogSink {
 
 /// The present, as messages have it.
 fn now() -> String {
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let unix = unix.unwrap_or_default();
+    let unix = unix_time(SystemTime::now());
     let second = Moment::from_unix(unix.as_secs()).rfc3339();
     format!("{second}.{:06}Z", unix.subsec_micros())
 }
