@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Instant, SystemTime};
 
+use super::line::{Line, two_digits};
 use crate::observe::calendar::{Moment, unix_time};
 
 /// Moments that were taken anyway, relative to one whose time of day is known.
@@ -20,6 +21,18 @@ pub(super) struct Second {
     pub combined: String,
     /// As RFC 3339 has it, without fraction and zone.
     pub rfc3339: String,
+}
+
+impl Second {
+    #[cold]
+    fn new(unix_s: u64) -> Self {
+        let moment = Moment::from_unix(unix_s);
+        Second {
+            unix_s,
+            combined: moment.combined(),
+            rfc3339: moment.rfc3339(),
+        }
+    }
 }
 
 impl Clock {
@@ -46,28 +59,22 @@ impl Clock {
         let unix_s = unix_us / 1_000_000;
         let mut second = self.second.borrow_mut();
         if second.unix_s != unix_s {
-            let moment = Moment::from_unix(unix_s);
-            *second = Second {
-                unix_s,
-                combined: moment.combined(),
-                rfc3339: moment.rfc3339(),
-            };
+            *second = Second::new(unix_s);
         }
         write(&second);
     }
 
     /// `2026-11-21T09:05:01.123456Z`.
-    pub fn push_rfc3339(&self, out: &mut Vec<u8>, unix_us: u64) {
+    pub fn push_rfc3339(&self, line: &mut Line<'_>, unix_us: u64) {
         self.with_second(unix_us, |second| {
-            out.extend_from_slice(second.rfc3339.as_bytes());
+            line.bytes(second.rfc3339.as_bytes());
         });
-        let mut digits = *b".000000Z";
-        let mut rest = unix_us % 1_000_000;
-        for digit in digits[1..7].iter_mut().rev() {
-            *digit += (rest % 10) as u8;
-            rest /= 10;
+        let micros = unix_us % 1_000_000;
+        line.byte(b'.');
+        for two in [micros / 10_000, micros / 100, micros] {
+            line.literal(&two_digits(two));
         }
-        out.extend_from_slice(&digits);
+        line.byte(b'Z');
     }
 }
 

@@ -1,52 +1,50 @@
 //! Text from outside, written so that it can't pass for anything of a line.
 
+use super::line::Line;
+
 /// As nginx does it: `"`, `\` and everything that is not printable ASCII
 /// become `\xHH`.
-pub(super) fn push_quoted(out: &mut Vec<u8>, value: &[u8]) {
-    push_escaped(out, value, is_plain, |out, byte| {
-        out.extend_from_slice(b"\\x");
-        push_hex(out, byte);
+pub(super) fn push_quoted(line: &mut Line<'_>, value: &[u8]) {
+    push_escaped(line, value, is_plain, |line, byte| {
+        line.literal(b"\\x");
+        push_hex(line, byte);
     });
 }
 
 /// The same for what stands between spaces.
-pub(super) fn push_word(out: &mut Vec<u8>, value: &[u8]) {
+pub(super) fn push_word(line: &mut Line<'_>, value: &[u8]) {
     push_escaped(
-        out,
+        line,
         value,
         |byte| is_plain(byte) && byte != b' ',
-        |out, byte| {
-            out.extend_from_slice(b"\\x");
-            push_hex(out, byte);
+        |line, byte| {
+            line.literal(b"\\x");
+            push_hex(line, byte);
         },
     );
 }
 
 /// As HAProxy does it (configuration manual, section 8.6): `"`, `#` and
 /// everything that is not printable ASCII become `#HH`.
-pub(super) fn push_hashed(out: &mut Vec<u8>, value: &[u8]) {
+pub(super) fn push_hashed(line: &mut Line<'_>, value: &[u8]) {
     let is_plain = |byte: u8| (0x20..0x7f).contains(&byte) && byte != b'"' && byte != b'#';
-    push_escaped(out, value, is_plain, |out, byte| {
-        out.push(b'#');
-        push_hex(out, byte);
+    push_escaped(line, value, is_plain, |line, byte| {
+        line.byte(b'#');
+        push_hex(line, byte);
     });
 }
 
 /// What stands between the quotes of a JSON string. Bytes above 0x7f need not
 /// be UTF-8: they are shown as Latin-1.
-pub(super) fn push_json(out: &mut Vec<u8>, value: &[u8]) {
-    push_escaped(out, value, is_plain, |out, byte| {
+pub(super) fn push_json(line: &mut Line<'_>, value: &[u8]) {
+    push_escaped(line, value, is_plain, |line, byte| {
         if byte == b'"' || byte == b'\\' {
-            out.extend_from_slice(&[b'\\', byte]);
+            line.literal(&[b'\\', byte]);
         } else {
-            out.extend_from_slice(b"\\u00");
-            push_hex(out, byte);
+            line.literal(b"\\u00");
+            push_hex(line, byte);
         }
     });
-}
-
-pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 fn is_plain(byte: u8) -> bool {
@@ -55,50 +53,83 @@ fn is_plain(byte: u8) -> bool {
 
 #[inline]
 fn push_escaped(
-    out: &mut Vec<u8>,
+    line: &mut Line<'_>,
     value: &[u8],
     is_plain: impl Fn(u8) -> bool,
-    escape: impl Fn(&mut Vec<u8>, u8),
+    escape: impl Fn(&mut Line<'_>, u8),
 ) {
-    // Without an early end the compiler looks at many bytes at a time.
-    let odd = value.iter().fold(false, |odd, &byte| odd | !is_plain(byte));
-    if !odd {
-        return out.extend_from_slice(value);
+    if are_all(value, &is_plain) {
+        return line.bytes(value);
     }
+    escape_some(line, value, is_plain, escape);
+}
+
+#[cold]
+fn escape_some(
+    line: &mut Line<'_>,
+    value: &[u8],
+    is_plain: impl Fn(u8) -> bool,
+    escape: impl Fn(&mut Line<'_>, u8),
+) {
     for &byte in value {
         if is_plain(byte) {
-            out.push(byte);
+            line.byte(byte);
         } else {
-            escape(out, byte);
+            escape(line, byte);
         }
     }
 }
 
-fn push_hex(out: &mut Vec<u8>, byte: u8) {
+/// Whether all bytes are as asked for. Pieces of a known length are looked at
+/// without a branch for each byte; the last overlaps the one before it.
+#[inline]
+fn are_all(value: &[u8], is_plain: impl Fn(u8) -> bool) -> bool {
+    let all = |bytes: &[u8]| !bytes.iter().fold(false, |odd, &byte| odd | !is_plain(byte));
+    match value.len() {
+        16.. => {
+            let (chunks, _) = value.as_chunks::<16>();
+            chunks.iter().fold(true, |is, chunk| is & all(chunk))
+                & value.last_chunk::<16>().is_none_or(|chunk| all(chunk))
+        }
+        8..16 => ends::<8>(value).is_none_or(|[first, last]| all(first) & all(last)),
+        4..8 => ends::<4>(value).is_none_or(|[first, last]| all(first) & all(last)),
+        _ => all(value),
+    }
+}
+
+#[inline]
+fn ends<const LEN: usize>(value: &[u8]) -> Option<[&[u8; LEN]; 2]> {
+    Some([value.first_chunk()?, value.last_chunk()?])
+}
+
+fn push_hex(line: &mut Line<'_>, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    out.push(DIGITS[usize::from(byte >> 4)]);
-    out.push(DIGITS[usize::from(byte & 15)]);
+    line.literal(&[
+        DIGITS[usize::from(byte >> 4)],
+        DIGITS[usize::from(byte & 15)],
+    ]);
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::written;
     use super::*;
 
     #[test]
     fn no_byte_can_forge_a_line() {
         for byte in 0..=255u8 {
             for push in [push_quoted, push_word, push_hashed] {
-                let mut escaped = Vec::new();
-                push(&mut escaped, &[b'a', byte, b'b']);
+                let escaped = written(|line| push(line, &[b'a', byte, b'b']));
                 assert!(escaped.iter().all(|&byte| (0x20..0x7f).contains(&byte)));
                 assert!(!escaped.contains(&b'"'));
             }
-            let mut word = Vec::new();
-            push_word(&mut word, &[byte]);
+            let word = written(|line| push_word(line, &[byte]));
             assert!(!word.contains(&b' '));
-            let mut json = vec![b'"'];
-            push_json(&mut json, &[b'a', byte, b'b']);
-            json.push(b'"');
+            let json = written(|line| {
+                line.byte(b'"');
+                push_json(line, &[b'a', byte, b'b']);
+                line.byte(b'"');
+            });
             let text: String = serde_json::from_slice(&json).expect("a JSON string");
             assert_eq!(text, String::from_iter(['a', char::from(byte), 'b']));
         }
@@ -106,8 +137,22 @@ mod tests {
 
     #[test]
     fn escapes_as_haproxy_does() {
-        let mut out = Vec::new();
-        push_hashed(&mut out, b"a\"#\x00\x7f\xff |{}\\");
-        assert_eq!(out, b"a#22#23#00#7F#FF |{}\\");
+        let text = b"a\"#\x00\x7f\xff |{}\\";
+        assert_eq!(
+            written(|line| push_hashed(line, text)),
+            b"a#22#23#00#7F#FF |{}\\"
+        );
+    }
+
+    #[test]
+    fn a_byte_is_seen_wherever_it_stands() {
+        for len in 1..70 {
+            for at in 0..len {
+                let mut value = vec![b'x'; len];
+                assert!(are_all(&value, is_plain));
+                value[at] = b'"';
+                assert!(!are_all(&value, is_plain), "{at} of {len}");
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use evenkeel_proto::http1::parse_request;
 use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
 
 use super::clock::Clock;
+use super::line::{Line, Room};
 use super::{Live, Name, Phase, Reason, Record, Times, write_line};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
@@ -145,7 +146,9 @@ impl Live for Nothing {
 /// The line without its end.
 fn written(format: &AccessLogFormat, record: &Record<'_>) -> String {
     let mut out = Vec::new();
-    write_line(&mut out, format, record, &Clock::new(), Instant::now());
+    let mut room = Room::default();
+    let line = Line::new(&mut room, &mut out);
+    write_line(line, format, record, &Clock::new(), Instant::now());
     assert_eq!(out.pop(), Some(b'\n'));
     let is_plain = out.iter().all(|byte| (0x20..0x7f).contains(byte));
     assert!(is_plain, "{}", out.escape_ascii());

@@ -8,58 +8,59 @@
 use std::time::Duration;
 
 use super::clock::Clock;
-use super::escape::{push_hashed, push_number};
+use super::escape::push_hashed;
+use super::line::Line;
 use super::record::{Phase, Reason, Record};
 use super::termination::termination;
 
-pub(super) fn write(out: &mut Vec<u8>, record: &Record<'_>, clock: &Clock, unix_us: u64) {
-    out.extend_from_slice(record.client);
-    out.push(b':');
-    push_number(out, u64::from(record.client_port));
-    out.extend_from_slice(b" [");
+pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, clock: &Clock, unix_us: u64) {
+    line.bytes(record.client);
+    line.byte(b':');
+    line.number(u64::from(record.client_port));
+    line.literal(b" [");
     // When it began.
     let started_us = unix_us.saturating_sub(record.times.total.as_micros() as u64);
-    push_date(out, clock, started_us);
-    out.extend_from_slice(b"] ");
-    out.extend_from_slice(&record.listener.word);
-    out.push(b' ');
+    push_date(line, clock, started_us);
+    line.literal(b"] ");
+    line.bytes(&record.listener.word);
+    line.byte(b' ');
     let upstream = record.upstream.unwrap_or(record.listener);
-    out.extend_from_slice(&upstream.word);
-    out.push(b'/');
+    line.bytes(&upstream.word);
+    line.byte(b'/');
     match record.endpoint {
-        Some(endpoint) => out.extend_from_slice(&endpoint.word),
-        None => out.extend_from_slice(b"<NOSRV>"),
+        Some(endpoint) => line.bytes(&endpoint.word),
+        None => line.literal(b"<NOSRV>"),
     }
-    push_times(out, record);
-    out.push(b' ');
+    push_times(line, record);
+    line.byte(b' ');
     match record.status {
-        0 => out.extend_from_slice(b"-1"),
-        status => push_number(out, u64::from(status)),
+        0 => line.literal(b"-1"),
+        status => line.number(u64::from(status)),
     }
-    out.push(b' ');
-    push_number(out, record.bytes_out);
-    out.extend_from_slice(b" - - ");
-    out.extend_from_slice(&termination(record.end, record.phase));
-    push_counts(out, record);
-    out.extend_from_slice(b" \"");
-    push_request_line(out, record);
-    out.extend_from_slice(b"\"\n");
+    line.byte(b' ');
+    line.number(record.bytes_out);
+    line.literal(b" - - ");
+    line.literal(&termination(record.end, record.phase));
+    push_counts(line, record);
+    line.literal(b" \"");
+    push_request_line(line, record);
+    line.literal(b"\"\n");
 }
 
 /// `21/Nov/2026:09:05:01.123`.
-fn push_date(out: &mut Vec<u8>, clock: &Clock, unix_us: u64) {
+fn push_date(line: &mut Line<'_>, clock: &Clock, unix_us: u64) {
     clock.with_second(unix_us, |second| {
         let zone_at = second.combined.len().saturating_sub(" +0000".len());
-        out.extend_from_slice(&second.combined.as_bytes()[..zone_at]);
+        line.bytes(&second.combined.as_bytes()[..zone_at]);
     });
     let millis = unix_us / 1_000 % 1_000;
     let digits = [millis / 100, millis / 10 % 10, millis % 10];
-    out.push(b'.');
-    out.extend(digits.map(|digit| b'0' + digit as u8));
+    line.byte(b'.');
+    line.literal(&digits.map(|digit| b'0' + digit as u8));
 }
 
 /// `TR/Tw/Tc/Tr/Ta`.
-fn push_times(out: &mut Vec<u8>, record: &Record<'_>) {
+fn push_times(line: &mut Line<'_>, record: &Record<'_>) {
     let times = &record.times;
     let phase = record.phase;
     // Where it came to an endpoint, it was through with the queue.
@@ -74,23 +75,23 @@ fn push_times(out: &mut Vec<u8>, record: &Record<'_>) {
         (b'/', connect),
         (b'/', response),
     ] {
-        out.push(before);
-        push_millis(out, time);
+        line.byte(before);
+        push_millis(line, time);
     }
-    out.push(b'/');
-    push_millis(out, Some(times.total));
+    line.byte(b'/');
+    push_millis(line, Some(times.total));
 }
 
-pub(super) fn push_millis(out: &mut Vec<u8>, time: Option<Duration>) {
+pub(super) fn push_millis(line: &mut Line<'_>, time: Option<Duration>) {
     match time {
-        Some(time) => push_number(out, time.as_millis() as u64),
-        None => out.extend_from_slice(b"-1"),
+        Some(time) => line.number(time.as_millis() as u64),
+        None => line.literal(b"-1"),
     }
 }
 
 /// `actconn/feconn/beconn/srv_conn/retries srv_queue/backend_queue`. The queue
 /// is the upstream's; an endpoint has none of its own.
-fn push_counts(out: &mut Vec<u8>, record: &Record<'_>) {
+fn push_counts(line: &mut Line<'_>, record: &Record<'_>) {
     let live = record.live;
     for (before, count) in [
         (b' ', live.connections()),
@@ -98,26 +99,26 @@ fn push_counts(out: &mut Vec<u8>, record: &Record<'_>) {
         (b'/', live.upstream_exchanges()),
         (b'/', live.endpoint_exchanges()),
     ] {
-        out.push(before);
-        push_number(out, count);
+        line.byte(before);
+        line.number(count);
     }
-    out.push(b'/');
+    line.byte(b'/');
     if record.reason == Some(Reason::Retry) {
         // As HAProxy tells a retry elsewhere from one in the same place.
-        out.push(b'+');
+        line.byte(b'+');
     }
-    push_number(out, u64::from(record.attempts.saturating_sub(1)));
-    out.extend_from_slice(b" 0/");
-    push_number(out, u64::from(record.queued_behind));
+    line.number(u64::from(record.attempts.saturating_sub(1)));
+    line.literal(b" 0/");
+    line.number(u64::from(record.queued_behind));
 }
 
-fn push_request_line(out: &mut Vec<u8>, record: &Record<'_>) {
+fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
     let Some(head) = record.head else {
-        return out.extend_from_slice(b"<BADREQ>");
+        return line.literal(b"<BADREQ>");
     };
-    push_hashed(out, head.method_span.of(record.buf));
-    out.push(b' ');
-    push_hashed(out, head.target.of(record.buf));
-    out.push(b' ');
-    out.extend_from_slice(head.version.as_str().as_bytes());
+    push_hashed(line, head.method_span.of(record.buf));
+    line.byte(b' ');
+    push_hashed(line, head.target.of(record.buf));
+    line.byte(b' ');
+    line.bytes(head.version.as_str().as_bytes());
 }

@@ -7,87 +7,85 @@ use evenkeel_proto::FieldKind;
 use evenkeel_proto::identity::hex;
 
 use super::clock::Clock;
-use super::escape::{push_json, push_number};
+use super::escape::push_json;
+use super::line::Line;
 use super::record::Record;
 
-pub(super) fn write(out: &mut Vec<u8>, record: &Record<'_>, clock: &Clock, unix_us: u64) {
-    out.extend_from_slice(b"{\"time\":\"");
-    clock.push_rfc3339(out, unix_us);
-    out.extend_from_slice(b"\",\"client\":\"");
-    out.extend_from_slice(record.client);
-    out.push(b'"');
-    number(out, b",\"client_port\":", u64::from(record.client_port));
-    out.extend_from_slice(&record.listener.json);
+pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, clock: &Clock, unix_us: u64) {
+    line.literal(b"{\"time\":\"");
+    clock.push_rfc3339(line, unix_us);
+    line.literal(b"\",\"client\":\"");
+    line.bytes(record.client);
+    line.byte(b'"');
+    number(line, b",\"client_port\":", u64::from(record.client_port));
+    line.bytes(&record.listener.json);
     let names = [record.route, record.upstream, record.endpoint];
     for name in names.into_iter().flatten() {
-        out.extend_from_slice(&name.json);
+        line.bytes(&name.json);
     }
     if let Some(reason) = record.reason {
-        word(out, b",\"reason\":\"", reason.word());
+        word(line, b",\"reason\":\"", reason.word());
     }
     match record.head {
         Some(head) => {
-            text(out, b",\"method\":\"", head.method_span.of(record.buf));
-            text(out, b",\"host\":\"", head.host.of(record.buf));
-            text(out, b",\"target\":\"", head.target.of(record.buf));
-            word(out, b",\"version\":\"", head.version.as_str());
+            text(line, b",\"method\":\"", head.method_span.of(record.buf));
+            text(line, b",\"host\":\"", head.host.of(record.buf));
+            text(line, b",\"target\":\"", head.target.of(record.buf));
+            word(line, b",\"version\":\"", head.version.as_str());
         }
-        None => text(out, b",\"raw\":\"", record.raw_line()),
+        None => text(line, b",\"raw\":\"", record.raw_line()),
     }
     if let Some(value) = record.field(FieldKind::Referer) {
-        text(out, b",\"referer\":\"", value);
+        text(line, b",\"referer\":\"", value);
     }
     if let Some(value) = record.field(FieldKind::UserAgent) {
-        text(out, b",\"user_agent\":\"", value);
+        text(line, b",\"user_agent\":\"", value);
     }
-    number(out, b",\"status\":", u64::from(record.status));
-    number(out, b",\"bytes_in\":", record.bytes_in);
-    number(out, b",\"bytes_out\":", record.bytes_out);
-    number(out, b",\"attempts\":", u64::from(record.attempts));
+    number(line, b",\"status\":", u64::from(record.status));
+    number(line, b",\"bytes_in\":", record.bytes_in);
+    number(line, b",\"bytes_out\":", record.bytes_out);
+    number(line, b",\"attempts\":", u64::from(record.attempts));
     let times = &record.times;
-    time(out, b",\"head_us\":", Some(times.head));
-    time(out, b",\"queue_us\":", times.queue);
-    time(out, b",\"connect_us\":", times.connect);
-    time(out, b",\"first_byte_us\":", times.first_byte);
-    time(out, b",\"transfer_us\":", times.transfer);
-    time(out, b",\"total_us\":", Some(times.total));
+    time(line, b",\"head_us\":", Some(times.head));
+    time(line, b",\"queue_us\":", times.queue);
+    time(line, b",\"connect_us\":", times.connect);
+    time(line, b",\"first_byte_us\":", times.first_byte);
+    time(line, b",\"transfer_us\":", times.transfer);
+    time(line, b",\"total_us\":", Some(times.total));
     if let Some(id) = record.request_id {
-        text(out, b",\"request_id\":\"", id);
+        text(line, b",\"request_id\":\"", id);
     }
     if let Some(id) = record.trace_id {
-        text(out, b",\"trace_id\":\"", &hex::<32>(id));
+        text(line, b",\"trace_id\":\"", &hex::<32>(id));
     }
-    word(out, b",\"end\":\"", record.end.word());
-    out.extend_from_slice(b"}\n");
-}
-
-// The length of each key is known when this is compiled, so that it is copied
-// without a call: a line has twenty of them.
-
-#[inline]
-fn number<const LEN: usize>(out: &mut Vec<u8>, key: &[u8; LEN], number: u64) {
-    out.extend_from_slice(key);
-    push_number(out, number);
+    word(line, b",\"end\":\"", record.end.word());
+    line.literal(b"}\n");
 }
 
 #[inline]
-fn time<const LEN: usize>(out: &mut Vec<u8>, key: &[u8; LEN], time: Option<Duration>) {
+fn number<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], number: u64) {
+    line.literal(key);
+    line.number(number);
+}
+
+#[inline]
+fn time<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], time: Option<Duration>) {
     if let Some(time) = time {
-        number(out, key, time.as_micros() as u64);
+        number(line, key, time.as_micros() as u64);
     }
 }
 
 #[inline]
-fn text<const LEN: usize>(out: &mut Vec<u8>, key: &[u8; LEN], value: &[u8]) {
-    out.extend_from_slice(key);
-    push_json(out, value);
-    out.push(b'"');
+fn text<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], value: &[u8]) {
+    line.literal(key);
+    push_json(line, value);
+    line.byte(b'"');
 }
 
 /// A word of ours, which needs no escape.
 #[inline]
-fn word<const LEN: usize>(out: &mut Vec<u8>, key: &[u8; LEN], word: &str) {
-    out.extend_from_slice(key);
-    out.extend_from_slice(word.as_bytes());
-    out.push(b'"');
+fn word<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], word: &str) {
+    line.literal(key);
+    line.bytes(word.as_bytes());
+    line.byte(b'"');
 }

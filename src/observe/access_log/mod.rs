@@ -10,6 +10,7 @@ mod escape;
 pub mod fuzz;
 mod httplog;
 mod json;
+mod line;
 mod names;
 mod record;
 mod template;
@@ -20,16 +21,14 @@ use std::time::{Duration, Instant};
 
 use super::calendar::Moment;
 use super::counters::Counter;
-use super::writer::{Lines, LogSender};
+use super::writer::{HAND_OVER_LEN, Lines, LogSender};
 use crate::config::access_log::Selection;
 use crate::config::{self, AccessLogFormat, Config};
 use clock::Clock;
+use line::{Line, Room};
 
 pub use names::{Name, Names};
 pub use record::{AddressText, Live, Phase, Reason, Record, Times};
-
-/// A buffer this full is handed over.
-const HAND_OVER_LEN: usize = 128 * 1024;
 
 /// One worker's side of the access logs.
 #[derive(Debug)]
@@ -37,6 +36,7 @@ pub struct AccessLog {
     sender: LogSender,
     /// Lines for each destination.
     pending: RefCell<Vec<Lines>>,
+    room: RefCell<Room>,
     /// Of each log, where the sample stands.
     samples: Box<[Cell<u32>]>,
     names: Names,
@@ -51,6 +51,7 @@ impl AccessLog {
         AccessLog {
             sender,
             pending: RefCell::new(pending.collect()),
+            room: RefCell::default(),
             samples: logs.logs.iter().map(|_| Cell::default()).collect(),
             names: Names::new(config),
             clock: Clock::new(),
@@ -86,7 +87,9 @@ impl AccessLog {
     ) {
         let mut pending = self.pending.borrow_mut();
         let lines = &mut pending[log.destination];
-        write_line(&mut lines.bytes, &log.format, record, &self.clock, now);
+        let mut room = self.room.borrow_mut();
+        let line = Line::new(&mut room, &mut lines.bytes);
+        write_line(line, &log.format, record, &self.clock, now);
         lines.count += 1;
         if lines.bytes.len() >= HAND_OVER_LEN {
             self.hand_over(log.destination, lines, dropped);
@@ -118,22 +121,23 @@ impl AccessLog {
     }
 
     fn hand_over(&self, destination: usize, lines: &mut Lines, dropped: &Counter) {
-        let empty = Lines {
-            bytes: Vec::with_capacity(HAND_OVER_LEN + 4 * 1024),
-            count: 0,
-        };
-        let full = std::mem::replace(lines, empty);
-        if let Err(mut unsent) = self.sender.send(destination, full) {
-            dropped.add(unsent.count);
-            unsent.bytes.clear();
-            unsent.count = 0;
-            *lines = unsent;
-        }
+        let full = std::mem::take(lines);
+        *lines = self
+            .sender
+            .send(destination, full)
+            .unwrap_or_else(|mut unsent| {
+                dropped.add(unsent.count);
+                unsent.bytes.clear();
+                Lines {
+                    bytes: unsent.bytes,
+                    count: 0,
+                }
+            });
     }
 }
 
 fn write_line(
-    out: &mut Vec<u8>,
+    mut line: Line<'_>,
     format: &AccessLogFormat,
     record: &Record<'_>,
     clock: &Clock,
@@ -141,13 +145,14 @@ fn write_line(
 ) {
     let unix_us = clock.unix_us(now);
     match format {
-        AccessLogFormat::Json => json::write(out, record, clock, unix_us),
-        AccessLogFormat::Combined => combined::write(out, record, clock, unix_us),
-        AccessLogFormat::Httplog => httplog::write(out, record, clock, unix_us),
+        AccessLogFormat::Json => json::write(&mut line, record, clock, unix_us),
+        AccessLogFormat::Combined => combined::write(&mut line, record, clock, unix_us),
+        AccessLogFormat::Httplog => httplog::write(&mut line, record, clock, unix_us),
         AccessLogFormat::Template(template) => {
-            template::write(out, template, record, clock, unix_us);
+            template::write(&mut line, template, record, clock, unix_us);
         }
     }
+    line.end();
 }
 
 /// Whether the next exchange belongs to a sample of this part.

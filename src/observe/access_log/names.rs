@@ -2,6 +2,7 @@
 //! lines.
 
 use super::escape::{push_json, push_word};
+use super::line::written;
 use crate::config::Config;
 
 /// A name, as the formats write it.
@@ -16,14 +17,14 @@ pub struct Name {
 impl Name {
     /// The name of what `key` stands for.
     pub fn new(key: &str, name: &str) -> Self {
-        let mut json = format!(",\"{key}\":\"").into_bytes();
-        push_json(&mut json, name.as_bytes());
-        json.push(b'"');
-        let mut word = Vec::new();
-        push_word(&mut word, name.as_bytes());
         Name {
-            json: json.into(),
-            word: word.into(),
+            json: written(|line| {
+                line.bytes(format!(",\"{key}\":\"").as_bytes());
+                push_json(line, name.as_bytes());
+                line.byte(b'"');
+            })
+            .into(),
+            word: written(|line| push_word(line, name.as_bytes())).into(),
         }
     }
 }

@@ -2,6 +2,13 @@
 //!
 //! Where there is no room for all of a line, the rest of it waits for the next
 //! time, so that no line is ever cut.
+//!
+//! Lines that come in full buffers are many, and are written past the page
+//! cache, in large pieces (`O_DIRECT`, open(2)): nobody reads most of a log
+//! soon, what it takes of the page cache is taken from files that are read, and
+//! a page that is new to the cache costs more than what is written to it. Where
+//! the disk is slower than the lines come, the page cache takes them, and lets
+//! go of them later.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,19 +17,32 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, OFlags, fadvise, fcntl_setfl};
 
-use super::{Lines, Written};
+use super::{HAND_OVER_LEN, Lines, Written};
 
 /// A file that lines are appended to.
 pub(super) struct FileSink {
     file: File,
     /// `None` is standard output.
     path: Option<PathBuf>,
-    /// What is missing of a line that was begun.
+    /// Lines that wait for more.
+    held: Held,
+    /// What is missing of a line that was begun, after a write that failed.
     rest: Vec<u8>,
+    /// Whether the file ends within a line.
+    is_line_begun: bool,
+    /// Whether it can be written past the page cache.
+    is_direct: bool,
     cached: Cached,
 }
+
+/// What is written past the page cache at a time, in bytes.
+const DIRECT_LEN: usize = 512 * 1024;
+/// What such writes begin and end at: a multiple of the block of any disk.
+const BLOCK: usize = 4096;
+/// With more buffers than this waiting, the disk is too slow for them.
+const BEHIND: usize = 8;
 
 /// How much of a file stays in the page cache behind its end, at least, and
 /// how much is let go at a time, in bytes.
@@ -46,43 +66,135 @@ impl FileSink {
     pub fn stdout() -> io::Result<Self> {
         // Without the buffer of the standard library, which would hide how
         // much was written.
-        let file = io::stdout().as_fd().try_clone_to_owned()?.into();
+        let file: File = io::stdout().as_fd().try_clone_to_owned()?.into();
         Ok(FileSink {
-            file,
-            path: None,
-            rest: Vec::new(),
-            cached: Cached::default(),
+            // What others write there too is theirs to set flags for.
+            is_direct: false,
+            ..Self::new(file, None)
         })
     }
 
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = open(path)?;
-        Ok(FileSink {
-            cached: Cached::new(&file),
-            file,
-            path: Some(path.to_owned()),
-            rest: Vec::new(),
-        })
+        Ok(Self::new(open(path)?, Some(path.to_owned())))
     }
 
-    pub fn write(&mut self, lines: &Lines) -> Written {
+    fn new(file: File, path: Option<PathBuf>) -> Self {
+        FileSink {
+            held: Held::default(),
+            rest: Vec::new(),
+            is_line_begun: false,
+            is_direct: is_regular(&file),
+            cached: Cached::new(&file),
+            file,
+            path,
+        }
+    }
+
+    /// Writes lines, or holds them for a larger write; `waiting` more buffers
+    /// are there.
+    pub fn write(&mut self, lines: &Lines, waiting: usize) -> Written {
+        let is_held = !self.held.is_empty();
+        if !is_held && (!self.is_direct || lines.bytes.len() < HAND_OVER_LEN) {
+            return self.put(&lines.bytes, lines.count);
+        }
+        if !is_held {
+            self.held.begin(file_len(&self.file));
+        }
+        self.held.push(lines);
+        match self.held.bytes().len() {
+            ..DIRECT_LEN => Written::default(),
+            _ if waiting > BEHIND => self.flush(),
+            _ => self.write_direct(),
+        }
+    }
+
+    /// Lines that are held.
+    pub fn held(&self) -> u64 {
+        self.held.lines
+    }
+
+    /// Writes what is held.
+    pub fn flush(&mut self) -> Written {
+        let held = std::mem::take(&mut self.held);
+        let written = self.put(held.bytes(), held.lines);
+        self.held = held.cleared();
+        written
+    }
+
+    /// Writes through the page cache.
+    fn put(&mut self, bytes: &[u8], lines: u64) -> Written {
         if let Err(error) = self.write_rest() {
             return Written {
-                lost: lines.count,
+                lost: lines,
                 error: Some(error),
             };
         }
-        let (len, error) = write_some(&mut self.file, &lines.bytes);
+        let (len, error) = write_some(&mut self.file, bytes);
+        self.wrote(bytes, len, error)
+    }
+
+    /// Writes past the page cache: of what is held, the whole blocks.
+    fn write_direct(&mut self) -> Written {
+        let is_aligned = self.held.is_aligned(file_len(&self.file));
+        // Otherwise somebody else writes to the file, or cut it off.
+        if !is_aligned || !self.rest.is_empty() {
+            return self.flush();
+        }
+        let mut held = std::mem::take(&mut self.held);
+        let (before, blocks) = held.blocks();
+        let (mut len, mut error) = write_some(&mut self.file, before);
+        if error.is_none() {
+            let direct_len;
+            (direct_len, error) = self.write_blocks(blocks);
+            len += direct_len;
+        }
+        let is_failed = error.is_some();
+        let written = self.wrote(held.bytes(), len, error);
+        match is_failed {
+            true => self.held = held.cleared(),
+            false => {
+                held.keep_from(len);
+                self.held = held;
+            }
+        }
+        written
+    }
+
+    fn write_blocks(&mut self, blocks: &[u8]) -> (usize, Option<io::Error>) {
+        if fcntl_setfl(&self.file, OFlags::APPEND | OFlags::DIRECT).is_err() {
+            self.is_direct = false;
+            return write_some(&mut self.file, blocks);
+        }
+        let (len, error) = write_some(&mut self.file, blocks);
+        let error = fcntl_setfl(&self.file, OFlags::APPEND)
+            .err()
+            .map_or(error, |errno| Some(errno.into()));
+        match error {
+            // A file system that says so only now.
+            Some(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.is_direct = false;
+                let (more, error) = write_some(&mut self.file, &blocks[len..]);
+                (len + more, error)
+            }
+            error => (len, error),
+        }
+    }
+
+    /// So much of these lines was written. If that is not all of it the rest is
+    /// lost, but for the end of a line that was begun.
+    fn wrote(&mut self, bytes: &[u8], len: usize, error: Option<io::Error>) -> Written {
+        let (written, unwritten) = bytes.split_at(len);
+        if let Some(last) = written.last() {
+            self.is_line_begun = *last != b'\n';
+        }
         if self.path.is_some() {
             self.cached.grow(&self.file, len as u64);
         }
         let Some(error) = error else {
             return Written::default();
         };
-        let (written, unwritten) = lines.bytes.split_at(len);
-        let is_begun = written.last().is_some_and(|&byte| byte != b'\n');
         let rest_len = match memchr::memchr(b'\n', unwritten) {
-            Some(end) if is_begun => end + 1,
+            Some(end) if self.is_line_begun => end + 1,
             _ => 0,
         };
         self.rest = unwritten[..rest_len].to_vec();
@@ -93,8 +205,12 @@ impl FileSink {
     }
 
     fn write_rest(&mut self) -> io::Result<()> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
         let (len, error) = write_some(&mut self.file, &self.rest);
         self.rest.drain(..len);
+        self.is_line_begun = !self.rest.is_empty();
         error.map_or(Ok(()), Err)
     }
 
@@ -111,13 +227,14 @@ impl FileSink {
     pub fn reopen(&mut self) -> Option<io::Result<u64>> {
         let opened = open(self.path.as_deref()?);
         Some(opened.map(|file| {
+            self.cached = Cached::new(&file);
             // Nobody renamed it: what is missing of a line belongs to it.
             if is_same(&file, &self.file) {
-                self.cached = Cached::new(&file);
                 return 0;
             }
             let lost = self.finish_line();
-            self.cached = Cached::new(&file);
+            self.is_line_begun = false;
+            self.is_direct = is_regular(&file);
             self.file = file;
             lost
         }))
@@ -128,7 +245,7 @@ impl Cached {
     /// Nothing, at the end of what the file holds.
     fn new(file: &File) -> Self {
         Cached {
-            from: file.metadata().map_or(0, |it| it.len()),
+            from: file_len(file),
             len: 0,
         }
     }
@@ -148,6 +265,85 @@ impl Cached {
         self.len -= until - self.from;
         self.from = until;
     }
+}
+
+/// Lines in memory that is aligned as the file will be: its blocks are in the
+/// same places in both.
+#[derive(Debug, Default)]
+struct Held {
+    memory: Vec<u8>,
+    /// Where the first block begins.
+    base: usize,
+    /// Where the lines begin.
+    start: usize,
+    /// How many lines end in it.
+    lines: u64,
+}
+
+impl Held {
+    /// Nothing, to be written at this end of the file.
+    fn begin(&mut self, file_len: u64) {
+        self.memory.clear();
+        self.memory.reserve(DIRECT_LEN + 2 * HAND_OVER_LEN);
+        self.base = self.memory.as_ptr().align_offset(BLOCK);
+        self.start = self.base + file_len as usize % BLOCK;
+        self.memory.resize(self.start, 0);
+        self.lines = 0;
+    }
+
+    fn push(&mut self, lines: &Lines) {
+        self.memory.extend_from_slice(&lines.bytes);
+        self.lines += lines.count;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes().is_empty()
+    }
+
+    /// Whether the file still ends where it did, and the memory is where it
+    /// was: lines of unusual length may have moved it.
+    fn is_aligned(&self, file_len: u64) -> bool {
+        self.memory.as_ptr().align_offset(BLOCK) == self.base
+            && (self.start - self.base) as u64 == file_len % BLOCK as u64
+    }
+
+    /// What is before the first whole block, and the whole blocks.
+    fn blocks(&self) -> (&[u8], &[u8]) {
+        let first = (self.start - self.base).next_multiple_of(BLOCK) + self.base;
+        let len = (self.memory.len() - first) / BLOCK * BLOCK;
+        (
+            &self.memory[self.start..first],
+            &self.memory[first..first + len],
+        )
+    }
+
+    /// Leaves what follows the first `len` bytes, which ended with a block.
+    fn keep_from(&mut self, len: usize) {
+        self.memory.copy_within(self.start + len.., self.base);
+        let rest_len = self.memory.len() - self.start - len;
+        self.memory.truncate(self.base + rest_len);
+        self.start = self.base;
+        self.lines = memchr::memchr_iter(b'\n', self.bytes()).count() as u64;
+    }
+
+    /// The memory without the lines.
+    fn cleared(mut self) -> Self {
+        self.memory.truncate(self.start);
+        self.lines = 0;
+        self
+    }
+}
+
+fn file_len(file: &File) -> u64 {
+    file.metadata().map_or(0, |it| it.len())
+}
+
+fn is_regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|it| it.is_file())
 }
 
 fn is_same(one: &File, other: &File) -> bool {
@@ -186,17 +382,14 @@ mod tests {
     use super::*;
     use std::io::Read;
 
+    use evenkeel_testkit::TempDir;
+
     #[test]
     fn no_line_is_cut_where_there_is_no_room_for_all_of_it() {
         let (reader, writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).expect("a pipe");
         let mut reader = File::from(reader);
-        let mut sink = FileSink {
-            file: File::from(writer),
-            path: None,
-            rest: Vec::new(),
-            cached: Cached::default(),
-        };
+        let mut sink = FileSink::new(File::from(writer), None);
         let line = [&[b'x'; 999][..], b"\n"].concat();
         let lines = Lines {
             bytes: line.repeat(100),
@@ -211,7 +404,7 @@ mod tests {
             }
         };
         for _ in 0..10 {
-            let written = sink.write(&lines);
+            let written = sink.write(&lines, 0);
             assert!(written.lost > 0 && written.error.is_some());
             lost += written.lost;
             drain(&mut reader, &mut read);
@@ -220,5 +413,118 @@ mod tests {
         drain(&mut reader, &mut read);
         assert!(read.chunks(1000).all(|it| it == line), "a line was cut");
         assert_eq!(read.len() as u64 / 1000 + lost, 1000);
+    }
+
+    /// A sink in a folder of its own, and the lines that it was given.
+    struct Given {
+        folder: TempDir,
+        sink: FileSink,
+        expected: Vec<u8>,
+    }
+
+    impl Given {
+        fn new(text: &str) -> Self {
+            let folder = TempDir::new().expect("a folder");
+            let path = folder.path().join("access.log");
+            fs::write(&path, text).expect("a file");
+            Given {
+                sink: FileSink::open(&path).expect("a log"),
+                folder,
+                expected: text.into(),
+            }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.folder.path().join("access.log")
+        }
+
+        /// Gives it about `len` bytes of lines.
+        fn write(&mut self, len: usize, waiting: usize) {
+            let mut lines = Lines::default();
+            while lines.bytes.len() < len {
+                writeln!(lines.bytes, "line {} of many", self.expected.len()).expect("memory");
+                lines.count += 1;
+            }
+            self.expected.extend_from_slice(&lines.bytes);
+            let written = self.sink.write(&lines, waiting);
+            assert_eq!((written.lost, written.error.map(|it| it.kind())), (0, None));
+        }
+
+        fn check(&mut self) {
+            self.sink.flush();
+            assert_eq!(self.sink.held(), 0);
+            let found = fs::read(self.path()).expect("the log");
+            assert!(found == self.expected, "{} bytes", found.len());
+        }
+    }
+
+    #[test]
+    fn many_lines_arrive_whole_however_they_come() {
+        let mut given = Given::new("what was there\n");
+        for round in 0..40 {
+            // Now and then a disk that is behind, a long line, a short buffer.
+            let waiting = if round % 7 == 6 { 2 * BEHIND } else { 0 };
+            let len = [HAND_OVER_LEN, HAND_OVER_LEN + 999, 5 * HAND_OVER_LEN, 300][round % 4];
+            given.write(len, waiting);
+            if round % 11 == 10 {
+                given.sink.flush();
+            }
+        }
+        given.check();
+    }
+
+    #[test]
+    fn whole_blocks_are_written_and_what_follows_is_held() {
+        let mut given = Given::new("what was there\n");
+        for _ in 0..4 {
+            assert_eq!(file_len(&given.sink.file), 15);
+            given.write(HAND_OVER_LEN, 0);
+        }
+        assert_eq!(file_len(&given.sink.file) % BLOCK as u64, 0);
+        assert!(given.sink.is_line_begun);
+        assert!((1..BLOCK).contains(&given.sink.held.bytes().len()));
+        given.check();
+        assert!(!given.sink.is_line_begun);
+    }
+
+    #[test]
+    fn others_may_append_and_cut_off() {
+        let mut given = Given::new("");
+        let mut other = open(&given.path()).expect("the log");
+        for round in 0..30 {
+            if round % 5 == 4 {
+                given.sink.flush();
+                other.write_all(b"another's\n").expect("to append");
+                given.expected.extend_from_slice(b"another's\n");
+            }
+            given.write(HAND_OVER_LEN, 0);
+        }
+        given.check();
+        // As logrotate does with `copytruncate`.
+        other.set_len(0).expect("to cut it off");
+        given.expected.clear();
+        for _ in 0..9 {
+            given.write(HAND_OVER_LEN, 0);
+        }
+        given.check();
+    }
+
+    #[test]
+    fn one_that_appends_meanwhile_costs_no_line() {
+        let mut given = Given::new("");
+        let mut other = open(&given.path()).expect("the log");
+        let mut others = 0;
+        for round in 0..30 {
+            given.write(HAND_OVER_LEN, 0);
+            if round % 3 == 2 {
+                // Within a line, perhaps: each is whole but for that.
+                other.write_all(b"<another's>").expect("to append");
+                others += 1;
+            }
+        }
+        given.sink.flush();
+        let found = fs::read_to_string(given.path()).expect("the log");
+        assert_eq!(found.matches("<another's>").count(), others);
+        assert!(found.replace("<another's>", "").as_bytes() == given.expected);
     }
 }

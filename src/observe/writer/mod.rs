@@ -2,26 +2,29 @@
 //! pipe or a syslog daemon: one for each destination, so that none waits for
 //! another.
 //!
-//! Workers hand over whole buffers of lines through a bounded channel. When a
-//! thread can't keep up its channel is full, and the worker drops the lines
+//! Workers hand over whole buffers of lines through a bounded queue. When a
+//! thread can't keep up its queue is full, and the worker drops the lines
 //! and counts them; when a write fails, they are dropped and counted here.
 
 mod file;
+mod queue;
 mod syslog;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::LogDestination;
 use file::FileSink;
+use queue::{Message, Queue};
 use syslog::SyslogSink;
 
-/// Buffers that may wait for a thread before lines are dropped.
-const BUFFERS_WAITING: usize = 64;
+/// A buffer this full is handed over, in bytes.
+pub const HAND_OVER_LEN: usize = 128 * 1024;
+/// How long lines are held for a larger write.
+const HOLD_TIME: Duration = Duration::from_millis(100);
 
 /// A buffer of whole lines.
 #[derive(Debug, Default)]
@@ -32,38 +35,16 @@ pub struct Lines {
     pub count: u64,
 }
 
-/// What a thread is handed.
-enum Message {
-    Lines(Lines),
-    /// There may be something else to do.
-    Wake,
-}
-
 /// Where workers hand their lines over.
 #[derive(Clone, Debug)]
 pub struct LogSender {
-    destinations: Vec<Handing>,
+    destinations: Vec<Arc<Queue>>,
 }
 
-#[derive(Clone, Debug)]
-struct Handing {
-    messages: SyncSender<Message>,
-    shared: Arc<Shared>,
-}
-
-/// What a thread shares with those who hand it lines.
-#[derive(Debug, Default)]
-struct Shared {
-    /// Lines handed over and not yet dealt with.
-    waiting: AtomicU64,
-    /// Whether the destination is to be opened anew.
-    is_to_reopen: AtomicBool,
-}
-
-/// The threads; each ends when every sender is gone.
+/// The threads; they end when they are told to [`finish`](LogWriter::finish).
 #[derive(Debug)]
 pub struct LogWriter {
-    threads: Vec<(JoinHandle<()>, Handing)>,
+    threads: Vec<(JoinHandle<()>, Arc<Queue>)>,
     lost: Arc<AtomicU64>,
 }
 
@@ -93,26 +74,22 @@ pub fn start(destinations: &[LogDestination]) -> io::Result<(LogSender, LogWrite
         let name = format!("access log {destination}");
         let sink = Sink::open(destination)
             .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        let (sender, receiver) = sync_channel(BUFFERS_WAITING);
-        let shared = Arc::new(Shared::default());
+        let queue = Arc::new(Queue::default());
         let writing = Writing {
             name,
             sink,
             lost: lost.clone(),
-            shared: shared.clone(),
+            queue: queue.clone(),
+            held_since: None,
             lost_in_row: 0,
             is_failing: false,
         };
         let thread = std::thread::Builder::new()
             .name("access-log".into())
-            .spawn(move || writing.run(receiver))?;
-        let handing = Handing {
-            messages: sender,
-            shared,
-        };
-        threads.push((thread, handing));
+            .spawn(move || writing.run())?;
+        threads.push((thread, queue));
     }
-    let destinations = threads.iter().map(|(_, handing)| handing.clone());
+    let destinations = threads.iter().map(|(_, queue)| queue.clone());
     let sender = LogSender {
         destinations: destinations.collect(),
     };
@@ -128,10 +105,28 @@ impl Sink {
         })
     }
 
-    fn write(&mut self, lines: &Lines) -> Written {
+    /// Writes lines, or holds them for a larger write; `waiting` more buffers
+    /// are there.
+    fn write(&mut self, lines: &Lines, waiting: usize) -> Written {
         match self {
-            Sink::File(file) => file.write(lines),
+            Sink::File(file) => file.write(lines, waiting),
             Sink::Syslog(syslog) => syslog.write(lines),
+        }
+    }
+
+    /// Writes what is held.
+    fn flush(&mut self) -> Written {
+        match self {
+            Sink::File(file) => file.flush(),
+            Sink::Syslog(_) => Written::default(),
+        }
+    }
+
+    /// Lines that are held.
+    fn held(&self) -> u64 {
+        match self {
+            Sink::File(file) => file.held(),
+            Sink::Syslog(_) => 0,
         }
     }
 }
@@ -141,31 +136,56 @@ struct Writing {
     name: String,
     sink: Sink,
     lost: Arc<AtomicU64>,
-    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    /// Since when lines are held.
+    held_since: Option<Instant>,
     /// Lines lost since the last that was written.
     lost_in_row: u64,
     is_failing: bool,
 }
 
 impl Writing {
-    fn run(mut self, messages: Receiver<Message>) {
-        for message in messages {
-            // What came before is for the old file.
-            if let Message::Lines(lines) = message {
-                let written = self.sink.write(&lines);
-                self.note(written);
-                self.shared
-                    .waiting
-                    .fetch_sub(lines.count, Ordering::Relaxed);
-            }
-            if self.shared.is_to_reopen.swap(false, Ordering::Relaxed) {
-                self.reopen();
+    fn run(mut self) {
+        while let Some(message) = self.queue.next(self.held_since.map(|it| it + HOLD_TIME)) {
+            match message {
+                Message::Lines(lines, waiting) => {
+                    let held = self.sink.held();
+                    let written = self.sink.write(&lines, waiting);
+                    self.settle(held + lines.count, written);
+                    self.queue.give_back(lines.bytes);
+                }
+                Message::Quiet => self.flush(),
+                Message::Reopen => {
+                    self.flush();
+                    self.reopen();
+                }
             }
         }
+        self.flush();
         if let Sink::File(file) = &mut self.sink {
             let lost = file.finish_line();
             self.count(lost);
         }
+    }
+
+    fn flush(&mut self) {
+        let held = self.sink.held();
+        if held > 0 {
+            let written = self.sink.flush();
+            self.settle(held, written);
+        }
+    }
+
+    /// Notes what became of `lines` that were there to be written.
+    fn settle(&mut self, lines: u64, written: Written) {
+        self.note(written);
+        let held = self.sink.held();
+        self.queue.settle(lines - held);
+        self.held_since = match self.held_since {
+            _ if held == 0 => None,
+            Some(since) if held == lines => Some(since),
+            _ => Some(Instant::now()),
+        };
     }
 
     fn count(&mut self, lost: u64) {
@@ -215,23 +235,13 @@ impl Writing {
 }
 
 impl LogSender {
-    /// Hands lines over without waiting.
+    /// Hands lines over without waiting, and gives an empty buffer for the
+    /// next.
     ///
     /// # Errors
     /// Gives them back when the thread is behind.
-    pub fn send(&self, destination: usize, lines: Lines) -> Result<(), Lines> {
-        let Handing { messages, shared } = &self.destinations[destination];
-        let count = lines.count;
-        shared.waiting.fetch_add(count, Ordering::Relaxed);
-        let sent = messages.try_send(Message::Lines(lines));
-        sent.map_err(|error| {
-            shared.waiting.fetch_sub(count, Ordering::Relaxed);
-            let (TrySendError::Full(message) | TrySendError::Disconnected(message)) = error;
-            match message {
-                Message::Lines(lines) => lines,
-                Message::Wake => Lines::default(),
-            }
-        })
+    pub fn send(&self, destination: usize, lines: Lines) -> Result<Lines, Lines> {
+        self.destinations[destination].send(lines)
     }
 }
 
@@ -243,34 +253,28 @@ impl LogWriter {
 
     /// Opens every file anew, for one that was renamed. Does not wait for it.
     pub fn reopen(&self) {
-        for (_, Handing { messages, shared }) in &self.threads {
-            shared.is_to_reopen.store(true, Ordering::Relaxed);
-            // Where there is no room, the thread is busy and will look.
-            let _ = messages.try_send(Message::Wake);
+        for (_, queue) in &self.threads {
+            queue.reopen();
         }
     }
 
     /// Waits until everything handed over is written, or `timeout` is over;
-    /// every sender must be gone. Gives the number of lines that are known to
-    /// be lost.
+    /// nothing can be handed over any more. Gives the number of lines that are
+    /// known to be lost.
     pub fn finish(self, timeout: Duration) -> u64 {
         let deadline = Instant::now() + timeout;
         // All of them at once: one that is stuck takes no time from the others.
-        let end = |(thread, Handing { messages, shared })| {
-            drop(messages);
-            (thread, shared)
-        };
-        let threads: Vec<(JoinHandle<()>, Arc<Shared>)> =
-            self.threads.into_iter().map(end).collect();
-        for (thread, shared) in threads {
+        for (_, queue) in &self.threads {
+            queue.close();
+        }
+        for (thread, queue) in self.threads {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
             if !thread.is_finished() {
                 // A pipe that nobody reads must not keep the process.
-                let waiting = shared.waiting.load(Ordering::Relaxed);
                 tracing::error!("access log: what waits to be written is lost");
-                self.lost.fetch_add(waiting, Ordering::Relaxed);
+                self.lost.fetch_add(queue.unsettled(), Ordering::Relaxed);
             } else if thread.join().is_err() {
                 tracing::error!("the access log's writer panicked");
             }
