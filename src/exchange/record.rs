@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
+use evenkeel_proto::identity::hex;
 use evenkeel_proto::{FieldKind, Method, RequestHead};
 
 use super::identity::{Identity, ROOM};
 use super::{Client, Context};
-use crate::observe::access_log::{Live, Phase, Reason, Record, Times};
+use crate::observe::access_log::{Exchange, Figures, Live, Open, Phase, Reason, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::end::{End, Failure};
 use crate::observe::failures::{self, FailedExchange};
@@ -109,35 +110,37 @@ impl Progress {
         if !access_log.selects(index, &log.selection, is_error, self.times.total) {
             return;
         }
-        self.times.transfer = self.responded.map(|at| now.duration_since(at));
-        let names = access_log.names();
-        let upstream = self.upstream.map(|index| &names.upstreams[index]);
-        let endpoint = upstream.zip(self.endpoint);
+        let trace_id = self.identity.trace.map(|it| hex::<32>(it.sent.trace_id));
         let mut room = ROOM;
-        let record = Record {
+        let index_of = |it: Option<usize>| it.map(|it| it as u32);
+        let exchange = Exchange {
+            figures: Figures {
+                client_port: client.port,
+                listener: client.listener as u32,
+                route: index_of(self.route),
+                upstream: index_of(self.upstream),
+                endpoint: index_of(self.endpoint),
+                reason: self.reason,
+                status: self.status,
+                bytes_in: self.bytes_in,
+                bytes_out: self.bytes_out,
+                body_bytes_out: self.body_bytes_out,
+                attempts: self.attempts,
+                queued_behind: self.queued_behind,
+                phase: match head {
+                    Some(_) => self.phase,
+                    None => Phase::Head,
+                },
+                end,
+                times: self.times,
+                responded: self.responded,
+                ended: now,
+            },
             client: client.address_text.as_bytes(),
-            client_port: client.port,
-            listener: &names.listeners[client.listener],
-            route: self.route.map(|index| &names.routes[index]),
-            upstream: upstream.map(|(name, _)| name),
-            endpoint: endpoint.map(|((_, endpoints), index)| &endpoints[index]),
-            reason: self.reason,
             buf,
             head,
-            status: self.status,
-            bytes_in: self.bytes_in,
-            bytes_out: self.bytes_out,
-            body_bytes_out: self.body_bytes_out,
-            attempts: self.attempts,
-            queued_behind: self.queued_behind,
-            phase: match head {
-                Some(_) => self.phase,
-                None => Phase::Head,
-            },
-            end,
-            times: self.times,
             request_id: self.identity.request_id(buf, &mut room),
-            trace_id: self.identity.trace.map(|trace| trace.sent.trace_id),
+            trace_id: trace_id.as_ref().map(|it| &it[..]),
             live: &Surroundings {
                 context,
                 listener: client.listener,
@@ -146,7 +149,7 @@ impl Progress {
             },
         };
         let dropped = &context.counters.log_lines_dropped;
-        access_log.write(log, &record, now, dropped);
+        access_log.note(index, log, &exchange, dropped);
     }
 
     /// Hands the span of a sampled exchange to the exporter.
@@ -273,29 +276,18 @@ struct Surroundings<'a> {
 }
 
 impl Live for Surroundings<'_> {
-    fn connections(&self) -> u64 {
-        let open = self.context.open_connections.iter();
-        open.map(|it| u64::from(it.value())).sum()
-    }
-
-    fn listener_connections(&self) -> u64 {
-        u64::from(self.context.open_connections[self.listener].value())
-    }
-
-    fn upstream_exchanges(&self) -> u64 {
+    fn open(&self) -> Open {
+        let open = &self.context.open_connections;
         let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
-        upstream.map_or(0, |it| {
-            it.in_flight(self.context.wheel.now()) + it.waiting() as u64
-        })
-    }
-
-    fn endpoint_exchanges(&self) -> u64 {
-        let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
-        upstream
-            .zip(self.endpoint)
-            .map_or(0, |(upstream, endpoint)| {
-                u64::from(upstream.in_flight_at(endpoint))
-            })
+        let endpoint = upstream.zip(self.endpoint);
+        Open {
+            connections: open.iter().map(|it| it.value()).sum(),
+            listener_connections: open[self.listener].value(),
+            upstream_exchanges: upstream.map_or(0, |it| {
+                (it.in_flight(self.context.wheel.now()) + it.waiting() as u64) as u32
+            }),
+            endpoint_exchanges: endpoint.map_or(0, |(it, endpoint)| it.in_flight_at(endpoint)),
+        }
     }
 }
 

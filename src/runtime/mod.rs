@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::{self, AdminThread};
 use crate::config::{Address, Config};
 use crate::net::listen::{self, BoundListener};
+use crate::observe::access_log::Layout;
 use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
@@ -148,6 +149,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         .unwrap_or_default();
     let admin_sockets = admin::bind(&config)?;
     let (log_sender, log_writer) = writer::start(&config.access_logs.destinations)?;
+    let log_layout = Arc::new(Layout::new(&config));
     let shared = shared_state(&config);
     let counters: Vec<_> = (0..worker_count)
         .map(|_| Arc::new(Counters::new(&config)))
@@ -170,6 +172,7 @@ pub fn start(config: Config) -> io::Result<Running> {
             sockets: std::mem::take(&mut sockets[index]),
             counters: counters.clone(),
             log_sender: log_sender.clone(),
+            log_layout: log_layout.clone(),
             spans: span_sender.clone(),
             phase: phase_receiver.clone(),
             questions,

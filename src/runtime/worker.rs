@@ -19,7 +19,7 @@ use crate::exchange::Context;
 use crate::exchange::identity::IdSource;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::timer::{TICK, Wheel};
-use crate::observe::access_log::AccessLog;
+use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::failures::Failures;
 use crate::observe::inquiry::{Question, Questions};
@@ -46,6 +46,8 @@ pub(super) struct Worker {
     pub sockets: Vec<BoundListener>,
     pub counters: Arc<Counters>,
     pub log_sender: LogSender,
+    /// What the lines of access logs look like.
+    pub log_layout: Arc<Layout>,
     pub spans: Option<SpanSender>,
     pub phase: watch::Receiver<Phase>,
     pub questions: Questions,
@@ -126,7 +128,11 @@ impl Worker {
                 .collect(),
             wheel: Wheel::default(),
             counters: self.counters.clone(),
-            access_log: AccessLog::new(self.log_sender.clone(), &self.config),
+            access_log: AccessLog::new(
+                self.log_sender.clone(),
+                &self.config,
+                self.log_layout.clone(),
+            ),
             open_connections: self.shared.open_per_listener.clone(),
             spans: self.spans.clone(),
             ids: IdSource::default(),

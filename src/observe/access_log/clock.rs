@@ -1,19 +1,43 @@
 //! The time of day without a clock call.
 
-use std::cell::{Cell, RefCell};
 use std::time::{Instant, SystemTime};
 
 use super::line::{Line, two_digits};
 use crate::observe::calendar::{Moment, unix_time};
 
 /// Moments that were taken anyway, relative to one whose time of day is known.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
-    base: Cell<(Instant, u64)>,
-    second: RefCell<Second>,
+    base: Instant,
+    /// Microseconds since 1970 at that moment.
+    base_us: u64,
 }
 
-/// The current second as text.
+impl Clock {
+    /// Set by the system's.
+    pub fn new() -> Self {
+        Clock {
+            base: Instant::now(),
+            base_us: unix_time(SystemTime::now()).as_micros() as u64,
+        }
+    }
+
+    /// Microseconds since 1970.
+    pub fn unix_us(&self, moment: Instant) -> u64 {
+        match moment.checked_duration_since(self.base) {
+            Some(since) => self.base_us + since.as_micros() as u64,
+            None => self.base_us - self.base.duration_since(moment).as_micros() as u64,
+        }
+    }
+}
+
+/// The text of seconds, made once for all lines of a second.
+#[derive(Debug, Default)]
+pub(super) struct Seconds {
+    current: Second,
+}
+
+/// A second as text.
 #[derive(Debug, Default)]
 pub(super) struct Second {
     unix_s: u64,
@@ -35,40 +59,19 @@ impl Second {
     }
 }
 
-impl Clock {
-    pub fn new() -> Self {
-        Clock {
-            base: Cell::new(base()),
-            second: RefCell::default(),
-        }
-    }
-
-    /// Follows a clock that was set.
-    pub fn synchronise(&self) {
-        self.base.set(base());
-    }
-
-    /// Microseconds since 1970.
-    pub fn unix_us(&self, now: Instant) -> u64 {
-        let (base, unix_us) = self.base.get();
-        unix_us + now.saturating_duration_since(base).as_micros() as u64
-    }
-
-    /// Writes with the text of the second that `unix_us` is in.
-    pub fn with_second(&self, unix_us: u64, write: impl FnOnce(&Second)) {
+impl Seconds {
+    /// The second that this moment is in, in microseconds since 1970.
+    pub fn of(&mut self, unix_us: u64) -> &Second {
         let unix_s = unix_us / 1_000_000;
-        let mut second = self.second.borrow_mut();
-        if second.unix_s != unix_s {
-            *second = Second::new(unix_s);
+        if self.current.unix_s != unix_s {
+            self.current = Second::new(unix_s);
         }
-        write(&second);
+        &self.current
     }
 
     /// `2026-11-21T09:05:01.123456Z`.
-    pub fn push_rfc3339(&self, line: &mut Line<'_>, unix_us: u64) {
-        self.with_second(unix_us, |second| {
-            line.bytes(second.rfc3339.as_bytes());
-        });
+    pub fn push_rfc3339(&mut self, line: &mut Line<'_>, unix_us: u64) {
+        line.bytes(self.of(unix_us).rfc3339.as_bytes());
         let micros = unix_us % 1_000_000;
         line.byte(b'.');
         for two in [micros / 10_000, micros / 100, micros] {
@@ -76,9 +79,4 @@ impl Clock {
         }
         line.byte(b'Z');
     }
-}
-
-fn base() -> (Instant, u64) {
-    let unix = unix_time(SystemTime::now());
-    (Instant::now(), unix.as_micros() as u64)
 }

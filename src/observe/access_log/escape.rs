@@ -47,6 +47,11 @@ pub(super) fn push_json(line: &mut Line<'_>, value: &[u8]) {
     });
 }
 
+/// Whether no byte needs an escape, but for formats with a sign of their own.
+pub(super) fn are_plain(value: &[u8]) -> bool {
+    are_all(value, is_plain)
+}
+
 fn is_plain(byte: u8) -> bool {
     (0x20..0x7f).contains(&byte) && byte != b'"' && byte != b'\\'
 }

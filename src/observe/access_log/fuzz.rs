@@ -2,14 +2,18 @@
 //! one line of printable ASCII, that no byte of a request can end what it
 //! stands in, and that JSON says what was sent.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_proto::http1::parse_request;
+use evenkeel_proto::identity::hex;
 use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
 
 use super::clock::Clock;
-use super::line::{Line, Room};
-use super::{Live, Name, Phase, Reason, Record, Times, write_line};
+use super::names::{Name, Names};
+use super::{
+    Batch, Entries, Exchange, Figures, Layout, LineMaker, Live, Open, Phase, Reason, Times,
+};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
 use crate::observe::end::End;
@@ -29,45 +33,53 @@ pub fn line(data: &[u8]) {
         head = head_anywhere(choices, buf);
     }
     let name = String::from_utf8_lossy(&buf[..buf.len().min(40)]);
-    let names = ["listener", "route", "upstream", "endpoint"].map(|key| Name::new(key, &name));
+    let names = || {
+        let [listener, route, upstream, endpoint] =
+            ["listener", "route", "upstream", "endpoint"].map(|key| Name::new(key, &name));
+        Names {
+            listeners: vec![listener],
+            routes: vec![route],
+            upstreams: vec![(upstream, vec![endpoint])],
+        }
+    };
     let has = |bit: u8| choices[0] & (1 << bit) != 0;
     let number = |at: usize| u64::from(choices[at]) << (choices[at + 1] % 56);
     let time = |at: usize| Duration::from_micros(number(at));
-    let record = Record {
+    let ended = Instant::now();
+    let trace_id = hex::<32>(u128::from(number(5)));
+    let exchange = Exchange {
+        figures: Figures {
+            client_port: number(1) as u16,
+            listener: 0,
+            route: has(0).then_some(0),
+            upstream: has(1).then_some(0),
+            endpoint: has(2).then_some(0),
+            reason: has(3).then_some(Reason::Retry),
+            status: number(3) as u16,
+            bytes_in: number(5),
+            bytes_out: number(7),
+            body_bytes_out: number(9),
+            attempts: number(11) as u32,
+            queued_behind: number(13) as u32,
+            phase: PHASES[usize::from(choices[15]) % PHASES.len()],
+            end: nth_end(choices[16]),
+            times: Times {
+                head: time(17),
+                queue: has(5).then(|| time(18)),
+                connect: has(6).then(|| time(19)),
+                first_byte: has(7).then(|| time(20)),
+                total: time(22),
+            },
+            responded: has(7).then_some(ended),
+            ended: ended + time(21),
+        },
         client: b"192.0.2.7",
-        client_port: number(1) as u16,
-        listener: &names[0],
-        route: has(0).then_some(&names[1]),
-        upstream: has(1).then_some(&names[2]),
-        endpoint: has(2).then_some(&names[3]),
-        reason: has(3).then_some(Reason::Retry),
         buf,
         head: has(4).then_some(&head),
-        status: number(3) as u16,
-        bytes_in: number(5),
-        bytes_out: number(7),
-        body_bytes_out: number(9),
-        attempts: number(11) as u32,
-        queued_behind: number(13) as u32,
-        phase: PHASES[usize::from(choices[15]) % PHASES.len()],
-        end: nth_end(choices[16]),
-        times: Times {
-            head: time(17),
-            queue: has(5).then(|| time(18)),
-            connect: has(6).then(|| time(19)),
-            first_byte: has(7).then(|| time(20)),
-            transfer: has(7).then(|| time(21)),
-            total: time(22),
-        },
         request_id: has(3).then(|| &buf[..buf.len().min(20)]),
-        trace_id: has(3).then(|| u128::from(number(5))),
+        trace_id: has(3).then_some(&trace_id[..]),
         live: &Nothing,
     };
-    check_json(&record);
-    check_quoted(&AccessLogFormat::Combined, &record, 6);
-    let httplog = check_quoted(&AccessLogFormat::Httplog, &record, 2);
-    let fields = httplog.split('"').next().unwrap_or_default();
-    assert_eq!(fields.split(' ').count(), 13, "{httplog}");
     let parts: Vec<_> = LogField::ALL
         .iter()
         .map(|field| Part::Field(*field))
@@ -75,11 +87,19 @@ pub fn line(data: &[u8]) {
         .flat_map(|part| [Part::Text("\"".into()), part, Part::Text("\"".into())])
         .collect();
     let count = parts.len() / 3 * 2;
-    check_quoted(
-        &AccessLogFormat::Template(Template { parts }),
-        &record,
-        count,
-    );
+    let formats = vec![
+        AccessLogFormat::Json,
+        AccessLogFormat::Combined,
+        AccessLogFormat::Httplog,
+        AccessLogFormat::Template(Template { parts }),
+    ];
+    let [json, combined, httplog, template] = lines(formats, names(), &exchange);
+    check_json(&json, &exchange);
+    check_quotes(&combined, 6);
+    check_quotes(&httplog, 2);
+    let fields = httplog.split('"').next().unwrap_or_default();
+    assert_eq!(fields.split(' ').count(), 13, "{httplog}");
+    check_quotes(&template, count);
 }
 
 const PHASES: [Phase; 6] = [
@@ -126,67 +146,66 @@ fn head_anywhere(choices: &[u8], buf: &[u8]) -> RequestHead {
 struct Nothing;
 
 impl Live for Nothing {
-    fn connections(&self) -> u64 {
-        1
-    }
-
-    fn listener_connections(&self) -> u64 {
-        1
-    }
-
-    fn upstream_exchanges(&self) -> u64 {
-        0
-    }
-
-    fn endpoint_exchanges(&self) -> u64 {
-        0
+    fn open(&self) -> Open {
+        Open {
+            connections: 1,
+            listener_connections: 1,
+            ..Open::default()
+        }
     }
 }
 
-/// The line without its end.
-fn written(format: &AccessLogFormat, record: &Record<'_>) -> String {
+/// The lines of an exchange in four formats, without their ends.
+fn lines(formats: Vec<AccessLogFormat>, names: Names, exchange: &Exchange<'_>) -> [String; 4] {
+    let mut entries = Entries::default();
+    for (log, format) in formats.iter().enumerate() {
+        entries.push(log, format, exchange);
+    }
+    let batch = Batch {
+        entries,
+        layout: Arc::new(Layout { formats, names }),
+        clock: Clock::new(),
+    };
     let mut out = Vec::new();
-    let mut room = Room::default();
-    let line = Line::new(&mut room, &mut out);
-    write_line(line, format, record, &Clock::new(), Instant::now());
-    assert_eq!(out.pop(), Some(b'\n'));
-    let is_plain = out.iter().all(|byte| (0x20..0x7f).contains(byte));
-    assert!(is_plain, "{}", out.escape_ascii());
-    String::from_utf8_lossy(&out).into_owned()
+    LineMaker::default().write(&batch, &mut out);
+    let is_plain = |byte: &u8| (0x20..0x7f).contains(byte) || *byte == b'\n';
+    assert!(out.iter().all(is_plain), "{}", out.escape_ascii());
+    let out = String::from_utf8_lossy(&out);
+    let lines: Vec<_> = out.split_terminator('\n').map(str::to_owned).collect();
+    assert!(out.ends_with('\n'));
+    lines.try_into().expect("one line each")
 }
 
-fn check_quoted(format: &AccessLogFormat, record: &Record<'_>, quotes: usize) -> String {
-    let line = written(format, record);
+fn check_quotes(line: &str, quotes: usize) {
     assert_eq!(line.matches('"').count(), quotes, "{line}");
-    line
 }
 
-fn check_json(record: &Record<'_>) {
-    let line = written(&AccessLogFormat::Json, record);
-    let object: serde_json::Value = serde_json::from_str(&line).expect("an object");
+fn check_json(line: &str, exchange: &Exchange<'_>) {
+    let figures = &exchange.figures;
+    let object: serde_json::Value = serde_json::from_str(line).expect("an object");
     let latin1 = |bytes: &[u8]| {
         bytes
             .iter()
             .map(|&byte| char::from(byte))
             .collect::<String>()
     };
-    if let Some(head) = record.head {
+    if let Some(head) = exchange.head {
         for (key, span) in [
             ("method", head.method_span),
             ("host", head.host),
             ("target", head.target),
         ] {
-            assert_eq!(object[key], latin1(span.of(record.buf)), "{key}: {line}");
+            assert_eq!(object[key], latin1(span.of(exchange.buf)), "{key}: {line}");
         }
     } else {
-        assert_eq!(object["raw"], latin1(record.raw_line()), "{line}");
+        assert_eq!(object["raw"], latin1(exchange.raw_line()), "{line}");
     }
-    assert_eq!(object["status"], record.status, "{line}");
-    assert_eq!(object["bytes_out"], record.bytes_out, "{line}");
-    assert_eq!(object["end"], record.end.word(), "{line}");
+    assert_eq!(object["status"], figures.status, "{line}");
+    assert_eq!(object["bytes_out"], figures.bytes_out, "{line}");
+    assert_eq!(object["end"], figures.end.word(), "{line}");
     assert_eq!(
         object.get("route").is_some(),
-        record.route.is_some(),
+        figures.route.is_some(),
         "{line}"
     );
 }

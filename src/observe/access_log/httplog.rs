@@ -7,20 +7,23 @@
 
 use std::time::Duration;
 
-use super::clock::Clock;
+use super::clock::Seconds;
 use super::escape::push_hashed;
 use super::line::Line;
-use super::record::{Phase, Reason, Record};
+use super::record::{Figures, Phase, Reason, Record, Request};
 use super::termination::termination;
 
-pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, clock: &Clock, unix_us: u64) {
+pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seconds) {
+    let figures = record.figures;
     line.bytes(record.client);
     line.byte(b':');
-    line.number(u64::from(record.client_port));
+    line.number(u64::from(figures.client_port));
     line.literal(b" [");
     // When it began.
-    let started_us = unix_us.saturating_sub(record.times.total.as_micros() as u64);
-    push_date(line, clock, started_us);
+    let started_us = record
+        .unix_us
+        .saturating_sub(figures.times.total.as_micros() as u64);
+    push_date(line, seconds, started_us);
     line.literal(b"] ");
     line.bytes(&record.listener.word);
     line.byte(b' ');
@@ -31,16 +34,16 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, clock: &Clock, uni
         Some(endpoint) => line.bytes(&endpoint.word),
         None => line.literal(b"<NOSRV>"),
     }
-    push_times(line, record);
+    push_times(line, figures);
     line.byte(b' ');
-    match record.status {
+    match figures.status {
         0 => line.literal(b"-1"),
         status => line.number(u64::from(status)),
     }
     line.byte(b' ');
-    line.number(record.bytes_out);
+    line.number(figures.bytes_out);
     line.literal(b" - - ");
-    line.literal(&termination(record.end, record.phase));
+    line.literal(&termination(figures.end, figures.phase));
     push_counts(line, record);
     line.literal(b" \"");
     push_request_line(line, record);
@@ -48,11 +51,10 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, clock: &Clock, uni
 }
 
 /// `21/Nov/2026:09:05:01.123`.
-fn push_date(line: &mut Line<'_>, clock: &Clock, unix_us: u64) {
-    clock.with_second(unix_us, |second| {
-        let zone_at = second.combined.len().saturating_sub(" +0000".len());
-        line.bytes(&second.combined.as_bytes()[..zone_at]);
-    });
+fn push_date(line: &mut Line<'_>, seconds: &mut Seconds, unix_us: u64) {
+    let second = seconds.of(unix_us);
+    let zone_at = second.combined.len().saturating_sub(" +0000".len());
+    line.bytes(&second.combined.as_bytes()[..zone_at]);
     let millis = unix_us / 1_000 % 1_000;
     let digits = [millis / 100, millis / 10 % 10, millis % 10];
     line.byte(b'.');
@@ -60,11 +62,11 @@ fn push_date(line: &mut Line<'_>, clock: &Clock, unix_us: u64) {
 }
 
 /// `TR/Tw/Tc/Tr/Ta`.
-fn push_times(line: &mut Line<'_>, record: &Record<'_>) {
-    let times = &record.times;
-    let phase = record.phase;
+fn push_times(line: &mut Line<'_>, figures: &Figures) {
+    let times = &figures.times;
+    let phase = figures.phase;
     // Where it came to an endpoint, it was through with the queue.
-    let is_queued = record.attempts > 0 || phase >= Phase::Queue;
+    let is_queued = figures.attempts > 0 || phase >= Phase::Queue;
     let head = (phase > Phase::Head).then_some(times.head);
     let queue = is_queued.then(|| times.queue.unwrap_or_default());
     let connect = (phase >= Phase::Response).then(|| times.connect.unwrap_or_default());
@@ -92,33 +94,40 @@ pub(super) fn push_millis(line: &mut Line<'_>, time: Option<Duration>) {
 /// `actconn/feconn/beconn/srv_conn/retries srv_queue/backend_queue`. The queue
 /// is the upstream's; an endpoint has none of its own.
 fn push_counts(line: &mut Line<'_>, record: &Record<'_>) {
-    let live = record.live;
+    let figures = record.figures;
+    let open = record.extras.open();
     for (before, count) in [
-        (b' ', live.connections()),
-        (b'/', live.listener_connections()),
-        (b'/', live.upstream_exchanges()),
-        (b'/', live.endpoint_exchanges()),
+        (b' ', open.connections),
+        (b'/', open.listener_connections),
+        (b'/', open.upstream_exchanges),
+        (b'/', open.endpoint_exchanges),
     ] {
         line.byte(before);
-        line.number(count);
+        line.number(u64::from(count));
     }
     line.byte(b'/');
-    if record.reason == Some(Reason::Retry) {
+    if figures.reason == Some(Reason::Retry) {
         // As HAProxy tells a retry elsewhere from one in the same place.
         line.byte(b'+');
     }
-    line.number(u64::from(record.attempts.saturating_sub(1)));
+    line.number(u64::from(figures.attempts.saturating_sub(1)));
     line.literal(b" 0/");
-    line.number(u64::from(record.queued_behind));
+    line.number(u64::from(figures.queued_behind));
 }
 
 fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
-    let Some(head) = record.head else {
+    let Request::Read {
+        method,
+        target,
+        version,
+        ..
+    } = record.request
+    else {
         return line.literal(b"<BADREQ>");
     };
-    push_hashed(line, head.method_span.of(record.buf));
+    push_hashed(line, method);
     line.byte(b' ');
-    push_hashed(line, head.target.of(record.buf));
+    push_hashed(line, target);
     line.byte(b' ');
-    line.bytes(head.version.as_str().as_bytes());
+    line.bytes(version.as_str().as_bytes());
 }

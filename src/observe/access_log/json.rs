@@ -3,62 +3,65 @@
 
 use std::time::Duration;
 
-use evenkeel_proto::FieldKind;
-use evenkeel_proto::identity::hex;
-
-use super::clock::Clock;
+use super::clock::Seconds;
 use super::escape::push_json;
 use super::line::Line;
-use super::record::Record;
+use super::record::{Record, Request};
 
-pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, clock: &Clock, unix_us: u64) {
+pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seconds) {
+    let figures = record.figures;
+    let is_plain = record.is_plain;
     line.literal(b"{\"time\":\"");
-    clock.push_rfc3339(line, unix_us);
+    seconds.push_rfc3339(line, record.unix_us);
     line.literal(b"\",\"client\":\"");
     line.bytes(record.client);
-    line.byte(b'"');
-    number(line, b",\"client_port\":", u64::from(record.client_port));
+    number(line, b"\",\"client_port\":", u64::from(figures.client_port));
     line.bytes(&record.listener.json);
     let names = [record.route, record.upstream, record.endpoint];
     for name in names.into_iter().flatten() {
         line.bytes(&name.json);
     }
-    if let Some(reason) = record.reason {
+    if let Some(reason) = figures.reason {
         word(line, b",\"reason\":\"", reason.word());
     }
-    match record.head {
-        Some(head) => {
-            text(line, b",\"method\":\"", head.method_span.of(record.buf));
-            text(line, b",\"host\":\"", head.host.of(record.buf));
-            text(line, b",\"target\":\"", head.target.of(record.buf));
-            word(line, b",\"version\":\"", head.version.as_str());
+    match record.request {
+        Request::Read {
+            method,
+            target,
+            host,
+            version,
+        } => {
+            text(line, b",\"method\":\"", method, is_plain);
+            text(line, b",\"host\":\"", host, is_plain);
+            text(line, b",\"target\":\"", target, is_plain);
+            word(line, b",\"version\":\"", version.as_str());
         }
-        None => text(line, b",\"raw\":\"", record.raw_line()),
+        Request::Refused(raw) => text(line, b",\"raw\":\"", raw, is_plain),
     }
-    if let Some(value) = record.field(FieldKind::Referer) {
-        text(line, b",\"referer\":\"", value);
+    if let Some(value) = record.referer {
+        text(line, b",\"referer\":\"", value, is_plain);
     }
-    if let Some(value) = record.field(FieldKind::UserAgent) {
-        text(line, b",\"user_agent\":\"", value);
+    if let Some(value) = record.user_agent {
+        text(line, b",\"user_agent\":\"", value, is_plain);
     }
-    number(line, b",\"status\":", u64::from(record.status));
-    number(line, b",\"bytes_in\":", record.bytes_in);
-    number(line, b",\"bytes_out\":", record.bytes_out);
-    number(line, b",\"attempts\":", u64::from(record.attempts));
-    let times = &record.times;
+    number(line, b",\"status\":", u64::from(figures.status));
+    number(line, b",\"bytes_in\":", figures.bytes_in);
+    number(line, b",\"bytes_out\":", figures.bytes_out);
+    number(line, b",\"attempts\":", u64::from(figures.attempts));
+    let times = &figures.times;
     time(line, b",\"head_us\":", Some(times.head));
     time(line, b",\"queue_us\":", times.queue);
     time(line, b",\"connect_us\":", times.connect);
     time(line, b",\"first_byte_us\":", times.first_byte);
-    time(line, b",\"transfer_us\":", times.transfer);
+    time(line, b",\"transfer_us\":", figures.transfer());
     time(line, b",\"total_us\":", Some(times.total));
     if let Some(id) = record.request_id {
-        text(line, b",\"request_id\":\"", id);
+        text(line, b",\"request_id\":\"", id, is_plain);
     }
     if let Some(id) = record.trace_id {
-        text(line, b",\"trace_id\":\"", &hex::<32>(id));
+        text(line, b",\"trace_id\":\"", id, is_plain);
     }
-    word(line, b",\"end\":\"", record.end.word());
+    word(line, b",\"end\":\"", figures.end.word());
     line.literal(b"}\n");
 }
 
@@ -75,10 +78,13 @@ fn time<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], time: Option<Dur
     }
 }
 
-#[inline]
-fn text<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], value: &[u8]) {
+#[inline(always)]
+fn text<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], value: &[u8], is_plain: bool) {
     line.literal(key);
-    push_json(line, value);
+    match is_plain {
+        true => line.bytes(value),
+        false => push_json(line, value),
+    }
     line.byte(b'"');
 }
 

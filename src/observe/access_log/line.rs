@@ -80,7 +80,7 @@ impl<'a> Line<'a> {
     }
 
     /// Adds a number.
-    #[inline]
+    #[inline(always)]
     pub fn number(&mut self, number: u64) {
         match number {
             0..10 => self.byte(b'0' + number as u8),
@@ -89,19 +89,18 @@ impl<'a> Line<'a> {
                 let [tens, ones] = two_digits(number);
                 self.literal(&[b'0' + (number / 100) as u8, tens, ones]);
             }
-            1_000..10_000 => {
-                self.literal(&two_digits(number / 100));
-                self.literal(&two_digits(number));
-            }
+            1_000..10_000 => self.literal(&four_digits(number)),
             _ => self.large_number(number),
         }
     }
 
-    // Apart, so that the room that it needs on the stack is not made for the
-    // others.
     #[inline(never)]
     fn large_number(&mut self, number: u64) {
-        self.bytes(itoa::Buffer::new().format(number).as_bytes());
+        match number {
+            0..100_000_000 => self.number(number / 10_000),
+            _ => self.large_number(number / 10_000),
+        }
+        self.literal(&four_digits(number));
     }
 
     /// Puts the line behind the others.
@@ -143,6 +142,13 @@ pub(super) fn two_digits(number: u64) -> [u8; 2] {
         digits
     };
     DIGITS[number as usize % 100]
+}
+
+/// The last four digits of a number.
+#[inline]
+fn four_digits(number: u64) -> [u8; 4] {
+    let ([a, b], [c, d]) = (two_digits(number / 100), two_digits(number));
+    [a, b, c, d]
 }
 
 /// What `write` writes.

@@ -1,10 +1,13 @@
-//! The access log: one line for each exchange, written by its worker into a
-//! buffer of its own and handed to the writer thread in large pieces.
+//! The access log: one line for each exchange.
 //!
-//! A [`Record`] is what a line tells; each format has a file of its own here.
+//! A worker notes an exchange as an entry of a buffer of its own ([`entries`]);
+//! full buffers go to the thread that writes their destination, which makes the
+//! lines. An [`Exchange`] is what the worker knows, a [`Record`] what the formats
+//! read; each format has a file of its own here.
 
 mod clock;
 mod combined;
+mod entries;
 mod escape;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -17,50 +20,64 @@ mod template;
 mod termination;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::calendar::Moment;
 use super::counters::Counter;
-use super::writer::{HAND_OVER_LEN, Lines, LogSender};
+use super::writer::LogSender;
 use crate::config::access_log::Selection;
 use crate::config::{self, AccessLogFormat, Config};
-use clock::Clock;
+use clock::{Clock, Seconds};
 use line::{Line, Room};
+use names::Names;
 
-pub use names::{Name, Names};
-pub use record::{AddressText, Live, Phase, Reason, Record, Times};
+pub use entries::{Batch, Entries};
+pub use record::{AddressText, Exchange, Figures, Live, Open, Phase, Reason, Times};
 
 /// One worker's side of the access logs.
 #[derive(Debug)]
 pub struct AccessLog {
     sender: LogSender,
-    /// Lines for each destination.
-    pending: RefCell<Vec<Lines>>,
-    room: RefCell<Room>,
+    layout: Arc<Layout>,
+    /// Exchanges for each destination.
+    pending: RefCell<Vec<Entries>>,
     /// Of each log, where the sample stands.
     samples: Box<[Cell<u32>]>,
+    clock: Cell<Clock>,
+}
+
+/// What lines look like, and the names in them.
+#[derive(Debug)]
+pub struct Layout {
+    /// Of each log.
+    formats: Vec<AccessLogFormat>,
     names: Names,
-    clock: Clock,
+}
+
+impl Layout {
+    /// That of this configuration.
+    pub fn new(config: &Config) -> Self {
+        let logs = config.access_logs.logs.iter();
+        Layout {
+            formats: logs.map(|log| log.format.clone()).collect(),
+            names: Names::new(config),
+        }
+    }
 }
 
 impl AccessLog {
     /// The logs of this configuration, whose destinations the writer opened.
-    pub fn new(sender: LogSender, config: &Config) -> Self {
+    pub fn new(sender: LogSender, config: &Config, layout: Arc<Layout>) -> Self {
         let logs = &config.access_logs;
-        let pending = logs.destinations.iter().map(|_| Lines::default());
+        let pending = logs.destinations.iter().map(|_| Entries::default());
         AccessLog {
             sender,
+            layout,
             pending: RefCell::new(pending.collect()),
-            room: RefCell::default(),
             samples: logs.logs.iter().map(|_| Cell::default()).collect(),
-            names: Names::new(config),
-            clock: Clock::new(),
+            clock: Cell::new(Clock::new()),
         }
-    }
-
-    /// The names that records tell.
-    pub fn names(&self) -> &Names {
-        &self.names
     }
 
     /// Whether an exchange gets a line: where a condition holds, or it belongs
@@ -77,82 +94,88 @@ impl AccessLog {
             || is_drawn(&self.samples[log], selection.sample)
     }
 
-    /// Writes the line of an exchange that ended at `now`.
-    pub fn write(
+    /// Notes an exchange that has ended for the log with this index.
+    pub fn note(
         &self,
+        index: usize,
         log: &config::AccessLog,
-        record: &Record<'_>,
-        now: Instant,
+        exchange: &Exchange<'_>,
         dropped: &Counter,
     ) {
         let mut pending = self.pending.borrow_mut();
-        let lines = &mut pending[log.destination];
-        let mut room = self.room.borrow_mut();
-        let line = Line::new(&mut room, &mut lines.bytes);
-        write_line(line, &log.format, record, &self.clock, now);
-        lines.count += 1;
-        if lines.bytes.len() >= HAND_OVER_LEN {
-            self.hand_over(log.destination, lines, dropped);
+        let entries = &mut pending[log.destination];
+        entries.push(index, &log.format, exchange);
+        if entries.is_full() {
+            self.hand_over(log.destination, entries, dropped);
         }
     }
 
     /// Follows a clock that was set, and time that passed in suspension.
     pub fn synchronise_clock(&self) {
-        self.clock.synchronise();
+        self.clock.set(Clock::new());
     }
 
     /// Hands over what is there, so that a quiet worker's lines appear.
     pub fn flush(&self, dropped: &Counter) {
-        for (destination, lines) in self.pending.borrow_mut().iter_mut().enumerate() {
-            if lines.count > 0 {
-                self.hand_over(destination, lines, dropped);
+        for (destination, entries) in self.pending.borrow_mut().iter_mut().enumerate() {
+            if !entries.is_empty() {
+                self.hand_over(destination, entries, dropped);
             }
         }
     }
 
     /// A moment in microseconds since 1970, without a clock call.
     pub fn unix_us(&self, moment: Instant) -> u64 {
-        self.clock.unix_us(moment)
+        self.clock.get().unix_us(moment)
     }
 
     /// `Date` of now, for answers made here.
     pub fn http_date(&self, now: Instant) -> String {
-        Moment::from_unix(self.clock.unix_us(now) / 1_000_000).http_date()
+        Moment::from_unix(self.clock.get().unix_us(now) / 1_000_000).http_date()
     }
 
-    fn hand_over(&self, destination: usize, lines: &mut Lines, dropped: &Counter) {
-        let full = std::mem::take(lines);
-        *lines = self
+    fn hand_over(&self, destination: usize, entries: &mut Entries, dropped: &Counter) {
+        let batch = Batch {
+            entries: std::mem::take(entries),
+            layout: self.layout.clone(),
+            clock: self.clock.get(),
+        };
+        *entries = self
             .sender
-            .send(destination, full)
-            .unwrap_or_else(|mut unsent| {
-                dropped.add(unsent.count);
-                unsent.bytes.clear();
-                Lines {
-                    bytes: unsent.bytes,
-                    count: 0,
-                }
+            .send(destination, batch)
+            .unwrap_or_else(|unsent| {
+                let mut entries = unsent.entries;
+                dropped.add(entries.len());
+                entries.clear();
+                entries
             });
     }
 }
 
-fn write_line(
-    mut line: Line<'_>,
-    format: &AccessLogFormat,
-    record: &Record<'_>,
-    clock: &Clock,
-    now: Instant,
-) {
-    let unix_us = clock.unix_us(now);
-    match format {
-        AccessLogFormat::Json => json::write(&mut line, record, clock, unix_us),
-        AccessLogFormat::Combined => combined::write(&mut line, record, clock, unix_us),
-        AccessLogFormat::Httplog => httplog::write(&mut line, record, clock, unix_us),
-        AccessLogFormat::Template(template) => {
-            template::write(&mut line, template, record, clock, unix_us);
+/// Makes the lines of exchanges.
+#[derive(Debug, Default)]
+pub struct LineMaker {
+    room: Room,
+    seconds: Seconds,
+}
+
+impl LineMaker {
+    /// Puts the lines of these exchanges behind what is in `out`.
+    pub fn write(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+        for (format, record) in batch.records() {
+            let mut line = Line::new(&mut self.room, out);
+            let seconds = &mut self.seconds;
+            match format {
+                AccessLogFormat::Json => json::write(&mut line, &record, seconds),
+                AccessLogFormat::Combined => combined::write(&mut line, &record, seconds),
+                AccessLogFormat::Httplog => httplog::write(&mut line, &record, seconds),
+                AccessLogFormat::Template(template) => {
+                    template::write(&mut line, template, &record, seconds);
+                }
+            }
+            line.end();
         }
     }
-    line.end();
 }
 
 /// Whether the next exchange belongs to a sample of this part.

@@ -30,7 +30,7 @@ impl Name {
 }
 
 /// The names of everything, by their indexes in the configuration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Names {
     /// Of listeners.
     pub listeners: Vec<Name>,

@@ -1,34 +1,61 @@
 //! What a line tells of an exchange.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use evenkeel_proto::{FieldKind, RequestHead};
+use evenkeel_proto::{RequestHead, Version};
 
+use super::entries::Extras;
 use super::names::Name;
 use crate::observe::end::End;
 
-/// What a line tells of an exchange.
+/// An exchange that has ended, as its worker knows it.
 #[derive(Clone, Copy)]
-pub struct Record<'a> {
+pub struct Exchange<'a> {
+    /// Its figures.
+    pub figures: Figures,
     /// Address of the client.
     pub client: &'a [u8],
-    /// Its port; 0 over a Unix socket.
-    pub client_port: u16,
-    /// Name of the listener.
-    pub listener: &'a Name,
-    /// Name of the route, if one matched.
-    pub route: Option<&'a Name>,
-    /// Name of the upstream, if the route goes to one.
-    pub upstream: Option<&'a Name>,
-    /// Name of the last endpoint tried.
-    pub endpoint: Option<&'a Name>,
-    /// Why it was that endpoint.
-    pub reason: Option<Reason>,
     /// The bytes that the head's spans are in.
     pub buf: &'a [u8],
     /// The request's head; `None` if it was refused.
     pub head: Option<&'a RequestHead>,
+    /// Its request id, where there is one to log.
+    pub request_id: Option<&'a [u8]>,
+    /// Id of its trace in hexadecimal, where it is part of one.
+    pub trace_id: Option<&'a [u8]>,
+    /// What is open besides.
+    pub live: &'a dyn Live,
+}
+
+impl<'a> Exchange<'a> {
+    /// The first line of what was sent instead of a head, or a part of it.
+    pub(super) fn raw_line(&self) -> &'a [u8] {
+        let line = self.buf.split(|&byte| byte == b'\n').next();
+        let line = line.unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        &line[..line.len().min(RAW_LINE_LEN)]
+    }
+}
+
+/// Longest piece of a refused head that a line shows, in bytes.
+const RAW_LINE_LEN: usize = 256;
+
+/// What a line tells of an exchange but for text.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    /// Port of the client; 0 over a Unix socket.
+    pub client_port: u16,
+    /// Index of the listener.
+    pub listener: u32,
+    /// Index of the route, if one matched.
+    pub route: Option<u32>,
+    /// Index of the upstream, if the route goes to one.
+    pub upstream: Option<u32>,
+    /// Index of the last endpoint tried, in its upstream.
+    pub endpoint: Option<u32>,
+    /// Why it was that endpoint.
+    pub reason: Option<Reason>,
     /// Status sent; 0 if none was.
     pub status: u16,
     /// Bytes of the request, head and body.
@@ -47,44 +74,100 @@ pub struct Record<'a> {
     pub end: End,
     /// How long each phase took.
     pub times: Times,
-    /// Its request id, where there is one to log.
+    /// When the response's head had been received.
+    pub responded: Option<Instant>,
+    /// When it ended.
+    pub ended: Instant,
+}
+
+impl Figures {
+    /// From the response's head received to the exchange's end.
+    pub(super) fn transfer(&self) -> Option<Duration> {
+        let responded = self.responded?;
+        Some(self.ended.saturating_duration_since(responded))
+    }
+}
+
+/// What a line tells of an exchange, as the formats read it.
+#[derive(Clone)]
+pub(super) struct Record<'a> {
+    /// When it ended, in microseconds since 1970.
+    pub unix_us: u64,
+    pub figures: &'a Figures,
+    pub client: &'a [u8],
+    pub listener: &'a Name,
+    pub route: Option<&'a Name>,
+    pub upstream: Option<&'a Name>,
+    pub endpoint: Option<&'a Name>,
+    pub request: Request<'a>,
+    pub referer: Option<&'a [u8]>,
+    pub user_agent: Option<&'a [u8]>,
     pub request_id: Option<&'a [u8]>,
-    /// Id of its trace, where it is part of one.
-    pub trace_id: Option<u128>,
-    /// What is open besides.
-    pub live: &'a dyn Live,
+    pub trace_id: Option<&'a [u8]>,
+    /// Whether all text above is printable ASCII without `"` and `\`.
+    pub is_plain: bool,
+    pub extras: Extras<'a>,
 }
 
-impl<'a> Record<'a> {
-    /// The first value of a field of the request.
-    pub(super) fn field(&self, kind: FieldKind) -> Option<&'a [u8]> {
-        self.head?.value_of(kind, self.buf)
-    }
-
-    /// The first line of what was sent instead of a head, or a part of it.
-    pub(super) fn raw_line(&self) -> &'a [u8] {
-        let line = self.buf.split(|&byte| byte == b'\n').next();
-        let line = line.unwrap_or_default();
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        &line[..line.len().min(RAW_LINE_LEN)]
-    }
+/// The request of a record.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Request<'a> {
+    /// Its head was read.
+    Read {
+        method: &'a [u8],
+        target: &'a [u8],
+        host: &'a [u8],
+        version: Version,
+    },
+    /// The first line of what came instead.
+    Refused(&'a [u8]),
 }
-
-/// Longest piece of a refused head that a line shows, in bytes.
-const RAW_LINE_LEN: usize = 256;
 
 /// What is open at the moment, over all workers: asked for by the formats that
 /// show it, and by no other.
 pub trait Live {
+    /// Counts it.
+    fn open(&self) -> Open;
+}
+
+/// What was open when an exchange ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Open {
     /// Connections of clients.
-    fn connections(&self) -> u64;
+    pub connections: u32,
     /// Those of the listener.
-    fn listener_connections(&self) -> u64;
+    pub listener_connections: u32,
     /// Other exchanges in flight at the upstream or waiting for it; 0 without
     /// an upstream.
-    fn upstream_exchanges(&self) -> u64;
+    pub upstream_exchanges: u32,
     /// Other exchanges in flight at the last endpoint tried; 0 without one.
-    fn endpoint_exchanges(&self) -> u64;
+    pub endpoint_exchanges: u32,
+}
+
+impl Open {
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let figures = [
+            self.connections,
+            self.listener_connections,
+            self.upstream_exchanges,
+            self.endpoint_exchanges,
+        ];
+        for (bytes, figure) in bytes.as_chunks_mut().0.iter_mut().zip(figures) {
+            *bytes = figure.to_ne_bytes();
+        }
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; 16]) -> Self {
+        let figure = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| bytes[4 * at + byte]));
+        Open {
+            connections: figure(0),
+            listener_connections: figure(1),
+            upstream_exchanges: figure(2),
+            endpoint_exchanges: figure(3),
+        }
+    }
 }
 
 /// The phases of an exchange, in order.
@@ -146,8 +229,6 @@ pub struct Times {
     /// From the request sent, by the last attempt, to the response's head
     /// received.
     pub first_byte: Option<Duration>,
-    /// From the response's head received to the exchange's end.
-    pub transfer: Option<Duration>,
     /// From the head's first byte to the exchange's end.
     pub total: Duration,
 }

@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use evenkeel_proto::identity::hex;
-use evenkeel_proto::{FieldKind, RequestHead};
-
-use super::clock::Clock;
+use super::clock::Seconds;
 use super::combined::push_request_line;
+use super::entries::Extras;
 use super::escape::push_quoted;
 use super::line::Line;
 use super::names::Name;
-use super::record::Record;
+use super::record::{Record, Request};
 use super::termination::termination;
 use crate::config::access_log::{LogField, Part, Template};
 
@@ -19,14 +17,14 @@ pub(super) fn write(
     line: &mut Line<'_>,
     template: &Template,
     record: &Record<'_>,
-    clock: &Clock,
-    unix_us: u64,
+    seconds: &mut Seconds,
 ) {
+    let mut extras = record.extras;
     for part in &template.parts {
         match part {
             Part::Text(text) => line.bytes(text.as_bytes()),
-            Part::Field(field) => push_field(line, *field, record, clock, unix_us),
-            Part::Header(name) => push_header(line, name, record),
+            Part::Field(field) => push_field(line, *field, record, &mut extras, seconds),
+            Part::Header(_) => push_text(line, extras.next()),
         }
     }
     line.byte(b'\n');
@@ -36,46 +34,48 @@ fn push_field(
     line: &mut Line<'_>,
     field: LogField,
     record: &Record<'_>,
-    clock: &Clock,
-    unix_us: u64,
+    extras: &mut Extras<'_>,
+    seconds: &mut Seconds,
 ) {
-    let buf = record.buf;
-    let of_head = |line: &mut Line<'_>, part: fn(&RequestHead) -> evenkeel_proto::Span| {
-        push_text(line, record.head.map(|head| part(head).of(buf)));
+    let figures = record.figures;
+    let times = &figures.times;
+    let (method, host, target, version) = match record.request {
+        Request::Refused(_) => (None, None, None, None),
+        Request::Read {
+            method,
+            host,
+            target,
+            version,
+        } => (Some(method), Some(host), Some(target), Some(version)),
     };
-    let times = &record.times;
     match field {
-        LogField::Time => clock.push_rfc3339(line, unix_us),
-        LogField::UnixMs => line.number(unix_us / 1_000),
+        LogField::Time => seconds.push_rfc3339(line, record.unix_us),
+        LogField::UnixMs => line.number(record.unix_us / 1_000),
         LogField::ClientIp => line.bytes(record.client),
-        LogField::ClientPort => line.number(u64::from(record.client_port)),
+        LogField::ClientPort => line.number(u64::from(figures.client_port)),
         LogField::Listener => push_name(line, Some(record.listener)),
         LogField::Route => push_name(line, record.route),
         LogField::Upstream => push_name(line, record.upstream),
         LogField::Endpoint => push_name(line, record.endpoint),
-        LogField::Method => of_head(line, |head| head.method_span),
-        LogField::Host => of_head(line, |head| head.host),
-        LogField::Target => of_head(line, |head| head.target),
-        LogField::Path => of_head(line, |head| head.path),
-        LogField::Query => of_head(line, |head| head.query),
-        LogField::Version => push_word(line, record.head.map(|head| head.version.as_str())),
+        LogField::Method => push_text(line, method),
+        LogField::Host => push_text(line, host),
+        LogField::Target => push_text(line, target),
+        LogField::Path | LogField::Query => push_text(line, extras.next()),
+        LogField::Version => push_word(line, version.map(|version| version.as_str())),
         LogField::Request => push_request_line(line, record),
-        LogField::Referer => push_text(line, record.field(FieldKind::Referer)),
-        LogField::UserAgent => push_text(line, record.field(FieldKind::UserAgent)),
-        LogField::Status => line.number(u64::from(record.status)),
-        LogField::BytesIn => line.number(record.bytes_in),
-        LogField::BytesOut => line.number(record.bytes_out),
-        LogField::BodyBytesOut => line.number(record.body_bytes_out),
-        LogField::Attempts => line.number(u64::from(record.attempts)),
-        LogField::Reason => push_word(line, record.reason.map(|it| it.word())),
+        LogField::Referer => push_text(line, record.referer),
+        LogField::UserAgent => push_text(line, record.user_agent),
+        LogField::Status => line.number(u64::from(figures.status)),
+        LogField::BytesIn => line.number(figures.bytes_in),
+        LogField::BytesOut => line.number(figures.bytes_out),
+        LogField::BodyBytesOut => line.number(figures.body_bytes_out),
+        LogField::Attempts => line.number(u64::from(figures.attempts)),
+        LogField::Reason => push_word(line, figures.reason.map(|it| it.word())),
         LogField::RequestId => push_text(line, record.request_id),
-        LogField::TraceId => {
-            let id = record.trace_id.map(hex::<32>);
-            push_text(line, id.as_ref().map(|it| &it[..]));
-        }
-        LogField::End => push_word(line, Some(record.end.word())),
+        LogField::TraceId => push_text(line, record.trace_id),
+        LogField::End => push_word(line, Some(figures.end.word())),
         LogField::Termination => {
-            line.bytes(&termination(record.end, record.phase));
+            line.literal(&termination(figures.end, figures.phase));
         }
         LogField::HeadMs => push_millis(line, Some(times.head)),
         LogField::HeadUs => push_micros(line, Some(times.head)),
@@ -85,18 +85,11 @@ fn push_field(
         LogField::ConnectUs => push_micros(line, times.connect),
         LogField::FirstByteMs => push_millis(line, times.first_byte),
         LogField::FirstByteUs => push_micros(line, times.first_byte),
-        LogField::TransferMs => push_millis(line, times.transfer),
-        LogField::TransferUs => push_micros(line, times.transfer),
+        LogField::TransferMs => push_millis(line, figures.transfer()),
+        LogField::TransferUs => push_micros(line, figures.transfer()),
         LogField::TotalMs => push_millis(line, Some(times.total)),
         LogField::TotalUs => push_micros(line, Some(times.total)),
     }
-}
-
-fn push_header(line: &mut Line<'_>, name: &str, record: &Record<'_>) {
-    let mut fields = record.head.iter().flat_map(|head| &head.fields);
-    let is_named = |found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
-    let found = fields.find(|field| is_named(field.name.of(record.buf)));
-    push_text(line, found.map(|field| field.value.of(record.buf)));
 }
 
 fn push_text(line: &mut Line<'_>, text: Option<&[u8]>) {

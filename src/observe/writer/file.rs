@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_setfl};
 
-use super::{HAND_OVER_LEN, Lines, Written};
+use super::Written;
 
 /// A file that lines are appended to.
 pub(super) struct FileSink {
@@ -38,11 +38,13 @@ pub(super) struct FileSink {
 }
 
 /// What is written past the page cache at a time, in bytes.
-const DIRECT_LEN: usize = 512 * 1024;
+const DIRECT_LEN: usize = 1024 * 1024;
 /// What such writes begin and end at: a multiple of the block of any disk.
 const BLOCK: usize = 4096;
+/// Room for what is held: with one more buffer of lines, most of the time.
+const CAPACITY: usize = DIRECT_LEN + 512 * 1024;
 /// With more buffers than this waiting, the disk is too slow for them.
-const BEHIND: usize = 8;
+const BEHIND: usize = 4;
 
 /// How much of a file stays in the page cache behind its end, at least, and
 /// how much is let go at a time, in bytes.
@@ -90,21 +92,27 @@ impl FileSink {
         }
     }
 
-    /// Writes lines, or holds them for a larger write; `waiting` more buffers
-    /// are there.
-    pub fn write(&mut self, lines: &Lines, waiting: usize) -> Written {
-        let is_held = !self.held.is_empty();
-        if !is_held && (!self.is_direct || lines.bytes.len() < HAND_OVER_LEN) {
-            return self.put(&lines.bytes, lines.count);
+    /// Where lines are to be put.
+    pub fn lines(&mut self) -> &mut Vec<u8> {
+        if self.held.is_empty() {
+            self.held.begin(match self.is_direct {
+                true => file_len(&self.file),
+                false => 0,
+            });
         }
-        if !is_held {
-            self.held.begin(file_len(&self.file));
-        }
-        self.held.push(lines);
+        &mut self.held.memory
+    }
+
+    /// Writes what was put there, so many lines, or holds it for a larger
+    /// write. `are_many`: they filled a buffer, behind which `waiting` more
+    /// are.
+    pub fn write(&mut self, count: u64, are_many: bool, waiting: usize) -> Written {
+        let is_held = are_many || self.held.lines > 0;
+        self.held.lines += count;
         match self.held.bytes().len() {
-            ..DIRECT_LEN => Written::default(),
-            _ if waiting > BEHIND => self.flush(),
-            _ => self.write_direct(),
+            ..DIRECT_LEN if self.is_direct && is_held => Written::default(),
+            DIRECT_LEN.. if self.is_direct && waiting <= BEHIND => self.write_direct(),
+            _ => self.flush(),
         }
     }
 
@@ -284,16 +292,11 @@ impl Held {
     /// Nothing, to be written at this end of the file.
     fn begin(&mut self, file_len: u64) {
         self.memory.clear();
-        self.memory.reserve(DIRECT_LEN + 2 * HAND_OVER_LEN);
+        self.memory.reserve(CAPACITY);
         self.base = self.memory.as_ptr().align_offset(BLOCK);
         self.start = self.base + file_len as usize % BLOCK;
         self.memory.resize(self.start, 0);
         self.lines = 0;
-    }
-
-    fn push(&mut self, lines: &Lines) {
-        self.memory.extend_from_slice(&lines.bytes);
-        self.lines += lines.count;
     }
 
     fn bytes(&self) -> &[u8] {
@@ -391,10 +394,7 @@ mod tests {
         let mut reader = File::from(reader);
         let mut sink = FileSink::new(File::from(writer), None);
         let line = [&[b'x'; 999][..], b"\n"].concat();
-        let lines = Lines {
-            bytes: line.repeat(100),
-            count: 100,
-        };
+        let lines = line.repeat(100);
         let mut read = Vec::new();
         let mut lost = 0;
         let drain = |reader: &mut File, read: &mut Vec<u8>| {
@@ -404,7 +404,8 @@ mod tests {
             }
         };
         for _ in 0..10 {
-            let written = sink.write(&lines, 0);
+            sink.lines().extend_from_slice(&lines);
+            let written = sink.write(100, true, 0);
             assert!(written.lost > 0 && written.error.is_some());
             lost += written.lost;
             drain(&mut reader, &mut read);
@@ -414,6 +415,9 @@ mod tests {
         assert!(read.chunks(1000).all(|it| it == line), "a line was cut");
         assert_eq!(read.len() as u64 / 1000 + lost, 1000);
     }
+
+    /// What fills a buffer, in bytes of lines.
+    const MANY: usize = 128 * 1024;
 
     /// A sink in a folder of its own, and the lines that it was given.
     struct Given {
@@ -440,13 +444,15 @@ mod tests {
 
         /// Gives it about `len` bytes of lines.
         fn write(&mut self, len: usize, waiting: usize) {
-            let mut lines = Lines::default();
-            while lines.bytes.len() < len {
-                writeln!(lines.bytes, "line {} of many", self.expected.len()).expect("memory");
-                lines.count += 1;
+            let mut count = 0;
+            let mut lines = Vec::new();
+            while lines.len() < len {
+                writeln!(lines, "line {} of many", self.expected.len()).expect("memory");
+                count += 1;
             }
-            self.expected.extend_from_slice(&lines.bytes);
-            let written = self.sink.write(&lines, waiting);
+            self.expected.extend_from_slice(&lines);
+            self.sink.lines().extend_from_slice(&lines);
+            let written = self.sink.write(count, len >= MANY, waiting);
             assert_eq!((written.lost, written.error.map(|it| it.kind())), (0, None));
         }
 
@@ -464,7 +470,7 @@ mod tests {
         for round in 0..40 {
             // Now and then a disk that is behind, a long line, a short buffer.
             let waiting = if round % 7 == 6 { 2 * BEHIND } else { 0 };
-            let len = [HAND_OVER_LEN, HAND_OVER_LEN + 999, 5 * HAND_OVER_LEN, 300][round % 4];
+            let len = [MANY, MANY + 999, 5 * MANY, 300][round % 4];
             given.write(len, waiting);
             if round % 11 == 10 {
                 given.sink.flush();
@@ -476,9 +482,9 @@ mod tests {
     #[test]
     fn whole_blocks_are_written_and_what_follows_is_held() {
         let mut given = Given::new("what was there\n");
-        for _ in 0..4 {
+        for _ in 0..8 {
             assert_eq!(file_len(&given.sink.file), 15);
-            given.write(HAND_OVER_LEN, 0);
+            given.write(MANY, 0);
         }
         assert_eq!(file_len(&given.sink.file) % BLOCK as u64, 0);
         assert!(given.sink.is_line_begun);
@@ -497,14 +503,14 @@ mod tests {
                 other.write_all(b"another's\n").expect("to append");
                 given.expected.extend_from_slice(b"another's\n");
             }
-            given.write(HAND_OVER_LEN, 0);
+            given.write(MANY, 0);
         }
         given.check();
         // As logrotate does with `copytruncate`.
         other.set_len(0).expect("to cut it off");
         given.expected.clear();
         for _ in 0..9 {
-            given.write(HAND_OVER_LEN, 0);
+            given.write(MANY, 0);
         }
         given.check();
     }
@@ -515,7 +521,7 @@ mod tests {
         let mut other = open(&given.path()).expect("the log");
         let mut others = 0;
         for round in 0..30 {
-            given.write(HAND_OVER_LEN, 0);
+            given.write(MANY, 0);
             if round % 3 == 2 {
                 // Within a line, perhaps: each is whole but for that.
                 other.write_all(b"<another's>").expect("to append");

@@ -1,10 +1,10 @@
-//! The threads that write access logs, so that no worker waits for a disk, a
+//! The threads that make and write the lines of access logs, so that no worker waits for a disk, a
 //! pipe or a syslog daemon: one for each destination, so that none waits for
 //! another.
 //!
-//! Workers hand over whole buffers of lines through a bounded queue. When a
-//! thread can't keep up its queue is full, and the worker drops the lines
-//! and counts them; when a write fails, they are dropped and counted here.
+//! Workers hand over whole buffers of exchanges through a bounded queue. When a
+//! thread can't keep up its queue is full, and the worker drops the exchanges'
+//! lines and counts them; when a write fails, they are dropped and counted here.
 
 mod file;
 mod queue;
@@ -16,26 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::access_log::{Batch, Entries, LineMaker};
 use crate::config::LogDestination;
 use file::FileSink;
 use queue::{Message, Queue};
 use syslog::SyslogSink;
 
-/// A buffer this full is handed over, in bytes.
-pub const HAND_OVER_LEN: usize = 128 * 1024;
 /// How long lines are held for a larger write.
 const HOLD_TIME: Duration = Duration::from_millis(100);
 
-/// A buffer of whole lines.
-#[derive(Debug, Default)]
-pub struct Lines {
-    /// The lines, each with its end.
-    pub bytes: Vec<u8>,
-    /// How many they are.
-    pub count: u64,
-}
-
-/// Where workers hand their lines over.
+/// Where workers hand their exchanges over.
 #[derive(Clone, Debug)]
 pub struct LogSender {
     destinations: Vec<Arc<Queue>>,
@@ -80,6 +70,7 @@ pub fn start(destinations: &[LogDestination]) -> io::Result<(LogSender, LogWrite
             sink,
             lost: lost.clone(),
             queue: queue.clone(),
+            line_maker: LineMaker::default(),
             held_since: None,
             lost_in_row: 0,
             is_failing: false,
@@ -105,12 +96,21 @@ impl Sink {
         })
     }
 
-    /// Writes lines, or holds them for a larger write; `waiting` more buffers
-    /// are there.
-    fn write(&mut self, lines: &Lines, waiting: usize) -> Written {
+    /// Where lines are to be put.
+    fn lines(&mut self) -> &mut Vec<u8> {
         match self {
-            Sink::File(file) => file.write(lines, waiting),
-            Sink::Syslog(syslog) => syslog.write(lines),
+            Sink::File(file) => file.lines(),
+            Sink::Syslog(syslog) => syslog.lines(),
+        }
+    }
+
+    /// Writes what was put there, so many lines, or holds it for a larger
+    /// write. `are_many`: they filled a buffer, behind which `waiting` more
+    /// are.
+    fn write(&mut self, count: u64, are_many: bool, waiting: usize) -> Written {
+        match self {
+            Sink::File(file) => file.write(count, are_many, waiting),
+            Sink::Syslog(syslog) => syslog.write(count),
         }
     }
 
@@ -137,6 +137,7 @@ struct Writing {
     sink: Sink,
     lost: Arc<AtomicU64>,
     queue: Arc<Queue>,
+    line_maker: LineMaker,
     /// Since when lines are held.
     held_since: Option<Instant>,
     /// Lines lost since the last that was written.
@@ -148,11 +149,13 @@ impl Writing {
     fn run(mut self) {
         while let Some(message) = self.queue.next(self.held_since.map(|it| it + HOLD_TIME)) {
             match message {
-                Message::Lines(lines, waiting) => {
-                    let held = self.sink.held();
-                    let written = self.sink.write(&lines, waiting);
-                    self.settle(held + lines.count, written);
-                    self.queue.give_back(lines.bytes);
+                Message::Write(batch, waiting) => {
+                    let entries = &batch.entries;
+                    let (held, count) = (self.sink.held(), entries.len());
+                    self.line_maker.write(&batch, self.sink.lines());
+                    let written = self.sink.write(count, entries.is_full(), waiting);
+                    self.settle(held + count, written);
+                    self.queue.give_back(batch.entries);
                 }
                 Message::Quiet => self.flush(),
                 Message::Reopen => {
@@ -235,13 +238,13 @@ impl Writing {
 }
 
 impl LogSender {
-    /// Hands lines over without waiting, and gives an empty buffer for the
+    /// Hands exchanges over without waiting, and gives an empty buffer for the
     /// next.
     ///
     /// # Errors
     /// Gives them back when the thread is behind.
-    pub fn send(&self, destination: usize, lines: Lines) -> Result<Lines, Lines> {
-        self.destinations[destination].send(lines)
+    pub fn send(&self, destination: usize, batch: Batch) -> Result<Entries, Batch> {
+        self.destinations[destination].send(batch)
     }
 }
 

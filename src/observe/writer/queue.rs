@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::Lines;
+use crate::observe::access_log::{Batch, Entries};
 
 /// Buffers that may wait before lines are dropped.
-const BUFFERS_WAITING: usize = 64;
+const BUFFERS_WAITING: usize = 32;
 /// Empty buffers that are kept for workers.
 const SPARE_BUFFERS: usize = 4;
 
-/// Lines on their way to one destination.
+/// Exchanges on their way to one destination.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -24,10 +24,10 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Lines; `None` is to open the destination anew.
-    entries: VecDeque<Option<Lines>>,
+    /// Exchanges; `None` is to open the destination anew.
+    batches: VecDeque<Option<Batch>>,
     /// Empty buffers: memory that was just used is in the processor's cache.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Entries>,
     /// Lines handed over that nobody said yet to have dealt with.
     unsettled: u64,
     is_awaited: bool,
@@ -37,8 +37,8 @@ struct State {
 /// What a thread is to do next.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Write these lines; so many buffers wait behind them.
-    Lines(Lines, usize),
+    /// Write the lines of these exchanges; so many buffers wait behind them.
+    Write(Batch, usize),
     /// Open the destination anew.
     Reopen,
     /// Nothing came until the moment that was given.
@@ -46,27 +46,27 @@ pub(super) enum Message {
 }
 
 impl Queue {
-    /// Hands lines over without waiting and gives an empty buffer back.
+    /// Hands exchanges over without waiting and gives an empty buffer back.
     ///
     /// # Errors
-    /// Gives the lines back when too many wait.
-    pub fn send(&self, lines: Lines) -> Result<Lines, Lines> {
+    /// Gives them back when too many wait.
+    pub fn send(&self, batch: Batch) -> Result<Entries, Batch> {
         let mut state = self.lock();
-        if state.entries.len() >= BUFFERS_WAITING || state.is_closed {
-            return Err(lines);
+        if state.batches.len() >= BUFFERS_WAITING || state.is_closed {
+            return Err(batch);
         }
-        state.unsettled += lines.count;
-        state.entries.push_back(Some(lines));
-        let bytes = state.spare.pop().unwrap_or_default();
+        state.unsettled += batch.entries.len();
+        state.batches.push_back(Some(batch));
+        let empty = state.spare.pop().unwrap_or_default();
         self.wake(state);
-        Ok(Lines { bytes, count: 0 })
+        Ok(empty)
     }
 
     /// Asks for the destination to be opened anew, after the lines that wait.
     pub fn reopen(&self) {
         let mut state = self.lock();
-        if !matches!(state.entries.back(), Some(None)) {
-            state.entries.push_back(None);
+        if !matches!(state.batches.back(), Some(None)) {
+            state.batches.push_back(None);
         }
         self.wake(state);
     }
@@ -83,8 +83,8 @@ impl Queue {
     pub fn next(&self, deadline: Option<Instant>) -> Option<Message> {
         let mut state = self.lock();
         loop {
-            match state.entries.pop_front() {
-                Some(Some(lines)) => return Some(Message::Lines(lines, state.entries.len())),
+            match state.batches.pop_front() {
+                Some(Some(batch)) => return Some(Message::Write(batch, state.batches.len())),
                 Some(None) => return Some(Message::Reopen),
                 None if state.is_closed => return None,
                 None => {}
@@ -109,12 +109,12 @@ impl Queue {
         }
     }
 
-    /// Takes the buffer of lines that were seen to.
-    pub fn give_back(&self, mut bytes: Vec<u8>) {
-        bytes.clear();
+    /// Takes the buffer of exchanges that were seen to.
+    pub fn give_back(&self, mut entries: Entries) {
+        entries.clear();
         let mut state = self.lock();
         if state.spare.len() < SPARE_BUFFERS {
-            state.spare.push(bytes);
+            state.spare.push(entries);
         }
     }
 
@@ -149,45 +149,39 @@ mod tests {
 
     use super::*;
 
-    fn lines(count: u64) -> Lines {
-        Lines {
-            bytes: b"x\n".repeat(count as usize),
-            count,
-        }
-    }
-
     #[test]
     fn hands_over_in_order_and_gives_buffers_back() {
         let queue = Queue::default();
-        assert!(queue.send(lines(1)).is_ok());
+        assert!(queue.send(Batch::of_nothing(1)).is_ok());
         queue.reopen();
         queue.reopen();
-        assert!(queue.send(lines(2)).is_ok());
+        assert!(queue.send(Batch::of_nothing(2)).is_ok());
         assert_eq!(queue.unsettled(), 3);
-        let Some(Message::Lines(first, 2)) = queue.next(None) else {
-            panic!("lines, with two messages behind them");
+        let Some(Message::Write(first, 2)) = queue.next(None) else {
+            panic!("exchanges, with two messages behind them");
         };
-        queue.settle(first.count);
-        queue.give_back(first.bytes);
+        queue.settle(first.entries.len());
+        queue.give_back(first.entries);
         assert!(matches!(queue.next(None), Some(Message::Reopen)));
-        assert!(matches!(queue.next(None), Some(Message::Lines(_, 0))));
+        assert!(matches!(queue.next(None), Some(Message::Write(_, 0))));
         assert_eq!(queue.unsettled(), 2);
-        let empty = queue.send(lines(1)).expect("there is room");
-        assert!(empty.bytes.is_empty() && empty.bytes.capacity() >= 2);
+        let empty = queue.send(Batch::of_nothing(1)).expect("there is room");
+        assert!(empty.is_empty());
+        assert!(queue.lock().spare.is_empty());
         queue.close();
-        assert!(matches!(queue.next(None), Some(Message::Lines(..))));
+        assert!(matches!(queue.next(None), Some(Message::Write(..))));
         assert!(queue.next(None).is_none());
-        assert!(queue.send(lines(1)).is_err());
+        assert!(queue.send(Batch::of_nothing(1)).is_err());
     }
 
     #[test]
     fn is_bounded() {
         let queue = Queue::default();
         for _ in 0..BUFFERS_WAITING {
-            assert!(queue.send(lines(1)).is_ok());
+            assert!(queue.send(Batch::of_nothing(1)).is_ok());
         }
-        let back = queue.send(lines(7)).expect_err("it is full");
-        assert_eq!((back.count, back.bytes.len()), (7, 14));
+        let back = queue.send(Batch::of_nothing(7)).expect_err("it is full");
+        assert_eq!(back.entries.len(), 7);
         assert_eq!(queue.unsettled(), BUFFERS_WAITING as u64);
     }
 
@@ -200,9 +194,9 @@ mod tests {
         let sender = queue.clone();
         let thread = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            sender.send(lines(1)).is_ok()
+            sender.send(Batch::of_nothing(1)).is_ok()
         });
-        assert!(matches!(queue.next(None), Some(Message::Lines(..))));
+        assert!(matches!(queue.next(None), Some(Message::Write(..))));
         assert!(thread.join().expect("it sends"));
     }
 }

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{Lines, Written};
+use super::Written;
 use crate::config::access_log::{Syslog, SyslogTarget};
 use crate::observe::calendar::{Moment, unix_time};
 
@@ -25,6 +25,8 @@ pub(super) struct SyslogSink {
     socket: Option<Socket>,
     /// Until when no further attempt to connect is made.
     pause_until: Option<Instant>,
+    /// Lines to be sent.
+    lines: Vec<u8>,
     message: Vec<u8>,
 }
 
@@ -86,15 +88,30 @@ impl SyslogSink {
             origin: format!(" {host} {} {} - - ", syslog.app_name, std::process::id()),
             socket: None,
             pause_until: None,
+            lines: Vec::new(),
             message: Vec::new(),
         }
     }
 
-    pub fn write(&mut self, lines: &Lines) -> Written {
+    /// Where lines are to be put.
+    pub fn lines(&mut self) -> &mut Vec<u8> {
+        self.lines.clear();
+        &mut self.lines
+    }
+
+    /// Sends what was put there, so many lines.
+    pub fn write(&mut self, count: u64) -> Written {
+        let lines = std::mem::take(&mut self.lines);
+        let written = self.send_all(&lines, count);
+        self.lines = lines;
+        written
+    }
+
+    fn send_all(&mut self, lines: &[u8], count: u64) -> Written {
         let time = now();
         let mut written = Written::default();
-        let mut rest = lines.count;
-        for line in lines.bytes.split_inclusive(|&byte| byte == b'\n') {
+        let mut rest = count;
+        for line in lines.split_inclusive(|&byte| byte == b'\n') {
             rest -= 1;
             let mut message = std::mem::take(&mut self.message);
             message.clear();

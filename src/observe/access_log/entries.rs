@@ -1,0 +1,337 @@
+//! Exchanges on their way from a worker to the thread that writes their lines.
+//!
+//! A worker notes what a line will tell, in the form in which it has it, and
+//! the thread makes the lines of many exchanges in a row. To make a line takes
+//! the same instructions in both; but between two requests a worker goes
+//! through so much of the kernel that it would find none of them in the
+//! processor's nearest cache, and wait for them longer than they take.
+
+use std::sync::Arc;
+
+use evenkeel_proto::{FieldKind, RequestHead, Version};
+
+use super::Layout;
+use super::clock::Clock;
+use super::escape::are_plain;
+use super::record::{Exchange, Figures, Open, Record, Request};
+use crate::config::AccessLogFormat;
+use crate::config::access_log::{LogField, Part, Template};
+
+/// Entries of this size are handed over, in bytes.
+const HAND_OVER_LEN: usize = 256 * 1024;
+
+/// Exchanges whose lines go to one destination.
+#[derive(Debug, Default)]
+pub struct Entries {
+    entries: Vec<Entry>,
+    /// The text of all of them, one behind the other.
+    text: Vec<u8>,
+}
+
+/// What the lines of exchanges are made of and from.
+#[derive(Debug)]
+pub struct Batch {
+    /// The exchanges.
+    pub entries: Entries,
+    /// Formats and names.
+    pub layout: Arc<Layout>,
+    /// What time it is.
+    pub(super) clock: Clock,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    figures: Figures,
+    /// Index of the log.
+    log: u32,
+    /// The version, where the request's head was read.
+    version: Option<Version>,
+    /// Lengths of the texts, in the order of [`Texts`].
+    lens: [u32; Texts::COUNT],
+    /// Bytes of what only this log's format shows.
+    extras_len: u32,
+}
+
+/// The text of an exchange.
+struct Texts;
+
+impl Texts {
+    const COUNT: usize = 8;
+    const ABSENT: u32 = u32::MAX;
+}
+
+impl Entries {
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether they are enough to be handed over.
+    pub fn is_full(&self) -> bool {
+        size_of::<Entry>() * self.entries.len() + self.text.len() >= HAND_OVER_LEN
+    }
+
+    /// Forgets them and keeps their memory.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.text.clear();
+    }
+
+    /// Notes an exchange for the log with this index and format.
+    pub fn push(&mut self, log: usize, format: &AccessLogFormat, exchange: &Exchange<'_>) {
+        let buf = exchange.buf;
+        let mut lens = [Texts::ABSENT; Texts::COUNT];
+        let text = &mut self.text;
+        let mut note = |at: usize, value: Option<&[u8]>| {
+            if let Some(value) = value {
+                lens[at] = value.len() as u32;
+                text.extend_from_slice(value);
+            }
+        };
+        note(0, Some(exchange.client));
+        match exchange.head {
+            Some(head) => {
+                note(1, Some(head.method_span.of(buf)));
+                note(2, Some(head.target.of(buf)));
+                note(3, Some(head.host.of(buf)));
+                let [referer, user_agent] = values(head, buf);
+                note(4, referer);
+                note(5, user_agent);
+            }
+            None => note(2, Some(exchange.raw_line())),
+        }
+        note(6, exchange.request_id);
+        note(7, exchange.trace_id);
+        let extras_len = match format {
+            AccessLogFormat::Combined | AccessLogFormat::Json => 0,
+            AccessLogFormat::Httplog => self.push_open(exchange.live.open()),
+            AccessLogFormat::Template(template) => self.push_extras(template, exchange.head, buf),
+        };
+        self.entries.push(Entry {
+            figures: exchange.figures,
+            log: log as u32,
+            version: exchange.head.map(|head| head.version),
+            lens,
+            extras_len,
+        });
+    }
+
+    /// Notes what is open, which only one format shows. Gives its length.
+    #[inline(never)]
+    fn push_open(&mut self, open: Open) -> u32 {
+        let bytes = open.to_bytes();
+        self.text.extend_from_slice(&bytes);
+        bytes.len() as u32
+    }
+
+    /// Notes what only a template shows, in the order of its parts. Gives its
+    /// length.
+    #[inline(never)]
+    fn push_extras(&mut self, template: &Template, head: Option<&RequestHead>, buf: &[u8]) -> u32 {
+        let before = self.text.len();
+        for part in &template.parts {
+            let value = match part {
+                Part::Field(LogField::Path) => head.map(|head| head.path.of(buf)),
+                Part::Field(LogField::Query) => head.map(|head| head.query.of(buf)),
+                Part::Header(name) => head.and_then(|head| header(name, head, buf)),
+                Part::Text(_) | Part::Field(_) => continue,
+            };
+            let len = value.map_or(Texts::ABSENT, |value| value.len() as u32);
+            self.text.extend_from_slice(&len.to_ne_bytes());
+            self.text.extend_from_slice(value.unwrap_or_default());
+        }
+        (self.text.len() - before) as u32
+    }
+}
+
+/// The first `Referer` and the first `User-Agent`.
+#[inline]
+fn values<'a>(head: &RequestHead, buf: &'a [u8]) -> [Option<&'a [u8]>; 2] {
+    let mut found = [None; 2];
+    for field in &head.fields {
+        let found = match field.kind {
+            FieldKind::Referer => &mut found[0],
+            FieldKind::UserAgent => &mut found[1],
+            _ => continue,
+        };
+        found.get_or_insert(field.value.of(buf));
+    }
+    found
+}
+
+fn header<'a>(name: &str, head: &RequestHead, buf: &'a [u8]) -> Option<&'a [u8]> {
+    let is_named = |found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
+    let mut fields = head.fields.iter();
+    let found = fields.find(|field| is_named(field.name.of(buf)))?;
+    Some(found.value.of(buf))
+}
+
+/// What only one format shows: what is open, or the texts of a template in the
+/// order of its parts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extras<'a>(&'a [u8]);
+
+impl<'a> Extras<'a> {
+    /// What was open.
+    pub fn open(&self) -> Open {
+        self.0
+            .first_chunk()
+            .map_or_else(Open::default, Open::from_bytes)
+    }
+
+    /// The next text; `None` where the exchange has nothing for it.
+    pub fn next(&mut self) -> Option<&'a [u8]> {
+        let (len, rest) = self.0.split_first_chunk()?;
+        let len = u32::from_ne_bytes(*len);
+        if len == Texts::ABSENT {
+            self.0 = rest;
+            return None;
+        }
+        let (value, rest) = rest.split_at_checked(len as usize)?;
+        self.0 = rest;
+        Some(value)
+    }
+}
+
+impl Batch {
+    /// What the line of each exchange tells, and the format of its log.
+    pub(super) fn records(&self) -> impl Iterator<Item = (&AccessLogFormat, Record<'_>)> {
+        let layout = &*self.layout;
+        let mut rest = self.entries.text.as_slice();
+        self.entries.entries.iter().map(move |entry| {
+            let record = entry.record(layout, self.clock, &mut rest);
+            (&layout.formats[entry.log as usize], record)
+        })
+    }
+}
+
+impl Entry {
+    /// The record, with the texts that are next in `rest`.
+    fn record<'a>(&'a self, layout: &'a Layout, clock: Clock, rest: &mut &'a [u8]) -> Record<'a> {
+        let before = *rest;
+        let mut texts = [None; Texts::COUNT];
+        for (text, &len) in texts.iter_mut().zip(&self.lens) {
+            if len != Texts::ABSENT {
+                *text = Some(take(rest, len));
+            }
+        }
+        let [
+            client,
+            method,
+            target,
+            host,
+            referer,
+            user_agent,
+            request_id,
+            trace_id,
+        ] = texts;
+        let target = target.unwrap_or_default();
+        let is_plain = are_plain(&before[..before.len() - rest.len()]);
+        let extras = take(rest, self.extras_len);
+        let figures = &self.figures;
+        let names = &layout.names;
+        let upstream = figures
+            .upstream
+            .map(|index| &names.upstreams[index as usize]);
+        let endpoint = upstream.zip(figures.endpoint);
+        Record {
+            unix_us: clock.unix_us(figures.ended),
+            figures,
+            client: client.unwrap_or_default(),
+            listener: &names.listeners[figures.listener as usize],
+            route: figures.route.map(|index| &names.routes[index as usize]),
+            upstream: upstream.map(|(name, _)| name),
+            endpoint: endpoint.map(|((_, endpoints), index)| &endpoints[index as usize]),
+            request: match self.version {
+                Some(version) => Request::Read {
+                    method: method.unwrap_or_default(),
+                    target,
+                    host: host.unwrap_or_default(),
+                    version,
+                },
+                None => Request::Refused(target),
+            },
+            referer,
+            user_agent,
+            request_id,
+            trace_id,
+            is_plain,
+            extras: Extras(extras),
+        }
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: u32) -> &'a [u8] {
+    let text;
+    (text, *rest) = rest.split_at(len as usize);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::Names;
+    use super::super::{Live, Phase, Times};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::observe::end::End;
+
+    /// Nothing is open.
+    struct Nothing;
+
+    impl Live for Nothing {
+        fn open(&self) -> Open {
+            Open::default()
+        }
+    }
+
+    impl Batch {
+        /// So many exchanges that came to nothing.
+        pub fn of_nothing(count: usize) -> Self {
+            let exchange = Exchange {
+                figures: Figures {
+                    client_port: 0,
+                    listener: 0,
+                    route: None,
+                    upstream: None,
+                    endpoint: None,
+                    reason: None,
+                    status: 0,
+                    bytes_in: 0,
+                    bytes_out: 0,
+                    body_bytes_out: 0,
+                    attempts: 0,
+                    queued_behind: 0,
+                    phase: Phase::Head,
+                    end: End::Complete,
+                    times: Times::default(),
+                    responded: None,
+                    ended: Instant::now(),
+                },
+                client: b"unix",
+                buf: b"",
+                head: None,
+                request_id: None,
+                trace_id: None,
+                live: &Nothing,
+            };
+            let formats = vec![AccessLogFormat::Json];
+            let names = Names::default();
+            let mut entries = Entries::default();
+            for _ in 0..count {
+                entries.push(0, &formats[0], &exchange);
+            }
+            let layout = Arc::new(Layout { formats, names });
+            Batch {
+                entries,
+                layout,
+                clock: Clock::new(),
+            }
+        }
+    }
+}
