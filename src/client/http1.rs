@@ -87,7 +87,13 @@ async fn exchanges(
         };
         let bytes = buffer.filled();
         track.begin_exchange(arrival.started, head.line(bytes), head.end);
-        let mut progress = Progress::new(arrival.started, arrival.took, head.end, track.clone());
+        let mut progress = Progress::new(
+            client,
+            arrival.started,
+            arrival.took,
+            head.end,
+            track.clone(),
+        );
         progress.identity = context.identify(client, arrival.started, bytes, head);
         let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
         let Outcome {
@@ -125,7 +131,13 @@ async fn refuse(
     end: End,
 ) -> Next {
     track.begin_exchange(arrival.started, b"", buffer.len());
-    let mut progress = Progress::new(arrival.started, arrival.took, buffer.len(), track.clone());
+    let mut progress = Progress::new(
+        client,
+        arrival.started,
+        arrival.took,
+        buffer.len(),
+        track.clone(),
+    );
     let next = answer::refuse(context, client, buffer.filled(), None, end, &mut progress).await;
     progress.conclude(context, client, buffer.filled(), None, end);
     next

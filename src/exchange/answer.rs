@@ -47,11 +47,11 @@ pub async fn send(
     if method != Method::Head && !matches!(answer.status, 204 | 304) {
         bytes.extend_from_slice(answer.body);
     }
-    progress.status = answer.status;
+    progress.figures.status = answer.status;
     context.set_timeout(&client.timer, context.listener(client).timeouts.body);
     let (sent, written) = write_all(context, client, &bytes, follow(persistence)).await;
-    progress.bytes_out += sent as u64;
-    progress.body_bytes_out += sent.saturating_sub(head_len) as u64;
+    progress.figures.bytes_out += sent as u64;
+    progress.figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
     match written {
         Ok(()) => Ok(()),
         Err(WriteFailure::Closed) => Err(End::Failure(Failure::ClientGone)),
@@ -124,7 +124,7 @@ pub async fn refuse(
         return Next::Close;
     }
     let upstream = progress
-        .upstream
+        .upstream()
         .map(|index| &context.config.upstreams[index]);
     let queue_answer = upstream.map(|upstream| &upstream.queue.answer);
     // What is configured for who gets no slot.

@@ -150,7 +150,7 @@ pub(super) async fn attempt(
             };
         }
     };
-    progress.phase = Phase::Response;
+    progress.figures.phase = Phase::Response;
     let mut sent = Sent {
         context,
         slot,
@@ -162,7 +162,9 @@ pub(super) async fn attempt(
         // On an idle connection it is sent as soon as it is there.
         sent_at: match opened.new_at {
             Some(new_at) => new_at,
-            None if progress.attempts == 1 && progress.times.queue.is_none() => watch.request_end,
+            None if progress.figures.attempts == 1 && progress.figures.times.queue.is_none() => {
+                watch.request_end
+            }
             None => Instant::now(),
         },
         leftover: None,
@@ -254,7 +256,7 @@ async fn open(
         }),
     );
     let connected = connected.await;
-    progress.times.connect = Some(lap(&mut clock));
+    progress.figures.times.connect = Some(lap(&mut clock));
     let failure = match connected {
         Ok(None) => return Err(Failure::ClientGone),
         Ok(Some(Ok(stream))) => {
@@ -383,9 +385,9 @@ impl Sent<'_, '_> {
                     }
                     if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
                         let now = Instant::now();
-                        progress.times.first_byte = Some(now.duration_since(self.sent_at));
-                        progress.responded = Some(now);
-                        progress.phase = Phase::Data;
+                        progress.figures.times.first_byte = Some(now.duration_since(self.sent_at));
+                        progress.figures.responded = Some(now);
+                        progress.figures.phase = Phase::Data;
                     }
                     match received {
                         Received::Final(response) => return Ok(Begun::Response(response, buffer)),
@@ -412,7 +414,7 @@ impl Sent<'_, '_> {
                 let before = pump.progress();
                 let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
                 let has_moved = pump.progress() != before;
-                let bytes_in = progress.bytes_in + pump.bytes_read;
+                let bytes_in = progress.figures.bytes_in + pump.bytes_read;
                 progress.track.set_bytes_in(bytes_in);
                 if let Poll::Ready(end) = polled {
                     return Poll::Ready(Event::Request(end));
@@ -457,11 +459,11 @@ impl Sent<'_, '_> {
         match end {
             PumpEnd::Done => {
                 progress.track.enter(Stage::Wait);
-                progress.track.set_bytes_in(progress.bytes_in);
+                progress.track.set_bytes_in(progress.figures.bytes_in);
                 self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
                 // The next request's.
-                progress.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
+                progress.figures.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
                 self.sent_at = Instant::now();
                 *self.watch = ClientWatch::new(self.sent_at);
             }
@@ -476,7 +478,7 @@ impl Sent<'_, '_> {
     }
 
     fn count_pump(&self, pump: &Pump, progress: &mut Progress) {
-        progress.bytes_in += pump.bytes_read;
+        progress.figures.bytes_in += pump.bytes_read;
         let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_out.add(pump.bytes_written);
     }
@@ -635,7 +637,7 @@ impl Sent<'_, '_> {
             if self.request.head.version != Version::Http10 {
                 let head = &buffer.filled()[..len];
                 let (sent, written) = write_all(self.context, client, head, Follow::Anything).await;
-                progress.bytes_out += sent as u64;
+                progress.figures.bytes_out += sent as u64;
                 match written {
                     Ok(()) => {}
                     Err(WriteFailure::Closed) => return Err(Failure::ClientGone.into()),
@@ -724,7 +726,7 @@ impl Sent<'_, '_> {
 
     /// Reports what the response's head says of the endpoint.
     fn report(&self, response: &Response, progress: &Progress) {
-        let first_byte = progress.times.first_byte;
+        let first_byte = progress.figures.times.first_byte;
         let now = self.sent_at + first_byte.unwrap_or_default();
         let teaches = !response.is_event_stream;
         let is_error = is_server_error(response.status);
@@ -776,20 +778,20 @@ impl Sent<'_, '_> {
             true => &self.request.bytes[self.request.valid_len..],
             false => &[][..],
         };
-        progress.bytes_in += behind.len() as u64;
+        progress.figures.bytes_in += behind.len() as u64;
         let pump = self.pump.take();
         if let Some(pump) = &pump {
             self.count_pump(pump, progress);
         }
         if let Some(leftover) = &self.leftover {
-            progress.bytes_in += leftover.len() as u64;
+            progress.figures.bytes_in += leftover.len() as u64;
         }
         let rest = pump.and_then(Pump::into_leftover).or(self.leftover);
         let rest = rest.as_ref().map_or(&[][..], Buffer::filled);
         let mut from_client = Buffer::with_capacity(rest.len() + behind.len());
         let fits = from_client.append(rest) && from_client.append(behind);
         debug_assert!(fits, "the buffer was made for them");
-        progress.status = 101;
+        progress.figures.status = 101;
         progress.track.enter(Stage::Tunnel);
         let idle_timeout = self.slot.upstream().config().timeouts.idle;
         let start = TunnelStart {
@@ -806,7 +808,10 @@ impl Sent<'_, '_> {
         )
         .await;
         // What went to the client began with the head.
-        progress.body_bytes_out = progress.body_bytes_out.saturating_sub(head_len as u64);
+        progress.figures.body_bytes_out = progress
+            .figures
+            .body_bytes_out
+            .saturating_sub(head_len as u64);
         let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_out.add(carried.up_bytes);
         counters.bytes_in.add(carried.down_bytes);
@@ -831,7 +836,8 @@ fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
 /// Whether an end is the endpoint's fault, as far as its health goes: who has
 /// waited in the queue may have had no time left for it.
 pub(super) fn is_blamed(end: End, progress: &Progress) -> bool {
-    let was_late = end == End::Failure(Failure::TotalTimeout) && progress.times.queue.is_some();
+    let was_late =
+        end == End::Failure(Failure::TotalTimeout) && progress.figures.times.queue.is_some();
     end.is_endpoint_fault() && !was_late
 }
 

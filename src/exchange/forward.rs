@@ -113,13 +113,13 @@ pub async fn forward(
     progress: &mut Progress,
 ) -> Outcome {
     let upstream = &context.upstreams[proxying.upstream];
-    progress.upstream = Some(upstream.index());
+    progress.figures.upstream = Some(upstream.index() as u32);
     let request = match read_with_head(context, client, upstream, bytes, head, progress.identity) {
         Ok(request) => request,
         Err(end) => return rare(refused(context, client, bytes, head, end, progress)).await,
     };
-    progress.bytes_in += (request.consumed() - head.end) as u64;
-    let arrived = progress.started + progress.times.head;
+    progress.figures.bytes_in += (request.consumed() - head.end) as u64;
+    let arrived = progress.started + progress.figures.times.head;
     let wanted = Wanted {
         key,
         lane: proxying.lane,
@@ -376,22 +376,22 @@ fn count_attempt(
     connection: Connection,
     progress: &mut Progress,
 ) {
-    progress.endpoint = Some(slot.endpoint());
-    progress.attempts += 1;
+    progress.figures.endpoint = Some(slot.endpoint() as u32);
+    progress.figures.attempts += 1;
     // It belongs to the endpoint that it was opened to.
-    progress.times.connect = None;
+    progress.figures.times.connect = None;
     let track = &progress.track;
-    track.set_attempt(slot.endpoint(), progress.attempts);
-    progress.phase = Phase::Connect;
-    progress.reason = Some(match slot.chosen() {
+    track.set_attempt(slot.endpoint(), progress.figures.attempts);
+    progress.figures.phase = Phase::Connect;
+    progress.figures.reason = Some(match slot.chosen() {
         _ if connection == Connection::New => Reason::Kept,
-        _ if progress.attempts > 1 => Reason::Retry,
+        _ if progress.figures.attempts > 1 => Reason::Retry,
         Chosen::First => Reason::Picked,
         Chosen::Next => Reason::Next,
         Chosen::Granted => Reason::Queued,
     });
     attempt::endpoint_counters(context, slot).attempts.add(1);
-    if progress.attempts > 1 {
+    if progress.figures.attempts > 1 {
         let upstream = slot.upstream().index();
         context.counters.upstreams[upstream].retries.add(1);
     }

@@ -54,13 +54,13 @@ impl Queueing<'_, '_> {
         let begun = Instant::now();
         progress.track.enter(Stage::Queue);
         let counters = &context.counters.upstreams[waiting.upstream().index()];
-        if progress.times.queue.is_none() {
+        if progress.figures.times.queue.is_none() {
             counters.queued.add(1);
             // It counts as one of them itself.
             let before = waiting.upstream().waiting().saturating_sub(1);
-            progress.queued_behind = u32::try_from(before).unwrap_or(u32::MAX);
+            progress.figures.queued_behind = u32::try_from(before).unwrap_or(u32::MAX);
         }
-        progress.phase = Phase::Queue;
+        progress.figures.phase = Phase::Queue;
         let until = deadline.min(request.total_deadline);
         context.wheel.set(&client.timer, until);
         let waited = poll_fn(|cx| {
@@ -86,7 +86,7 @@ impl Queueing<'_, '_> {
             }
         })
         .await;
-        *progress.times.queue.get_or_insert_default() += begun.elapsed();
+        *progress.figures.times.queue.get_or_insert_default() += begun.elapsed();
         match waited {
             // Nothing is begun any more.
             Waited::Granted(_) if context.wheel.is_stopped() => Err(Failure::Stopped.into()),

@@ -8,7 +8,7 @@ use evenkeel_proto::{FieldKind, Method, RequestHead};
 
 use super::identity::{Identity, ROOM};
 use super::{Client, Context};
-use crate::observe::access_log::{Exchange, Figures, Live, Open, Phase, Reason, Times};
+use crate::observe::access_log::{Exchange, Figures, Live, Open, Phase, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::end::{End, Failure};
 use crate::observe::failures::{self, FailedExchange};
@@ -16,37 +16,13 @@ use crate::observe::histogram::{self, Histogram};
 use crate::observe::otlp::Span;
 use crate::observe::sessions::Track;
 
-/// An exchange's figures while it goes on.
+/// What an exchange has come to, while it goes on.
 #[derive(Debug)]
 pub struct Progress {
     /// When the head's first byte was there.
     pub started: Instant,
-    /// Index of the route, if one matched.
-    pub route: Option<usize>,
-    /// Index of the upstream, if the route goes to one.
-    pub upstream: Option<usize>,
-    /// Index of the endpoint of the last attempt.
-    pub endpoint: Option<usize>,
-    /// Status sent to the client; 0 if none was.
-    pub status: u16,
-    /// Bytes received from the client.
-    pub bytes_in: u64,
-    /// Bytes sent to the client.
-    pub bytes_out: u64,
-    /// Bytes of those that are no head.
-    pub body_bytes_out: u64,
-    /// Attempts made.
-    pub attempts: u32,
-    /// Why it went to the endpoint of the last one.
-    pub reason: Option<Reason>,
-    /// Requests that waited already when it joined the queue.
-    pub queued_behind: u32,
-    /// The last phase that it reached.
-    pub phase: Phase,
-    /// When the response's head had been received.
-    pub responded: Option<Instant>,
-    /// How long each phase took.
-    pub times: Times,
+    /// What its line will tell.
+    pub figures: Figures,
     /// What the request is called.
     pub identity: Identity,
     /// What is shown of it while it goes on.
@@ -56,24 +32,36 @@ pub struct Progress {
 impl Progress {
     /// An exchange whose head began at `started` and was complete after
     /// `took`.
-    pub fn new(started: Instant, took: Duration, head_len: usize, track: Rc<Track>) -> Self {
+    pub fn new(
+        client: &Client,
+        started: Instant,
+        took: Duration,
+        head_len: usize,
+        track: Rc<Track>,
+    ) -> Self {
         Progress {
             started,
-            route: None,
-            upstream: None,
-            endpoint: None,
-            status: 0,
-            bytes_in: head_len as u64,
-            bytes_out: 0,
-            body_bytes_out: 0,
-            attempts: 0,
-            reason: None,
-            queued_behind: 0,
-            phase: Phase::Local,
-            responded: None,
-            times: Times {
-                head: took,
-                ..Times::default()
+            figures: Figures {
+                client_port: client.port,
+                listener: client.listener as u32,
+                route: None,
+                upstream: None,
+                endpoint: None,
+                reason: None,
+                status: 0,
+                bytes_in: head_len as u64,
+                bytes_out: 0,
+                body_bytes_out: 0,
+                attempts: 0,
+                queued_behind: 0,
+                phase: Phase::Local,
+                end: End::Complete,
+                times: Times {
+                    head: took,
+                    ..Times::default()
+                },
+                responded: None,
+                ended: started,
             },
             identity: Identity::default(),
             track,
@@ -91,51 +79,36 @@ impl Progress {
         end: End,
     ) {
         let now = Instant::now();
-        self.times.total = now.duration_since(self.started);
-        let is_error = self.status >= 500 || end.is_endpoint_fault();
-        self.count(context, client, end, is_error);
+        let figures = &mut self.figures;
+        figures.end = end;
+        figures.ended = now;
+        figures.times.total = now.duration_since(self.started);
+        if head.is_none() {
+            figures.phase = Phase::Head;
+        }
+        let total = figures.times.total;
+        let is_error = figures.status >= 500 || end.is_endpoint_fault();
+        self.count(context, client, is_error);
         self.track.end_exchange();
         if self.identity.is_recorded() {
-            self.record_span(context, client, buf, head, end, now);
+            self.record_span(context, client, buf, head);
         }
-        if self.is_failed(end, is_error) {
-            self.keep_failure(context, client, buf, head, end);
+        if self.is_failed(is_error) {
+            self.keep_failure(context, client, buf, head);
         }
         let logs = &context.config.access_logs;
-        let Some(index) = logs.of(client.listener, self.route) else {
+        let Some(index) = logs.of(client.listener, self.route()) else {
             return;
         };
         let log = &logs.logs[index];
         let access_log = &context.access_log;
-        if !access_log.selects(index, &log.selection, is_error, self.times.total) {
+        if !access_log.selects(index, &log.selection, is_error, total) {
             return;
         }
         let trace_id = self.identity.trace.map(|it| hex::<32>(it.sent.trace_id));
         let mut room = ROOM;
-        let index_of = |it: Option<usize>| it.map(|it| it as u32);
         let exchange = Exchange {
-            figures: Figures {
-                client_port: client.port,
-                listener: client.listener as u32,
-                route: index_of(self.route),
-                upstream: index_of(self.upstream),
-                endpoint: index_of(self.endpoint),
-                reason: self.reason,
-                status: self.status,
-                bytes_in: self.bytes_in,
-                bytes_out: self.bytes_out,
-                body_bytes_out: self.body_bytes_out,
-                attempts: self.attempts,
-                queued_behind: self.queued_behind,
-                phase: match head {
-                    Some(_) => self.phase,
-                    None => Phase::Head,
-                },
-                end,
-                times: self.times,
-                responded: self.responded,
-                ended: now,
-            },
+            figures: &self.figures,
             client: client.address_text.as_bytes(),
             buf,
             head,
@@ -144,12 +117,27 @@ impl Progress {
             live: &Surroundings {
                 context,
                 listener: client.listener,
-                upstream: self.upstream,
-                endpoint: self.endpoint,
+                upstream: self.upstream(),
+                endpoint: self.endpoint(),
             },
         };
         let dropped = &context.counters.log_lines_dropped;
         access_log.note(index, log, &exchange, dropped);
+    }
+
+    /// Index of the route, if one matched.
+    fn route(&self) -> Option<usize> {
+        self.figures.route.map(|index| index as usize)
+    }
+
+    /// Index of the upstream, if the route goes to one.
+    pub fn upstream(&self) -> Option<usize> {
+        self.figures.upstream.map(|index| index as usize)
+    }
+
+    /// Index of the endpoint of the last attempt.
+    fn endpoint(&self) -> Option<usize> {
+        self.figures.endpoint.map(|index| index as usize)
     }
 
     /// Hands the span of a sampled exchange to the exporter.
@@ -160,8 +148,6 @@ impl Progress {
         client: &Client,
         buf: &[u8],
         head: Option<&RequestHead>,
-        end: End,
-        now: Instant,
     ) {
         // Only a request whose head was read has a place in a trace.
         let (Some(spans), Some(trace), Some(head)) = (&context.spans, self.identity.trace, head)
@@ -170,13 +156,14 @@ impl Progress {
         };
         let config = &context.config;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let upstream = self.upstream.map(|index| &config.upstreams[index]);
-        let endpoint = upstream.zip(self.endpoint);
+        let upstream = self.upstream().map(|index| &config.upstreams[index]);
+        let endpoint = upstream.zip(self.endpoint());
         let mut room = ROOM;
         let span = Span {
             place: trace.sent,
             parent_id: trace.client_span,
-            started_unix_us: context.access_log.unix_us(now) - histogram::micros(self.times.total),
+            started_unix_us: context.access_log.unix_us(self.figures.ended)
+                - histogram::micros(self.figures.times.total),
             method: text(head.method_span.of(buf)),
             is_known_method: head.method != Method::Other,
             path: text(head.path.of(buf)),
@@ -186,23 +173,23 @@ impl Progress {
             client: text(client.address_text.as_bytes()),
             request_id: self.identity.request_id(buf, &mut room).map(text),
             listener: config.listeners[client.listener].name.clone(),
-            route: self.route.map(|index| config.routes[index].name.clone()),
+            route: self.route().map(|index| config.routes[index].name.clone()),
             upstream: upstream.map(|it| it.name.clone()),
             endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
-            reason: self.reason,
-            attempts: self.attempts,
-            status: self.status,
-            end,
-            times: self.times,
+            reason: self.figures.reason,
+            attempts: self.figures.attempts,
+            status: self.figures.status,
+            end: self.figures.end,
+            times: self.figures.times,
         };
         spans.send(span, &context.counters.spans_dropped);
     }
 
     /// Whether it failed or was refused: a client that left did neither, and a
     /// configured answer is as it should be, whatever its status.
-    fn is_failed(&self, end: End, is_error: bool) -> bool {
-        match end {
-            End::Complete | End::Tunnel => is_error && self.endpoint.is_some(),
+    fn is_failed(&self, is_error: bool) -> bool {
+        match self.figures.end {
+            End::Complete | End::Tunnel => is_error && self.endpoint().is_some(),
             End::Failure(Failure::ClientGone) => false,
             _ => true,
         }
@@ -215,21 +202,20 @@ impl Progress {
         client: &Client,
         buf: &[u8],
         head: Option<&RequestHead>,
-        end: End,
     ) {
         let is_head_refused = head.is_none();
         context.failures.add(FailedExchange {
             at: SystemTime::now(),
             client: String::from_utf8_lossy(client.address_text.as_bytes()).into_owned(),
             listener: client.listener,
-            route: self.route,
-            upstream: self.upstream,
-            endpoint: self.endpoint,
+            route: self.route(),
+            upstream: self.upstream(),
+            endpoint: self.endpoint(),
             line: head.map(|head| failures::request_line(head.line(buf))),
-            end,
-            status: self.status,
-            attempts: self.attempts,
-            times: self.times,
+            end: self.figures.end,
+            status: self.figures.status,
+            attempts: self.figures.attempts,
+            times: self.figures.times,
             evidence: match is_head_refused {
                 true => failures::evidence(buf),
                 false => Vec::new(),
@@ -237,30 +223,30 @@ impl Progress {
         });
     }
 
-    fn count(&self, context: &Context, client: &Client, end: End, is_error: bool) {
-        let (class, end) = (status_class(self.status), end.index());
-        let measured = Measured::new(&self.times, self.bytes_out);
+    fn count(&self, context: &Context, client: &Client, is_error: bool) {
+        let (class, end) = (status_class(self.figures.status), self.figures.end.index());
+        let measured = Measured::new(&self.figures.times, self.figures.bytes_out);
         let count = |counters: &ExchangeCounters| {
             counters.requests.add(1);
             counters.errors.add(u64::from(is_error));
-            counters.bytes_in.add(self.bytes_in);
-            counters.bytes_out.add(self.bytes_out);
+            counters.bytes_in.add(self.figures.bytes_in);
+            counters.bytes_out.add(self.figures.bytes_out);
             counters.status[class].add(1);
             counters.ends[end].add(1);
         };
         let listener = &context.listener_counters(client).exchanges;
         count(listener);
         measured.record(&listener.phases);
-        let Some(route) = self.route else { return };
+        let Some(route) = self.route() else { return };
         let route = &context.counters.routes[route];
         count(route);
         measured.record(&route.phases);
-        let Some(upstream) = self.upstream else {
+        let Some(upstream) = self.upstream() else {
             return;
         };
         let upstream = &context.counters.upstreams[upstream];
         count(&upstream.exchanges);
-        measured.record(match self.endpoint {
+        measured.record(match self.endpoint() {
             Some(endpoint) => &upstream.endpoints[endpoint].phases,
             None => &upstream.exchanges.phases,
         });

@@ -90,9 +90,9 @@ impl Response {
 
     /// Notes that `sent` bytes of it went to the client.
     pub fn note(&self, sent: u64, progress: &mut Progress) {
-        progress.status = self.status;
-        progress.bytes_out += sent;
-        progress.body_bytes_out += sent.saturating_sub(self.head_len as u64);
+        progress.figures.status = self.status;
+        progress.figures.bytes_out += sent;
+        progress.figures.body_bytes_out += sent.saturating_sub(self.head_len as u64);
     }
 }
 
@@ -113,11 +113,11 @@ impl Relay<'_> {
         )
         .followed_by(follow(response.persistence));
         progress.track.enter(Stage::Response);
-        let before = progress.bytes_out + response.sent;
+        let before = progress.figures.bytes_out + response.sent;
         let stop = self.run(client, &mut pump, &progress.track, before).await;
         response.note(response.sent + pump.bytes_written, progress);
         if let Some(request) = self.request.as_ref() {
-            progress.bytes_in += request.bytes_read;
+            progress.figures.bytes_in += request.bytes_read;
         }
         let mut relayed = response.relayed(self.end_of(stop));
         if relayed.end == End::Complete && self.request.is_some() {
@@ -240,8 +240,8 @@ pub(super) async fn tunnel(
         }
         if up_moved || down_moved {
             let track = &progress.track;
-            track.set_bytes_in(progress.bytes_in + up.bytes_read());
-            track.set_bytes_out(progress.bytes_out + down.bytes_written());
+            track.set_bytes_in(progress.figures.bytes_in + up.bytes_read());
+            track.set_bytes_out(progress.figures.bytes_out + down.bytes_written());
             context.set_timeout(&client.timer, idle_timeout);
         }
         match context.wheel.has_fired(&client.timer) {
@@ -250,9 +250,9 @@ pub(super) async fn tunnel(
         }
     })
     .await;
-    progress.bytes_in += up.bytes_read();
-    progress.bytes_out += down.bytes_written();
-    progress.body_bytes_out += down.bytes_written();
+    progress.figures.bytes_in += up.bytes_read();
+    progress.figures.bytes_out += down.bytes_written();
+    progress.figures.body_bytes_out += down.bytes_written();
     Carried {
         up_bytes: up.bytes_written(),
         down_bytes: down.bytes_read(),

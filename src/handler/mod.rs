@@ -34,7 +34,7 @@ pub async fn handle(
             return rare(refuse(context, client, bytes, head, failure, progress)).await;
         }
     };
-    progress.route = Some(route);
+    progress.figures.route = Some(route as u32);
     progress.track.set_route(route);
     match &context.config.routes[route].action {
         Action::Upstream(proxying) => {

@@ -113,7 +113,7 @@ impl Entries {
             AccessLogFormat::Template(template) => self.push_extras(template, exchange.head, buf),
         };
         self.entries.push(Entry {
-            figures: exchange.figures,
+            figures: *exchange.figures,
             log: log as u32,
             version: exchange.head.map(|head| head.version),
             lens,
@@ -293,26 +293,27 @@ mod tests {
     impl Batch {
         /// So many exchanges that came to nothing.
         pub fn of_nothing(count: usize) -> Self {
+            let figures = Figures {
+                client_port: 0,
+                listener: 0,
+                route: None,
+                upstream: None,
+                endpoint: None,
+                reason: None,
+                status: 0,
+                bytes_in: 0,
+                bytes_out: 0,
+                body_bytes_out: 0,
+                attempts: 0,
+                queued_behind: 0,
+                phase: Phase::Head,
+                end: End::Complete,
+                times: Times::default(),
+                responded: None,
+                ended: Instant::now(),
+            };
             let exchange = Exchange {
-                figures: Figures {
-                    client_port: 0,
-                    listener: 0,
-                    route: None,
-                    upstream: None,
-                    endpoint: None,
-                    reason: None,
-                    status: 0,
-                    bytes_in: 0,
-                    bytes_out: 0,
-                    body_bytes_out: 0,
-                    attempts: 0,
-                    queued_behind: 0,
-                    phase: Phase::Head,
-                    end: End::Complete,
-                    times: Times::default(),
-                    responded: None,
-                    ended: Instant::now(),
-                },
+                figures: &figures,
                 client: b"unix",
                 buf: b"",
                 head: None,

@@ -47,32 +47,33 @@ pub fn line(data: &[u8]) {
     let time = |at: usize| Duration::from_micros(number(at));
     let ended = Instant::now();
     let trace_id = hex::<32>(u128::from(number(5)));
-    let exchange = Exchange {
-        figures: Figures {
-            client_port: number(1) as u16,
-            listener: 0,
-            route: has(0).then_some(0),
-            upstream: has(1).then_some(0),
-            endpoint: has(2).then_some(0),
-            reason: has(3).then_some(Reason::Retry),
-            status: number(3) as u16,
-            bytes_in: number(5),
-            bytes_out: number(7),
-            body_bytes_out: number(9),
-            attempts: number(11) as u32,
-            queued_behind: number(13) as u32,
-            phase: PHASES[usize::from(choices[15]) % PHASES.len()],
-            end: nth_end(choices[16]),
-            times: Times {
-                head: time(17),
-                queue: has(5).then(|| time(18)),
-                connect: has(6).then(|| time(19)),
-                first_byte: has(7).then(|| time(20)),
-                total: time(22),
-            },
-            responded: has(7).then_some(ended),
-            ended: ended + time(21),
+    let figures = Figures {
+        client_port: number(1) as u16,
+        listener: 0,
+        route: has(0).then_some(0),
+        upstream: has(1).then_some(0),
+        endpoint: has(2).then_some(0),
+        reason: has(3).then_some(Reason::Retry),
+        status: number(3) as u16,
+        bytes_in: number(5),
+        bytes_out: number(7),
+        body_bytes_out: number(9),
+        attempts: number(11) as u32,
+        queued_behind: number(13) as u32,
+        phase: PHASES[usize::from(choices[15]) % PHASES.len()],
+        end: nth_end(choices[16]),
+        times: Times {
+            head: time(17),
+            queue: has(5).then(|| time(18)),
+            connect: has(6).then(|| time(19)),
+            first_byte: has(7).then(|| time(20)),
+            total: time(22),
         },
+        responded: has(7).then_some(ended),
+        ended: ended + time(21),
+    };
+    let exchange = Exchange {
+        figures: &figures,
         client: b"192.0.2.7",
         buf,
         head: has(4).then_some(&head),
@@ -181,7 +182,7 @@ fn check_quotes(line: &str, quotes: usize) {
 }
 
 fn check_json(line: &str, exchange: &Exchange<'_>) {
-    let figures = &exchange.figures;
+    let figures = exchange.figures;
     let object: serde_json::Value = serde_json::from_str(line).expect("an object");
     let latin1 = |bytes: &[u8]| {
         bytes

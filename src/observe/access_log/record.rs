@@ -13,7 +13,7 @@ use crate::observe::end::End;
 #[derive(Clone, Copy)]
 pub struct Exchange<'a> {
     /// Its figures.
-    pub figures: Figures,
+    pub figures: &'a Figures,
     /// Address of the client.
     pub client: &'a [u8],
     /// The bytes that the head's spans are in.
@@ -41,7 +41,7 @@ impl<'a> Exchange<'a> {
 /// Longest piece of a refused head that a line shows, in bytes.
 const RAW_LINE_LEN: usize = 256;
 
-/// What a line tells of an exchange but for text.
+/// What a line tells of an exchange but for text; filled in as it goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures {
     /// Port of the client; 0 over a Unix socket.
