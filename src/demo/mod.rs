@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenkeel::config::{self, Address, Colour, NameLookup};
-use evenkeel::runtime::{self, Running};
+use evenkeel::runtime::{self, Running, StopSignals};
 use evenkeel_testkit::origin::ServiceTime;
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
@@ -126,9 +126,9 @@ pub fn run(load: Load) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let stop = {
+    let mut stop = {
         let _in_runtime = runtime.enter();
-        runtime::stop_signal()?
+        StopSignals::new()?
     };
     let origins = SPEEDS.iter().map(start_origin).collect::<Result<_, _>>()?;
     let origins: Vec<OriginHandle> = origins;
@@ -140,8 +140,8 @@ pub fn run(load: Load) -> io::Result<()> {
     let address = listening_address(&running)?;
     introduce(&origins, &text, address, load)?;
     let signal = match load {
-        Load::Off => Ok(runtime.block_on(stop)),
-        Load::On => runtime.block_on(show_load(&running, &origins, address, stop)),
+        Load::Off => Ok(runtime.block_on(stop.next())),
+        Load::On => runtime.block_on(show_load(&running, &origins, address, stop.next())),
     };
     // Nobody is left to read this where standard output is what failed.
     if let Ok(signal) = &signal {

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Dispatcher;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, AdminThread};
@@ -26,7 +26,7 @@ use crate::observe::figures::{Figures, Sources, Started};
 use crate::observe::inquiry;
 use crate::observe::otlp::{self, Exporter, SpanCounts};
 use crate::observe::probes::Probes;
-use crate::observe::writer::{self, LogWriter};
+use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream;
 use health::HealthThread;
 use worker::{Shared, Worker};
@@ -55,6 +55,7 @@ pub struct Running {
     workers: Vec<JoinHandle<io::Result<()>>>,
     health: HealthThread,
     admin: AdminThread,
+    log_sender: LogSender,
     log_writer: LogWriter,
     /// Sends spans, where they are sent.
     exporter: Option<Exporter>,
@@ -79,8 +80,8 @@ impl Drop for WhileRunning {
     }
 }
 
-/// Runs until TERM or INT, then drains. USR1 opens the files of the access
-/// logs anew.
+/// Runs until TERM or INT, then drains; the next of them cuts what is still
+/// open. USR1 opens the files of the access logs anew.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
@@ -90,49 +91,79 @@ pub fn run(config: Config) -> io::Result<()> {
         .enable_all()
         .build()?;
     // Before anyone can connect: from then on a signal is to drain.
-    let (stop, mut reopen) = {
+    let (mut stop, mut reopen) = {
         let _in_runtime = runtime.enter();
-        (stop_signal()?, signal(SignalKind::user_defined1())?)
+        (StopSignals::new()?, signal(SignalKind::user_defined1())?)
     };
     let mut running = start(config)?;
     let timeout = running.config.server.drain_timeout;
-    let signal = runtime.block_on(async {
-        let mut stop = std::pin::pin!(stop);
+    runtime.block_on(async {
+        let signal = loop {
+            tokio::select! {
+                signal = stop.next() => break Some(signal),
+                _ = running.ended.recv() => break None,
+                _ = reopen.recv() => running.log_sender.reopen(),
+            }
+        };
+        match signal {
+            Some(name) => tracing::info!(
+                "{name}: accepting nothing more; exchanges in flight have {timeout:?}"
+            ),
+            None => tracing::error!("a thread ended by itself: stopping"),
+        }
+        let (phase, log_sender) = (running.phase.clone(), running.log_sender.clone());
+        let mut stopped = tokio::task::spawn_blocking(move || running.stop(timeout));
+        let mut is_hurried = false;
         loop {
             tokio::select! {
-                signal = &mut stop => return Some(signal),
-                _ = running.ended.recv() => return None,
-                _ = reopen.recv() => running.log_writer.reopen(),
+                stopped = &mut stopped => {
+                    stopped?;
+                    break;
+                }
+                name = stop.next(), if !is_hurried => {
+                    is_hurried = true;
+                    tracing::warn!("{name} again: what is open is cut");
+                    phase.send_replace(Phase::Drain { deadline: Instant::now() });
+                }
+                _ = reopen.recv() => log_sender.reopen(),
             }
         }
-    });
-    match signal {
-        Some(name) => {
-            tracing::info!("{name}: accepting nothing more; exchanges in flight have {timeout:?}");
-        }
-        None => tracing::error!("a thread ended by itself: stopping"),
-    }
-    running.stop(timeout);
-    match signal {
-        Some(_) => Ok(()),
-        None => Err(io::Error::other("a thread ended by itself")),
-    }
-}
-
-/// Takes TERM and INT over at once; the future ends with the first of them
-/// and gives its name. To be called within a runtime.
-///
-/// # Errors
-/// The signals can't be taken over.
-pub fn stop_signal() -> io::Result<impl Future<Output = &'static str>> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = term.recv() => "TERM",
-            _ = int.recv() => "INT",
+        match signal {
+            Some(_) => Ok(()),
+            None => Err(io::Error::other("a thread ended by itself")),
         }
     })
+}
+
+/// TERM and INT, taken over from their default.
+#[derive(Debug)]
+pub struct StopSignals {
+    term: Signal,
+    int: Signal,
+}
+
+impl StopSignals {
+    /// Takes them over at once. To be called within a runtime.
+    ///
+    /// # Errors
+    /// They can't be taken over.
+    pub fn new() -> io::Result<Self> {
+        Ok(StopSignals {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The name of the next one.
+    ///
+    /// # Cancellation
+    /// No signal is lost by dropping the future.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "TERM",
+            _ = self.int.recv() => "INT",
+        }
+    }
 }
 
 /// Binds every listener and starts the workers and the health thread.
@@ -215,6 +246,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         workers,
         health,
         admin,
+        log_sender,
         log_writer,
         exporter,
         config,

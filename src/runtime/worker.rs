@@ -83,6 +83,7 @@ impl Worker {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut deadline = None;
+        let mut is_supervised = true;
         let is_idle = || clients.open_count() == 0 && accepting.iter().all(JoinHandle::is_finished);
         while !is_over(deadline, is_idle()) {
             tokio::select! {
@@ -90,11 +91,12 @@ impl Worker {
                     context.counters.loop_lag_us.record_time(due.elapsed());
                     tick(context, started);
                 }
-                changed = self.phase.changed(), if deadline.is_none() => {
+                changed = self.phase.changed(), if is_supervised => {
+                    is_supervised = changed.is_ok();
                     deadline = match *self.phase.borrow_and_update() {
                         Phase::Drain { deadline } => Some(deadline),
-                        // The supervisor is gone: nothing can stop us later.
-                        Phase::Serve if changed.is_err() => Some(Instant::now()),
+                        // Nothing can stop us later.
+                        Phase::Serve if !is_supervised => Some(Instant::now()),
                         Phase::Serve => continue,
                     };
                     clients.drain();

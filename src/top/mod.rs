@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use evenkeel::observe::rates::Rates;
-use evenkeel::runtime::stop_signal;
+use evenkeel::runtime::StopSignals;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
@@ -173,13 +173,13 @@ fn stop_flag() -> io::Result<Arc<AtomicBool>> {
         .build()?;
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = stopped.clone();
-    let signal = {
+    let mut signals = {
         let _in_runtime = runtime.enter();
-        stop_signal()?
+        StopSignals::new()?
     };
     let thread = std::thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || {
-        runtime.block_on(signal);
+        runtime.block_on(signals.next());
         flag.store(true, Ordering::Relaxed);
     })?;
     Ok(stopped)

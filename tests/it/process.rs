@@ -107,6 +107,44 @@ fn draining_has_a_deadline() {
 }
 
 #[test]
+fn a_second_term_cuts_what_is_open() {
+    test(|| {
+        let (origin, mut proxy) = Site::default().with_origin();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/60000")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        proxy.terminate();
+        until("it drains", || proxy.stderr().contains("TERM: accepting"));
+        assert!(proxy.wait(Duration::from_millis(300)).is_none());
+        proxy.terminate();
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        let response = busy.read_response("GET").unwrap();
+        assert_refused(&response, STOPPED);
+        let said = proxy.stderr();
+        assert!(said.contains("TERM again: what is open is cut"), "{said}");
+    });
+}
+
+#[test]
+fn files_are_opened_anew_while_it_drains() {
+    test(|| {
+        let (origin, mut proxy) = Site::default().with_origin();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/1500")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        proxy.terminate();
+        until("it drains", || proxy.stderr().contains("TERM: accepting"));
+        let log = proxy.path("access.log");
+        std::fs::rename(&log, proxy.path("access.log.1")).unwrap();
+        proxy.signal(Signal::USR1);
+        until("it is opened anew", || log.exists());
+        assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        assert_eq!(proxy.access_log().len(), 1);
+    });
+}
+
+#[test]
 fn a_log_that_nobody_reads_does_not_keep_the_process() {
     test(|| {
         let dir = TempDir::new().unwrap();

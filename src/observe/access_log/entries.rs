@@ -46,17 +46,29 @@ struct Entry {
     log: u32,
     /// The version, where the request's head was read.
     version: Option<Version>,
-    /// Lengths of the texts, in the order of [`Texts`].
-    lens: [u32; Texts::COUNT],
+    /// Lengths of the texts, in the order of [`Text`].
+    lens: [u32; Text::COUNT],
     /// Bytes of what only this log's format shows.
     extras_len: u32,
 }
 
-/// The text of an exchange.
-struct Texts;
+/// The texts of an exchange, in the order in which they are noted.
+#[derive(Clone, Copy)]
+enum Text {
+    Client,
+    Method,
+    /// Or the line that came in place of a head.
+    Target,
+    Host,
+    Referer,
+    UserAgent,
+    RequestId,
+    TraceId,
+}
 
-impl Texts {
-    const COUNT: usize = 8;
+impl Text {
+    const COUNT: usize = Text::TraceId as usize + 1;
+    /// Length of one that is not there.
     const ABSENT: u32 = u32::MAX;
 }
 
@@ -85,28 +97,28 @@ impl Entries {
     /// Notes an exchange for the log with this index and format.
     pub fn push(&mut self, log: usize, format: &AccessLogFormat, exchange: &Exchange<'_>) {
         let buf = exchange.buf;
-        let mut lens = [Texts::ABSENT; Texts::COUNT];
+        let mut lens = [Text::ABSENT; Text::COUNT];
         let text = &mut self.text;
-        let mut note = |at: usize, value: Option<&[u8]>| {
+        let mut note = |text_of: Text, value: Option<&[u8]>| {
             if let Some(value) = value {
-                lens[at] = value.len() as u32;
+                lens[text_of as usize] = value.len() as u32;
                 text.extend_from_slice(value);
             }
         };
-        note(0, Some(exchange.client));
+        note(Text::Client, Some(exchange.client));
         match exchange.head {
             Some(head) => {
-                note(1, Some(head.method_span.of(buf)));
-                note(2, Some(head.target.of(buf)));
-                note(3, Some(head.host.of(buf)));
+                note(Text::Method, Some(head.method_span.of(buf)));
+                note(Text::Target, Some(head.target.of(buf)));
+                note(Text::Host, Some(head.host.of(buf)));
                 let [referer, user_agent] = values(head, buf);
-                note(4, referer);
-                note(5, user_agent);
+                note(Text::Referer, referer);
+                note(Text::UserAgent, user_agent);
             }
-            None => note(2, Some(exchange.raw_line())),
+            None => note(Text::Target, Some(exchange.raw_line())),
         }
-        note(6, exchange.request_id);
-        note(7, exchange.trace_id);
+        note(Text::RequestId, exchange.request_id);
+        note(Text::TraceId, exchange.trace_id);
         let extras_len = match format {
             AccessLogFormat::Combined | AccessLogFormat::Json => 0,
             AccessLogFormat::Httplog => self.push_open(exchange.live.open()),
@@ -141,7 +153,7 @@ impl Entries {
                 Part::Header(name) => head.and_then(|head| header(name, head, buf)),
                 Part::Text(_) | Part::Field(_) => continue,
             };
-            let len = value.map_or(Texts::ABSENT, |value| value.len() as u32);
+            let len = value.map_or(Text::ABSENT, |value| value.len() as u32);
             self.text.extend_from_slice(&len.to_ne_bytes());
             self.text.extend_from_slice(value.unwrap_or_default());
         }
@@ -188,7 +200,7 @@ impl<'a> Extras<'a> {
     pub fn next(&mut self) -> Option<&'a [u8]> {
         let (len, rest) = self.0.split_first_chunk()?;
         let len = u32::from_ne_bytes(*len);
-        if len == Texts::ABSENT {
+        if len == Text::ABSENT {
             self.0 = rest;
             return None;
         }
@@ -214,9 +226,9 @@ impl Entry {
     /// The record, with the texts that are next in `rest`.
     fn record<'a>(&'a self, layout: &'a Layout, clock: Clock, rest: &mut &'a [u8]) -> Record<'a> {
         let before = *rest;
-        let mut texts = [None; Texts::COUNT];
+        let mut texts = [None; Text::COUNT];
         for (text, &len) in texts.iter_mut().zip(&self.lens) {
-            if len != Texts::ABSENT {
+            if len != Text::ABSENT {
                 *text = Some(take(rest, len));
             }
         }

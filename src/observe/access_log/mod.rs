@@ -1,9 +1,9 @@
 //! The access log: one line for each exchange.
 //!
-//! A worker notes an exchange as an entry of a buffer of its own ([`entries`]);
-//! full buffers go to the thread that writes their destination, which makes the
-//! lines. An [`Exchange`] is what the worker knows, a [`Record`] what the formats
-//! read; each format has a file of its own here.
+//! A worker notes each [`Exchange`] in a buffer of its own ([`Entries`]); full
+//! buffers go to the thread that writes their destination, which makes the lines
+//! ([`LineMaker`]). A `Record` is what the formats read; each has a file of its
+//! own here.
 
 mod clock;
 mod combined;

@@ -246,19 +246,19 @@ impl LogSender {
     pub fn send(&self, destination: usize, batch: Batch) -> Result<Entries, Batch> {
         self.destinations[destination].send(batch)
     }
+
+    /// Opens every file anew, for one that was renamed. Does not wait for it.
+    pub fn reopen(&self) {
+        for queue in &self.destinations {
+            queue.reopen();
+        }
+    }
 }
 
 impl LogWriter {
     /// Lines that could not be written; goes on counting.
     pub fn lost(&self) -> Arc<AtomicU64> {
         self.lost.clone()
-    }
-
-    /// Opens every file anew, for one that was renamed. Does not wait for it.
-    pub fn reopen(&self) {
-        for (_, queue) in &self.threads {
-            queue.reopen();
-        }
     }
 
     /// Waits until everything handed over is written, or `timeout` is over;
