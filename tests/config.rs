@@ -469,6 +469,15 @@ fn listeners_and_routes_say_otherwise_about_their_access_logs() {
 }
 
 #[test]
+fn a_log_is_one_file_however_its_path_is_written() {
+    let text = "access_log = { path = 'logs/l' }\n[[listener]]\nbind=':1'\n\
+                access_log = { path = './logs//l' }\n[[listener]]\nbind=':2'\n\
+                access_log = { path = 'logs/./l' }\n[[route]]\nanswer={}";
+    let logs = load_text(text).unwrap().config.access_logs;
+    assert_eq!(logs.destinations.len(), 1, "{:?}", logs.destinations);
+}
+
+#[test]
 fn access_logs_that_are_alike_are_one() {
     let text = "access_log = { path = '/l' }\n[[listener]]\nbind=':1'\n[[listener]]\nbind=':2'\n\
                 access_log = { format = 'json' }\n[[route]]\nanswer={}\naccess_log = { path = '/l' }";

@@ -1,6 +1,8 @@
 //! The access logs: what each route writes over its listener's, and that over
 //! the global one.
 
+use std::path::Component;
+
 use crate::config::access_log::{
     AccessLogFormat, AccessLogs, LogDestination, Selection, Settings, Syslog,
 };
@@ -125,14 +127,18 @@ fn destination(
             app_name: table.app_name.value.as_ref()?.0.clone(),
         })));
     }
-    Some(
-        path.value
-            .as_ref()
-            .map(|path| match path.0.as_os_str() == "-" {
-                true => LogDestination::Stdout,
-                false => LogDestination::File(path.0.clone()),
-            }),
-    )
+    Some(path.value.as_ref().map(|path| {
+        match path.0.as_os_str() == "-" {
+            true => LogDestination::Stdout,
+            // `./a.log` is the same file as `a.log`.
+            false => LogDestination::File(
+                path.0
+                    .components()
+                    .filter(|it| *it != Component::CurDir)
+                    .collect(),
+            ),
+        }
+    }))
 }
 
 fn format(
