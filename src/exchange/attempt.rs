@@ -827,9 +827,8 @@ fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
     if matches!(head.framing, BodyFraming::None | BodyFraming::Length { .. }) {
         return false;
     }
-    let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
     let mut fields = head.fields.iter();
-    let of_type = fields.find(|field| is_type(field.name.of(bytes)));
+    let of_type = fields.find(|field| field.is_named(b"content-type", bytes));
     of_type.is_some_and(|field| field.value.of(bytes).starts_with(b"text/event-stream"))
 }
 

@@ -8,7 +8,7 @@ use evenkeel_proto::{FieldKind, Method, RequestHead};
 
 use super::identity::{Identity, ROOM};
 use super::{Client, Context};
-use crate::observe::access_log::{Exchange, Figures, Live, Open, Phase, Times};
+use crate::observe::access_log::{Exchange, Figures, Open, Phase, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::end::{End, Failure};
 use crate::observe::failures::{self, FailedExchange};
@@ -42,26 +42,12 @@ impl Progress {
         Progress {
             started,
             figures: Figures {
-                client_port: client.port,
-                listener: client.listener as u32,
-                route: None,
-                upstream: None,
-                endpoint: None,
-                reason: None,
-                status: 0,
                 bytes_in: head_len as u64,
-                bytes_out: 0,
-                body_bytes_out: 0,
-                attempts: 0,
-                queued_behind: 0,
-                phase: Phase::Local,
-                end: End::Complete,
                 times: Times {
                     head: took,
                     ..Times::default()
                 },
-                responded: None,
-                ended: started,
+                ..Figures::begun(client.listener as u32, client.port, started)
             },
             identity: Identity::default(),
             track,
@@ -114,12 +100,7 @@ impl Progress {
             head,
             request_id: self.identity.request_id(buf, &mut room),
             trace_id: trace_id.as_ref().map(|it| &it[..]),
-            live: &Surroundings {
-                context,
-                listener: client.listener,
-                upstream: self.upstream(),
-                endpoint: self.endpoint(),
-            },
+            open: &|| self.open(context, client),
         };
         let dropped = &context.counters.log_lines_dropped;
         access_log.note(index, log, &exchange, dropped);
@@ -162,8 +143,7 @@ impl Progress {
         let span = Span {
             place: trace.sent,
             parent_id: trace.client_span,
-            started_unix_us: context.access_log.unix_us(self.figures.ended)
-                - histogram::micros(self.figures.times.total),
+            started_unix_us: context.access_log.unix_us(self.started),
             method: text(head.method_span.of(buf)),
             is_known_method: head.method != Method::Other,
             path: text(head.path.of(buf)),
@@ -251,26 +231,17 @@ impl Progress {
             None => &upstream.exchanges.phases,
         });
     }
-}
 
-/// What else is open where an exchange took place.
-struct Surroundings<'a> {
-    context: &'a Context,
-    listener: usize,
-    upstream: Option<usize>,
-    endpoint: Option<usize>,
-}
-
-impl Live for Surroundings<'_> {
-    fn open(&self) -> Open {
-        let open = &self.context.open_connections;
-        let upstream = self.upstream.map(|index| &self.context.upstreams[index]);
-        let endpoint = upstream.zip(self.endpoint);
+    /// What else is open where it took place.
+    fn open(&self, context: &Context, client: &Client) -> Open {
+        let open = &context.open_connections;
+        let upstream = self.upstream().map(|index| &context.upstreams[index]);
+        let endpoint = upstream.zip(self.endpoint());
         Open {
             connections: open.iter().map(|it| it.value()).sum(),
-            listener_connections: open[self.listener].value(),
+            listener_connections: open[client.listener].value(),
             upstream_exchanges: upstream.map_or(0, |it| {
-                (it.in_flight(self.context.wheel.now()) + it.waiting() as u64) as u32
+                (it.in_flight(context.wheel.now()) + it.waiting() as u64) as u32
             }),
             endpoint_exchanges: endpoint.map_or(0, |(it, endpoint)| it.in_flight_at(endpoint)),
         }

@@ -215,10 +215,7 @@ impl Facts for RequestFacts<'_> {
         self.head
             .fields
             .iter()
-            .filter(move |field| {
-                let found = field.name.of(self.bytes);
-                found.eq_ignore_ascii_case(name.as_bytes())
-            })
+            .filter(move |field| field.is_named(name.as_bytes(), self.bytes))
             .map(|field| field.value.of(self.bytes))
     }
 }

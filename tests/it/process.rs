@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::{STEP, until};
-use evenkeel_testkit::{Proxy, ProxySetup, RawClient, TempDir};
+use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient, TempDir};
 use rustix::process::Signal;
 
 use crate::setup::{
@@ -106,15 +106,21 @@ fn draining_has_a_deadline() {
     });
 }
 
+/// A process that drains, while a request for this path is in flight.
+fn draining(path: &str) -> (OriginHandle, Proxy, RawClient) {
+    let (origin, proxy) = Site::default().with_origin();
+    let mut busy = proxy.client();
+    busy.send(get(path)).unwrap();
+    until("the request is in flight", || origin.stats().in_flight == 1);
+    proxy.terminate();
+    until("it drains", || proxy.stderr().contains("TERM: accepting"));
+    (origin, proxy, busy)
+}
+
 #[test]
 fn a_second_term_cuts_what_is_open() {
     test(|| {
-        let (origin, mut proxy) = Site::default().with_origin();
-        let mut busy = proxy.client();
-        busy.send(get("/slow/60000")).unwrap();
-        until("the request is in flight", || origin.stats().in_flight == 1);
-        proxy.terminate();
-        until("it drains", || proxy.stderr().contains("TERM: accepting"));
+        let (_origin, mut proxy, mut busy) = draining("/slow/60000");
         assert!(proxy.wait(Duration::from_millis(300)).is_none());
         proxy.terminate();
         assert!(proxy.wait(STEP).expect("it ends").success());
@@ -128,12 +134,7 @@ fn a_second_term_cuts_what_is_open() {
 #[test]
 fn files_are_opened_anew_while_it_drains() {
     test(|| {
-        let (origin, mut proxy) = Site::default().with_origin();
-        let mut busy = proxy.client();
-        busy.send(get("/slow/1500")).unwrap();
-        until("the request is in flight", || origin.stats().in_flight == 1);
-        proxy.terminate();
-        until("it drains", || proxy.stderr().contains("TERM: accepting"));
+        let (_origin, mut proxy, mut busy) = draining("/slow/1500");
         let log = proxy.path("access.log");
         std::fs::rename(&log, proxy.path("access.log.1")).unwrap();
         proxy.signal(Signal::USR1);

@@ -217,6 +217,13 @@ pub struct Field {
     pub kind: FieldKind,
 }
 
+impl Field {
+    /// Whether it has this name, in whatever case.
+    pub fn is_named(&self, name: &[u8], buf: &[u8]) -> bool {
+        self.name.of(buf).eq_ignore_ascii_case(name)
+    }
+}
+
 /// How the end of a body is known (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyFraming {

@@ -46,9 +46,11 @@ struct Entry {
     log: u32,
     /// The version, where the request's head was read.
     version: Option<Version>,
+    /// What was open, where the log's format shows it.
+    open: Open,
     /// Lengths of the texts, in the order of [`Text`].
     lens: [u32; Text::COUNT],
-    /// Bytes of what only this log's format shows.
+    /// Bytes of the texts that only this log's template shows.
     extras_len: u32,
 }
 
@@ -111,34 +113,30 @@ impl Entries {
                 note(Text::Method, Some(head.method_span.of(buf)));
                 note(Text::Target, Some(head.target.of(buf)));
                 note(Text::Host, Some(head.host.of(buf)));
-                let [referer, user_agent] = values(head, buf);
-                note(Text::Referer, referer);
-                note(Text::UserAgent, user_agent);
+                note(Text::Referer, head.value_of(FieldKind::Referer, buf));
+                note(Text::UserAgent, head.value_of(FieldKind::UserAgent, buf));
             }
             None => note(Text::Target, Some(exchange.raw_line())),
         }
         note(Text::RequestId, exchange.request_id);
         note(Text::TraceId, exchange.trace_id);
-        let extras_len = match format {
-            AccessLogFormat::Combined | AccessLogFormat::Json => 0,
-            AccessLogFormat::Httplog => self.push_open(exchange.live.open()),
-            AccessLogFormat::Template(template) => self.push_extras(template, exchange.head, buf),
-        };
+        let mut open = Open::default();
+        let mut extras_len = 0;
+        match format {
+            AccessLogFormat::Combined | AccessLogFormat::Json => {}
+            AccessLogFormat::Httplog => open = (exchange.open)(),
+            AccessLogFormat::Template(template) => {
+                extras_len = self.push_extras(template, exchange.head, buf);
+            }
+        }
         self.entries.push(Entry {
             figures: *exchange.figures,
             log: log as u32,
             version: exchange.head.map(|head| head.version),
+            open,
             lens,
             extras_len,
         });
-    }
-
-    /// Notes what is open, which only one format shows. Gives its length.
-    #[inline(never)]
-    fn push_open(&mut self, open: Open) -> u32 {
-        let bytes = open.to_bytes();
-        self.text.extend_from_slice(&bytes);
-        bytes.len() as u32
     }
 
     /// Notes what only a template shows, in the order of its parts. Gives its
@@ -150,7 +148,11 @@ impl Entries {
             let value = match part {
                 Part::Field(LogField::Path) => head.map(|head| head.path.of(buf)),
                 Part::Field(LogField::Query) => head.map(|head| head.query.of(buf)),
-                Part::Header(name) => head.and_then(|head| header(name, head, buf)),
+                Part::Header(name) => head.and_then(|head| {
+                    let mut fields = head.fields.iter();
+                    let found = fields.find(|field| field.is_named(name.as_bytes(), buf))?;
+                    Some(found.value.of(buf))
+                }),
                 Part::Text(_) | Part::Field(_) => continue,
             };
             let len = value.map_or(Text::ABSENT, |value| value.len() as u32);
@@ -161,42 +163,12 @@ impl Entries {
     }
 }
 
-/// The first `Referer` and the first `User-Agent`.
-#[inline]
-fn values<'a>(head: &RequestHead, buf: &'a [u8]) -> [Option<&'a [u8]>; 2] {
-    let mut found = [None; 2];
-    for field in &head.fields {
-        let found = match field.kind {
-            FieldKind::Referer => &mut found[0],
-            FieldKind::UserAgent => &mut found[1],
-            _ => continue,
-        };
-        found.get_or_insert(field.value.of(buf));
-    }
-    found
-}
-
-fn header<'a>(name: &str, head: &RequestHead, buf: &'a [u8]) -> Option<&'a [u8]> {
-    let is_named = |found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
-    let mut fields = head.fields.iter();
-    let found = fields.find(|field| is_named(field.name.of(buf)))?;
-    Some(found.value.of(buf))
-}
-
-/// What only one format shows: what is open, or the texts of a template in the
-/// order of its parts.
+/// The texts that only a template shows, in the order of its parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extras<'a>(&'a [u8]);
 
 impl<'a> Extras<'a> {
-    /// What was open.
-    pub fn open(&self) -> Open {
-        self.0
-            .first_chunk()
-            .map_or_else(Open::default, Open::from_bytes)
-    }
-
-    /// The next text; `None` where the exchange has nothing for it.
+    /// The next of them; `None` where the exchange has nothing for it.
     pub fn next(&mut self) -> Option<&'a [u8]> {
         let (len, rest) = self.0.split_first_chunk()?;
         let len = u32::from_ne_bytes(*len);
@@ -274,6 +246,7 @@ impl Entry {
             trace_id,
             is_plain,
             extras: Extras(extras),
+            open: self.open,
         }
     }
 }
@@ -286,52 +259,22 @@ fn take<'a>(rest: &mut &'a [u8], len: u32) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::Names;
-    use super::super::{Live, Phase, Times};
     use std::time::Instant;
 
+    use super::super::names::Names;
     use super::*;
-    use crate::observe::end::End;
-
-    /// Nothing is open.
-    struct Nothing;
-
-    impl Live for Nothing {
-        fn open(&self) -> Open {
-            Open::default()
-        }
-    }
 
     impl Batch {
         /// So many exchanges that came to nothing.
         pub fn of_nothing(count: usize) -> Self {
-            let figures = Figures {
-                client_port: 0,
-                listener: 0,
-                route: None,
-                upstream: None,
-                endpoint: None,
-                reason: None,
-                status: 0,
-                bytes_in: 0,
-                bytes_out: 0,
-                body_bytes_out: 0,
-                attempts: 0,
-                queued_behind: 0,
-                phase: Phase::Head,
-                end: End::Complete,
-                times: Times::default(),
-                responded: None,
-                ended: Instant::now(),
-            };
             let exchange = Exchange {
-                figures: &figures,
+                figures: &Figures::begun(0, 0, Instant::now()),
                 client: b"unix",
                 buf: b"",
                 head: None,
                 request_id: None,
                 trace_id: None,
-                live: &Nothing,
+                open: &Open::default,
             };
             let formats = vec![AccessLogFormat::Json];
             let names = Names::default();
@@ -339,10 +282,9 @@ mod tests {
             for _ in 0..count {
                 entries.push(0, &formats[0], &exchange);
             }
-            let layout = Arc::new(Layout { formats, names });
             Batch {
                 entries,
-                layout,
+                layout: Arc::new(Layout { formats, names }),
                 clock: Clock::new(),
             }
         }

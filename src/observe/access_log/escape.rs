@@ -66,16 +66,6 @@ fn push_escaped(
     if are_all(value, &is_plain) {
         return line.bytes(value);
     }
-    escape_some(line, value, is_plain, escape);
-}
-
-#[cold]
-fn escape_some(
-    line: &mut Line<'_>,
-    value: &[u8],
-    is_plain: impl Fn(u8) -> bool,
-    escape: impl Fn(&mut Line<'_>, u8),
-) {
     for &byte in value {
         if is_plain(byte) {
             line.byte(byte);
@@ -85,26 +75,10 @@ fn escape_some(
     }
 }
 
-/// Whether all bytes are as asked for. Pieces of a known length are looked at
-/// without a branch for each byte; the last overlaps the one before it.
 #[inline]
 fn are_all(value: &[u8], is_plain: impl Fn(u8) -> bool) -> bool {
-    let all = |bytes: &[u8]| !bytes.iter().fold(false, |odd, &byte| odd | !is_plain(byte));
-    match value.len() {
-        16.. => {
-            let (chunks, _) = value.as_chunks::<16>();
-            chunks.iter().fold(true, |is, chunk| is & all(chunk))
-                & value.last_chunk::<16>().is_none_or(|chunk| all(chunk))
-        }
-        8..16 => ends::<8>(value).is_none_or(|[first, last]| all(first) & all(last)),
-        4..8 => ends::<4>(value).is_none_or(|[first, last]| all(first) & all(last)),
-        _ => all(value),
-    }
-}
-
-#[inline]
-fn ends<const LEN: usize>(value: &[u8]) -> Option<[&[u8; LEN]; 2]> {
-    Some([value.first_chunk()?, value.last_chunk()?])
+    // Without an early end the compiler looks at many bytes at a time.
+    !value.iter().fold(false, |odd, &byte| odd | !is_plain(byte))
 }
 
 fn push_hex(line: &mut Line<'_>, byte: u8) {

@@ -11,9 +11,7 @@ use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
 
 use super::clock::Clock;
 use super::names::{Name, Names};
-use super::{
-    Batch, Entries, Exchange, Figures, Layout, LineMaker, Live, Open, Phase, Reason, Times,
-};
+use super::{Batch, Entries, Exchange, Figures, Layout, LineMaker, Open, Phase, Reason, Times};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
 use crate::observe::end::End;
@@ -79,7 +77,11 @@ pub fn line(data: &[u8]) {
         head: has(4).then_some(&head),
         request_id: has(3).then(|| &buf[..buf.len().min(20)]),
         trace_id: has(3).then_some(&trace_id[..]),
-        live: &Nothing,
+        open: &|| Open {
+            connections: 1,
+            listener_connections: 1,
+            ..Open::default()
+        },
     };
     let parts: Vec<_> = LogField::ALL
         .iter()
@@ -140,19 +142,6 @@ fn head_anywhere(choices: &[u8], buf: &[u8]) -> RequestHead {
             field(FieldKind::Other, 15),
         ],
         ..RequestHead::default()
-    }
-}
-
-/// Nothing else is open.
-struct Nothing;
-
-impl Live for Nothing {
-    fn open(&self) -> Open {
-        Open {
-            connections: 1,
-            listener_connections: 1,
-            ..Open::default()
-        }
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) fn push_millis(line: &mut Line<'_>, time: Option<Duration>) {
 /// is the upstream's; an endpoint has none of its own.
 fn push_counts(line: &mut Line<'_>, record: &Record<'_>) {
     let figures = record.figures;
-    let open = record.extras.open();
+    let open = record.open;
     for (before, count) in [
         (b' ', open.connections),
         (b'/', open.listener_connections),

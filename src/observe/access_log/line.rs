@@ -8,7 +8,7 @@
 /// Room for most lines, in bytes.
 const ROOM: usize = 2048;
 
-/// Where a worker puts its lines together.
+/// Where lines are put together, one after the other.
 #[derive(Debug)]
 pub(super) struct Room(Box<[u8; ROOM]>);
 
@@ -41,7 +41,7 @@ impl<'a> Line<'a> {
     #[inline]
     pub fn literal<const LEN: usize>(&mut self, bytes: &[u8; LEN]) {
         if self.len > ROOM - LEN {
-            self.len = spill(self.room, self.len, self.out);
+            self.spill();
         }
         self.room[self.len..self.len + LEN].copy_from_slice(bytes);
         self.len += LEN;
@@ -75,8 +75,15 @@ impl<'a> Line<'a> {
 
     #[cold]
     fn long(&mut self, bytes: &[u8]) {
-        self.len = spill(self.room, self.len, self.out);
+        self.spill();
         self.out.extend_from_slice(bytes);
+    }
+
+    /// Puts what there is behind the others, to make room for more.
+    #[cold]
+    fn spill(&mut self) {
+        self.out.extend_from_slice(&self.room[..self.len]);
+        self.len = 0;
     }
 
     /// Adds a number.
@@ -108,14 +115,6 @@ impl<'a> Line<'a> {
     pub fn end(self) {
         self.out.extend_from_slice(&self.room[..self.len]);
     }
-}
-
-/// Puts what there is behind the others, to make room for more. Gives how much
-/// of the room is taken.
-#[cold]
-fn spill(room: &[u8; ROOM], len: usize, out: &mut Vec<u8>) -> usize {
-    out.extend_from_slice(&room[..len]);
-    0
 }
 
 /// Copies between `LEN` and twice as many bytes.

@@ -33,7 +33,7 @@ use line::{Line, Room};
 use names::Names;
 
 pub use entries::{Batch, Entries};
-pub use record::{AddressText, Exchange, Figures, Live, Open, Phase, Reason, Times};
+pub use record::{AddressText, Exchange, Figures, Open, Phase, Reason, Times};
 
 /// One worker's side of the access logs.
 #[derive(Debug)]

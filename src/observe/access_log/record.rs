@@ -10,7 +10,6 @@ use super::names::Name;
 use crate::observe::end::End;
 
 /// An exchange that has ended, as its worker knows it.
-#[derive(Clone, Copy)]
 pub struct Exchange<'a> {
     /// Its figures.
     pub figures: &'a Figures,
@@ -24,8 +23,9 @@ pub struct Exchange<'a> {
     pub request_id: Option<&'a [u8]>,
     /// Id of its trace in hexadecimal, where it is part of one.
     pub trace_id: Option<&'a [u8]>,
-    /// What is open besides.
-    pub live: &'a dyn Live,
+    /// Counts what is open besides: asked for by the formats that show it, and
+    /// by no other.
+    pub open: &'a dyn Fn() -> Open,
 }
 
 impl<'a> Exchange<'a> {
@@ -81,6 +81,29 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Of an exchange that began now and has come to nothing yet.
+    pub fn begun(listener: u32, client_port: u16, now: Instant) -> Self {
+        Figures {
+            client_port,
+            listener,
+            route: None,
+            upstream: None,
+            endpoint: None,
+            reason: None,
+            status: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            body_bytes_out: 0,
+            attempts: 0,
+            queued_behind: 0,
+            phase: Phase::Local,
+            end: End::Complete,
+            times: Times::default(),
+            responded: None,
+            ended: now,
+        }
+    }
+
     /// From the response's head received to the exchange's end.
     pub(super) fn transfer(&self) -> Option<Duration> {
         let responded = self.responded?;
@@ -89,7 +112,6 @@ impl Figures {
 }
 
 /// What a line tells of an exchange, as the formats read it.
-#[derive(Clone)]
 pub(super) struct Record<'a> {
     /// When it ended, in microseconds since 1970.
     pub unix_us: u64,
@@ -107,6 +129,7 @@ pub(super) struct Record<'a> {
     /// Whether all text above is printable ASCII without `"` and `\`.
     pub is_plain: bool,
     pub extras: Extras<'a>,
+    pub open: Open,
 }
 
 /// The request of a record.
@@ -123,14 +146,7 @@ pub(super) enum Request<'a> {
     Refused(&'a [u8]),
 }
 
-/// What is open at the moment, over all workers: asked for by the formats that
-/// show it, and by no other.
-pub trait Live {
-    /// Counts it.
-    fn open(&self) -> Open;
-}
-
-/// What was open when an exchange ended.
+/// What was open when an exchange ended, over all workers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Open {
     /// Connections of clients.
@@ -142,32 +158,6 @@ pub struct Open {
     pub upstream_exchanges: u32,
     /// Other exchanges in flight at the last endpoint tried; 0 without one.
     pub endpoint_exchanges: u32,
-}
-
-impl Open {
-    pub(super) fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        let figures = [
-            self.connections,
-            self.listener_connections,
-            self.upstream_exchanges,
-            self.endpoint_exchanges,
-        ];
-        for (bytes, figure) in bytes.as_chunks_mut().0.iter_mut().zip(figures) {
-            *bytes = figure.to_ne_bytes();
-        }
-        bytes
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8; 16]) -> Self {
-        let figure = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| bytes[4 * at + byte]));
-        Open {
-            connections: figure(0),
-            listener_connections: figure(1),
-            upstream_exchanges: figure(2),
-            endpoint_exchanges: figure(3),
-        }
-    }
 }
 
 /// The phases of an exchange, in order.

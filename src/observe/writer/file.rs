@@ -68,12 +68,8 @@ impl FileSink {
     pub fn stdout() -> io::Result<Self> {
         // Without the buffer of the standard library, which would hide how
         // much was written.
-        let file: File = io::stdout().as_fd().try_clone_to_owned()?.into();
-        Ok(FileSink {
-            // What others write there too is theirs to set flags for.
-            is_direct: false,
-            ..Self::new(file, None)
-        })
+        let file = io::stdout().as_fd().try_clone_to_owned()?.into();
+        Ok(Self::new(file, None))
     }
 
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -85,7 +81,9 @@ impl FileSink {
             held: Held::default(),
             rest: Vec::new(),
             is_line_begun: false,
-            is_direct: is_regular(&file),
+            // The flags of standard output are not ours to set: others write
+            // there too.
+            is_direct: path.is_some() && is_regular(&file),
             cached: Cached::new(&file),
             file,
             path,

@@ -1,6 +1,6 @@
-//! The threads that make and write the lines of access logs, so that no worker waits for a disk, a
-//! pipe or a syslog daemon: one for each destination, so that none waits for
-//! another.
+//! The threads that make and write the lines of access logs, so that no worker
+//! waits for a disk, a pipe or a syslog daemon: one for each destination, so
+//! that none waits for another.
 //!
 //! Workers hand over whole buffers of exchanges through a bounded queue. When a
 //! thread can't keep up its queue is full, and the worker drops the exchanges'

@@ -89,18 +89,17 @@ impl Queue {
                 None if state.is_closed => return None,
                 None => {}
             }
+            let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Some(Message::Quiet);
+            }
             state.is_awaited = true;
-            state = match deadline {
+            state = match left {
                 None => self
                     .changed
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        state.is_awaited = false;
-                        return Some(Message::Quiet);
-                    }
+                Some(left) => {
                     let waited = self.changed.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }

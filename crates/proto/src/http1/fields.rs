@@ -96,7 +96,7 @@ fn mark_hop_by_hop(buf: &[u8], fields: &mut [Field], option: &[u8]) {
                 | FieldKind::TraceParent
                 | FieldKind::TraceState
         );
-        if removable && field.name.of(buf).eq_ignore_ascii_case(option) {
+        if removable && field.is_named(option, buf) {
             field.kind = FieldKind::HopByHop;
         }
     }
