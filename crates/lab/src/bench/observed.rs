@@ -4,16 +4,19 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::case::LoadPlan;
 use super::process::{LOAD_CORE, Process, free_address};
-use super::proxy::{Kind, LOG_FILE, Site, access_log, evenkeel};
+use super::proxy::{Kind, LOG_FILE, Proxy, Site, access_log, evenkeel};
 use super::report::{CaseReport, Limit, Row, Verdict};
 use super::rounds::{Effort, Stage, load, start_origins};
 
 /// CPU time per request with everything on, over that with everything off.
 const CPU_MAX: f64 = 1.03;
+/// Folder of the one with everything on.
+const ALL_ON: &str = "all-on";
 /// Time between two scrapes.
 const SCRAPE_EVERY: Duration = Duration::from_secs(1);
 /// The log's writer has everything by then.
@@ -41,6 +44,9 @@ pub struct Watch {
 /// Loads Evenkeel with everything off and with everything on in rounds, then
 /// the latter with `count` requests, and counts its lines.
 ///
+/// Each round starts both anew: one process differs from the next of the same
+/// program by as much as is looked for here, for as long as it lives.
+///
 /// # Errors
 /// Something can't be started or read.
 pub fn run(
@@ -49,33 +55,42 @@ pub fn run(
     effort: Effort,
     count: u64,
 ) -> io::Result<(Vec<Row>, Lines)> {
-    let (origins, addresses) = start_origins(1, plan.waiting())?;
-    let status = free_address()?;
-    let off = site.start_configured(Kind::Unobserved, "all-off", |address, _| {
-        evenkeel(address, &addresses, "")
-    })?;
-    let on = site.start_configured(Kind::Observed, "all-on", |address, folder| {
-        let log = access_log(folder, "json");
-        let observation = format!("{log}\n[status]\nbind = \"{status}\"\n");
-        evenkeel(address, &addresses, &observation)
-    })?;
-    let address = on.address;
-    let stage = Stage::of(origins, vec![off, on]);
-    let watch = Process::start_lab(LOAD_CORE, &["watch".into(), format!("--status={status}")])?;
-    let rows = stage.load(plan, effort)?;
+    let (_origins, addresses) = start_origins(1, plan.waiting())?;
+    let mut rows = Vec::<Row>::new();
+    for round in 0..effort.rounds {
+        let off = site.start_configured(Kind::Unobserved, "all-off", |address, _| {
+            evenkeel(address, &addresses, "")
+        })?;
+        let Watched { proxy, watch, .. } = Watched::start(site, &addresses)?;
+        let mut proxies = vec![off, proxy];
+        proxies.rotate_left(round % 2);
+        let effort = Effort {
+            rounds: 1,
+            ..effort
+        };
+        for measured in Stage::of(proxies).load(plan, effort)? {
+            match rows.iter_mut().find(|row| row.proxy == measured.proxy) {
+                Some(row) => row.rounds.extend(measured.rounds),
+                None => rows.push(measured),
+            }
+        }
+        drop(watch);
+        std::fs::remove_file(log_of(site))?;
+    }
+    let watched = Watched::start(site, &addresses)?;
     let arguments = [
         format!("--connections={}", plan.connections),
         format!("--count={count}"),
         format!("--sizes={}", plan.size),
         "--seconds=3600".into(),
     ];
-    load(address, &arguments)?;
-    drop(watch);
+    load(watched.proxy.address, &arguments)?;
+    drop(watched.watch);
     std::thread::sleep(SETTLE);
-    let figures = status_json(status)?;
+    let figures = status_json(watched.status)?;
     let number = |path: &str| figures.pointer(path).and_then(|it| it.as_u64());
     let number = |path: &str| number(path).ok_or_else(|| io::Error::other(path.to_owned()));
-    let log = site.folder.join("all-on").join(LOG_FILE);
+    let log = log_of(site);
     let lines = Lines {
         requests: number("/listeners/0/requests")?,
         written: line_count(File::open(&log)?)?,
@@ -84,6 +99,35 @@ pub fn run(
     // It is as large as the run was long.
     std::fs::remove_file(log)?;
     Ok((rows, lines))
+}
+
+/// Evenkeel with everything on, and who looks at it.
+struct Watched {
+    proxy: Proxy,
+    status: SocketAddr,
+    watch: Process,
+}
+
+impl Watched {
+    fn start(site: &Site, origins: &[SocketAddr]) -> io::Result<Self> {
+        let status = free_address()?;
+        let proxy = site.start_configured(Kind::Observed, ALL_ON, |address, folder| {
+            let log = access_log(folder, "json");
+            let observation = format!("{log}\n[status]\nbind = \"{status}\"\n");
+            evenkeel(address, origins, &observation)
+        })?;
+        let watch = Process::start_lab(LOAD_CORE, &["watch".into(), format!("--status={status}")])?;
+        Ok(Watched {
+            proxy,
+            status,
+            watch,
+        })
+    }
+}
+
+/// The access log of [`Watched`].
+fn log_of(site: &Site) -> PathBuf {
+    site.folder.join(ALL_ON).join(LOG_FILE)
 }
 
 /// What is required of both.

@@ -40,13 +40,16 @@ impl Stage {
             .iter()
             .map(|kind| site.start(*kind, &addresses))
             .collect::<io::Result<_>>()?;
-        Ok(Self::of(origins, proxies))
+        Ok(Self {
+            _origins: origins,
+            proxies,
+        })
     }
 
-    /// What was started by others.
-    pub fn of(origins: Vec<Process>, proxies: Vec<Proxy>) -> Self {
+    /// Proxies before origins that others started and keep.
+    pub fn of(proxies: Vec<Proxy>) -> Self {
         Self {
-            _origins: origins,
+            _origins: Vec::new(),
             proxies,
         }
     }
