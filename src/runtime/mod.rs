@@ -4,6 +4,7 @@
 //! event loop each (`worker`); one more watches the endpoints (`health`).
 
 mod health;
+mod scheduling;
 mod worker;
 
 use std::io;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Phase;
+use super::scheduling::ask_for_short_slices;
 use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
@@ -63,6 +64,7 @@ const CUT_STEP: Duration = Duration::from_millis(10);
 impl Worker {
     /// Serves until told to drain and drained, or the deadline has passed.
     pub fn run(self) -> io::Result<()> {
+        ask_for_short_slices();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

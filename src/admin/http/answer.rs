@@ -15,10 +15,14 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 pub(super) type Answer = Response<AnswerBody>;
 
+/// What is sent of an answer at a time, in bytes; hyper puts up to sixteen of
+/// them into one call.
+const PIECE_LEN: usize = 16 * 1024;
+
 /// Text, or messages as they come.
 #[derive(Debug)]
 pub(super) enum AnswerBody {
-    /// All of it; `None` once it was taken.
+    /// What is left of it; `None` once all was taken.
     Whole(Option<Bytes>),
     /// Until the sender is dropped.
     Messages(mpsc::Receiver<Bytes>),
@@ -34,7 +38,7 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let frame = |bytes: Option<Bytes>| bytes.map(|bytes| Ok(Frame::data(bytes)));
         match self.get_mut() {
-            AnswerBody::Whole(bytes) => Poll::Ready(frame(bytes.take())),
+            AnswerBody::Whole(rest) => Poll::Ready(frame(next_piece(rest))),
             AnswerBody::Messages(messages) => messages.poll_recv(cx).map(frame),
         }
     }
@@ -50,6 +54,15 @@ impl Body for AnswerBody {
             }
             AnswerBody::Messages(_) => SizeHint::default(),
         }
+    }
+}
+
+/// Takes the next piece of an answer. Many kernels let no other thread have the
+/// core while they copy what one call sends.
+fn next_piece(rest: &mut Option<Bytes>) -> Option<Bytes> {
+    match rest {
+        Some(bytes) if bytes.len() > PIECE_LEN => Some(bytes.split_to(PIECE_LEN)),
+        _ => rest.take(),
     }
 }
 
