@@ -4,7 +4,9 @@
 use divan::{Bencher, black_box};
 use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, parse_request, parse_response};
-use evenkeel_proto::{BodyFraming, Method, RequestHead, ResponseHead};
+use evenkeel_proto::{
+    BodyFraming, Coding, Conditions, Method, RequestHead, ResponseHead, Validators, file_path,
+};
 
 const PLAIN: &[u8] =
     b"GET /1k HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nUser-Agent: wrk/4.2.0\r\nAccept: */*\r\n\r\n";
@@ -112,5 +114,34 @@ fn chunked_advance(bencher: Bencher<'_, '_>) {
         decoder
             .advance(black_box(&body))
             .map(|taken| taken.consumed)
+    });
+}
+
+/// What a request for a file costs besides its head.
+#[divan::bench(args = ["plain", "browser"])]
+fn file_conditions(bencher: Bencher<'_, '_>, name: &str) {
+    let bytes = request_named(name);
+    let mut head = RequestHead::default();
+    parse_request(bytes, &mut head).expect("a sound request");
+    let validators = Validators {
+        entity_tag: b"\"46653f10-1194\"",
+        modified: 1_181_034_000,
+    };
+    bencher.bench_local(|| {
+        let conditions = Conditions::of(black_box(&head), black_box(bytes));
+        let precondition = match conditions.is_plain() {
+            true => None,
+            false => Some(conditions.precondition(bytes, &validators)),
+        };
+        (precondition, conditions.coding(bytes, &Coding::ALL))
+    });
+}
+
+#[divan::bench(args = ["/img/2007/06/photo-1234567.jpg", "/img/2007/06/photo%201234567.jpg"])]
+fn file_path_decode(bencher: Bencher<'_, '_>, path: &str) {
+    bencher.bench_local(|| {
+        let decoded = file_path::decode(black_box(path.as_bytes()))?;
+        let is_hidden = file_path::is_hidden(&decoded);
+        Ok::<_, evenkeel_proto::PathError>((decoded, is_hidden))
     });
 }

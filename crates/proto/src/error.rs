@@ -118,3 +118,21 @@ reasons! {
         Upgrade => 502, "upstream-upgrade", "the endpoint changed to a protocol that nobody asked for";
     }
 }
+
+reasons! {
+    /// Why no file can be at a request's path.
+    PathError {
+        /// A `%` without two hexadecimal digits after it.
+        Percent => 400, "path-percent", "the path has a malformed percent sign";
+        /// A NUL byte, however it is written.
+        Nul => 400, "path-nul", "the path contains a NUL byte";
+        /// `%2F`: a slash within a name.
+        EncodedSlash => 400, "path-slash", "the path has an encoded slash";
+        /// More `..` than there are folders before them.
+        Climbs => 400, "path-climbs", "the path leads out of the folder that is served";
+        /// A name longer than a file can have.
+        NameTooLong => 404, "path-name-too-long", "a name in the path is longer than that of any file";
+        /// Longer than the system takes.
+        TooLong => 404, "path-too-long", "the path is longer than that of any file";
+    }
+}

@@ -5,12 +5,18 @@
 //! clock or knows an async runtime, and nothing the network sends can panic.
 #![forbid(unsafe_code)]
 
+pub mod coding;
+pub mod date;
 pub mod error;
+pub mod file_path;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod head;
 pub mod http1;
 pub mod identity;
+pub mod representation;
 
-pub use error::{BodyError, RequestError, ResponseError};
+pub use coding::Coding;
+pub use error::{BodyError, PathError, RequestError, ResponseError};
 pub use head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version};
+pub use representation::{ByteRange, Conditions, Precondition, Ranges, Validators};

@@ -7,7 +7,7 @@ mod authority;
 pub mod body;
 pub mod chunked;
 mod diagnose;
-mod fields;
+pub(crate) mod fields;
 mod request;
 mod response;
 pub mod write;
