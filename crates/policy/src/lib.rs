@@ -4,6 +4,7 @@
 //! and the present time go in, a decision comes out.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod balance;
 pub mod budget;
 pub mod dispatch;

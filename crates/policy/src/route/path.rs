@@ -41,6 +41,18 @@ fn is_normal(path: &[u8]) -> bool {
     true
 }
 
+/// The normal form of a path that nobody encoded, such as that of a file.
+pub fn encode(path: &[u8]) -> Vec<u8> {
+    let mut normal = Vec::with_capacity(path.len());
+    for &byte in path {
+        match byte {
+            b'%' | 0x80.. => push_encoded(&mut normal, byte),
+            _ => normal.push(byte),
+        }
+    }
+    normal
+}
+
 fn decode_unreserved(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len());
     let mut rest = path;
