@@ -9,6 +9,7 @@ pub mod client;
 pub mod config;
 pub mod exchange;
 pub mod explain;
+pub mod files;
 pub mod handler;
 pub mod net;
 pub mod observe;

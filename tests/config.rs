@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel::config::{
-    self, AccessLogFormat, Action, Address, BalanceKey, Colour, Loaded, NameLookup, Proxying,
-    Report, Upstream,
+    self, AccessLogFormat, Action, Address, BalanceKey, Colour, Disk, Files, Loaded, NameLookup,
+    Proxying, Report, Upstream,
 };
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::Discipline;
+use evenkeel_proto::coding::Coding;
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -287,6 +288,176 @@ fn defaults_that_depend_on_other_keys() {
     assert_eq!(gif.retry_after_s, 2);
     let toml = answer("Cargo.toml").body.unwrap();
     assert_eq!(toml.0, "application/octet-stream");
+}
+
+/// The files of each route of a configuration that loads to itself; `None` for a
+/// route without.
+fn files_of(name: &str, text: &str) -> Vec<Option<Files>> {
+    let routes = assert_loads_to_itself(name, text).config.routes;
+    let files = routes.into_iter().map(|route| match route.action {
+        Action::Files(files) => Some(*files),
+        _ => None,
+    });
+    files.collect()
+}
+
+/// The one route of a configuration, with these lines in it.
+fn route_with(lines: &str) -> String {
+    format!(
+        "[[listener]]\nbind=':1'\n[[route]]\n{lines}\n[upstream.app]\n\
+         endpoints=[{{ address='10.0.0.1:80', max_in_flight=4 }}]\nlanes={{ slow=2 }}"
+    )
+}
+
+#[test]
+fn defaults_of_files() {
+    for lines in ["files = '/srv/img'", "files = { root = '/srv/img' }"] {
+        let files = files_of("test.toml", &route_with(lines));
+        let files = files[0].as_ref().unwrap();
+        assert_eq!(files.root, Path::new("/srv/img"));
+        assert_eq!(
+            (files.strip.as_str(), &files.not_found, files.fallback),
+            ("", &None, None)
+        );
+        assert_eq!(files.candidates, ["$path"]);
+        assert_eq!(files.index, ["index.html"]);
+        assert!(!files.is_listed && !files.shows_hidden);
+        assert!(files.types.is_empty() && files.cache_control.is_empty());
+        assert_eq!(files.default_type, "application/octet-stream");
+        assert!(files.precompressed.is_empty() && files.compression.is_none());
+        let overload = &files.overload;
+        assert_eq!((overload.status, overload.retry_after_s), (503, 1));
+        assert_eq!(overload.body, None);
+    }
+    let disk = load_text(&route_with("files = '/'")).unwrap().config.disk;
+    let standard = Disk {
+        in_flight: 4,
+        queue_max: 1000,
+        queue_timeout: Duration::from_secs(1),
+        open_files: 8192,
+        check_interval: Duration::from_secs(1),
+    };
+    assert_eq!(disk, standard);
+}
+
+#[test]
+fn files_as_written() {
+    let text = route_with(
+        "lane = 'slow'\npriority = 3\n[route.files]\nroot = 'site'\nstrip = '/img/'\nindex = []\n\
+         try = ['$path', '$path.html', '/index.html']\nupstream = 'app'\nnot_found = '/404.html'\n\
+         listing = true\nhidden = true\ntypes = { webp = 'image/webp', a = 'x/y' }\n\
+         default_type = 'text/plain; charset=utf-8'\nprecompressed = ['br', 'zstd', 'gzip']\n\
+         compress = { types = ['Text/'], min = 0, max = '2MiB', codings = ['gzip', 'br'] }\n\
+         cache_control = { '/z/*' = 'max-age=1', '/a/**.css' = 'max-age=2', '**' = 'no-cache' }\n\
+         overload = { status = 429, retry_after = '2s', file = 'examples/busy.gif' }",
+    );
+    let files = files_of("test.toml", &text).remove(0).unwrap();
+    assert_eq!(files.root, std::env::current_dir().unwrap().join("site"));
+    assert_eq!(files.strip, "/img");
+    assert_eq!(files.candidates, ["$path", "$path.html", "/index.html"]);
+    assert!(files.index.is_empty());
+    let proxying = Proxying {
+        upstream: 0,
+        lane: Some(0),
+        priority: 3,
+    };
+    assert_eq!(files.fallback, Some(proxying));
+    assert_eq!(files.not_found.as_deref(), Some("/404.html"));
+    assert!(files.is_listed && files.shows_hidden);
+    let own = [("webp", "image/webp"), ("a", "x/y")];
+    assert_eq!(
+        files.types,
+        own.map(|(ending, own)| (ending.into(), own.into()))
+    );
+    assert_eq!(files.default_type, "text/plain; charset=utf-8");
+    let value = |path: &[u8]| {
+        let mut pairs = files.cache_control.iter();
+        let found = pairs.find(|(pattern, _)| pattern.matches(path));
+        found.map(|(_, value)| value.as_str())
+    };
+    assert_eq!(value(b"/z/a.css"), Some("max-age=1"));
+    assert_eq!(value(b"/a/b/c.css"), Some("max-age=2"));
+    assert_eq!(value(b"/"), Some("no-cache"));
+    assert_eq!(
+        files.precompressed,
+        [Coding::Brotli, Coding::Zstd, Coding::Gzip]
+    );
+    let compression = files.compression.unwrap();
+    assert_eq!(compression.types, ["text/"]);
+    assert_eq!(compression.codings, [Coding::Gzip, Coding::Brotli]);
+    assert_eq!(
+        (compression.min_bytes, compression.max_bytes),
+        (0, 2 * 1024 * 1024)
+    );
+    let overload = files.overload;
+    assert_eq!((overload.status, overload.retry_after_s), (429, 2));
+    assert_eq!(overload.body.unwrap().0, "image/gif");
+}
+
+#[test]
+fn what_compresses_nothing_is_a_mistake() {
+    for lines in ["types = []", "codings = []"] {
+        let text = route_with(&format!(
+            "files = {{ root = '.', compress = {{ {lines} }} }}"
+        ));
+        let shown = load_text(&text).unwrap_err().to_string();
+        assert!(shown.contains("nothing would be compressed"), "{shown}");
+    }
+    let files = |compress| {
+        let text = route_with(&format!("files = {{ root = '.', compress = {compress} }}"));
+        files_of("test.toml", &text).remove(0).unwrap()
+    };
+    assert!(files("false").compression.is_none());
+    let with_all = |compress| format!("{:?}", files(compress).compression.unwrap());
+    assert_eq!(with_all("true"), with_all("{}"));
+}
+
+#[test]
+fn the_files_of_an_example() {
+    let path = repository().join("examples/files.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let routes = files_of(path.to_str().unwrap(), &text);
+    let [Some(images), None, Some(downloads), Some(app)] = &routes[..] else {
+        panic!("{routes:?}")
+    };
+    assert_eq!(images.overload.body.as_ref().unwrap().0, "image/gif");
+    assert!(downloads.is_listed && downloads.strip == "/download");
+    assert_eq!(app.candidates, ["$path", "/index.html"]);
+    let compression = app.compression.as_ref().unwrap();
+    let types = &compression.types;
+    for gains in ["text/", "application/javascript", "image/svg+xml"] {
+        assert!(types.iter().any(|it| it == gains), "{gains}");
+    }
+    let codings = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
+    assert_eq!(compression.codings, codings);
+    assert_eq!(
+        (compression.min_bytes, compression.max_bytes),
+        (1024, 1024 * 1024)
+    );
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_a_warning() {
+    let folder = Folder::new("roots");
+    let path = folder.0.join("evenkeel.toml");
+    fs::write(
+        &path,
+        route_with("files = { root = 'site', upstream = 'app' }"),
+    )
+    .unwrap();
+    let warnings = |lookup| {
+        let loaded = config::load(&path, &[], [], lookup).unwrap();
+        loaded.warnings.to_string()
+    };
+    assert!(!warnings(NameLookup::Skip).contains("no folder"));
+    let shown = warnings(NameLookup::System);
+    let looked_for = format!("there is no folder {}", folder.0.join("site").display());
+    assert!(shown.contains(&looked_for), "{shown}");
+    fs::write(folder.0.join("site"), "a file").unwrap();
+    assert!(warnings(NameLookup::System).contains(&looked_for));
+    fs::remove_file(folder.0.join("site")).unwrap();
+    fs::create_dir(folder.0.join("site")).unwrap();
+    assert!(!warnings(NameLookup::System).contains("no folder"));
 }
 
 /// Their balancers may not be there yet; whether they are is not what these

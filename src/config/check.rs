@@ -4,12 +4,13 @@
 //! found, so that every mistake is reported at once.
 
 mod access_log;
+mod files;
 mod upstream;
 
 use std::collections::HashMap;
 
 use super::diagnostics::Report;
-use super::setting::{Placed, read_text};
+use super::setting::{Field, Placed, read_text};
 use super::tree::Place;
 use super::value::{Name, Text, is_token};
 use super::written::{self, File};
@@ -181,6 +182,7 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
         check_references(route, names, report);
         check_lane(route, names, report);
         check_redirect(route, report);
+        files::check(route, report);
         check_header_names(route, report);
         if let Some(earlier) = catch_all {
             report
@@ -203,6 +205,24 @@ impl written::Route {
         let table = fields.into_iter().find(|(written, _)| !written);
         table.map_or(&self.redirect.place, |(_, place)| place)
     }
+
+    /// The upstream that files are looked for in front of.
+    fn upstream_of_files(&self) -> Option<&Field<Placed<Text>>> {
+        let written::Files(files) = self.files.value.as_ref()?;
+        Some(&files.upstream)
+    }
+
+    /// The names of upstreams in it: one at most, unless it is mistaken.
+    fn upstreams(&self) -> impl Iterator<Item = &Placed<Text>> {
+        let of_files = self.upstream_of_files();
+        let fields = [Some(&self.upstream), of_files].into_iter().flatten();
+        fields.filter_map(|it| it.value.as_ref())
+    }
+
+    /// The upstream that its requests go to, if any do.
+    pub(super) fn target(&self) -> Option<&Placed<Text>> {
+        self.upstreams().next()
+    }
 }
 
 fn check_action(route: &written::Route, report: &mut Report) {
@@ -210,13 +230,14 @@ fn check_action(route: &written::Route, report: &mut Report) {
         ("upstream", route.upstream.written, &route.upstream.place),
         ("answer", route.answer.written, &route.answer.place),
         ("redirect", route.redirect.written, &route.redirect.place),
+        ("files", route.files.written, &route.files.place),
     ];
     let mut written = actions.iter().filter(|(_, written, _)| *written);
     match (written.next(), written.next()) {
         (None, _) if !report.is_syntax_broken() => {
             report
                 .mistake(&route.upstream.place, "a route without an action")
-                .help("add one of `upstream`, `answer` and `redirect`");
+                .help("add one of `upstream`, `answer`, `redirect` and `files`");
         }
         (Some((first, _, first_place)), Some((second, _, second_place))) => {
             report
@@ -225,7 +246,7 @@ fn check_action(route: &written::Route, report: &mut Report) {
                     format!("a route with two actions: `{first}` and `{second}`"),
                 )
                 .related(first_place, "the other one")
-                .help("a route has one of `upstream`, `answer` and `redirect`");
+                .help("a route has one of `upstream`, `answer`, `redirect` and `files`");
         }
         _ => {}
     }
@@ -235,12 +256,14 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
     if report.is_syntax_broken() {
         return;
     }
-    if let Some(Placed {
+    for Placed {
         value: Text(name),
         place,
-    }) = &route.upstream.value
-        && names.upstream(name).is_none()
+    } in route.upstreams()
     {
+        if names.upstream(name).is_some() {
+            continue;
+        }
         let found = report.mistake(place, format!("there is no upstream named `{name}`"));
         if names.upstreams.is_empty() {
             found.help(format!(
@@ -276,8 +299,14 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
         ("lane", route.lane.written, &route.lane.place),
         ("priority", route.priority.written, &route.priority.place),
     ];
+    // Files that can't be read may be meant to have one.
+    let of_files = match (route.files.written, route.upstream_of_files()) {
+        (true, upstream) => upstream.is_none_or(|it| it.written),
+        (false, _) => false,
+    };
+    let has_upstream = route.upstream.written || of_files;
     for (key, _, place) in fields.into_iter().filter(|(_, written, _)| *written) {
-        if !route.upstream.written && !report.is_syntax_broken() {
+        if !has_upstream && !report.is_syntax_broken() {
             report
                 .mistake(place, format!("`{key}` without `upstream`"))
                 .help(format!(
@@ -285,7 +314,7 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
                 ));
         }
     }
-    let (Some(upstream), Some(Text(lane))) = (&route.upstream.value, &route.lane.value) else {
+    let (Some(upstream), Some(Text(lane))) = (route.target(), &route.lane.value) else {
         return;
     };
     let Some(index) = names.upstream(&upstream.value.0) else {

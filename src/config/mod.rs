@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
-use evenkeel_policy::route::RouteTable;
+use evenkeel_policy::route::{PathPattern, RouteTable};
+use evenkeel_proto::coding::Coding;
 
 pub mod access_log;
 mod check;
 pub mod diagnostics;
 mod docs;
+mod file_value;
 mod layers;
 mod level;
 mod load;
@@ -55,6 +57,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Named groups of endpoints, in order of their names.
     pub upstreams: Vec<Upstream>,
+    /// How much is asked of disks at once.
+    pub disk: Disk,
     /// The status page; `None` for none.
     pub status: Option<Status>,
     /// The event log.
@@ -259,6 +263,88 @@ pub enum Action {
         /// `?` where there is one) are replaced per request.
         location: String,
     },
+    /// Files of a folder.
+    Files(Box<Files>),
+}
+
+impl Action {
+    /// How its requests go to an upstream: all, or those that no file is found
+    /// for; `None` where none does.
+    pub fn proxying(&self) -> Option<Proxying> {
+        match self {
+            Action::Upstream(proxying) => Some(*proxying),
+            Action::Files(files) => files.fallback,
+            Action::Answer { .. } | Action::Redirect { .. } => None,
+        }
+    }
+}
+
+/// Files of a folder, and how they are answered with.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The folder, as an absolute path.
+    pub root: PathBuf,
+    /// What is taken off the front of a request's path before it is looked for
+    /// in the folder, such as `/img`; without a slash at its end, and empty for
+    /// nothing.
+    pub strip: String,
+    /// Paths that are tried one after the other, in which `$path` stands for
+    /// the request's, without what is stripped.
+    pub candidates: Vec<String>,
+    /// Names of the files that stand for the folder that they are in.
+    pub index: Vec<String>,
+    /// Where a request goes that no file is found for; `None` is a 404.
+    pub fallback: Option<Proxying>,
+    /// The file in the folder that is the body of a 404, as a path that begins
+    /// with a slash.
+    pub not_found: Option<String>,
+    /// Whether a folder without index file is listed.
+    pub is_listed: bool,
+    /// Whether names that begin with a dot are served.
+    pub shows_hidden: bool,
+    /// Endings of names without dot, in lower case, and their `Content-Type`,
+    /// where it is not the usual one.
+    pub types: Vec<(String, String)>,
+    /// `Content-Type` of what has no known ending.
+    pub default_type: String,
+    /// Patterns of paths and the `Cache-Control` of what they match: the first
+    /// that does.
+    pub cache_control: Vec<(PathPattern, String)>,
+    /// Codings whose files stand beside the others (`a.css.br`), in order of
+    /// preference.
+    pub precompressed: Vec<Coding>,
+    /// What is compressed here; `None` for nothing.
+    pub compression: Option<Compression>,
+    /// What is answered where the disk can take no more.
+    pub overload: QueueAnswer,
+}
+
+/// Which files are compressed when they are asked for.
+#[derive(Debug, Clone)]
+pub struct Compression {
+    /// Codings, in order of preference.
+    pub codings: Vec<Coding>,
+    /// Beginnings of the `Content-Type`s that gain by it, such as `text/`.
+    pub types: Vec<String>,
+    /// Smallest file, in bytes.
+    pub min_bytes: u64,
+    /// Largest file, in bytes.
+    pub max_bytes: u64,
+}
+
+/// How much is asked of disks at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    /// Reads in flight, for each device.
+    pub in_flight: usize,
+    /// Reads that may wait, for each device.
+    pub queue_max: usize,
+    /// Longest wait that is expected of a read which is let into the queue.
+    pub queue_timeout: Duration,
+    /// Files kept open, over all workers.
+    pub open_files: usize,
+    /// How long an open file is believed to be the one that its path leads to.
+    pub check_interval: Duration,
 }
 
 /// How a route's requests go to an upstream.

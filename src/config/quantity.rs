@@ -103,11 +103,24 @@ impl FromText for ByteSize {
     }
 }
 
-/// Bytes are the one quantity that may also be written as a bare number.
+/// A length in bytes that may be zero. Bytes are the one quantity that may also
+/// be written as a bare number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
+pub struct Length(pub u64);
 
-impl Setting for Size {
+impl Length {
+    fn shape_from(min: i64) -> Shape {
+        Shape::AnyOf(vec![
+            Shape::Text {
+                form: ByteSize::FORM,
+                pattern: ByteSize::PATTERN,
+            },
+            Shape::Integer { min, max: i64::MAX },
+        ])
+    }
+}
+
+impl Setting for Length {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         let len = match &node.value {
             Value::Integer(len) => match u64::try_from(*len) {
@@ -120,6 +133,24 @@ impl Setting for Size {
             Value::Text(text) => read_text::<ByteSize>(text, &node.place, report)?.0,
             _ => return wrong_type(node, report),
         };
+        Some(Self(len))
+    }
+
+    fn shape() -> Shape {
+        Self::shape_from(0)
+    }
+}
+
+/// A length in bytes that is not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl Setting for Size {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        if !matches!(node.value, Value::Integer(_) | Value::Text(_)) {
+            return wrong_type(node, report);
+        }
+        let Length(len) = Length::read(node, report)?;
         if len == 0 {
             report.mistake(&node.place, "a limit of 0 bytes would refuse everything");
             return None;
@@ -128,16 +159,7 @@ impl Setting for Size {
     }
 
     fn shape() -> Shape {
-        Shape::AnyOf(vec![
-            Shape::Text {
-                form: ByteSize::FORM,
-                pattern: ByteSize::PATTERN,
-            },
-            Shape::Integer {
-                min: 1,
-                max: i64::MAX,
-            },
-        ])
+        Length::shape_from(1)
     }
 }
 

@@ -4,6 +4,7 @@
 //! all of the configuration; only one without a mistake is then built.
 
 mod access_log;
+mod files;
 mod upstream;
 
 use std::path::Path;
@@ -20,12 +21,13 @@ use super::{
     Status, Upstream,
 };
 
-/// Whether the names of endpoints are looked up.
+/// Whether the names of endpoints and the folders of files are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameLookup {
     /// With the system's resolver; blocks.
     System,
-    /// Not at all: such an endpoint gets the address 0.0.0.0. For checks.
+    /// Not at all: such an endpoint gets the address 0.0.0.0, and every folder
+    /// is believed to be there. For checks.
     Skip,
 }
 
@@ -48,19 +50,15 @@ pub(super) fn resolve(
     let names = Names::collect(file);
     check::check(file, &names, report);
     let upstreams = upstreams(file, surroundings, report);
+    let routes = routes(file, &names, surroundings, report);
     let status = status(file.status.value.as_ref(), surroundings.folder, report);
     if report.has_mistakes() {
         return None;
     }
-    let routes = file.route.value.as_ref()?;
-    let rules = routes
-        .iter()
+    let rules = file.route.value.as_ref()?.iter();
+    let rules = rules
         .map(|route| rule(route, &names))
         .collect::<Option<_>>()?;
-    let routes = routes
-        .iter()
-        .enumerate()
-        .map(|(index, it)| self::route(it, index, &names));
     let listeners = file.listener.value.as_ref()?.iter().enumerate();
     Some(Config {
         server: server(file.server.value.as_ref()?)?,
@@ -68,8 +66,9 @@ pub(super) fn resolve(
             .map(|(i, it)| listener(it, i))
             .collect::<Option<_>>()?,
         route_table: RouteTable::new(rules),
-        routes: routes.collect::<Option<_>>()?,
+        routes: routes?,
         upstreams: upstreams?,
+        disk: files::disk(file.disk.value.as_ref()?)?,
         status: status?,
         log: log_settings(file.log.value.as_ref()?)?,
         otlp: otlp(file.otlp.value.as_ref())?,
@@ -231,22 +230,39 @@ fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {
     Some(Rule::new(conditions))
 }
 
-fn route(route: &written::Route, index: usize, names: &Names<'_>) -> Option<Route> {
-    Some(Route {
-        name: route_name(route, index),
-        action: action(route, names)?,
-    })
+/// Builds the routes, reading files on the way; goes on after a mistake, so that
+/// every one is reported.
+fn routes(
+    file: &File,
+    names: &Names<'_>,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Vec<Route>> {
+    let routes = file.route.value.as_ref()?.iter().enumerate();
+    let built: Vec<_> = routes
+        .map(|(index, it)| {
+            Some(Route {
+                name: route_name(it, index),
+                action: action(it, names, surroundings, report)?,
+            })
+        })
+        .collect();
+    built.into_iter().collect()
 }
 
-fn action(route: &written::Route, names: &Names<'_>) -> Option<Action> {
-    if let Some(upstream) = &route.upstream.value {
-        let upstream = names.upstream(&upstream.value.0)?;
-        let lane = route.lane.value.as_ref();
-        return Some(Action::Upstream(Proxying {
-            upstream,
-            lane: lane.and_then(|it| names.lane(upstream, &it.0)),
-            priority: route.priority.value?.to()?,
-        }));
+fn action(
+    route: &written::Route,
+    names: &Names<'_>,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Action> {
+    if let Some(written::Files(files)) = &route.files.value {
+        let proxying = proxying(route, names);
+        let files = files::resolve(files, proxying, surroundings, report)?;
+        return Some(Action::Files(Box::new(files)));
+    }
+    if route.upstream.value.is_some() {
+        return proxying(route, names).map(Action::Upstream);
     }
     if let Some(answer) = &route.answer.value {
         return Some(Action::Answer {
@@ -259,6 +275,17 @@ fn action(route: &written::Route, names: &Names<'_>) -> Option<Action> {
     Some(Action::Redirect {
         status: redirect.status.value.as_ref()?.value.to()?,
         location: redirect.to.value.as_ref()?.value.0.clone(),
+    })
+}
+
+/// How requests of the route go to an upstream, if any do.
+fn proxying(route: &written::Route, names: &Names<'_>) -> Option<Proxying> {
+    let upstream = names.upstream(&route.target()?.value.0)?;
+    let lane = route.lane.value.as_ref();
+    Some(Proxying {
+        upstream,
+        lane: lane.and_then(|it| names.lane(upstream, &it.0)),
+        priority: route.priority.value?.to()?,
     })
 }
 

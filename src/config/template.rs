@@ -73,6 +73,7 @@ fields! {
     TraceId => "trace_id", "the id of the request's trace, with `trace` of the listener";
     Attempts => "attempts", "attempts made";
     Reason => "reason", "why it was that endpoint";
+    Source => "source", "where the file came from: `hot` or `cold`";
     End => "end", "how the exchange ended, in a word";
     Termination => "termination", "the same as in `httplog`, such as `sH--`";
     HeadMs => "head_ms", "reading the request's head, in milliseconds";

@@ -8,6 +8,7 @@ use evenkeel_policy::queue::Discipline;
 
 use super::access_log::SyslogTarget;
 use super::diagnostics::Report;
+use super::file_value::FolderPath;
 use super::log_value::{AppName, Facility, LogPath, Only, Severity};
 use super::quantity::{Part, Size, Span, Timeout};
 use super::setting::{
@@ -20,6 +21,10 @@ use super::value::{
     Method, Name, Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
 use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, Level, MAX_WEIGHT};
+
+mod files;
+
+pub use files::{CompressTable, Disk, FilesTable};
 
 options! {
     /// Everything in the file.
@@ -37,10 +42,12 @@ options! {
         /// The status page, with the metrics: a table, or `true` for one with
         /// its defaults.
         status: Status = Optional("no status page"),
+        /// How much is asked of the disks that files are read from.
+        disk: Disk = Default("{}"),
         /// Where clients connect; at least one.
         listener: Vec<Listener> = Default("[]"),
-        /// What is done with which request, by one of `upstream`, `answer` and
-        /// `redirect`. The first route that matches decides; where none does,
+        /// What is done with which request, by one of `upstream`, `answer`,
+        /// `redirect` and `files`. The first route that matches decides; where none does,
         /// the answer is 404.
         route: Vec<Route> = Default("[]"),
         /// Groups of endpoints, by name.
@@ -260,6 +267,8 @@ options! {
         answer: Answer = Optional(""),
         /// Redirect there: a URL, or a table.
         redirect: Redirect = Optional(""),
+        /// Answer with files of a folder: its path, or a table.
+        files: Files = Optional(""),
         /// Of the upstream's `lanes`, the one that these requests are kept to.
         lane: Text = Optional("all of the upstream's slots"),
         /// Who leaves the upstream's queue first: requests of a higher
@@ -588,7 +597,10 @@ fn sample_default(log: &Node) -> Option<String> {
 }
 
 fn priority_default(route: &Node) -> Option<String> {
-    route.entry("upstream").map(|_| "0".into())
+    let files = route.entry("files").map(|it| &it.node);
+    let mut tables = [Some(route), files].into_iter().flatten();
+    let has_upstream = tables.any(|it| it.entry("upstream").is_some());
+    has_upstream.then(|| "0".into())
 }
 
 fn key_default(upstream: &Node) -> Option<String> {
@@ -712,6 +724,10 @@ short_for!(
 short_for!(
     /// Where a redirect leads.
     Redirect, RedirectTable, "to", FieldValue
+);
+short_for!(
+    /// Files of a folder.
+    Files, FilesTable, "root", FolderPath
 );
 short_for!(
     /// A syslog daemon.

@@ -19,6 +19,8 @@ pub struct Answer<'a> {
     pub content_type: &'a str,
     /// Value of `Location`, for redirects.
     pub location: Option<&'a str>,
+    /// Value of `Allow`, where the method is not.
+    pub allow: Option<&'a str>,
     /// Value of `Retry-After`, in seconds.
     pub retry_after_s: Option<u32>,
     /// The body.
@@ -66,15 +68,11 @@ fn write_head(
     request_id: Option<&[u8]>,
     persistence: Persistence,
 ) {
-    let mut field = |name: &str, value: &[u8]| {
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    };
-    field("HTTP/1.1 ", &status_line(answer.status));
-    field("Server: ", b"evenkeel");
-    let date = context.access_log.http_date(Instant::now());
-    field("Date: ", date.as_bytes());
+    begin_head(out, context, answer.status, Instant::now());
+    let mut field = |name: &str, value: &[u8]| push_field(out, name, value);
+    if let Some(allow) = answer.allow {
+        field("Allow: ", allow.as_bytes());
+    }
     if let Some(location) = answer.location {
         field("Location: ", location.as_bytes());
     }
@@ -99,11 +97,21 @@ fn write_head(
     out.extend_from_slice(b"\r\n");
 }
 
-fn status_line(status: u16) -> Vec<u8> {
-    let mut line = write::status_digits(status).to_vec();
-    line.push(b' ');
-    line.extend_from_slice(reason_phrase(status).as_bytes());
-    line
+/// Writes the status line, and the fields that every answer made here begins
+/// with.
+pub fn begin_head(out: &mut Vec<u8>, context: &Context, status: u16, now: Instant) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&write::status_digits(status));
+    push_field(out, " ", reason_phrase(status).as_bytes());
+    let date = context.access_log.http_date(now);
+    push_field(out, "Server: evenkeel\r\nDate: ", &date);
+}
+
+/// Writes `name`, `value` and the end of the line.
+fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Refuses a request, whose head is in `request`: a short answer that says why,
@@ -126,10 +134,18 @@ pub async fn refuse(
     let upstream = progress
         .upstream()
         .map(|index| &context.config.upstreams[index]);
-    let queue_answer = upstream.map(|upstream| &upstream.queue.answer);
+    let queue_answer = match end {
+        End::Failure(Failure::DiskBusy) => {
+            progress.files(context).map(|(_, files)| &files.overload)
+        }
+        _ => upstream.map(|upstream| &upstream.queue.answer),
+    };
     // What is configured for who gets no slot.
     let overload = queue_answer.filter(|_| is_overload(end));
-    let status = refusal_status(end, upstream);
+    let status = match overload {
+        Some(answer) => answer.status,
+        None => refusal_status(end, upstream),
+    };
     let text;
     let (content_type, body) = match overload.and_then(|answer| answer.body.as_ref()) {
         Some((content_type, body)) => (content_type.as_str(), body.as_slice()),
@@ -144,6 +160,7 @@ pub async fn refuse(
         status,
         content_type,
         location: None,
+        allow: (status == 405).then_some("GET, HEAD"),
         retry_after_s: is_for_now.then(|| queue_answer.map_or(1, |it| it.retry_after_s)),
         body,
     };
@@ -185,7 +202,11 @@ fn is_overload(end: End) -> bool {
     };
     matches!(
         failure,
-        Failure::Saturated | Failure::QueueFull | Failure::QueueTimeout | Failure::NoEndpoint
+        Failure::Saturated
+            | Failure::QueueFull
+            | Failure::QueueTimeout
+            | Failure::NoEndpoint
+            | Failure::DiskBusy
     )
 }
 
@@ -202,6 +223,7 @@ fn reason_phrase(status: u16) -> &'static str {
         201 => "Created",
         202 => "Accepted",
         204 => "No Content",
+        206 => "Partial Content",
         301 => "Moved Permanently",
         302 => "Found",
         303 => "See Other",
@@ -215,8 +237,10 @@ fn reason_phrase(status: u16) -> &'static str {
         405 => "Method Not Allowed",
         408 => "Request Timeout",
         410 => "Gone",
+        412 => "Precondition Failed",
         413 => "Content Too Large",
         414 => "URI Too Long",
+        416 => "Range Not Satisfiable",
         417 => "Expectation Failed",
         418 => "I'm a teapot",
         429 => "Too Many Requests",

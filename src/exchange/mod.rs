@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::{RequestHead, ResponseHead, Version};
 
 use crate::config::{self, Config};
+use crate::files::Files;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, AddressText};
@@ -36,6 +38,7 @@ use crate::observe::sessions::{SessionKey, Sessions};
 use crate::upstream::Upstream;
 
 use identity::{IdSource, Identity};
+use watch::ClientWatch;
 
 pub use forward::{Outcome, forward};
 pub use record::Progress;
@@ -69,6 +72,8 @@ pub struct Context {
     pub sessions: Sessions,
     /// The last exchanges that failed.
     pub failures: Failures,
+    /// The files that routes serve.
+    pub files: Rc<Files>,
 }
 
 /// The accepting side of an exchange.
@@ -193,20 +198,24 @@ pub(crate) fn follow(persistence: Persistence) -> Follow {
     }
 }
 
-/// Writes all of `bytes`, or as much as the client takes until it closes or its
-/// timer fires. Gives the number written too.
+/// Writes all of `bytes`, or as much as the client takes until it closes or takes
+/// nothing until its timer fires. Gives the number written too.
 pub(crate) async fn write_all(
     context: &Context,
     client: &mut Client,
     bytes: &[u8],
     follow: Follow,
 ) -> (usize, Result<(), WriteFailure>) {
+    let timeout = context.listener(client).timeouts.body;
     let Client { stream, timer, .. } = client;
     let mut sent = 0;
     let written = std::future::poll_fn(|cx: &mut TaskContext<'_>| {
         while sent < bytes.len() {
             match stream.poll_write(cx, &bytes[sent..], follow) {
-                Poll::Ready(Ok(len)) if len > 0 => sent += len,
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    sent += len;
+                    context.set_timeout(timer, timeout);
+                }
                 Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
                 Poll::Pending if context.wheel.has_fired(timer) => {
                     return Poll::Ready(Err(WriteFailure::TimedOut));
@@ -218,6 +227,39 @@ pub(crate) async fn write_all(
     })
     .await;
     (sent, written)
+}
+
+/// Waits for `future` as long as the client stays, at most until its timer
+/// fires. The request was complete at `request_end`.
+///
+/// # Errors
+/// The client left; or [`TimedOut`], which is the future's to explain. The
+/// future is dropped then.
+pub(crate) async fn while_client_stays<T>(
+    context: &Context,
+    client: &Client,
+    request_end: Instant,
+    future: impl Future<Output = T>,
+) -> Result<T, Gone> {
+    let mut future = std::pin::pin!(future);
+    let mut watch = ClientWatch::new(request_end);
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending if context.wheel.has_fired(&client.timer) => Poll::Ready(Err(Gone::TimedOut)),
+        Poll::Pending => watch
+            .poll_gone(cx, &client.stream)
+            .map(|()| Err(Gone::Client)),
+    })
+    .await
+}
+
+/// Why a wait ended before what it waited for came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// The client left.
+    Client,
+    /// Its timer fired.
+    TimedOut,
 }
 
 /// Why a client did not get all of an answer.

@@ -8,7 +8,8 @@ use evenkeel_proto::{FieldKind, Method, RequestHead};
 
 use super::identity::{Identity, ROOM};
 use super::{Client, Context};
-use crate::observe::access_log::{Exchange, Figures, Open, Phase, Times};
+use crate::config::{self, Action};
+use crate::observe::access_log::{Exchange, Figures, Open, Phase, Source, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::end::{End, Failure};
 use crate::observe::failures::{self, FailedExchange};
@@ -111,6 +112,15 @@ impl Progress {
         self.figures.route.map(|index| index as usize)
     }
 
+    /// The files that the route serves, if it serves any, and its index.
+    pub fn files<'a>(&self, context: &'a Context) -> Option<(usize, &'a config::Files)> {
+        let route = self.route()?;
+        match &context.config.routes[route].action {
+            Action::Files(files) => Some((route, files)),
+            _ => None,
+        }
+    }
+
     /// Index of the upstream, if the route goes to one.
     pub fn upstream(&self) -> Option<usize> {
         self.figures.upstream.map(|index| index as usize)
@@ -165,12 +175,13 @@ impl Progress {
         spans.send(span, &context.counters.spans_dropped);
     }
 
-    /// Whether it failed or was refused: a client that left did neither, and a
-    /// configured answer is as it should be, whatever its status.
+    /// Whether it failed or was refused: a client that left or asked for a file
+    /// that is not there did neither, and a configured answer is as it should
+    /// be, whatever its status.
     fn is_failed(&self, is_error: bool) -> bool {
         match self.figures.end {
             End::Complete | End::Tunnel => is_error && self.endpoint().is_some(),
-            End::Failure(Failure::ClientGone) => false,
+            End::Failure(Failure::ClientGone | Failure::NoFile) => false,
             _ => true,
         }
     }
@@ -221,6 +232,13 @@ impl Progress {
         let route = &context.counters.routes[route];
         count(route);
         measured.record(&route.phases);
+        if let (Some(source), Some(index)) = (self.figures.source, self.route()) {
+            let files = &context.counters.files[index];
+            match source {
+                Source::Hot => files.hot.add(1),
+                Source::Cold => files.cold.add(1),
+            }
+        }
         let Some(upstream) = self.upstream() else {
             return;
         };

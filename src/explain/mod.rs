@@ -109,6 +109,17 @@ pub enum ActionStep {
         /// Value of `Location` for this request.
         location: String,
     },
+    /// Files of a folder.
+    Files {
+        /// The folder.
+        root: String,
+        /// What is taken off the front of the request's path; may be empty.
+        strip: String,
+        /// What is looked for, in order; `$path` stands for the request's path.
+        candidates: Vec<String>,
+        /// Where the request goes if nothing is found; `None` is a 404.
+        upstream: Option<Box<UpstreamStep>>,
+    },
     /// An upstream's endpoint.
     Upstream(Box<UpstreamStep>),
 }
@@ -341,6 +352,14 @@ pub fn explain(
         Action::Redirect { status, location } => ActionStep::Redirect {
             status: *status,
             location: handler::expand(location, bytes, &head),
+        },
+        Action::Files(files) => ActionStep::Files {
+            root: files.root.display().to_string(),
+            strip: files.strip.clone(),
+            candidates: files.candidates.clone(),
+            upstream: files
+                .fallback
+                .map(|proxying| Box::new(upstream_step(config, running, proxying, &facts))),
         },
         Action::Upstream(proxying) => {
             let limit = settings.limits.body_bytes;

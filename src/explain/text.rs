@@ -58,6 +58,21 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         Some(ActionStep::Redirect { status, location }) => {
             page.line(&format!("redirect: {status} to {location}"));
         }
+        Some(ActionStep::Files {
+            root,
+            strip,
+            candidates,
+            upstream,
+        }) => {
+            page.files(root, strip, candidates);
+            match upstream {
+                Some(step) => {
+                    page.line("where none of them is there:");
+                    page.upstream(step);
+                }
+                None => page.line("where none of them is there: 404"),
+            }
+        }
         Some(ActionStep::Upstream(step)) => page.upstream(step),
     }
     if let Some(refused) = &explanation.refused {
@@ -123,6 +138,17 @@ impl Page {
             false => self.paint(Tone::Strong, &found.join(" and ")),
         };
         self.line(&format!("  {sign} {asks}: the request has {has}"));
+    }
+
+    fn files(&mut self, root: &str, strip: &str, candidates: &[String]) {
+        let root = self.paint(Tone::Strong, root);
+        self.line(&format!(
+            "files of {root}: the first that is there of {}",
+            candidates.join(", ")
+        ));
+        if !strip.is_empty() {
+            self.line(&format!("  $path is the request's without {strip}"));
+        }
     }
 
     fn upstream(&mut self, step: &UpstreamStep) {

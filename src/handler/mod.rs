@@ -1,12 +1,15 @@
 //! What answers a request: a route's action, or a refusal where none matches.
 
+mod files;
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_policy::route::{Facts, RouteTable};
 use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::representation::Conditions;
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
-use crate::config::Action;
+use crate::config::{Action, Proxying};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{self, Client, Context, Next, Outcome, Progress, rare};
 use crate::observe::end::{End, Failure};
@@ -38,12 +41,34 @@ pub async fn handle(
     progress.track.set_route(route);
     match &context.config.routes[route].action {
         Action::Upstream(proxying) => {
-            let upstream = &context.config.upstreams[proxying.upstream];
-            let key = match upstream.balance.takes_key() {
-                true => upstream.key.hash(&facts),
-                false => 0,
-            };
+            let key = balance_key(context, proxying, &facts);
             exchange::forward(context, client, *proxying, key, bytes, head, progress).await
+        }
+        Action::Files(settings) => {
+            let request = files::Request {
+                context,
+                route,
+                settings,
+                bytes,
+                head,
+                conditions: Conditions::of(head, bytes),
+            };
+            let answered = files::answer(request, client, progress).await;
+            match (answered, settings.fallback) {
+                (Some(outcome), _) => outcome,
+                (None, Some(proxying)) => {
+                    progress.figures.source = None;
+                    let key = balance_key(context, &proxying, &facts);
+                    let forwarded =
+                        exchange::forward(context, client, proxying, key, bytes, head, progress);
+                    rare(forwarded).await
+                }
+                (None, None) => {
+                    progress.figures.source = None;
+                    let failure = Failure::NoFile;
+                    rare(refuse(context, client, bytes, head, failure, progress)).await
+                }
+            }
         }
         Action::Answer {
             status,
@@ -54,6 +79,7 @@ pub async fn handle(
                 status: *status,
                 content_type,
                 location: None,
+                allow: None,
                 retry_after_s: None,
                 body,
             };
@@ -65,11 +91,21 @@ pub async fn handle(
                 status: *status,
                 content_type: "text/plain; charset=utf-8",
                 location: Some(&location),
+                allow: None,
                 retry_after_s: None,
                 body: b"",
             };
             rare(respond(context, client, bytes, head, &answer, progress)).await
         }
+    }
+}
+
+/// What the balancer goes by, where it goes by something of the request.
+fn balance_key(context: &Context, proxying: &Proxying, facts: &RequestFacts<'_>) -> u64 {
+    let upstream = &context.config.upstreams[proxying.upstream];
+    match upstream.balance.takes_key() {
+        true => upstream.key.hash(facts),
+        false => 0,
     }
 }
 
@@ -155,9 +191,10 @@ fn push_variable(out: &mut String, name: &str, bytes: &[u8], head: &RequestHead)
         "path" => {
             let path = text(head.path.of(bytes));
             if out.is_empty() {
-                // At the start of a target two slashes lead to another host.
+                // At the start of a target two slashes lead to another host, and
+                // a backslash is a slash to browsers.
                 out.push('/');
-                out.push_str(path.trim_start_matches('/'));
+                out.push_str(path.trim_start_matches(['/', '\\']));
             } else {
                 out.push_str(&path);
             }
@@ -237,6 +274,7 @@ mod tests {
             ("https://$host$path$query", "/a", "https://a.example/a"),
             ("$path", "/a", "/a"),
             ("$path", "//evil.example/", "/evil.example/"),
+            ("$path", "/\\evil.example/", "/evil.example/"),
             ("/x$path", "//b", "/x//b"),
             ("/$hostname/$/$uri", "/", "/$hostname/$/$uri"),
             ("/fixed", "/a?b", "/fixed"),

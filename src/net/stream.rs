@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 
+use rustix::fs::sendfile;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
@@ -29,6 +30,8 @@ pub enum Follow {
     /// The stream is closed right away: the last of them travel with the
     /// closing segment, which saves one of two segments for a small answer.
     Close,
+    /// More of the same answer, at once.
+    More,
 }
 
 /// What a look at a stream's next byte shows.
@@ -94,7 +97,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         let flags = match follow {
             Follow::Anything => SendFlags::NOSIGNAL,
-            Follow::Close => SendFlags::NOSIGNAL | SendFlags::MORE,
+            Follow::Close | Follow::More => SendFlags::NOSIGNAL | SendFlags::MORE,
         };
         loop {
             let mut written = Ok(0);
@@ -113,6 +116,41 @@ impl Stream {
                 (Ok(()), Ok(len)) => return Poll::Ready(Ok(len)),
                 (Err(_), Ok(len)) if len > 0 => return Poll::Ready(Ok(len)),
                 (Err(_), Ok(_)) => {}
+            }
+            ready!(self.poll_write_ready(cx))?;
+        }
+    }
+
+    /// Writes a part of what stands at `offset` of a file, at most `len` bytes,
+    /// without copying it; 0 where the file ends there. Waits for the disk where
+    /// it is not in memory.
+    pub fn poll_send_file(
+        &self,
+        cx: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut written = Ok(0);
+            let mut was_called = false;
+            let call = || {
+                was_called = true;
+                let mut at = offset;
+                written = retry_on_intr(|| sendfile(self, file, Some(&mut at), len));
+                match written {
+                    // Less may be the file's end as well: the next call tells.
+                    Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Ok(()),
+                }
+            };
+            // Whether it was ready shows by the call.
+            let _ = self.try_io(Interest::WRITABLE, call);
+            match written {
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+                Ok(len) if was_called => return Poll::Ready(Ok(len)),
+                Ok(_) => {}
             }
             ready!(self.poll_write_ready(cx))?;
         }

@@ -85,15 +85,24 @@ impl Moment {
     }
 
     /// `Sat, 21 Nov 2026 09:05:01 GMT`, as `Date` has it (RFC 9110 §5.6.7).
-    pub fn http_date(self) -> String {
+    /// A year has four digits there: the last four of a later one.
+    pub fn http_date(self) -> [u8; 29] {
+        let mut date = *b"Thu, 00 Jan 0000 00:00:00 GMT";
         let (hour, minute, second) = self.clock();
-        format!(
-            "{}, {:02} {} {} {hour:02}:{minute:02}:{second:02} GMT",
-            WEEKDAYS[self.weekday],
-            self.day,
-            self.month_name(),
-            self.year
-        )
+        date[..3].copy_from_slice(WEEKDAYS[self.weekday].as_bytes());
+        date[8..11].copy_from_slice(self.month_name().as_bytes());
+        for (at, number) in [
+            (5, self.day),
+            (12, self.year / 100 % 100),
+            (14, self.year % 100),
+            (17, hour),
+            (20, minute),
+            (23, second),
+        ] {
+            date[at] = b'0' + (number / 10) as u8;
+            date[at + 1] = b'0' + (number % 10) as u8;
+        }
+        date
     }
 }
 
@@ -138,7 +147,7 @@ mod tests {
             let moment = Moment::from_unix(unix_s);
             assert_eq!(moment.combined(), combined);
             assert_eq!(moment.rfc3339(), rfc3339);
-            assert_eq!(moment.http_date(), http);
+            assert_eq!(moment.http_date(), http.as_bytes());
         }
     }
 }

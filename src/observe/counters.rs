@@ -72,6 +72,10 @@ pub struct Counters {
     pub listeners: Vec<ListenerCounters>,
     /// Per route.
     pub routes: Vec<ExchangeCounters>,
+    /// Per route: those of its files, where it serves any.
+    pub files: Vec<FileCounters>,
+    /// Files kept open.
+    pub open_files: Gauge,
     /// Per upstream.
     pub upstreams: Vec<UpstreamCounters>,
     /// Access log lines that found no room.
@@ -149,6 +153,15 @@ pub struct ListenerCounters {
     pub exchanges: ExchangeCounters,
 }
 
+/// Counters of a route's files.
+#[derive(Debug, Default)]
+pub struct FileCounters {
+    /// Answers for which all that was needed was in memory.
+    pub hot: Counter,
+    /// Answers for which a disk was asked.
+    pub cold: Counter,
+}
+
 /// Counters of an upstream.
 #[derive(Debug, Default)]
 pub struct UpstreamCounters {
@@ -214,6 +227,8 @@ impl Counters {
         };
         Counters {
             listeners: listeners.map(|_| ListenerCounters::default()).collect(),
+            files: routes.clone().map(|_| FileCounters::default()).collect(),
+            open_files: Gauge::default(),
             routes: routes.map(|_| ExchangeCounters::default()).collect(),
             upstreams: config.upstreams.iter().map(upstream).collect(),
             log_lines_dropped: Counter::default(),

@@ -48,6 +48,26 @@ reasons! {
         ClientGone => 499, "client-gone", "the client closed the connection";
         /// The client took nothing of its response for too long.
         ClientStalled => 408, "client-stalled", "the client stopped taking its response";
+        /// No file is there by this path.
+        NoFile => 404, "no-file", "there is no such file";
+        /// A path that no file can have: a NUL, an encoded slash, or out of the
+        /// folder.
+        BadPath => 400, "bad-path", "no file can have this path";
+        /// The path leads to what may not be read, is no file, or is not in the
+        /// folder.
+        FileForbidden => 403, "file-forbidden", "this may not be read";
+        /// Files are for GET and HEAD.
+        NoMethod => 405, "no-method", "files are for GET and HEAD";
+        /// The disk has an error.
+        FileFailed => 500, "file-failed", "the file could not be read";
+        /// The file changed while it was sent: the client's connection is cut.
+        FileChanged => 500, "file-changed", "the file changed while it was sent";
+        /// The process has as many files open as it may.
+        NoDescriptor => 503, "no-descriptor", "the server has too many files open";
+        /// The disk's queue takes no more.
+        DiskBusy => 503, "disk-busy", "the disk has too much to read";
+        /// The disk did not answer in time.
+        DiskTimeout => 504, "disk-timeout", "the disk did not answer in time";
         /// The proxy was stopped before the exchange was over.
         Stopped => 503, "stopped", "the proxy was stopped";
     }

@@ -15,13 +15,14 @@ use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 
 use super::calendar::unix_time;
 use super::counters::{self, Counter, Counters};
-use super::end::End;
+use super::end::{End, Failure};
 use super::histogram::{Distribution, Histogram};
 use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::probes::{LastProbe, Probes};
 use super::process::ProcessFigures;
 use crate::config::{self, Action, Config};
+use crate::files::{Disk, Disks};
 
 /// Where the figures come from: what workers write and share.
 #[derive(Debug, Clone)]
@@ -44,6 +45,8 @@ pub struct Sources {
     pub is_draining: Arc<AtomicBool>,
     /// When the process began to serve.
     pub started: Started,
+    /// The disks that files are served from.
+    pub disks: Arc<Disks>,
     /// Where each worker is asked for what only it knows.
     pub inquiries: Vec<Inquiry>,
 }
@@ -113,6 +116,10 @@ pub struct Figures {
     pub routes: Vec<RouteFigures>,
     /// In order of their names.
     pub upstreams: Vec<UpstreamFigures>,
+    /// Files that are kept open.
+    pub open_files: u64,
+    /// In the order in which routes first have a folder on them.
+    pub disks: Vec<DiskFigures>,
 }
 
 /// Which configuration a process runs on.
@@ -199,9 +206,49 @@ pub struct RouteFigures {
     pub name: String,
     /// Name of the upstream that it goes to, if it goes to one.
     pub upstream: Option<String>,
+    /// Its files, if it serves any.
+    pub files: Option<FileFigures>,
     /// Its exchanges.
     #[serde(flatten)]
     pub exchanges: ExchangeFigures,
+}
+
+/// Figures of a route's files.
+#[derive(Debug, Clone, Serialize)]
+pub struct FileFigures {
+    /// The folder.
+    pub root: String,
+    /// Answers for which all that was needed was in memory.
+    pub hot: u64,
+    /// Answers for which a disk was asked.
+    pub cold: u64,
+    /// Those that the disk's queue refused.
+    pub refused: u64,
+}
+
+/// Figures of a disk and its queue; times in microseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct DiskFigures {
+    /// The first folder that is on it.
+    pub name: String,
+    /// Reads that wait now.
+    pub waiting: usize,
+    /// Most reads that may wait.
+    pub queue_max: usize,
+    /// Reads at it now.
+    pub in_flight: usize,
+    /// Most reads at it.
+    pub max_in_flight: usize,
+    /// Reads done, with what else is done there: files opened, folders listed.
+    pub reads: u64,
+    /// Requests that were given what another had asked for.
+    pub shared: u64,
+    /// Reads that were refused.
+    pub refused: u64,
+    /// Time in the queue.
+    pub wait_us: Distribution,
+    /// Time at the disk.
+    pub service_us: Distribution,
 }
 
 /// Figures of an upstream.
@@ -425,6 +472,8 @@ impl Sources {
             upstreams: (0..config.upstreams.len())
                 .map(|index| self.upstream(index, which))
                 .collect(),
+            open_files: self.counters.iter().map(|it| it.open_files.value()).sum(),
+            disks: self.disks.all().iter().map(|it| self.disk(it)).collect(),
         }
     }
 
@@ -512,14 +561,42 @@ impl Sources {
 
     fn route(&self, index: usize, which: Phases) -> RouteFigures {
         let settings = &self.config.routes[index];
-        let upstream = match &settings.action {
-            Action::Upstream(proxying) => Some(&self.config.upstreams[proxying.upstream].name),
-            Action::Answer { .. } | Action::Redirect { .. } => None,
-        };
+        let proxying = settings.action.proxying();
         RouteFigures {
             name: settings.name.clone(),
-            upstream: upstream.cloned(),
+            upstream: proxying.map(|it| self.config.upstreams[it.upstream].name.clone()),
+            files: match &settings.action {
+                Action::Files(files) => Some(FileFigures {
+                    root: files.root.display().to_string(),
+                    hot: self.sum(|it| &it.files[index].hot),
+                    cold: self.sum(|it| &it.files[index].cold),
+                    refused: self
+                        .sum(|it| &it.routes[index].ends[End::Failure(Failure::DiskBusy).index()]),
+                }),
+                _ => None,
+            },
             exchanges: self.exchanges(which, |it| &it.routes[index]),
+        }
+    }
+
+    fn disk(&self, disk: &Disk) -> DiskFigures {
+        let (load, counters) = (disk.queue.load(), disk.queue.counters());
+        let distribution = |histogram| {
+            let mut distribution = Distribution::default();
+            distribution.add(histogram);
+            distribution
+        };
+        DiskFigures {
+            name: disk.name.clone(),
+            waiting: load.waiting,
+            queue_max: self.config.disk.queue_max,
+            in_flight: load.in_flight,
+            max_in_flight: self.config.disk.in_flight,
+            reads: counters.done.value(),
+            shared: counters.shared.value(),
+            refused: counters.refused.value(),
+            wait_us: distribution(&counters.wait_us),
+            service_us: distribution(&counters.service_us),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::counters::Counters;
 use super::end::{End, Failure};
 use super::figures::Sources;
-use crate::config::Config;
+use crate::config::{Action, Config};
 
 /// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,6 +30,8 @@ enum Limit {
     Connections { listener: usize },
     /// What an upstream does with requests that it has no slot for.
     Upstream { upstream: usize, failure: Failure },
+    /// What the disk of a route's files does with reads that it has no room for.
+    Disk { route: usize },
     /// Retries of an upstream.
     Retries { upstream: usize },
     /// Lines of access logs.
@@ -126,7 +128,12 @@ impl LimitWatch {
             let failures = failures.map(|failure| Limit::Upstream { upstream, failure });
             failures.into_iter().chain([Limit::Retries { upstream }])
         });
-        let limits = listeners.chain(upstreams);
+        let routes = config.routes.iter().enumerate();
+        let disks = routes.filter_map(|(route, it)| {
+            let has_files = matches!(it.action, Action::Files(_));
+            has_files.then_some(Limit::Disk { route })
+        });
+        let limits = listeners.chain(disks).chain(upstreams);
         let limits = limits.chain([Limit::LogLines, Limit::Spans]);
         LimitWatch {
             watched: limits.map(|limit| (limit, Episode::default())).collect(),
@@ -158,6 +165,10 @@ impl Limit {
                 let end = End::Failure(failure).index();
                 sum(&|it| it.upstreams[upstream].exchanges.ends[end].value())
             }
+            Limit::Disk { route } => {
+                let end = End::Failure(Failure::DiskBusy).index();
+                sum(&|it| it.routes[route].ends[end].value())
+            }
             Limit::Retries { upstream } => {
                 sum(&|it| it.upstreams[upstream].retries_refused.value())
             }
@@ -177,6 +188,7 @@ impl Limit {
             Limit::Upstream { upstream, .. } | Limit::Retries { upstream } => {
                 format!("upstream {}", config.upstreams[upstream].name)
             }
+            Limit::Disk { route } => format!("route {}", config.routes[route].name),
             Limit::LogLines => "access log".into(),
             Limit::Spans => "spans".into(),
         };
@@ -202,6 +214,10 @@ impl Limit {
                     "no connection could be opened from here",
                 ),
             },
+            Limit::Disk { .. } => (
+                "its disk has too much to read",
+                "its disk had too much to read",
+            ),
             Limit::Retries { .. } => (
                 "its budget of retries is used up",
                 "its budget of retries was used up",
@@ -214,7 +230,7 @@ impl Limit {
         };
         let counted = match self {
             Limit::Connections { .. } => "connections closed at once",
-            Limit::Upstream { .. } => "requests refused",
+            Limit::Upstream { .. } | Limit::Disk { .. } => "requests refused",
             Limit::Retries { .. } => "retries not made",
             Limit::LogLines => "lines lost",
             Limit::Spans => "spans lost",
@@ -254,6 +270,7 @@ impl Limit {
         match self {
             Limit::Connections { .. } => "connections",
             Limit::Upstream { failure, .. } => failure.word(),
+            Limit::Disk { .. } => Failure::DiskBusy.word(),
             Limit::Retries { .. } => "retries",
             Limit::LogLines => "log-lines",
             Limit::Spans => "spans",

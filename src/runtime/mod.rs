@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, AdminThread};
 use crate::config::{Address, Config};
+use crate::files::Disks;
 use crate::net::listen::{self, BoundListener};
 use crate::observe::access_log::Layout;
 use crate::observe::counters::{Counters, OpenCount};
@@ -182,7 +183,7 @@ pub fn start(config: Config) -> io::Result<Running> {
     let admin_sockets = admin::bind(&config)?;
     let (log_sender, log_writer) = writer::start(&config.access_logs.destinations)?;
     let log_layout = Arc::new(Layout::new(&config));
-    let shared = shared_state(&config);
+    let shared = shared_state(&config)?;
     let counters: Vec<_> = (0..worker_count)
         .map(|_| Arc::new(Counters::new(&config)))
         .collect();
@@ -233,6 +234,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         status_tokens_refused: Arc::default(),
         is_draining: Arc::default(),
         started: Started::now(),
+        disks: shared.disks.clone(),
         inquiries,
     };
     let admin = admin::start(
@@ -277,8 +279,8 @@ fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundLi
     Ok(by_worker)
 }
 
-fn shared_state(config: &Config) -> Arc<Shared> {
-    Arc::new(Shared {
+fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
+    Ok(Arc::new(Shared {
         dispatchers: config
             .upstreams
             .iter()
@@ -289,7 +291,8 @@ fn shared_state(config: &Config) -> Arc<Shared> {
             .iter()
             .map(|_| OpenCount::default())
             .collect(),
-    })
+        disks: Arc::new(Disks::start(config)?),
+    }))
 }
 
 impl Running {

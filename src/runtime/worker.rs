@@ -18,6 +18,7 @@ use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
 use crate::exchange::identity::IdSource;
+use crate::files::{Disks, Files};
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::timer::{TICK, Wheel};
 use crate::observe::access_log::{AccessLog, Layout};
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     pub dispatchers: Vec<Arc<Dispatcher>>,
     /// Open connections per listener.
     pub open_per_listener: Arc<[OpenCount]>,
+    /// The disks that files are served from.
+    pub disks: Arc<Disks>,
 }
 
 /// What a worker is started with.
@@ -145,6 +148,7 @@ impl Worker {
             response_head: RefCell::new(ResponseHead::default()),
             sessions: Sessions::default(),
             failures: Failures::default(),
+            files: Rc::new(Files::new(&self.config, self.shared.disks.clone())),
         };
         Clients::new(context)
     }
@@ -194,6 +198,9 @@ fn tick(context: &Context, started: Instant) {
     let now = context.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
         context.access_log.synchronise_clock();
+        context.files.check_folders(now);
+        let open_files = context.files.open_count();
+        context.counters.open_files.set(open_files as u64);
         for upstream in &context.upstreams {
             upstream.sweep(now);
             let endpoints = &context.counters.upstreams[upstream.index()].endpoints;

@@ -262,6 +262,53 @@ fn text_is_plain_where_it_is_no_terminal() {
     });
 }
 
+#[test]
+fn says_which_files_and_who_answers_where_there_are_none() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let config = dir.join("evenkeel.toml");
+        let text = r#"
+[[listener]]
+bind = "127.0.0.1:0"
+
+[[route]]
+match = { path = "/img/*" }
+files = { root = "/srv/img", strip = "/img", try = ["$path", "$path.png"], upstream = "app" }
+priority = 7
+
+[[route]]
+files = "site"
+
+[upstream.app]
+endpoints = ["10.0.0.1:80"]
+"#;
+        std::fs::write(&config, text).unwrap();
+        let explained = |url| json(&explain(&config, &["--json", "GET", url]));
+        let action = &explained("http://a.test/img/a")["action"];
+        assert_eq!(action["action"], "files");
+        assert_eq!(action["root"], "/srv/img");
+        assert_eq!(action["strip"], "/img");
+        assert_eq!(action["candidates"][1], "$path.png");
+        assert_eq!(action["upstream"]["name"], "app");
+        assert_eq!(action["upstream"]["priority"], 7);
+        let action = &explained("http://a.test/")["action"];
+        assert_eq!(action["root"], dir.join("site").display().to_string());
+        assert!(action["upstream"].is_null());
+        let shown = |url| {
+            let output = explain(&config, &["GET", url]).stdout;
+            String::from_utf8(output).unwrap()
+        };
+        let text = shown("http://a.test/img/a");
+        let expected = "files of /srv/img: the first that is there of $path, $path.png\n  \
+                        $path is the request's without /img\n\
+                        where none of them is there:\nupstream app, balanced by";
+        assert!(text.contains(expected), "{text}");
+        let text = shown("http://a.test/");
+        let last = text.lines().last();
+        assert_eq!(last, Some("where none of them is there: 404"), "{text}");
+    });
+}
+
 fn start(a: &str, b: &str) -> Proxy {
     let config = CONFIG.replace("$A", a).replace("$B", b);
     Proxy::start(program(), &config).unwrap()

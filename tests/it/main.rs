@@ -21,6 +21,8 @@ mod events;
 mod explain;
 mod fields;
 mod figures;
+mod files;
+mod files_more;
 mod foreign_clients;
 mod foreign_origins;
 mod halog;

@@ -69,6 +69,17 @@ pub const QUEUE_FULL: Reason = reason(503, "queue-full", "too many requests wait
 pub const QUEUE_TIMEOUT: Reason = reason(503, "queue-timeout", "could take the request in time");
 pub const NO_ENDPOINT: Reason = reason(503, "no-endpoint", "no endpoint is available");
 
+// Files.
+pub const NO_FILE: Reason = reason(404, "no-file", "no such file");
+pub const BAD_PATH: Reason = reason(400, "bad-path", "no file can have this path");
+pub const FILE_FORBIDDEN: Reason = reason(403, "file-forbidden", "may not be read");
+pub const NO_METHOD: Reason = reason(405, "no-method", "GET and HEAD");
+pub const FILE_FAILED: Reason = reason(500, "file-failed", "could not be read");
+pub const NO_DESCRIPTOR: Reason = reason(503, "no-descriptor", "too many files open");
+pub const DISK_BUSY: Reason = reason(503, "disk-busy", "too much to read");
+pub const DISK_TIMEOUT: Reason = reason(504, "disk-timeout", "did not answer in time");
+pub const FILE_CHANGED: Reason = reason(0, "file-changed", "");
+
 // Ends without an answer of their own: the response had begun.
 pub const UPSTREAM_CUT: Reason = reason(0, "upstream-cut", "");
 pub const UPSTREAM_STALLED: Reason = reason(0, "upstream-stalled", "");

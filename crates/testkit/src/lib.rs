@@ -5,6 +5,7 @@
 //! * [`proxy`]: the program under test, started from its binary.
 //! * [`raw`]: HTTP by hand on either side, for what no library would send.
 //! * [`process`]: other programs, as servers and as clients.
+//! * [`slow_disk`]: a file system whose reads wait for the test.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
 pub mod deadline;
@@ -12,9 +13,11 @@ pub mod origin;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod slow_disk;
 pub mod temp;
 
 pub use origin::{Origin, OriginHandle, OriginListener, OriginOptions, OriginStats};
 pub use proxy::{Proxy, ProxySetup};
 pub use raw::{RawClient, RawOrigin, RawStream, Response};
+pub use slow_disk::{Reads, SlowDisk};
 pub use temp::TempDir;

@@ -21,6 +21,9 @@ use crate::temp::TempDir;
 pub struct ProxySetup {
     /// Most open files (`ulimit -n`); `None` leaves the limit alone.
     pub open_files: Option<u32>,
+    /// A program and its arguments that starts it in its own place, such as
+    /// `setpriv`; empty for none.
+    pub through: Vec<String>,
     /// Further arguments.
     pub args: Vec<String>,
     /// Environment variables.
@@ -68,7 +71,7 @@ impl Proxy {
         let config = config.replace("$DIR", &dir.path().display().to_string());
         let config_path = dir.join("evenkeel.toml");
         std::fs::write(&config_path, &config)?;
-        let mut command = command(binary.as_ref(), setup.open_files);
+        let mut command = command(binary.as_ref(), setup);
         command
             .args(["run", "--config"])
             .arg(&config_path)
@@ -202,6 +205,11 @@ impl Proxy {
         self.access_log().iter().map(parse).collect()
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time used, user and system.
     ///
     /// # Errors
@@ -290,17 +298,20 @@ impl Drop for Proxy {
     }
 }
 
-fn command(binary: &Path, open_files: Option<u32>) -> Command {
-    match open_files {
-        None => Command::new(binary),
-        Some(limit) => {
-            let mut command = Command::new("sh");
-            command
-                .args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")])
-                .arg(binary);
-            command
-        }
+fn command(binary: &Path, setup: &ProxySetup) -> Command {
+    let limit = match setup.open_files {
+        Some(limit) => format!("ulimit -n {limit} && "),
+        None => String::new(),
+    };
+    if limit.is_empty() && setup.through.is_empty() {
+        return Command::new(binary);
     }
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{limit}exec \"$@\""), "sh"])
+        .args(&setup.through)
+        .arg(binary);
+    command
 }
 
 fn capture(pipe: impl io::Read, captured: &Mutex<String>) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::command::{Answer, Format, with_names};
 use super::table::Table;
 use crate::admin::operate::Unknown;
-use crate::config::{Action, Config};
+use crate::config::Config;
 use crate::observe::calendar::{Moment, unix_time};
 use crate::observe::failures::FailedExchange;
 use crate::observe::figures::{
@@ -335,10 +335,8 @@ fn session_view<'a>(config: &'a Config, session: &Session) -> SessionView<'a> {
     let exchange = session.exchange.as_ref().map(|exchange| {
         let upstream = exchange
             .route
-            .and_then(|route| match &config.routes[route].action {
-                Action::Upstream(proxying) => Some(&config.upstreams[proxying.upstream]),
-                Action::Answer { .. } | Action::Redirect { .. } => None,
-            });
+            .and_then(|route| config.routes[route].action.proxying())
+            .map(|proxying| &config.upstreams[proxying.upstream]);
         let endpoint = upstream.zip(exchange.endpoint);
         ExchangeView {
             phase: exchange.phase.word(),

@@ -4,8 +4,8 @@ use super::endpoint_labels;
 use super::family::Kind::{Bytes, Counter, Gauge, Seconds};
 use super::family::{Labels, Metric, Reading, Value, Writer, each, maybe, metric, whole};
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, LaneFigures, ListenerFigures, PhaseFigures,
-    RouteFigures, State, StatusFigures, UpstreamFigures,
+    DiskFigures, EndpointFigures, ExchangeFigures, Figures, FileFigures, LaneFigures,
+    ListenerFigures, PhaseFigures, RouteFigures, State, StatusFigures, UpstreamFigures,
 };
 
 /// Of the process, by the names that every exporter has for them.
@@ -79,6 +79,12 @@ const WHOLE: &[Metric<Figures>] = &[
         Counter,
         "Requests to the status listener with a wrong token.",
         |it| whole(it.status_tokens_refused),
+    ),
+    metric(
+        "open_files",
+        Gauge,
+        "Files to serve that are kept open.",
+        |it| whole(it.open_files),
     ),
     metric(
         "worker_loop_lag_seconds",
@@ -238,6 +244,69 @@ const UPSTREAM: &[Metric<UpstreamFigures>] = &[
     ),
 ];
 
+const FILES: &[Metric<FileFigures>] = &[
+    metric(
+        "hot_total",
+        Counter,
+        "Answers with files for which all that was needed was in memory.",
+        |it| whole(it.hot),
+    ),
+    metric(
+        "cold_total",
+        Counter,
+        "Answers with files for which a disk was asked.",
+        |it| whole(it.cold),
+    ),
+    metric(
+        "refused_total",
+        Counter,
+        "Requests for files that the queue of the disk refused.",
+        |it| whole(it.refused),
+    ),
+];
+
+const DISK: &[Metric<DiskFigures>] = &[
+    metric("queue_length", Gauge, "Reads that wait now.", |it| {
+        whole(it.waiting as u64)
+    }),
+    metric("queue_limit", Gauge, "Most reads that may wait.", |it| {
+        whole(it.queue_max as u64)
+    }),
+    metric("in_flight", Gauge, "Reads at the disk now.", |it| {
+        whole(it.in_flight as u64)
+    }),
+    metric("in_flight_limit", Gauge, "Most reads at the disk.", |it| {
+        whole(it.max_in_flight as u64)
+    }),
+    metric(
+        "reads_total",
+        Counter,
+        "Reads done, with what else is done there: files opened, folders listed.",
+        |it| whole(it.reads),
+    ),
+    metric(
+        "shared_total",
+        Counter,
+        "Requests that were given what another had asked for.",
+        |it| whole(it.shared),
+    ),
+    metric("refused_total", Counter, "Reads that were refused.", |it| {
+        whole(it.refused)
+    }),
+    metric(
+        "wait_seconds",
+        Seconds,
+        "Time of reads in the queue of the disk.",
+        |it| Reading::Distribution(&it.wait_us),
+    ),
+    metric(
+        "service_seconds",
+        Seconds,
+        "Time of reads at the disk.",
+        |it| Reading::Distribution(&it.service_us),
+    ),
+];
+
 const LANE: &[Metric<LaneFigures>] = &[
     metric("in_flight", Gauge, "Exchanges in the lane now.", |it| {
         whole(it.in_flight)
@@ -394,6 +463,16 @@ pub(super) fn write(figures: &Figures, out: &mut impl Writer) {
     let labels: Vec<_> = figures.routes.iter().map(label).collect();
     let routes: Vec<_> = labels.iter().zip(&figures.routes).collect();
     exchanges("evenkeel_route_", &routes, |it| &it.exchanges, out);
+    let files = routes.iter();
+    let files: Vec<_> = files
+        .filter_map(|(labels, route)| Some((*labels, route.files.as_ref()?)))
+        .collect();
+    each(FILES, "evenkeel_route_files_", &files, out);
+
+    let label = |it: &DiskFigures| Labels::new(&[("disk", it.name.as_str())]);
+    let labels: Vec<_> = figures.disks.iter().map(label).collect();
+    let disks: Vec<_> = labels.iter().zip(&figures.disks).collect();
+    each(DISK, "evenkeel_disk_", &disks, out);
 
     let label = |it: &UpstreamFigures| Labels::new(&[("upstream", it.name.as_str())]);
     let labels: Vec<_> = figures.upstreams.iter().map(label).collect();

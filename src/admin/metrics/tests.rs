@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::config::{NameLookup, load_text};
+use crate::files::Disks;
 use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
 use crate::observe::probes::Probes;
@@ -21,6 +22,7 @@ fn sources(endpoints: usize) -> Sources {
     let text = format!(
         "[[listener]]\nname = 'web'\nbind = ':0'\nlimits.connections = 100\n\
          [[route]]\nupstream = 'app'\nlane = 'slow'\n\
+         [[route]]\nname = 'img'\nfiles = '/nowhere'\n\
          [upstream.app]\nendpoints = [{}]\nlanes.slow = 2\n",
         endpoints.join(",")
     );
@@ -41,6 +43,7 @@ fn sources(endpoints: usize) -> Sources {
                 counters
             })
             .collect(),
+        disks: Arc::new(Disks::start(&config).expect("threads start")),
         config,
         log_lines_lost: Arc::default(),
         spans: Arc::default(),

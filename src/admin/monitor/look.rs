@@ -7,16 +7,19 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::config::{Action, Config};
+use crate::files::Disks;
 use crate::observe::events::Event;
 use crate::observe::figures::State;
 
 /// What the rows of a kind mean, in order. Times are in microseconds; -1 stands
-/// for no limit. `requests` and `errors` are those of the last second.
+/// for no limit. `requests` and `errors`, `hot` and `cold`, and `reads` are those
+/// of the last second.
 #[derive(Debug, Serialize)]
 pub(super) struct Columns {
     all: [&'static str; 21],
     listeners: [&'static str; 14],
-    routes: [&'static str; 8],
+    routes: [&'static str; 10],
+    disks: [&'static str; 6],
     upstreams: [&'static str; 15],
     endpoints: [&'static str; 15],
     probes: [&'static str; 4],
@@ -71,6 +74,16 @@ const COLUMNS: Columns = Columns {
         "p99",
         "hour_p50",
         "hour_p99",
+        "hot",
+        "cold",
+    ],
+    disks: [
+        "reads",
+        "refused",
+        "in_flight",
+        "waiting",
+        "wait_p99",
+        "read_p99",
     ],
     upstreams: [
         "requests",
@@ -126,14 +139,31 @@ struct Start<'a> {
     columns: Columns,
     states: [&'static str; 8],
     listeners: Vec<Names<'a>>,
-    routes: Vec<Names<'a>>,
+    routes: Vec<RouteNames<'a>>,
+    disks: Vec<DiskNames<'a>>,
     upstreams: Vec<UpstreamNames<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct RouteNames<'a> {
+    name: &'a str,
+    /// Where it goes.
+    to: String,
+    /// Whether it serves files.
+    files: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct DiskNames<'a> {
+    name: &'a str,
+    max_in_flight: usize,
+    queue_max: usize,
 }
 
 #[derive(Debug, Serialize)]
 struct Names<'a> {
     name: &'a str,
-    /// Where a listener listens, or where a route goes.
+    /// Where it listens.
     to: String,
 }
 
@@ -147,12 +177,13 @@ struct UpstreamNames<'a> {
 }
 
 /// Names and the meaning of the columns, as JSON.
-pub(super) fn start_message(config: &Config, started_unix_ms: u64) -> String {
+pub(super) fn start_message(config: &Config, disks: &Disks, started_unix_ms: u64) -> String {
     let listener = |it: &'_ crate::config::Listener| it.bind.to_string();
     let route = |it: &crate::config::Route| match &it.action {
         Action::Upstream(proxying) => config.upstreams[proxying.upstream].name.clone(),
         Action::Answer { status, .. } => format!("answer {status}"),
         Action::Redirect { status, .. } => format!("redirect {status}"),
+        Action::Files(files) => format!("files {}", files.root.display()),
     };
     let start = Start {
         version: env!("CARGO_PKG_VERSION"),
@@ -169,9 +200,17 @@ pub(super) fn start_message(config: &Config, started_unix_ms: u64) -> String {
             })
             .collect(),
         routes: (config.routes.iter())
-            .map(|it| Names {
+            .map(|it| RouteNames {
                 name: &it.name,
                 to: route(it),
+                files: matches!(it.action, Action::Files(_)),
+            })
+            .collect(),
+        disks: (disks.all().iter())
+            .map(|it| DiskNames {
+                name: &it.name,
+                max_in_flight: config.disk.in_flight,
+                queue_max: config.disk.queue_max,
             })
             .collect(),
         upstreams: (config.upstreams.iter())
@@ -201,6 +240,7 @@ pub(in crate::admin) struct Look {
     pub(super) all: String,
     pub(super) listeners: Vec<String>,
     pub(super) routes: Vec<String>,
+    pub(super) disks: Vec<String>,
     pub(super) upstreams: Vec<String>,
     /// Of one upstream after the other.
     pub(super) endpoints: Vec<String>,
@@ -221,6 +261,7 @@ impl Look {
         for (name, rows, before) in [
             ("listeners", &self.listeners, &before.listeners),
             ("routes", &self.routes, &before.routes),
+            ("disks", &self.disks, &before.disks),
             ("upstreams", &self.upstreams, &before.upstreams),
             ("endpoints", &self.endpoints, &before.endpoints),
             ("probes", &self.probes, &before.probes),

@@ -21,7 +21,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Phases, Sources, UpstreamFigures,
+    DiskFigures, EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Phases, Sources,
+    UpstreamFigures,
 };
 use crate::observe::histogram::Distribution;
 use crate::runtime::Phase;
@@ -72,15 +73,35 @@ struct Past {
     all: Series,
     /// What came in and went out, of all listeners together.
     bytes: (u64, u64),
-    loop_lag: Window,
-    loop_lag_before: Distribution,
+    loop_lag: PastTimes,
     listeners: Vec<Series>,
     listener_bytes: Vec<(u64, u64)>,
     routes: Vec<Series>,
+    /// Hot and cold answers of each route.
+    files: Vec<(u64, u64)>,
+    disks: Vec<PastDisk>,
     upstreams: Vec<Series>,
     endpoints: Vec<Vec<Series>>,
     most: Mosts,
     events: Arc<Vec<Event>>,
+}
+
+/// What was seen of a disk.
+#[derive(Debug)]
+struct PastDisk {
+    /// Reads done and refused.
+    counts: (u64, u64),
+    /// Times in the queue.
+    wait: PastTimes,
+    /// Times at the disk.
+    service: PastTimes,
+}
+
+/// Times of the last minute.
+#[derive(Debug)]
+struct PastTimes {
+    minute: Window,
+    before: Distribution,
 }
 
 /// Plots of everything.
@@ -112,18 +133,24 @@ impl Monitor {
         let upstreams = config.upstreams.iter();
         let started = unix_time(sources.started.wall);
         Monitor {
-            start: start_message(config, started.as_millis() as u64),
+            start: start_message(config, &sources.disks, started.as_millis() as u64),
             looks: watch::Sender::new(Rc::default()),
             past: RefCell::new(Past {
                 looked: sources.started.instant,
                 number: 0,
                 all: Series::new(),
                 bytes: (0, 0),
-                loop_lag: Window::minute(),
-                loop_lag_before: Distribution::default(),
+                loop_lag: PastTimes::new(),
                 listeners: series(config.listeners.len()),
                 listener_bytes: vec![(0, 0); config.listeners.len()],
                 routes: series(config.routes.len()),
+                files: vec![(0, 0); config.routes.len()],
+                disks: sources
+                    .disks
+                    .all()
+                    .iter()
+                    .map(|_| PastDisk::new())
+                    .collect(),
                 upstreams: series(config.upstreams.len()),
                 endpoints: upstreams.map(|it| series(it.endpoints.len())).collect(),
                 most: Mosts {
@@ -209,6 +236,43 @@ fn grown(now: (u64, u64), before: &mut (u64, u64)) -> (u64, u64) {
     (since(now.0, before.0), since(now.1, before.1))
 }
 
+impl PastTimes {
+    fn new() -> Self {
+        PastTimes {
+            minute: Window::minute(),
+            before: Distribution::default(),
+        }
+    }
+
+    /// Takes the times so far in, and gives the 99th percentile of the minute's.
+    fn note(&mut self, now: Distribution) -> f64 {
+        self.minute.add(&now.since(&self.before));
+        self.before = now;
+        f64::from(self.minute.quantile(0.99))
+    }
+}
+
+impl PastDisk {
+    fn new() -> Self {
+        PastDisk {
+            counts: (0, 0),
+            wait: PastTimes::new(),
+            service: PastTimes::new(),
+        }
+    }
+
+    fn note(&mut self, figures: DiskFigures, seconds: f64) -> String {
+        let counts = (figures.reads, figures.refused);
+        let (reads, refused) = grown(counts, &mut self.counts);
+        row(&[
+            &[rate(reads, seconds), rate(refused, seconds)],
+            &[figures.in_flight as f64, figures.waiting as f64],
+            &[self.wait.note(figures.wait_us)],
+            &[self.service.note(figures.service_us)],
+        ])
+    }
+}
+
 impl Most {
     fn note(&mut self, requests: u32, in_flight: u64, waiting: u64) {
         let count = |it: u64| u32::try_from(it).unwrap_or(u32::MAX);
@@ -235,13 +299,19 @@ impl Past {
         look.listeners = listeners
             .map(|(index, it)| self.listener(index, it, seconds))
             .collect();
-        let routes = self.routes.iter_mut().zip(figures.routes);
-        look.routes = routes
-            .map(|(series, it)| {
+        let pasts = self.routes.iter_mut().zip(&mut self.files);
+        look.routes = pasts
+            .zip(figures.routes)
+            .map(|((series, files), it)| {
                 series.note(counted(it.exchanges));
-                row(&[&common(series, seconds)])
+                let now = it.files.map_or((0, 0), |files| (files.hot, files.cold));
+                let (hot, cold) = grown(now, files);
+                let files = [rate(hot, seconds), rate(cold, seconds)];
+                row(&[&common(series, seconds), &files])
             })
             .collect();
+        let disks = self.disks.iter_mut().zip(figures.disks);
+        look.disks = disks.map(|(past, it)| past.note(it, seconds)).collect();
         for (index, upstream) in figures.upstreams.into_iter().enumerate() {
             self.upstream(index, upstream, seconds, &mut look);
         }
@@ -275,8 +345,7 @@ impl Past {
         self.all.note(now);
         let bytes = grown(bytes, &mut self.bytes);
         let lag = &figures.loop_lag_us;
-        self.loop_lag.add(&lag.since(&self.loop_lag_before));
-        self.loop_lag_before = lag.clone();
+        let lag_p99 = self.loop_lag.note(lag.clone());
         let upstreams = figures.upstreams.iter();
         let (in_flight, waiting) =
             upstreams.fold((0, 0), |sum, it| (sum.0 + it.in_flight, sum.1 + it.waiting));
@@ -291,7 +360,7 @@ impl Past {
             &[f64::from(most.requests), open as f64],
             &[in_flight as f64, waiting as f64],
             &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
-            &[f64::from(self.loop_lag.quantile(0.99))],
+            &[lag_p99],
             &[lines_missing as f64, figures.status_tokens_refused as f64],
         ])
     }

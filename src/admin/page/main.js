@@ -39,6 +39,7 @@ class Page {
     const { model } = this;
     const common = commonColumns(model);
     const routes = [nameColumn("Route", "22%"), new Column("To", { className: "w3 dim", fill: (cell, row) => setText(cell, row.to) }), ...common];
+    if (model.disks.length) routes.push(coldColumn());
     this.routeTable = new Table({ caption: "Routes", columns: routes, rows: model.routes, isBad: (row) => row.minute_errors > 0 });
     const openColumn = new Column("Connections", {
       width: "160px",
@@ -53,6 +54,9 @@ class Page {
       openColumn, flow("In", "bytes_in"), flow("Out", "bytes_out"), ...common,
     ];
     this.listenerTable = new Table({ caption: "Listeners", columns: listeners, rows: model.listeners });
+    this.diskTable = new Table({ caption: "Disks", columns: diskColumns(), rows: model.disks, isBad: (row) => row.refused > 0 });
+    byId("disk-table").replaceChildren(make("div", { class: "card" }, this.diskTable.element));
+    byId("disks").hidden = model.disks.length === 0;
     byId("route-table").replaceChildren(make("div", { class: "card" }, this.routeTable.element));
     byId("listener-table").replaceChildren(make("div", { class: "card" }, this.listenerTable.element));
     byId("routes").hidden = model.routes.length === 0;
@@ -120,6 +124,7 @@ class Page {
     this.updateOverview();
     this.upstreams.forEach((it) => it.update());
     this.routeTable.update();
+    this.diskTable.update();
     this.listenerTable.update();
     this.updateTops();
     this.updateEvents();

@@ -1,6 +1,6 @@
 // What is known: names from the first message, rows of numbers from each.
 
-const KINDS = ["listeners", "routes", "upstreams", "endpoints", "probes"];
+const KINDS = ["listeners", "routes", "disks", "upstreams", "endpoints", "probes"];
 const EVENTS_SHOWN = 100;
 
 class Model {
@@ -10,6 +10,7 @@ class Model {
     this.all = this.row("all", { requests: 0 });
     this.listeners = start.listeners.map((it) => this.row("listeners", it));
     this.routes = start.routes.map((it) => this.row("routes", it));
+    this.disks = start.disks.map((it) => this.row("disks", it));
     this.endpoints = [];
     this.probes = [];
     this.upstreams = start.upstreams.map((it) => {

@@ -234,6 +234,34 @@ function commonColumns(model) {
   ];
 }
 
+/** The part of a route's files that a disk was asked for. */
+function coldColumn() {
+  const part = (row) => row.cold / Math.max(1, row.hot + row.cold);
+  const fill = (cell, row) => setText(cell, row.files && row.hot + row.cold > 0 ? percent(row.cold, row.hot + row.cold) : "–");
+  return new Column("From disk", { className: "num w2", width: "84px", hint: "answers with files for which a disk was asked, of the last second's", sort: part, fill });
+}
+
+function diskColumns() {
+  const bar = (title, hint, key, most) =>
+    new Column(title, {
+      width: "150px", hint, sort: (row) => row[key],
+      fill: (cell, row) => fillBar(cell, row[key] / Math.max(1, row[most]), count(row[key]), " / " + count(row[most]), { full: row[key] >= row[most] }),
+    });
+  const number = (title, hint, key) =>
+    new Column(title, { className: "num", width: "84px", hint, sort: (row) => row[key], fill: (cell, row) => setText(cell, count(row[key])) });
+  const time = (title, hint, key, className) =>
+    new Column(title, { className: "num " + className, width: "84px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
+  return [
+    nameColumn("Disk", "auto"),
+    number("Reads/s", "reads done in the last second", "reads"),
+    bar("Reading", "reads at the disk, and the most of them", "in_flight", "max_in_flight"),
+    bar("Waiting", "reads in its queue, and the most of them", "waiting", "queue_max"),
+    time("Wait p99", "99th percentile of the last minute in the queue", "wait_p99", "w2"),
+    time("Read p99", "99th percentile of the last minute at the disk", "read_p99", "w2"),
+    number("Refused/s", "reads refused in the last second: the requests were answered 503", "refused"),
+  ];
+}
+
 const nameColumn = (title, width) =>
   new Column(title, { width, fill: (cell, row) => { setText(cell, row.name); cell.title = row.name; } });
 

@@ -35,10 +35,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         };
         let name = &upstream.name;
         let mut routes = file.route.value.iter().flatten();
-        let uses = |route: &written::Route| {
-            let wanted = route.upstream.value.as_ref();
-            wanted.is_some_and(|it| it.value.0 == *name)
-        };
+        let uses = |route: &written::Route| route.target().is_some_and(|it| it.value.0 == *name);
         if !routes.any(uses) && names.upstream(name).is_some() && !report.is_syntax_broken() {
             report.warning(
                 &upstream.place,
@@ -73,7 +70,7 @@ fn check_lane_use(upstream: &Named<Upstream>, file: &File, report: &mut Report) 
     let lanes = upstream.value.iter().flat_map(|it| &it.lanes.value);
     for lane in lanes.flat_map(|map| &map.0) {
         let uses = |route: &written::Route| {
-            let wanted = (route.upstream.value.as_ref(), route.lane.value.as_ref());
+            let wanted = (route.target(), route.lane.value.as_ref());
             matches!(wanted, (Some(it), Some(Text(name))) if it.value.0 == upstream.name && *name == lane.name)
         };
         if !file.route.value.iter().flatten().any(uses) && !report.is_syntax_broken() {
@@ -139,10 +136,14 @@ fn check_queue(upstream: &Upstream, report: &mut Report) {
             .mistake(&queue.target.place, "no queue stands for less than 0")
             .help("write the longest wait that is nothing unusual, such as \"100ms\"");
     }
-    if let Some(answer) = &queue.answer.value
-        && answer.content_type.written
-        && !answer.file.written
-    {
+    if let Some(answer) = &queue.answer.value {
+        check_answer(answer, report);
+    }
+}
+
+/// Only a file has a type.
+pub(super) fn check_answer(answer: &written::QueueAnswer, report: &mut Report) {
+    if answer.content_type.written && !answer.file.written {
         report
             .mistake(&answer.content_type.place, "`content_type` without `file`")
             .help("without a file the answer is a line of plain text");

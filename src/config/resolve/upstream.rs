@@ -95,7 +95,7 @@ fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Q
     })
 }
 
-fn queue_answer(
+pub(super) fn queue_answer(
     it: &written::QueueAnswer,
     folder: &Path,
     report: &mut Report,

@@ -11,7 +11,9 @@ use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
 
 use super::clock::Clock;
 use super::names::{Name, Names};
-use super::{Batch, Entries, Exchange, Figures, Layout, LineMaker, Open, Phase, Reason, Times};
+use super::{
+    Batch, Entries, Exchange, Figures, Layout, LineMaker, Open, Phase, Reason, Source, Times,
+};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
 use crate::observe::end::End;
@@ -52,6 +54,7 @@ pub fn line(data: &[u8]) {
         upstream: has(1).then_some(0),
         endpoint: has(2).then_some(0),
         reason: has(3).then_some(Reason::Retry),
+        source: has(2).then_some(Source::Cold),
         status: number(3) as u16,
         bytes_in: number(5),
         bytes_out: number(7),

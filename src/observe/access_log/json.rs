@@ -24,6 +24,9 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     if let Some(reason) = figures.reason {
         word(line, b",\"reason\":\"", reason.word());
     }
+    if let Some(source) = figures.source {
+        word(line, b",\"source\":\"", source.word());
+    }
     match record.request {
         Request::Read {
             method,

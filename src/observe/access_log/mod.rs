@@ -33,7 +33,7 @@ use line::{Line, Room};
 use names::Names;
 
 pub use entries::{Batch, Entries};
-pub use record::{AddressText, Exchange, Figures, Open, Phase, Reason, Times};
+pub use record::{AddressText, Exchange, Figures, Open, Phase, Reason, Source, Times};
 
 /// One worker's side of the access logs.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub struct AccessLog {
     /// Of each log, where the sample stands.
     samples: Box<[Cell<u32>]>,
     clock: Cell<Clock>,
+    /// The last second for which a `Date` was made, and that.
+    date: Cell<(u64, [u8; 29])>,
 }
 
 /// What lines look like, and the names in them.
@@ -77,6 +79,7 @@ impl AccessLog {
             pending: RefCell::new(pending.collect()),
             samples: logs.logs.iter().map(|_| Cell::default()).collect(),
             clock: Cell::new(Clock::new()),
+            date: Cell::new((0, Moment::from_unix(0).http_date())),
         }
     }
 
@@ -129,9 +132,16 @@ impl AccessLog {
         self.clock.get().unix_us(moment)
     }
 
-    /// `Date` of now, for answers made here.
-    pub fn http_date(&self, now: Instant) -> String {
-        Moment::from_unix(self.clock.get().unix_us(now) / 1_000_000).http_date()
+    /// `Date` of this moment, for answers made here.
+    pub fn http_date(&self, now: Instant) -> [u8; 29] {
+        let unix_s = self.unix_us(now) / 1_000_000;
+        let (known_s, date) = self.date.get();
+        if known_s == unix_s {
+            return date;
+        }
+        let date = Moment::from_unix(unix_s).http_date();
+        self.date.set((unix_s, date));
+        date
     }
 
     fn hand_over(&self, destination: usize, entries: &mut Entries, dropped: &Counter) {

@@ -56,6 +56,8 @@ pub struct Figures {
     pub endpoint: Option<u32>,
     /// Why it was that endpoint.
     pub reason: Option<Reason>,
+    /// Where the file came from, for answers with files.
+    pub source: Option<Source>,
     /// Status sent; 0 if none was.
     pub status: u16,
     /// Bytes of the request, head and body.
@@ -90,6 +92,7 @@ impl Figures {
             upstream: None,
             endpoint: None,
             reason: None,
+            source: None,
             status: 0,
             bytes_in: 0,
             bytes_out: 0,
@@ -203,6 +206,25 @@ impl Reason {
             Reason::Queued => "queued",
             Reason::Retry => "retry",
             Reason::Kept => "kept",
+        }
+    }
+}
+
+/// Where a file came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// All that was needed of it was in memory.
+    Hot,
+    /// A disk had to be asked.
+    Cold,
+}
+
+impl Source {
+    /// The word for logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Source::Hot => "hot",
+            Source::Cold => "cold",
         }
     }
 }

@@ -48,6 +48,14 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         },
         Failure::ClientGone => (b'C', at),
         Failure::ClientStalled => (b'c', at),
+        Failure::NoFile | Failure::NoMethod => (b'L', b'R'),
+        Failure::BadPath | Failure::FileForbidden => (b'P', b'R'),
+        Failure::NoDescriptor => (b'R', b'R'),
+        // The disk is to a file what an endpoint is to a request.
+        Failure::DiskBusy => (b'S', b'Q'),
+        Failure::DiskTimeout => (b's', b'H'),
+        Failure::FileFailed => (b'S', b'H'),
+        Failure::FileChanged => (b'S', b'D'),
         Failure::Stopped => (b'K', at),
     }
 }

@@ -1,0 +1,125 @@
+//! The checks of files.
+
+use std::collections::HashMap;
+
+use evenkeel_policy::route::PathPattern;
+use evenkeel_proto::coding::Coding;
+
+use super::super::diagnostics::Report;
+use super::super::file_value::Ending;
+use super::super::setting::{Field, OneOrMore, Placed, read_text};
+use super::super::tree::Place;
+use super::super::value::Path;
+use super::super::written::{self, CompressTable, FilesTable, Switch};
+use super::upstream::check_answer;
+
+/// Reports what is wrong or doubtful about the files of `route`.
+pub(super) fn check(route: &written::Route, report: &mut Report) {
+    let Some(written::Files(files)) = &route.files.value else {
+        return;
+    };
+    check_strip(route, files, report);
+    for ending in files.types.value.iter().flat_map(|map| &map.0) {
+        read_text::<Ending>(&ending.name, &ending.place, report);
+    }
+    check_patterns(files, report);
+    check_codings(&files.precompressed, report);
+    if let Some(Switch::On(compression)) = &files.compress.value {
+        check_compression(compression, report);
+    }
+    if let Some(answer) = &files.overload.value {
+        check_answer(answer, report);
+    }
+}
+
+/// What is stripped stands in front of some path that the route matches.
+fn check_strip(route: &written::Route, files: &FilesTable, report: &mut Report) {
+    let wanted = route.r#match.value.as_ref();
+    let paths = wanted.and_then(|it| it.path.value.as_ref());
+    let (Some(OneOrMore(paths)), Some(front)) = (paths, &files.strip.value) else {
+        return;
+    };
+    let front = format!("{}/", front.0);
+    // In the normal form, in which the patterns are.
+    let Ok(PathPattern::Exact(front)) = PathPattern::new(&front) else {
+        return;
+    };
+    let may_begin_so = |path: &Path| match &path.0 {
+        PathPattern::Exact(path) => [path, &b"/"[..]].concat().starts_with(&front),
+        PathPattern::Prefix(path) => path.starts_with(&front) || front.starts_with(path),
+        PathPattern::Glob(_) => true,
+    };
+    if !paths.iter().any(may_begin_so) {
+        report
+            .warning(
+                &files.strip.place,
+                "no path that this route matches begins with that",
+            )
+            .help("write what stands in front of the path in the folder");
+    }
+}
+
+fn check_patterns(files: &FilesTable, report: &mut Report) {
+    let mut all: Option<&Place> = None;
+    for pattern in files.cache_control.value.iter().flat_map(|map| &map.0) {
+        if read_text::<Path>(&pattern.name, &pattern.place, report).is_none() {
+            continue;
+        }
+        if let Some(earlier) = all {
+            report
+                .warning(&pattern.place, "this pattern is never reached")
+                .related(earlier, "this one matches everything")
+                .help("the first that matches decides: write it before that");
+        } else if matches!(pattern.name.as_str(), "**" | "/**" | "/*") {
+            all = Some(&pattern.place);
+        }
+    }
+}
+
+fn check_codings(codings: &Field<Vec<Placed<Coding>>>, report: &mut Report) {
+    let mut first_places: HashMap<Coding, &Place> = HashMap::new();
+    for coding in codings.value.iter().flatten() {
+        if let Some(first) = first_places.get(&coding.value) {
+            let name = coding.value.name();
+            report
+                .mistake(&coding.place, format!("`{name}` is in the list twice"))
+                .related(first, "the first time");
+        } else {
+            first_places.insert(coding.value, &coding.place);
+        }
+    }
+}
+
+fn check_compression(it: &CompressTable, report: &mut Report) {
+    check_codings(&it.codings, report);
+    let lists = [
+        (
+            it.types.value.as_ref().is_some_and(Vec::is_empty),
+            &it.types.place,
+        ),
+        (
+            it.codings.value.as_ref().is_some_and(Vec::is_empty),
+            &it.codings.place,
+        ),
+    ];
+    for (_, place) in lists.into_iter().filter(|(is_empty, _)| *is_empty) {
+        // An item that is itself mistaken has been left out of the list.
+        if !report.has_mistakes() {
+            report
+                .mistake(place, "the list is empty, so nothing would be compressed")
+                .help("leave it out for the usual ones, or write compress = false");
+        }
+    }
+    if let (Some(min), Some(max)) = (it.min.value, it.max.value)
+        && min.0 > max.0
+    {
+        let found = report.mistake(&it.min.place, "no file is of this size");
+        if it.max.written {
+            found.related(&it.max.place, "it is at most of this one");
+        }
+        found.help(format!(
+            "write a `min` of {} bytes or less, or a larger `max`",
+            max.0
+        ));
+    }
+}

@@ -1,0 +1,111 @@
+//! Files of a folder, and the disks that they are read from.
+
+use evenkeel_proto::coding::Coding;
+
+use super::{QueueAnswer, Switch};
+use crate::config::file_value::{
+    Candidate, FileName, FolderPath, Front, InnerPath, MediaType, TypePrefix,
+};
+use crate::config::quantity::{Length, Size, Span, Timeout};
+use crate::config::setting::{Bounded, Map, OneOrMore, Placed, options};
+use crate::config::value::{FieldValue, Text};
+
+options! {
+    /// How much is asked of each disk at once, and what is kept of files that
+    /// were asked for. Nothing else waits while one is read.
+    pub struct Disk as "the disks" {
+        /// Reads at once, for each device.
+        in_flight: Bounded<1, 64> = Default("4"),
+        /// Where reads wait, for each device.
+        queue: DiskQueue = Default("{}"),
+        /// Files kept open, over all workers.
+        open_files: Bounded<16, 1_000_000> = Default("8192"),
+        /// How long an open file is believed to be the one that its path leads
+        /// to: a file that has been replaced is served for so long at most.
+        check_interval: Span = Default("'1s'"),
+    }
+}
+
+options! {
+    /// Where reads wait.
+    pub struct DiskQueue as "the queue of a disk" {
+        /// Most reads that wait; 0 is no queue.
+        max: Bounded<0, 1_000_000> = Default("1000"),
+        /// Longest wait: a read that is expected to wait for longer is not let
+        /// in.
+        timeout: Timeout = Default("'1s'"),
+    }
+}
+
+options! {
+    /// Files of a folder, for GET and HEAD.
+    pub struct FilesTable as "a folder of files" {
+        /// The folder: an absolute path, or one from the folder of the
+        /// configuration file. A link that leads out of it is not followed.
+        root: Placed<FolderPath> = Required,
+        /// What is taken off the front of a request's path before it is looked
+        /// for in the folder: with `/img`, the file for `/img/a.png` is `a.png`.
+        strip: Front = Optional("nothing"),
+        /// Names of the files that stand for the folder that they are in; the
+        /// first that is there.
+        index: Vec<FileName> = Default("['index.html']"),
+        /// What is looked for in the folder, one after the other; the first that
+        /// is there is the answer. `$path` stands for the request's path, without
+        /// what is stripped. Of a folder it is the index file.
+        r#try: OneOrMore<Candidate> = Default("['$path']"),
+        /// The name of the upstream that takes the requests for which nothing
+        /// is found.
+        upstream: Placed<Text> = Optional("the answer is 404"),
+        /// The file in the folder that is the body of a 404.
+        not_found: InnerPath = Optional("a short text"),
+        /// Whether a folder without index file is answered with a list of what
+        /// is in it.
+        listing: bool = Default("false"),
+        /// Whether names that begin with a dot are served.
+        hidden: bool = Default("false"),
+        /// `Content-Type` by the ending of a name, without dot and in lower
+        /// case, where it is not the usual one.
+        types: Map<MediaType> = Default("{}"),
+        /// `Content-Type` of what has no known ending.
+        default_type: MediaType = Default("'application/octet-stream'"),
+        /// `Cache-Control` by pattern of the file's path in the folder, with a
+        /// slash in front, written as in `match.path`: the first that matches,
+        /// in the order written.
+        cache_control: Map<FieldValue> = Default("{}"),
+        /// Compressed copies that stand beside the files, such as `a.css.br`,
+        /// `a.css.zst` and `a.css.gz` beside `a.css`: in order of preference,
+        /// those that are sent to clients that take them.
+        precompressed: Vec<Placed<Coding>> = Default("[]"),
+        /// Which files are compressed when they are asked for: a table, or
+        /// `true` for one with its defaults.
+        compress: Compress = Optional("none"),
+        /// What is answered where the disk can take no more; see `disk`.
+        overload: QueueAnswer = Default("{}"),
+    }
+}
+
+options! {
+    /// Which files are compressed when they are asked for.
+    pub struct CompressTable as "the compression of files" {
+        /// Beginnings of the media types that gain by it.
+        types: Vec<TypePrefix> = Default(TYPES),
+        /// The smallest file; what is smaller gains nothing.
+        min: Length = Default("'1KiB'"),
+        /// The largest file; what is larger is better compressed once, see
+        /// `precompressed`.
+        max: Size = Default("'1MiB'"),
+        /// Codings, in order of preference.
+        codings: Vec<Placed<Coding>> = Default("['zstd', 'br', 'gzip']"),
+    }
+}
+
+/// Text, and what is stored without compression of its own.
+const TYPES: &str = "[
+    'text/', 'application/javascript', 'application/json', 'application/ld+json',
+    'application/manifest+json', 'application/geo+json', 'application/xml',
+    'application/xhtml+xml', 'application/atom+xml', 'application/rss+xml', 'application/wasm',
+    'image/svg+xml', 'image/x-icon', 'image/vnd.microsoft.icon', 'font/ttf', 'font/otf',
+]";
+
+/// Which files are compressed when they are asked for.
+pub type Compress = Switch<CompressTable>;

@@ -1,0 +1,110 @@
+//! What the disks' threads make of files, besides reading them.
+
+use std::io;
+use std::sync::Arc;
+
+use evenkeel_proto::coding::Coding;
+use rustix::io::Errno;
+
+use super::folder::read_folder;
+use super::{
+    Compressed, Contents, Entry, Fetched, Files, Missing, OpenFile, Refused, Wanted, read_whole,
+};
+
+/// Compresses bytes.
+pub type Compressor = fn(&[u8], Coding) -> io::Result<Vec<u8>>;
+
+/// A page about a folder.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// What its own style is known by.
+    pub nonce: Box<str>,
+    /// It.
+    pub html: Arc<[u8]>,
+}
+
+impl Files {
+    /// What came of compressing this file, if that was done of late.
+    pub fn compressed(&self, file: &OpenFile, coding: Coding) -> Option<Compressed> {
+        self.compressed.borrow_mut().get(file.id, coding).cloned()
+    }
+
+    /// Has a thread of the disk compress a file of `route`, and keeps what comes
+    /// of it.
+    ///
+    /// # Errors
+    /// The disk's queue takes no more, or the disk has an error;
+    /// [`Errno::STALE`] where the file is no longer what it was.
+    ///
+    /// # Cancellation
+    /// As for [`fetch`](Self::fetch).
+    pub async fn compress(
+        &self,
+        route: usize,
+        file: &Arc<OpenFile>,
+        coding: Coding,
+        compressor: Compressor,
+    ) -> Result<Result<Compressed, Errno>, Refused> {
+        let Some(disk) = self.disk(route) else {
+            return Err(Refused);
+        };
+        let wanted = Wanted::Compressed(file.id, coding);
+        let source = file.clone();
+        let fetched = disk.queue.run(wanted, Entry::IfRoom, move || {
+            Fetched::Compressed(compress(&source, coding, compressor))
+        });
+        let Fetched::Compressed(compressed) = fetched.await? else {
+            return Ok(Err(Errno::IO));
+        };
+        if let Ok(compressed) = &compressed {
+            let mut kept = self.compressed.borrow_mut();
+            kept.put(file.id, coding, compressed.clone());
+        }
+        Ok(compressed)
+    }
+
+    /// Has a thread of the disk read the folder at `path` of `route`, and `write`
+    /// a page about it. `shown` is the path that clients have for it.
+    ///
+    /// # Errors
+    /// The disk's queue takes no more, or there is no such folder.
+    ///
+    /// # Cancellation
+    /// As for [`fetch`](Self::fetch).
+    pub async fn list(
+        &self,
+        route: usize,
+        path: &[u8],
+        shown: Box<[u8]>,
+        shows_hidden: bool,
+        write: impl FnOnce(Contents) -> Result<Page, Missing> + Send + 'static,
+    ) -> Result<Result<Page, Missing>, Refused> {
+        let (root, disk) = match self.root(route).await? {
+            Ok(found) => found,
+            Err(missing) => return Ok(Err(missing)),
+        };
+        let path: Box<[u8]> = path.into();
+        let wanted = Wanted::Page(route, path.clone(), shown);
+        let fetched = disk.queue.run(wanted, Entry::IfRoom, move || {
+            Fetched::Page(read_folder(&root, &path, shows_hidden).and_then(write))
+        });
+        Ok(match fetched.await? {
+            Fetched::Page(page) => page,
+            _ => Err(Missing::Absent),
+        })
+    }
+}
+
+/// Compresses all of a file. Blocks.
+fn compress(file: &OpenFile, coding: Coding, compressor: Compressor) -> Result<Compressed, Errno> {
+    let bytes = read_whole(file, 0, file.id.len)?;
+    // What is kept under its name must be of it.
+    if bytes.len() as u64 != file.id.len || !file.is_unchanged() {
+        return Err(Errno::STALE);
+    }
+    match compressor(&bytes, coding) {
+        Ok(made) if made.len() < bytes.len() => Ok(Compressed::Smaller(made.into())),
+        Ok(_) => Ok(Compressed::NotSmaller),
+        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+    }
+}

@@ -1,0 +1,225 @@
+//! What is in a folder, as far as it may be asked for.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat,
+};
+
+use super::open::{Missing, missing};
+
+/// Most entries that are read of a folder.
+pub const MAX_ENTRIES: usize = 10_000;
+
+/// What is in a folder, sorted: folders first, then by name without regard to
+/// case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// Folders and regular files; links as what they lead to.
+    pub entries: Vec<FolderEntry>,
+    /// Whether that is all: it is not where there are more than
+    /// [`MAX_ENTRIES`].
+    pub is_all: bool,
+}
+
+/// A name in whatever character set.
+type Name = Box<[u8]>;
+
+/// A folder or a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderEntry {
+    /// What it is called.
+    pub name: Name,
+    /// What it is.
+    pub kind: Kind,
+    /// Last change of the contents, in seconds since 1970; 0 before that.
+    pub modified: u64,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It has entries of its own.
+    Folder,
+    /// It can be read.
+    File {
+        /// In bytes.
+        len: u64,
+    },
+}
+
+/// Reads the folder at `path` beneath `root`. Links that lead out of `root` or
+/// nowhere are left out, as is what is neither folder nor file. Blocks.
+///
+/// # Errors
+/// It is no folder, or may not be read.
+pub(super) fn read_folder(
+    root: &OwnedFd,
+    path: &[u8],
+    shows_hidden: bool,
+) -> Result<Contents, Missing> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = open_beneath(root, path, flags)?;
+    let (names, is_all) = read_names(&folder, shows_hidden)?;
+    let mut entries: Vec<FolderEntry> = names
+        .into_iter()
+        .filter_map(|name| {
+            let status = status(root, path, &folder, &name)?;
+            let kind = match FileType::from_raw_mode(status.st_mode) {
+                FileType::Directory => Kind::Folder,
+                FileType::RegularFile => Kind::File {
+                    len: status.st_size as u64,
+                },
+                _ => return None,
+            };
+            let modified = u64::try_from(status.st_mtime).unwrap_or(0);
+            Some(FolderEntry {
+                name,
+                kind,
+                modified,
+            })
+        })
+        .collect();
+    entries.sort_by_cached_key(|entry| {
+        let lower = String::from_utf8_lossy(&entry.name).to_lowercase();
+        (entry.kind != Kind::Folder, lower, entry.name.clone())
+    });
+    Ok(Contents { entries, is_all })
+}
+
+/// The names that may be shown, and whether these are all.
+fn read_names(folder: &OwnedFd, shows_hidden: bool) -> Result<(Vec<Name>, bool), Missing> {
+    let mut names: Vec<Name> = Vec::new();
+    for entry in Dir::read_from(folder).map_err(missing)? {
+        let entry = entry.map_err(missing)?;
+        let name = entry.file_name().to_bytes();
+        let is_hidden = name.starts_with(b".") && !shows_hidden;
+        if is_hidden || matches!(name, b"." | b"..") {
+            continue;
+        }
+        if names.len() == MAX_ENTRIES {
+            return Ok((names, false));
+        }
+        names.push(name.into());
+    }
+    Ok((names, true))
+}
+
+/// What stands under this name; `None` where that can't be read.
+fn status(root: &OwnedFd, path: &[u8], folder: &OwnedFd, name: &[u8]) -> Option<Stat> {
+    let status = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {
+        return Some(status);
+    }
+    // A link may lead anywhere in the root, not only in this folder.
+    let path = [path, name].concat();
+    let target = open_beneath(root, &path, OFlags::PATH | OFlags::CLOEXEC).ok()?;
+    fstat(target).ok()
+}
+
+fn open_beneath(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Missing> {
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let path = if path.is_empty() { b"." } else { path };
+    openat2(root, path, flags, Mode::empty(), how).map_err(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// A folder that is gone at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(path.join("root/sub")).expect("a folder");
+            Scratch(path)
+        }
+
+        fn root(&self) -> PathBuf {
+            self.0.join("root")
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn read(root: &Path, path: &str, shows_hidden: bool) -> Result<Contents, Missing> {
+        let root = crate::files::open::open_folder(root).expect("the folder");
+        read_folder(&root, path.as_bytes(), shows_hidden)
+    }
+
+    fn names(contents: &Contents) -> Vec<String> {
+        let names = contents.entries.iter();
+        names
+            .map(|entry| String::from_utf8_lossy(&entry.name).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn sorts_folders_first_and_hides_what_is_hidden() {
+        let scratch = Scratch::new("sorts");
+        let root = scratch.root();
+        for name in ["b", "A", "c", ".hidden"] {
+            std::fs::write(root.join(name), name).expect("a file");
+        }
+        std::fs::write(root.join(OsStr::from_bytes(b"\xff")), "").expect("a file");
+        std::fs::create_dir(root.join("Zoo")).expect("a folder");
+        let contents = read(&root, "", false).expect("the folder");
+        assert!(contents.is_all);
+        assert_eq!(names(&contents), ["sub", "Zoo", "A", "b", "c", "\u{fffd}"]);
+        assert_eq!(contents.entries[0].kind, Kind::Folder);
+        assert_eq!(contents.entries[2].kind, Kind::File { len: 1 });
+        let hidden = read(&root, "", true).expect("the folder");
+        assert!(names(&hidden).contains(&".hidden".to_owned()));
+    }
+
+    #[test]
+    fn leaves_out_links_that_lead_out_or_nowhere() {
+        let scratch = Scratch::new("links");
+        let root = scratch.root();
+        std::fs::write(scratch.0.join("secret"), "a secret").expect("a file");
+        std::fs::write(root.join("file"), "12345").expect("a file");
+        symlink("../file", root.join("sub/within")).expect("a link");
+        symlink("../../secret", root.join("sub/out")).expect("a link");
+        symlink(scratch.0.join("secret"), root.join("sub/absolute")).expect("a link");
+        symlink("nothing", root.join("sub/dangling")).expect("a link");
+        symlink("circle", root.join("sub/circle")).expect("a link");
+        symlink("/proc/self/fd", root.join("sub/magic")).expect("a link");
+        let contents = read(&root, "sub/", false).expect("the folder");
+        assert_eq!(names(&contents), ["within"]);
+        assert_eq!(contents.entries[0].kind, Kind::File { len: 5 });
+        for path in ["sub/out", "../", "sub/../../root", "file", "absent"] {
+            assert!(read(&root, path, false).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn stops_at_its_bound() {
+        let scratch = Scratch::new("bound");
+        let root = scratch.root().join("sub");
+        for index in 0..MAX_ENTRIES {
+            std::fs::write(root.join(index.to_string()), "").expect("a file");
+        }
+        let contents = read(&root, "", false).expect("the folder");
+        assert_eq!(
+            (contents.entries.len(), contents.is_all),
+            (MAX_ENTRIES, true)
+        );
+        std::fs::write(root.join("more"), "").expect("a file");
+        let contents = read(&root, "", false).expect("the folder");
+        assert_eq!(
+            (contents.entries.len(), contents.is_all),
+            (MAX_ENTRIES, false)
+        );
+    }
+}

@@ -1,0 +1,481 @@
+//! Files of folders: what is in memory at once, the rest by way of the disk's
+//! queue.
+//!
+//! Per worker, but for the queues. Knows paths, open files and bytes; knows no
+//! HTTP.
+
+mod cache;
+mod compressed;
+mod derive;
+mod folder;
+pub mod io_queue;
+mod open;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use evenkeel_policy::admission::Bounds;
+use evenkeel_proto::coding::Coding;
+use rustix::fs::fstat;
+use rustix::io::Errno;
+
+use crate::config::{Action, Config};
+use crate::net::timer::TICK;
+use cache::OpenFiles;
+use compressed::CompressedFiles;
+use io_queue::IoQueue;
+
+pub use compressed::Compressed;
+pub use derive::Page;
+pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
+pub use io_queue::{Entry, Refused};
+pub use open::{Fields, FileId, Hot, Missing, OpenFile};
+
+/// Files up to this length are read in one piece, and with the opening where
+/// that takes the disk anyway, in bytes.
+pub const WHOLE_LEN: u64 = 64 * 1024;
+
+/// What each worker keeps of compressed files, in bytes.
+const COMPRESSED_LEN: usize = 32 * 1024 * 1024;
+
+/// The queues of all disks, shared by all workers.
+#[derive(Debug)]
+pub struct Disks {
+    /// For each route that serves files: the index of its queue.
+    of_route: HashMap<usize, usize>,
+    /// One for each device.
+    queues: Vec<Disk>,
+}
+
+/// A device, and its queue.
+#[derive(Debug)]
+pub struct Disk {
+    /// The folder that is on it, of the first route that has one there.
+    pub name: String,
+    /// Its queue.
+    pub queue: IoQueue<Wanted, Fetched>,
+}
+
+/// What a disk is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    /// A route's folder.
+    Root(usize),
+    /// A path beneath a route's folder, for a variant: what is opened for one
+    /// has its fields.
+    Path(usize, u8, Box<[u8]>),
+    /// Bytes of a file: from where, and how many.
+    Bytes(FileId, u64, u64),
+    /// A file, compressed.
+    Compressed(FileId, Coding),
+    /// A page about what is in a folder of a route: the folder's path, and the
+    /// one that clients have for it.
+    Page(usize, Box<[u8]>, Box<[u8]>),
+}
+
+/// What a disk gave.
+#[derive(Debug, Clone)]
+pub enum Fetched {
+    /// The folder itself.
+    Root(Result<Arc<OwnedFd>, Errno>),
+    /// What a path leads to.
+    Path(Result<Loaded, Missing>),
+    /// A part of a file.
+    Bytes(Result<Arc<[u8]>, Errno>),
+    /// What came of compressing a file.
+    Compressed(Result<Compressed, Errno>),
+    /// A page about a folder.
+    Page(Result<Page, Missing>),
+}
+
+/// A file that was opened by way of the disk.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// It.
+    pub file: Arc<OpenFile>,
+    /// All of it, where it is no longer than [`WHOLE_LEN`].
+    pub bytes: Option<Arc<[u8]>>,
+}
+
+impl Disks {
+    /// A queue for each device that a route's folder is on.
+    ///
+    /// # Errors
+    /// A thread can't be started.
+    pub fn start(config: &Config) -> io::Result<Self> {
+        let mut of_route = HashMap::new();
+        let mut devices = Vec::new();
+        let mut queues = Vec::new();
+        for (index, route) in config.routes.iter().enumerate() {
+            let Action::Files(files) = &route.action else {
+                continue;
+            };
+            // One that is not there yet has a queue of its own.
+            let device = std::fs::metadata(&files.root).map(|it| it.dev()).ok();
+            let known = devices
+                .iter()
+                .position(|it| device.is_some() && *it == device);
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    devices.push(device);
+                    queues.push(Disk {
+                        name: files.root.display().to_string(),
+                        queue: IoQueue::start(Bounds {
+                            in_flight: config.disk.in_flight,
+                            waiting: config.disk.queue_max,
+                            wait: config.disk.queue_timeout,
+                        })?,
+                    });
+                    queues.len() - 1
+                }
+            };
+            of_route.insert(index, at);
+        }
+        Ok(Disks { of_route, queues })
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Disk] {
+        &self.queues
+    }
+}
+
+/// One worker's files.
+#[derive(Debug)]
+pub struct Files {
+    disks: Arc<Disks>,
+    /// By route.
+    folders: HashMap<usize, Rc<Folder>>,
+    open_files: RefCell<OpenFiles>,
+    compressed: RefCell<CompressedFiles>,
+    /// Where keys are put together; never held over a wait.
+    key: RefCell<Vec<u8>>,
+    /// Ticks for which an open file is believed to be the one.
+    check_ticks: u64,
+    /// Tick from which on an error may be said again.
+    next_complaint: Cell<u64>,
+    /// Errors that were not said.
+    unsaid: Cell<u64>,
+}
+
+/// Ticks between two lines about errors of disks: a second.
+const COMPLAINT_TICKS: u64 = 10;
+
+/// The folder of a route.
+#[derive(Debug)]
+struct Folder {
+    route: usize,
+    path: PathBuf,
+    /// `None` until it was opened.
+    opened: RefCell<Option<Arc<OwnedFd>>>,
+    /// Tick of the last look whether its path still leads to it.
+    checked: Cell<u64>,
+    /// Whether such a look is going on.
+    is_checked: Cell<bool>,
+}
+
+/// A file, and what it took to find it.
+#[derive(Debug)]
+pub struct Found {
+    /// It.
+    pub file: Arc<OpenFile>,
+    /// All of it, where it came with the opening.
+    pub bytes: Option<Arc<[u8]>>,
+}
+
+/// What a look without waiting came to.
+#[derive(Debug)]
+pub enum Look {
+    /// It is in memory what this path leads to.
+    Known(Result<Found, Missing>),
+    /// The disk has to be asked.
+    Cold,
+}
+
+impl Files {
+    /// Those of one of the workers of this configuration.
+    pub fn new(config: &Config, disks: Arc<Disks>) -> Self {
+        let folders = disks.of_route.keys().filter_map(|&route| {
+            let Action::Files(files) = &config.routes[route].action else {
+                return None;
+            };
+            let folder = Folder {
+                route,
+                path: files.root.clone(),
+                opened: RefCell::default(),
+                checked: Cell::new(0),
+                is_checked: Cell::new(false),
+            };
+            Some((route, Rc::new(folder)))
+        });
+        let settings = &config.disk;
+        Files {
+            folders: folders.collect(),
+            disks,
+            open_files: RefCell::new(OpenFiles::new(
+                settings.open_files / config.server.workers.max(1),
+            )),
+            compressed: RefCell::new(CompressedFiles::new(COMPRESSED_LEN)),
+            key: RefCell::default(),
+            next_complaint: Cell::new(0),
+            unsaid: Cell::new(0),
+            check_ticks: (settings.check_interval.as_millis() / TICK.as_millis()) as u64,
+        }
+    }
+
+    /// Says which file could not be read, and why: of many in a second the
+    /// first, and how many more they were with the next. `now` in ticks.
+    #[cold]
+    pub fn complain(&self, route: usize, path: &[u8], error: &io::Error, now: u64) {
+        if now < self.next_complaint.get() {
+            self.unsaid.set(self.unsaid.get() + 1);
+            return;
+        }
+        self.next_complaint.set(now + COMPLAINT_TICKS);
+        let root = self.folders.get(&route).map(|folder| folder.path.display());
+        let root = root.map(|root| root.to_string()).unwrap_or_default();
+        let path = String::from_utf8_lossy(path);
+        match self.unsaid.take() {
+            0 => tracing::error!("files: read {root}/{path}: {error}"),
+            more => tracing::error!(
+                "files: read {root}/{path}: {error}; {more} more since the last such line"
+            ),
+        }
+    }
+
+    /// How many files are kept open.
+    pub fn open_count(&self) -> usize {
+        self.open_files.borrow().len()
+    }
+
+    /// Looks for `path` in the folder of `route` without waiting for a disk.
+    /// `variant` tells apart what has the same file but other fields. `now` in
+    /// ticks.
+    pub fn look(&self, route: usize, variant: u8, path: &[u8], now: u64) -> Look {
+        let Some(folder) = self.folders.get(&route) else {
+            return Look::Known(Err(Missing::Absent));
+        };
+        let opened = folder.opened.borrow();
+        let Some(root) = opened.as_ref() else {
+            return Look::Cold;
+        };
+        let mut key = self.key.borrow_mut();
+        key.clear();
+        key.extend_from_slice(&(route as u32).to_ne_bytes());
+        key.push(variant);
+        key.extend_from_slice(path);
+        let mut open_files = self.open_files.borrow_mut();
+        if let Some(kept) = open_files.get(&key) {
+            let file = kept.file.clone();
+            let is_believed = now < kept.checked.get() + self.check_ticks && !file.is_doubted();
+            // Its bytes may have been written over: that is seen at once.
+            if is_believed && file.is_unchanged() {
+                return Look::Known(Ok(Found { file, bytes: None }));
+            }
+            match open::open_in_memory(root, path) {
+                Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {
+                    kept.checked.set(now);
+                    return Look::Known(Ok(Found { file, bytes: None }));
+                }
+                Some(Ok(found)) => {
+                    let file = Arc::new(found);
+                    open_files.put(&key, file.clone(), now);
+                    return Look::Known(Ok(Found { file, bytes: None }));
+                }
+                // Better an old one than none.
+                Some(Err(Missing::NoDescriptor)) if file.is_unchanged() => {
+                    return Look::Known(Ok(Found { file, bytes: None }));
+                }
+                Some(Err(missing)) => {
+                    open_files.remove(&key);
+                    return Look::Known(Err(missing));
+                }
+                None => {
+                    open_files.remove(&key);
+                    return Look::Cold;
+                }
+            }
+        }
+        let opened = match open::open_in_memory(root, path) {
+            Some(Err(Missing::NoDescriptor)) if open_files.shrink() => {
+                open::open_in_memory(root, path)
+            }
+            opened => opened,
+        };
+        match opened {
+            None => Look::Cold,
+            Some(Err(missing)) => Look::Known(Err(missing)),
+            Some(Ok(file)) => {
+                let file = Arc::new(file);
+                open_files.offer(&key, &file, now);
+                Look::Known(Ok(Found { file, bytes: None }))
+            }
+        }
+    }
+
+    /// Has the disk look for `path` in the folder of `route`. `variant` as for
+    /// [`look`](Self::look).
+    ///
+    /// # Errors
+    /// The disk's queue takes no more.
+    ///
+    /// # Cancellation
+    /// Nothing is left behind but what others wait for too.
+    pub async fn fetch(
+        &self,
+        route: usize,
+        variant: u8,
+        path: &[u8],
+    ) -> Result<Result<Found, Missing>, Refused> {
+        let (root, disk) = match self.root(route).await? {
+            Ok(found) => found,
+            Err(missing) => return Ok(Err(missing)),
+        };
+        let path: Box<[u8]> = path.into();
+        let wanted = Wanted::Path(route, variant, path.clone());
+        let load = move || Fetched::Path(load(&root, &path));
+        let fetched = disk.queue.run(wanted, Entry::IfRoom, load);
+        Ok(match fetched.await? {
+            Fetched::Path(loaded) => loaded.map(|Loaded { file, bytes }| Found { file, bytes }),
+            _ => Err(Missing::Absent),
+        })
+    }
+
+    /// Has the disk read `len` bytes of a file of `route`, from `offset` on;
+    /// fewer come where it ends before.
+    ///
+    /// # Errors
+    /// The disk's queue takes no more, or the disk has an error.
+    ///
+    /// # Cancellation
+    /// As for [`fetch`](Self::fetch).
+    pub async fn read(
+        &self,
+        route: usize,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        len: u64,
+        entry: Entry,
+    ) -> Result<Result<Arc<[u8]>, Errno>, Refused> {
+        let Some(disk) = self.disk(route) else {
+            return Err(Refused);
+        };
+        let wanted = Wanted::Bytes(file.id, offset, len);
+        let file = file.clone();
+        let fetched = disk.queue.run(wanted, entry, move || {
+            Fetched::Bytes(read_whole(&file, offset, len))
+        });
+        Ok(match fetched.await? {
+            Fetched::Bytes(bytes) => bytes,
+            _ => Err(Errno::IO),
+        })
+    }
+
+    fn disk(&self, route: usize) -> Option<&Disk> {
+        let at = self.disks.of_route.get(&route)?;
+        self.disks.queues.get(*at)
+    }
+
+    /// The open folder of `route`, and its disk.
+    async fn root(&self, route: usize) -> Result<Result<(Arc<OwnedFd>, &Disk), Missing>, Refused> {
+        let folder = self.folders.get(&route).cloned();
+        let (Some(folder), Some(disk)) = (folder, self.disk(route)) else {
+            return Ok(Err(Missing::Absent));
+        };
+        let opened = folder.opened.borrow().clone();
+        let opened = match opened {
+            Some(root) => Ok(root),
+            None => self.open_root(&folder, disk).await?,
+        };
+        Ok(opened
+            .map(|root| (root, disk))
+            .map_err(|error| match error {
+                Errno::MFILE | Errno::NFILE => Missing::NoDescriptor,
+                error => Missing::Failed(error),
+            }))
+    }
+
+    async fn open_root(
+        &self,
+        folder: &Rc<Folder>,
+        disk: &Disk,
+    ) -> Result<Result<Arc<OwnedFd>, Errno>, Refused> {
+        let path = folder.path.clone();
+        let open = move || Fetched::Root(open::open_folder(&path).map(Arc::new));
+        let wanted = Wanted::Root(folder.route);
+        let fetched = disk.queue.run(wanted, Entry::IfRoom, open);
+        let Fetched::Root(opened) = fetched.await? else {
+            return Ok(Err(Errno::IO));
+        };
+        if let Ok(root) = &opened {
+            let before = folder.opened.replace(Some(root.clone()));
+            if before.is_some_and(|before| !is_same(&before, root)) {
+                self.open_files.borrow_mut().clear();
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Looks whether the folders' paths still lead to them, those that were not
+    /// looked at for long: a deployment may have put others in their places.
+    /// To be called now and then; `now` in ticks.
+    pub fn check_folders(self: &Rc<Self>, now: u64) {
+        for folder in self.folders.values() {
+            let is_due = now >= folder.checked.get() + self.check_ticks;
+            if !is_due || folder.opened.borrow().is_none() || folder.is_checked.replace(true) {
+                continue;
+            }
+            let (files, folder) = (self.clone(), folder.clone());
+            tokio::task::spawn_local(async move {
+                let Some(disk) = files.disk(folder.route) else {
+                    return;
+                };
+                // A disk that is busy is asked again later; other errors than
+                // these say nothing of the folder.
+                if let Ok(Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))) =
+                    files.open_root(&folder, disk).await
+                {
+                    let path = folder.path.display();
+                    tracing::warn!("files: {path} can't be opened any more: {error}");
+                    folder.opened.replace(None);
+                    files.open_files.borrow_mut().clear();
+                }
+                folder.checked.set(now);
+                folder.is_checked.set(false);
+            });
+        }
+    }
+}
+
+/// Opens a file, and reads it where it is short. Blocks.
+fn load(root: &OwnedFd, path: &[u8]) -> Result<Loaded, Missing> {
+    let file = Arc::new(open::open_from_disk(root, path)?);
+    let bytes = match file.id.len {
+        len @ ..=WHOLE_LEN => Some(read_whole(&file, 0, len).map_err(Missing::Failed)?),
+        _ => None,
+    };
+    if !file.is_unchanged() {
+        // What was read may be of two versions: it is followed anew.
+        file.doubt();
+    }
+    Ok(Loaded { file, bytes })
+}
+
+fn read_whole(file: &OpenFile, offset: u64, len: u64) -> Result<Arc<[u8]>, Errno> {
+    let read = file.read_from_disk(offset, len as usize);
+    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+fn is_same(one: &OwnedFd, other: &OwnedFd) -> bool {
+    match (fstat(one), fstat(other)) {
+        (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
+        _ => false,
+    }
+}

@@ -1,0 +1,399 @@
+//! Opening files beneath a folder, and reading what is in memory of them.
+//!
+//! The kernel refuses what leads out of the folder (`openat2` with
+//! `RESOLVE_BENEATH`), and says without waiting what would have to be read from
+//! a disk: names by `RESOLVE_CACHED`, pages by `cachestat` and `RWF_NOWAIT`.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+/// What tells a version of a file from every other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Last change of the contents, in nanoseconds since 1970.
+    modified_ns: u64,
+    /// Last change of anything, likewise: it can't be set at will.
+    changed_ns: u64,
+}
+
+impl FileId {
+    fn of(status: &Stat) -> Self {
+        let since_1970 = |seconds: i64, ns: u64| {
+            let seconds = u64::try_from(seconds).unwrap_or(0);
+            seconds.saturating_mul(1_000_000_000).saturating_add(ns)
+        };
+        FileId {
+            device: status.st_dev,
+            inode: status.st_ino,
+            len: status.st_size as u64,
+            modified_ns: since_1970(status.st_mtime, status.st_mtime_nsec),
+            changed_ns: since_1970(status.st_ctime, status.st_ctime_nsec),
+        }
+    }
+
+    /// Last change of the contents, in nanoseconds since 1970; 0 before that.
+    pub fn modified_ns(&self) -> u64 {
+        self.modified_ns
+    }
+}
+
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+    /// What it was when it was opened.
+    pub id: FileId,
+    /// Whether all of it was in memory when it was read last.
+    is_hot: AtomicBool,
+    /// Whether it showed that it is no longer what it was.
+    is_doubted: AtomicBool,
+    /// Made with the first answer with it.
+    pub fields: OnceLock<Fields>,
+    /// All of it, where it is very short and often asked for.
+    contents: OnceLock<Box<[u8]>>,
+}
+
+/// The fields of answers with a file, ready made: lines with their ends.
+#[derive(Debug)]
+pub struct Fields {
+    /// All of them: `Vary`, `ETag`, what else a 304 has, those of every answer
+    /// with bytes of the file, and the one of an answer with all of it.
+    pub text: Box<[u8]>,
+    /// Where `Vary` ends.
+    pub vary_end: usize,
+    /// The part that is the value of `ETag`.
+    pub entity_tag: Range<usize>,
+    /// Where those end that a 304 has too.
+    pub shared_end: usize,
+    /// Where those end that answers with a part of the file have.
+    pub content_end: usize,
+}
+
+impl Fields {
+    /// The value of `ETag`.
+    pub fn entity_tag(&self) -> &[u8] {
+        &self.text[self.entity_tag.clone()]
+    }
+
+    /// Those that answers with this status have whether or not bytes of the file
+    /// follow. What may be kept of a file is none of a refusal's, and what is
+    /// sent in place of a file has no version of its own.
+    pub fn shared(&self, status: u16) -> &[u8] {
+        match status {
+            404 => &self.text[..self.vary_end],
+            412 | 416 => &self.text[..self.entity_tag.end + b"\r\n".len()],
+            _ => &self.text[..self.shared_end],
+        }
+    }
+
+    /// Those that describe the bytes of the file, and the length of all of it.
+    pub fn whole(&self) -> &[u8] {
+        &self.text[self.shared_end..]
+    }
+
+    /// Those that describe the bytes of the file.
+    pub fn content(&self) -> &[u8] {
+        &self.text[self.shared_end..self.content_end]
+    }
+}
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// Nothing.
+    Absent,
+    /// A folder.
+    Folder,
+    /// Something that is not for reading: out of the folder, without
+    /// permission, or no file.
+    Forbidden,
+    /// The process has as many files open as it may.
+    NoDescriptor,
+    /// A disk's error, or another that has nothing to do with the path.
+    Failed(Errno),
+}
+
+/// What a read without waiting came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hot {
+    /// It was all in memory.
+    Read,
+    /// The disk has to be asked.
+    Cold,
+    /// The file ends before.
+    Short,
+}
+
+/// Opens the folder itself. Blocks.
+///
+/// # Errors
+/// It does not exist, is no folder, or may not be searched.
+pub fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
+}
+
+/// Opens `path` beneath `folder`, as far as that takes no disk; `None` where it
+/// would.
+pub fn open_in_memory(folder: &OwnedFd, path: &[u8]) -> Option<Result<OpenFile, Missing>> {
+    match open_beneath(folder, path, ResolveFlags::CACHED) {
+        Err(Missing::Failed(Errno::AGAIN)) => None,
+        opened => Some(opened),
+    }
+}
+
+/// Opens `path` beneath `folder`. Blocks.
+///
+/// # Errors
+/// What it leads to is no file that may be read.
+pub fn open_from_disk(folder: &OwnedFd, path: &[u8]) -> Result<OpenFile, Missing> {
+    for _ in 1..OPEN_TRIES {
+        match open_beneath(folder, path, ResolveFlags::empty()) {
+            // Something was renamed while a path with `..` was followed.
+            Err(Missing::Failed(Errno::AGAIN)) => {}
+            opened => return opened,
+        }
+    }
+    open_beneath(folder, path, ResolveFlags::empty())
+}
+
+/// How often a path is followed that changes meanwhile.
+const OPEN_TRIES: usize = 4;
+
+fn open_beneath(folder: &OwnedFd, path: &[u8], how: ResolveFlags) -> Result<OpenFile, Missing> {
+    // Nothing waits for the other end of a pipe that somebody put there.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let path = if path.is_empty() { b"." } else { path };
+    let opened = openat2(folder, path, flags, Mode::empty(), how).map_err(missing)?;
+    let status = fstat(&opened).map_err(missing)?;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Missing::Folder),
+        _ => return Err(Missing::Forbidden),
+    }
+    Ok(OpenFile {
+        file: opened.into(),
+        id: FileId::of(&status),
+        is_hot: AtomicBool::new(false),
+        is_doubted: AtomicBool::new(false),
+        fields: OnceLock::new(),
+        contents: OnceLock::new(),
+    })
+}
+
+pub(super) fn missing(error: Errno) -> Missing {
+    match error {
+        // Some file systems do not know every name.
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => {
+            Missing::Absent
+        }
+        // A path that leaves the folder; a circle of links; a socket.
+        Errno::XDEV | Errno::LOOP | Errno::ACCESS | Errno::PERM | Errno::NXIO => Missing::Forbidden,
+        Errno::MFILE | Errno::NFILE => Missing::NoDescriptor,
+        error => Missing::Failed(error),
+    }
+}
+
+impl OpenFile {
+    /// Fills `room` with what stands at `offset`, if no disk has to be asked
+    /// for it.
+    ///
+    /// # Errors
+    /// Those of read(2).
+    pub fn read_in_memory(&self, offset: u64, room: &mut [u8]) -> io::Result<Hot> {
+        if !self.is_hot.load(Ordering::Relaxed)
+            && self.counted_in_memory(offset, room.len() as u64) == Some(false)
+        {
+            return Ok(Hot::Cold);
+        }
+        let mut flags = ReadWriteFlags::NOWAIT;
+        let mut filled = 0;
+        while filled < room.len() {
+            let mut rest = [IoSliceMut::new(&mut room[filled..])];
+            let at = offset + filled as u64;
+            match preadv2(&self.file, &mut rest, at, flags) {
+                Ok(0) => return Ok(Hot::Short),
+                Ok(len) => filled += len,
+                Err(Errno::INTR) => {}
+                // Not every file system has reads that do not wait: tmpfs, for
+                // one, of which all is in memory.
+                Err(Errno::OPNOTSUPP)
+                    if self.counted_in_memory(offset, room.len() as u64) == Some(true) =>
+                {
+                    flags = ReadWriteFlags::empty();
+                }
+                Err(Errno::AGAIN | Errno::OPNOTSUPP) => {
+                    self.is_hot.store(false, Ordering::Relaxed);
+                    return Ok(Hot::Cold);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.is_hot.store(true, Ordering::Relaxed);
+        Ok(Hot::Read)
+    }
+
+    /// Whether all of this part is known to be in memory: to send it takes no
+    /// disk.
+    pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        if self.counted_in_memory(offset, len) != Some(true) {
+            return false;
+        }
+        // What is being read counts as being there, and would be waited for.
+        len == 0 || self.can_be_read(offset + len - 1)
+    }
+
+    /// Whether a byte can be read without waiting, as far as its file system
+    /// can tell.
+    fn can_be_read(&self, at: u64) -> bool {
+        let mut byte = [0];
+        let mut room = [IoSliceMut::new(&mut byte)];
+        let read = preadv2(&self.file, &mut room, at, ReadWriteFlags::NOWAIT);
+        matches!(read, Ok(_) | Err(Errno::OPNOTSUPP))
+    }
+
+    /// Reads this part where the kernel does not tell whether it is in memory,
+    /// but can read it without waiting.
+    pub fn read_untold(&self, offset: u64, len: u64) -> Option<Arc<[u8]>> {
+        if self.counted_in_memory(offset, len).is_some() {
+            return None;
+        }
+        let mut bytes = vec![0; len as usize];
+        match self.read_in_memory(offset, &mut bytes) {
+            Ok(Hot::Read) => Some(bytes.into()),
+            _ => None,
+        }
+    }
+
+    /// Whether all of this part is in memory; `None` where the kernel does not
+    /// tell.
+    ///
+    /// A read with `RWF_NOWAIT` alone would tell, but begins to read what is
+    /// missing, and so passes by the queue of the disk.
+    fn counted_in_memory(&self, offset: u64, len: u64) -> Option<bool> {
+        let len = len.min(self.id.len.saturating_sub(offset));
+        let pages = pages_in_memory(&self.file, offset, len)?;
+        Some(pages >= page_count(offset, len))
+    }
+
+    /// Reads `len` bytes at `offset`; fewer where the file ends before. Blocks.
+    ///
+    /// # Errors
+    /// Those of read(2).
+    pub fn read_from_disk(&self, offset: u64, len: usize) -> io::Result<Arc<[u8]>> {
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        // Nobody else has it yet.
+        let room = Arc::get_mut(&mut bytes).unwrap_or_default();
+        let mut filled = 0;
+        while filled < room.len() {
+            match self
+                .file
+                .read_at(&mut room[filled..], offset + filled as u64)
+            {
+                Ok(0) => break,
+                Ok(len) => filled += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match filled == len {
+            true => Ok(bytes),
+            false => Ok(bytes[..filled].into()),
+        }
+    }
+
+    /// All of it, where that was kept.
+    pub fn contents(&self) -> Option<&[u8]> {
+        self.contents.get().map(|bytes| &**bytes)
+    }
+
+    /// Keeps all of it, for as long as it is open.
+    pub fn keep_contents(&self, bytes: &[u8]) {
+        self.contents.get_or_init(|| bytes.into());
+    }
+
+    /// Says that it is no longer what it was: its path is to be followed anew.
+    pub fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody said so.
+    pub fn is_doubted(&self) -> bool {
+        self.is_doubted.load(Ordering::Relaxed)
+    }
+
+    /// Whether it still is what it was when it was opened. Costs a system call.
+    pub fn is_unchanged(&self) -> bool {
+        fstat(&self.file).is_ok_and(|status| FileId::of(&status) == self.id)
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// How many pages of the page cache hold this part of a file.
+fn page_count(offset: u64, len: u64) -> u64 {
+    let page_len = rustix::param::page_size() as u64;
+    match len {
+        0 => 0,
+        len => (offset + len - 1) / page_len - offset / page_len + 1,
+    }
+}
+
+/// How many pages of this part of a file are in memory (cachestat(2), Linux
+/// 6.5); `None` where the kernel does not tell: it is older, or the file belongs
+/// to somebody else and may not be written.
+fn pages_in_memory(file: &File, offset: u64, len: u64) -> Option<u64> {
+    /// The same for every architecture that Rust has a libc for.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    const NO_FLAGS: libc::c_uint = 0;
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct CacheStat {
+        cached: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    if len == 0 {
+        // To the kernel that is all of the file.
+        return Some(0);
+    }
+    let range = Range { offset, len };
+    let mut found = CacheStat::default();
+    // SAFETY: both structures are as the kernel declares them; it reads the one
+    // and writes the other, and keeps no pointer.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            &raw const range,
+            &raw mut found,
+            NO_FLAGS,
+        )
+    };
+    (result == 0).then_some(found.cached)
+}

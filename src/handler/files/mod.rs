@@ -1,0 +1,470 @@
+//! Files: which one answers a request, and with what.
+//!
+//! Owns HTTP's side of it: paths, conditions, ranges, codings, fields. What is
+//! in memory, and waiting for the disk, is `crate::files`; sending is `send`.
+
+mod compress;
+mod fields;
+mod listing;
+mod send;
+
+use std::borrow::Cow;
+
+use evenkeel_proto::coding::Coding;
+use evenkeel_proto::error::PathError;
+use evenkeel_proto::file_path;
+use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
+use evenkeel_proto::{BodyFraming, Method, RequestHead};
+
+use crate::config;
+use crate::exchange::answer::Answer;
+use crate::exchange::{Client, Context, Gone, Next, Outcome, Progress, rare, while_client_stays};
+use crate::files::{Found, Look, Missing, Refused};
+use crate::observe::access_log::Source;
+use crate::observe::end::{End, Failure};
+use send::Sending;
+
+/// A request for a file, and what it is answered from.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub context: &'a Context,
+    /// Index of the route.
+    pub route: usize,
+    pub settings: &'a config::Files,
+    /// Begins with the head.
+    pub bytes: &'a [u8],
+    pub head: &'a RequestHead,
+    pub conditions: Conditions,
+}
+
+impl Request<'_> {
+    /// Says which file of the folder could not be read, and why.
+    #[cold]
+    fn complain(&self, path: &[u8], error: &std::io::Error) {
+        let now = self.context.wheel.now();
+        self.context.files.complain(self.route, path, error, now);
+    }
+}
+
+/// What was found for a request.
+struct Representation<'a> {
+    /// The path of the file in its folder, without the coding's ending.
+    path: Cow<'a, [u8]>,
+    found: Found,
+    /// How its bytes are compressed.
+    coding: Option<Coding>,
+    status: u16,
+}
+
+/// What a request comes to.
+enum Answering<'a> {
+    /// A file is sent.
+    File(Representation<'a>),
+    /// The folder is asked for as a file is: the client is told to come back.
+    ToFolder,
+    /// A list of what is in the folder at this path.
+    Listing(Vec<u8>),
+    /// Something is wrong.
+    Refused(Failure),
+}
+
+/// Answers with a file of the folder of `route`; `None` where there is none,
+/// and others are to be asked.
+///
+/// # Cancellation
+/// Dropping the future abandons the exchange.
+pub(super) async fn answer(
+    request: Request<'_>,
+    client: &mut Client,
+    progress: &mut Progress,
+) -> Option<Outcome> {
+    let Request { head, context, .. } = request;
+    let has_body = head.framing != BodyFraming::None;
+    let mut is_second_try = false;
+    loop {
+        let answering = match head.method {
+            Method::Get | Method::Head => find(&request, client, progress).await,
+            _ if request.settings.fallback.is_some() => return None,
+            _ => Answering::Refused(Failure::NoMethod),
+        };
+        let representation = match answering {
+            Answering::File(representation) => representation,
+            Answering::ToFolder => return Some(rare(to_folder(&request, client, progress)).await),
+            Answering::Listing(path) => {
+                return Some(rare(listing::answer(&request, &path, client, progress)).await);
+            }
+            Answering::Refused(Failure::NoFile) if request.settings.fallback.is_some() => {
+                return None;
+            }
+            Answering::Refused(failure) => {
+                return Some(rare(refuse(&request, client, failure, progress)).await);
+            }
+        };
+        let sending = Sending {
+            request,
+            path: &representation.path,
+            file: &representation.found.file,
+            bytes: representation.found.bytes.as_deref(),
+            coding: representation.coding,
+            persistence: context.persistence(head, !has_body),
+        };
+        let sent = respond(&sending, representation.status, client, progress).await;
+        if sent == Err(Failure::FileChanged.into()) {
+            // It was cut off since it was opened: who comes next gets it anew.
+            sending.file.doubt();
+        }
+        return Some(match sent {
+            Err(End::Failure(failure)) if progress.figures.bytes_out == 0 => {
+                if failure == Failure::FileChanged && !is_second_try {
+                    is_second_try = true;
+                    continue;
+                }
+                rare(refuse(&request, client, failure, progress)).await
+            }
+            sent => outcome(&request, sending.persistence, sent),
+        });
+    }
+}
+
+/// What becomes of the exchange after what was sent.
+fn outcome(request: &Request<'_>, persistence: Persistence, sent: Result<(), End>) -> Outcome {
+    let has_body = request.head.framing != BodyFraming::None;
+    let (end, next) = match sent {
+        Err(end @ End::Failure(Failure::ClientGone)) => (end, Next::Close),
+        // What is missing must not be taken for the end.
+        Err(end) => (end, Next::Abort),
+        Ok(()) if has_body => (End::Complete, Next::Linger),
+        Ok(()) if persistence == Persistence::Close => (End::Complete, Next::Close),
+        Ok(()) => (End::Complete, Next::KeepAlive),
+    };
+    Outcome::new(end, next, request.head.end)
+}
+
+/// Sends what the request's conditions leave of the answer.
+async fn respond(
+    sending: &Sending<'_>,
+    status: u16,
+    client: &mut Client,
+    progress: &mut Progress,
+) -> Result<(), End> {
+    let Request {
+        conditions,
+        bytes,
+        head,
+        ..
+    } = sending.request;
+    if let Some(coding) = sending.wanted_coding()
+        && rare(sending.compressed(coding, status, client, progress)).await?
+    {
+        return Ok(());
+    }
+    if conditions.is_plain() || status != 200 {
+        return sending.whole(status, client, progress).await;
+    }
+    let fields = sending.fields();
+    let validators = fields::validators(sending.file, fields);
+    match conditions.precondition(bytes, &validators) {
+        Precondition::Met => {}
+        Precondition::NotModified => return sending.head_only(304, client, progress).await,
+        Precondition::Failed => return sending.head_only(412, client, progress).await,
+    }
+    let ranges = match head.method {
+        Method::Get => conditions.ranges(bytes, &validators, sending.file.id.len),
+        _ => Ranges::Whole,
+    };
+    match ranges {
+        Ranges::Whole => sending.whole(200, client, progress).await,
+        Ranges::Unsatisfiable => sending.head_only(416, client, progress).await,
+        Ranges::Some(ranges) => rare(sending.ranges(&ranges, client, progress)).await,
+    }
+}
+
+/// The file for a request.
+async fn find<'a>(
+    request: &Request<'a>,
+    client: &mut Client,
+    progress: &mut Progress,
+) -> Answering<'a> {
+    let Request {
+        settings,
+        head,
+        bytes,
+        ..
+    } = *request;
+    progress.figures.source = Some(Source::Hot);
+    let path = match file_path::decode(head.path.of(bytes)) {
+        Ok(path) => path,
+        Err(PathError::NameTooLong | PathError::TooLong) => {
+            return Answering::Refused(Failure::NoFile);
+        }
+        // To others it may be one.
+        Err(PathError::EncodedSlash) if settings.fallback.is_some() => {
+            return Answering::Refused(Failure::NoFile);
+        }
+        Err(_) => return Answering::Refused(Failure::BadPath),
+    };
+    let Some(path) = stripped(path, &settings.strip) else {
+        return rare(missing(request, client, progress)).await;
+    };
+    if is_folder_of_strip(head.path.of(bytes), &path, settings) {
+        return Answering::ToFolder;
+    }
+    for candidate in &settings.candidates {
+        let path = substituted(candidate, &path);
+        if !settings.shows_hidden && file_path::is_hidden(&path) {
+            continue;
+        }
+        match open(request, client, path.clone(), progress).await {
+            Err(Failure::NoFile) => {}
+            Err(failure) => return Answering::Refused(failure),
+            Ok(Some(found)) => return Answering::File(found),
+            Ok(None) => match rare(in_folder(request, client, candidate, path, progress)).await {
+                Answering::Refused(Failure::NoFile) => {}
+                answering => return answering,
+            },
+        }
+    }
+    rare(missing(request, client, progress)).await
+}
+
+/// The file that stands for a folder.
+async fn in_folder<'a>(
+    request: &Request<'a>,
+    client: &mut Client,
+    candidate: &str,
+    path: Cow<'_, [u8]>,
+    progress: &mut Progress,
+) -> Answering<'a> {
+    let settings = request.settings;
+    let mut path = path.into_owned();
+    if !path.is_empty() && !path.ends_with(b"/") {
+        if matches!(candidate, "$path" | "/$path") {
+            return Answering::ToFolder;
+        }
+        path.push(b'/');
+    }
+    for index in &settings.index {
+        let path = [&path, index.as_bytes()].concat();
+        match open(request, client, path.into(), progress).await {
+            Err(Failure::NoFile) | Ok(None) => {}
+            Err(failure) => return Answering::Refused(failure),
+            Ok(Some(found)) => return Answering::File(found),
+        }
+    }
+    match settings.is_listed {
+        true => Answering::Listing(path),
+        false => Answering::Refused(Failure::NoFile),
+    }
+}
+
+/// What answers where there is no file: the configured one, or nothing.
+async fn missing<'a>(
+    request: &Request<'a>,
+    client: &mut Client,
+    progress: &mut Progress,
+) -> Answering<'a> {
+    let settings = request.settings;
+    if let (Some(path), None) = (&settings.not_found, &settings.fallback) {
+        let path = path.trim_start_matches('/').as_bytes();
+        match open(request, client, path.into(), progress).await {
+            Ok(Some(mut found)) => {
+                found.status = 404;
+                return Answering::File(found);
+            }
+            Err(failure @ (Failure::ClientGone | Failure::DiskTimeout | Failure::Stopped)) => {
+                return Answering::Refused(failure);
+            }
+            Ok(None) | Err(_) => {}
+        }
+    }
+    Answering::Refused(Failure::NoFile)
+}
+
+/// Opens `path` in the coding that suits the client best; `None` is a folder.
+async fn open<'a>(
+    request: &Request<'a>,
+    client: &mut Client,
+    path: Cow<'a, [u8]>,
+    progress: &mut Progress,
+) -> Result<Option<Representation<'a>>, Failure> {
+    let settings = request.settings;
+    if !settings.precompressed.is_empty() && request.conditions.has_accept_encoding() {
+        let compressed = open_compressed(request, client, &path, progress);
+        if let Some((found, coding)) = rare(compressed).await? {
+            return Ok(Some(Representation {
+                path,
+                found,
+                coding: Some(coding),
+                status: 200,
+            }));
+        }
+    }
+    let found = open_file(request, client, 0, &path, progress).await?;
+    Ok(found.map(|found| Representation {
+        path,
+        found,
+        coding: None,
+        status: 200,
+    }))
+}
+
+/// Opens the file beside `path` that is compressed as the client likes it best.
+async fn open_compressed(
+    request: &Request<'_>,
+    client: &mut Client,
+    path: &[u8],
+    progress: &mut Progress,
+) -> Result<Option<(Found, Coding)>, Failure> {
+    if path.is_empty() || path.ends_with(b"/") {
+        return Ok(None);
+    }
+    let mut offered = request.settings.precompressed.clone();
+    while let Some(coding) = request.conditions.coding(request.bytes, &offered) {
+        let sibling = [path, coding.ending().as_bytes()].concat();
+        match open_file(request, client, 1 + coding as u8, &sibling, progress).await {
+            Ok(Some(found)) => return Ok(Some((found, coding))),
+            Ok(None) | Err(Failure::NoFile) => {}
+            Err(failure) => return Err(failure),
+        }
+        offered.retain(|it| *it != coding);
+    }
+    Ok(None)
+}
+
+/// Opens a file, at once or by way of the disk; `None` is a folder.
+async fn open_file(
+    request: &Request<'_>,
+    client: &mut Client,
+    variant: u8,
+    path: &[u8],
+    progress: &mut Progress,
+) -> Result<Option<Found>, Failure> {
+    let Request { context, route, .. } = *request;
+    let now = context.wheel.now();
+    let found = match context.files.look(route, variant, path, now) {
+        Look::Known(found) => found,
+        Look::Cold => {
+            let fetching = context.files.fetch(route, variant, path);
+            rare(from_disk(context, client, progress, fetching)).await?
+        }
+    };
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Missing::Folder) => Ok(None),
+        Err(missing) => Err(failure_of(request, path, missing)),
+    }
+}
+
+/// Waits for the disk, as long as the client does.
+async fn from_disk<T>(
+    context: &Context,
+    client: &Client,
+    progress: &mut Progress,
+    fetching: impl Future<Output = Result<T, Refused>>,
+) -> Result<T, Failure> {
+    progress.figures.source = Some(Source::Cold);
+    let timeout = context.listener(client).timeouts.body;
+    context.set_timeout(&client.timer, timeout);
+    let request_end = progress.started + progress.figures.times.head;
+    match while_client_stays(context, client, request_end, fetching).await {
+        Ok(Ok(fetched)) => Ok(fetched),
+        Ok(Err(Refused)) => Err(Failure::DiskBusy),
+        Err(Gone::Client) => Err(Failure::ClientGone),
+        Err(Gone::TimedOut) => Err(context.timed_out(u64::MAX, Failure::DiskTimeout)),
+    }
+}
+
+fn failure_of(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
+    match missing {
+        Missing::Absent | Missing::Folder => Failure::NoFile,
+        Missing::Forbidden => Failure::FileForbidden,
+        Missing::NoDescriptor => Failure::NoDescriptor,
+        Missing::Failed(error) => {
+            request.complain(path, &error.into());
+            Failure::FileFailed
+        }
+    }
+}
+
+/// What is left of a path behind what is stripped of it.
+fn stripped<'a>(path: Cow<'a, [u8]>, strip: &str) -> Option<Cow<'a, [u8]>> {
+    let Some(strip) = strip.strip_prefix('/') else {
+        return Some(path);
+    };
+    let rest = match path.strip_prefix(strip.as_bytes())? {
+        b"" => b"",
+        rest => rest.strip_prefix(b"/")?,
+    };
+    let start = path.len() - rest.len();
+    Some(match path {
+        Cow::Borrowed(path) => Cow::Borrowed(&path[start..]),
+        Cow::Owned(path) => Cow::Owned(path[start..].to_vec()),
+    })
+}
+
+/// Whether a request is for what is stripped and no more: the folder itself,
+/// without the slash at its end.
+fn is_folder_of_strip(asked: &[u8], rest: &[u8], settings: &config::Files) -> bool {
+    rest.is_empty()
+        && !settings.strip.is_empty()
+        && matches!(asked, [.., last] if !b"/.".contains(last))
+}
+
+/// A path to try, without its leading slash.
+fn substituted<'a>(candidate: &'a str, path: &Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+    const PATH: &str = "$path";
+    match candidate.split_once(PATH) {
+        Some(("" | "/", "")) => path.clone(),
+        Some((before, after)) => {
+            let before = before.trim_matches('/').as_bytes();
+            let slash: &[u8] = if before.is_empty() { b"" } else { b"/" };
+            Cow::Owned([before, slash, path, after.as_bytes()].concat())
+        }
+        None => Cow::Borrowed(candidate.trim_start_matches('/').as_bytes()),
+    }
+}
+
+/// Sends the client to the same path with a slash at its end.
+async fn to_folder(request: &Request<'_>, client: &mut Client, progress: &mut Progress) -> Outcome {
+    let Request {
+        context,
+        bytes,
+        head,
+        ..
+    } = *request;
+    // At the start of a target two slashes lead to another host.
+    // Browsers take a backslash for a slash.
+    let path = String::from_utf8_lossy(head.path.of(bytes)).replace('\\', "%5C");
+    let mut location = format!("/{}/", path.trim_start_matches('/'));
+    if !head.query.is_empty() {
+        location.push('?');
+        location.push_str(&String::from_utf8_lossy(head.query.of(bytes)));
+    }
+    let answer = Answer {
+        status: 301,
+        content_type: "text/plain; charset=utf-8",
+        location: Some(&location),
+        allow: None,
+        retry_after_s: None,
+        body: b"",
+    };
+    super::respond(context, client, bytes, head, &answer, progress).await
+}
+
+async fn refuse(
+    request: &Request<'_>,
+    client: &mut Client,
+    failure: Failure,
+    progress: &mut Progress,
+) -> Outcome {
+    let Request {
+        context,
+        bytes,
+        head,
+        ..
+    } = *request;
+    // It came from neither.
+    progress.figures.source = None;
+    super::refuse(context, client, bytes, head, failure, progress).await
+}

@@ -1,0 +1,512 @@
+//! Sends files: short ones in one piece with their heads, long ones in slices
+//! that give way to other connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_proto::Method;
+use evenkeel_proto::coding::Coding;
+use evenkeel_proto::http1::write::{self, Persistence};
+use evenkeel_proto::representation::ByteRange;
+
+use super::{Request, fields, from_disk};
+use crate::exchange::answer::begin_head;
+use crate::exchange::identity::ROOM;
+use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare, write_all};
+use crate::files::{Entry, Fields, Hot, OpenFile};
+use crate::net::buffer::{Buffer, SMALL_LEN};
+use crate::net::stream::Follow;
+use crate::observe::end::{End, Failure};
+
+/// Files up to this length are copied behind their heads, which takes one system
+/// call less than to send them from where they are, in bytes.
+const COPIED_LEN: u64 = 2 * 1024;
+/// A file that changed later than this ago may change again within what its
+/// file system can tell apart: its bytes are not kept.
+const SETTLING_TIME: Duration = Duration::from_secs(2);
+/// What is sent of a long file before other connections have a turn, in bytes.
+pub(super) const SLICE_LEN: u64 = 256 * 1024;
+
+/// Whether an error of sending a file is that of the client's connection.
+fn is_of_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut
+    )
+}
+
+/// Where a slice of a file is.
+enum Slice {
+    /// Nobody has looked.
+    Unknown,
+    /// In memory.
+    InMemory,
+    /// Read from the disk.
+    Read(Arc<[u8]>),
+}
+
+/// Why a file could not be put into a buffer.
+enum Uncomposed {
+    /// The disk has to be asked.
+    Cold,
+    /// It is shorter than it was.
+    Changed,
+    Failed(std::io::Error),
+}
+
+/// A buffer for so many bytes.
+fn buffer_for(len: usize) -> Buffer {
+    if len <= SMALL_LEN {
+        return Buffer::small();
+    }
+    let large = Buffer::large();
+    match large.capacity() {
+        capacity if capacity >= len => large,
+        _ => Buffer::with_capacity(len),
+    }
+}
+
+/// An answer with a file.
+#[derive(Clone, Copy)]
+pub(super) struct Sending<'a> {
+    pub request: Request<'a>,
+    /// The path of the file in its folder.
+    pub path: &'a [u8],
+    pub file: &'a Arc<OpenFile>,
+    /// All of it, where that is known already.
+    pub bytes: Option<&'a [u8]>,
+    /// How its bytes are compressed.
+    pub coding: Option<Coding>,
+    pub persistence: Persistence,
+}
+
+impl Sending<'_> {
+    /// The fields of answers with this file.
+    pub fn fields(&self) -> &Fields {
+        let make = || fields::make(self.request.settings, self.path, self.file, self.coding);
+        self.file.fields.get_or_init(make)
+    }
+
+    /// Sends all of the file.
+    ///
+    /// # Errors
+    /// How the exchange ends: the client left, or took nothing; the file could
+    /// not be read, or changed.
+    pub async fn whole(
+        &self,
+        status: u16,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let fields = self.fields();
+        let len = self.file.id.len;
+        let head = |out: &mut Vec<u8>, progress: &Progress| {
+            self.begin(out, status, progress);
+            out.extend_from_slice(fields.shared(status));
+            out.extend_from_slice(fields.whole());
+            self.end(out, progress);
+        };
+        progress.figures.status = status;
+        if self.request.head.method == Method::Head {
+            return self.send_head(head, client, progress).await;
+        }
+        if self.bytes.is_none() && len > COPIED_LEN {
+            return self.long(head, 0, len, client, progress).await;
+        }
+        let composed = match self.compose(head, self.bytes, progress) {
+            Ok(composed) => composed,
+            Err(Uncomposed::Cold) => {
+                let bytes = self
+                    .ask_disk(0, len, Entry::IfRoom, client, progress)
+                    .await?;
+                match self.compose(head, Some(&bytes), progress) {
+                    Ok(composed) => composed,
+                    Err(_) => return Err(Failure::FileChanged.into()),
+                }
+            }
+            Err(Uncomposed::Changed) => return Err(Failure::FileChanged.into()),
+            Err(Uncomposed::Failed(error)) => return Err(self.failed(&error)),
+        };
+        let (buffer, head_len) = composed;
+        let follow = follow(self.persistence);
+        self.put(buffer.filled(), head_len, follow, client, progress)
+            .await
+    }
+
+    /// Puts a head and all of the file into a buffer, the file from `bytes` or
+    /// from memory. Gives the length of the head too.
+    fn compose(
+        &self,
+        head: impl Fn(&mut Vec<u8>, &Progress),
+        bytes: Option<&[u8]>,
+        progress: &Progress,
+    ) -> Result<(Buffer, usize), Uncomposed> {
+        let len = self.file.id.len as usize;
+        let mut scratch = self.request.context.scratch.borrow_mut();
+        scratch.clear();
+        head(&mut scratch, progress);
+        let mut buffer = buffer_for(scratch.len() + len);
+        let fits = buffer.append(&scratch);
+        debug_assert!(fits, "the buffer was made for it");
+        match bytes.or_else(|| self.file.contents()) {
+            Some(bytes) if bytes.len() == len && buffer.append(bytes) => {}
+            Some(_) => return Err(Uncomposed::Changed),
+            None => match self.file.read_in_memory(0, &mut buffer.room()[..len]) {
+                Ok(Hot::Read) => {
+                    buffer.fill(len);
+                    if self.is_kept_and_settled(progress) {
+                        self.file.keep_contents(&buffer.filled()[scratch.len()..]);
+                    }
+                }
+                Ok(Hot::Short) => return Err(Uncomposed::Changed),
+                Ok(Hot::Cold) => return Err(Uncomposed::Cold),
+                Err(error) => return Err(Uncomposed::Failed(error)),
+            },
+        }
+        Ok((buffer, scratch.len()))
+    }
+
+    /// Whether the file stays open, and has not changed for so long that what it
+    /// changes to next will have another time.
+    fn is_kept_and_settled(&self, progress: &Progress) -> bool {
+        let now_us = self.request.context.access_log.unix_us(progress.started);
+        let modified = Duration::from_nanos(self.file.id.modified_ns());
+        Arc::strong_count(self.file) > 1
+            && Duration::from_micros(now_us).saturating_sub(modified) > SETTLING_TIME
+    }
+
+    /// Sends a head without content.
+    ///
+    /// # Errors
+    /// As for [`whole`](Self::whole).
+    pub async fn head_only(
+        &self,
+        status: u16,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let fields = self.fields();
+        progress.figures.status = status;
+        let head = |out: &mut Vec<u8>, progress: &Progress| {
+            self.begin(out, status, progress);
+            out.extend_from_slice(fields.shared(status));
+            if status == 416 {
+                let len = self.file.id.len;
+                out.extend_from_slice(format!("Content-Range: bytes */{len}\r\n").as_bytes());
+            }
+            if status != 304 {
+                out.extend_from_slice(b"Content-Length: 0\r\n");
+            }
+            self.end(out, progress);
+        };
+        self.send_head(head, client, progress).await
+    }
+
+    /// Sends parts of the file: one as it is, several as
+    /// `multipart/byteranges` (RFC 9110 §14.6).
+    ///
+    /// # Errors
+    /// As for [`whole`](Self::whole).
+    pub async fn ranges(
+        &self,
+        ranges: &[ByteRange],
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let fields = self.fields();
+        let file_len = self.file.id.len;
+        progress.figures.status = 206;
+        if let [range] = ranges {
+            let ByteRange { first, last } = *range;
+            let head = |out: &mut Vec<u8>, progress: &Progress| {
+                self.begin(out, 206, progress);
+                out.extend_from_slice(fields.shared(206));
+                out.extend_from_slice(fields.content());
+                let lines = format!(
+                    "Content-Range: bytes {first}-{last}/{file_len}\r\nContent-Length: {}\r\n",
+                    range.len()
+                );
+                out.extend_from_slice(lines.as_bytes());
+                self.end(out, progress);
+            };
+            return self.long(head, first, range.len(), client, progress).await;
+        }
+        let boundary = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        let content_type = fields.content().split(|&byte| byte == b'\r').next();
+        let content_type = content_type.unwrap_or_default();
+        let parts: Vec<Vec<u8>> = ranges
+            .iter()
+            .enumerate()
+            .map(|(index, ByteRange { first, last })| {
+                let before = if index == 0 { "" } else { "\r\n" };
+                let mut part = format!("{before}--{boundary}\r\n").into_bytes();
+                part.extend_from_slice(content_type);
+                let range = format!("\r\nContent-Range: bytes {first}-{last}/{file_len}\r\n\r\n");
+                part.extend_from_slice(range.as_bytes());
+                part
+            })
+            .collect();
+        let last = format!("\r\n--{boundary}--\r\n").into_bytes();
+        let content_len = ranges.iter().map(ByteRange::len).sum::<u64>()
+            + parts.iter().map(|part| part.len() as u64).sum::<u64>()
+            + last.len() as u64;
+        let scratch = {
+            let mut out = Vec::new();
+            self.begin(&mut out, 206, progress);
+            out.extend_from_slice(fields.shared(206));
+            if let Some(coding) = self.coding {
+                let line = format!("Content-Encoding: {}\r\n", coding.name());
+                out.extend_from_slice(line.as_bytes());
+            }
+            let lines = format!(
+                "Content-Type: multipart/byteranges; boundary={boundary}\r\nContent-Length: {content_len}\r\n"
+            );
+            out.extend_from_slice(lines.as_bytes());
+            self.end(&mut out, progress);
+            out
+        };
+        let first_range = ranges.first().map_or((0, 0), |it| (it.first, it.len()));
+        let mut slice = self
+            .first_slice(first_range.0, first_range.1, client, progress)
+            .await?;
+        self.put(&scratch, scratch.len(), Follow::More, client, progress)
+            .await?;
+        for (part, range) in parts.iter().zip(ranges) {
+            self.put(part, 0, Follow::More, client, progress).await?;
+            let known = std::mem::replace(&mut slice, Slice::Unknown);
+            self.slices(range.first, range.len(), known, client, progress)
+                .await?;
+        }
+        self.put(&last, 0, follow(self.persistence), client, progress)
+            .await
+    }
+
+    pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, progress: &Progress) {
+        // Of this exchange: no clock is asked.
+        let now = progress.started + progress.figures.times.head;
+        begin_head(out, self.request.context, status, now);
+    }
+
+    pub(super) fn end(&self, out: &mut Vec<u8>, progress: &Progress) {
+        let mut room = ROOM;
+        if let Some(id) = progress.identity.response_id(self.request.bytes, &mut room) {
+            write::request_id_field(out, id);
+        }
+        write::connection_field(out, self.persistence);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    pub(super) async fn send_head(
+        &self,
+        head: impl Fn(&mut Vec<u8>, &Progress),
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let mut bytes = Vec::with_capacity(512);
+        head(&mut bytes, progress);
+        self.put(
+            &bytes,
+            bytes.len(),
+            follow(self.persistence),
+            client,
+            progress,
+        )
+        .await
+    }
+
+    /// A head, and a part of the file in slices.
+    async fn long(
+        &self,
+        head: impl Fn(&mut Vec<u8>, &Progress),
+        offset: u64,
+        len: u64,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        // A short one costs more to look at than it is worth.
+        if len > SLICE_LEN && !self.file.is_unchanged() {
+            return Err(Failure::FileChanged.into());
+        }
+        let first = self.first_slice(offset, len, client, progress).await?;
+        let mut bytes = self.request.context.scratch.take();
+        bytes.clear();
+        head(&mut bytes, progress);
+        let put = self.put(&bytes, bytes.len(), Follow::More, client, progress);
+        let result = put.await;
+        self.request.context.scratch.replace(bytes);
+        result?;
+        self.slices(offset, len, first, client, progress).await
+    }
+
+    async fn ask_disk(
+        &self,
+        offset: u64,
+        len: u64,
+        entry: Entry,
+        client: &Client,
+        progress: &mut Progress,
+    ) -> Result<Arc<[u8]>, End> {
+        let Request { context, route, .. } = self.request;
+        if let Some(bytes) = self.file.read_untold(offset, len) {
+            return Ok(bytes);
+        }
+        let reading = context.files.read(route, self.file, offset, len, entry);
+        match rare(from_disk(context, client, progress, reading)).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(error)) => Err(self.failed(&error.into())),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    #[cold]
+    fn failed(&self, error: &std::io::Error) -> End {
+        self.request.complain(self.path, error);
+        Failure::FileFailed.into()
+    }
+
+    /// Looks for the first slice of a part of the file, before anything is sent:
+    /// the disk may still refuse.
+    async fn first_slice(
+        &self,
+        offset: u64,
+        len: u64,
+        client: &Client,
+        progress: &mut Progress,
+    ) -> Result<Slice, End> {
+        let slice_len = SLICE_LEN.min(len);
+        if self.file.is_in_memory(offset, slice_len) {
+            return Ok(Slice::InMemory);
+        }
+        let reading = self.ask_disk(offset, slice_len, Entry::IfRoom, client, progress);
+        reading.await.map(Slice::Read)
+    }
+
+    /// Sends a part of the file, after its head. `first` is what is known of its
+    /// first slice.
+    async fn slices(
+        &self,
+        offset: u64,
+        len: u64,
+        first: Slice,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let mut known = first;
+        let mut at = offset;
+        let end = offset + len;
+        while at < end {
+            let slice_len = SLICE_LEN.min(end - at);
+            // The rest would be of another file.
+            if matches!(known, Slice::Unknown) && !self.file.is_unchanged() {
+                return Err(Failure::FileChanged.into());
+            }
+            let slice = match std::mem::replace(&mut known, Slice::Unknown) {
+                Slice::Unknown if !self.file.is_in_memory(at, slice_len) => Slice::Read(
+                    self.ask_disk(at, slice_len, Entry::Always, client, progress)
+                        .await?,
+                ),
+                slice => slice,
+            };
+            match slice {
+                Slice::Read(bytes) if bytes.len() as u64 == slice_len => {
+                    self.put(&bytes, 0, Follow::Anything, client, progress)
+                        .await?;
+                }
+                Slice::Read(_) => return Err(Failure::FileChanged.into()),
+                Slice::InMemory | Slice::Unknown => {
+                    self.send_file(at, slice_len, client, progress).await?;
+                }
+            }
+            at += slice_len;
+            if at < end {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a slice of the file without copying it.
+    async fn send_file(
+        &self,
+        offset: u64,
+        len: u64,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        use std::os::fd::AsFd;
+        use std::task::Poll;
+        let context = self.request.context;
+        let timeout = context.listener(client).timeouts.body;
+        context.set_timeout(&client.timer, timeout);
+        let mut sent = 0;
+        let result = std::future::poll_fn(|cx| {
+            while sent < len {
+                let file = self.file.as_fd();
+                let rest = (len - sent) as usize;
+                match client.stream.poll_send_file(cx, file, offset + sent, rest) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(Failure::FileChanged)),
+                    Poll::Ready(Ok(part)) => {
+                        sent += part as u64;
+                        context.set_timeout(&client.timer, timeout);
+                    }
+                    Poll::Ready(Err(error)) if !is_of_connection(&error) => {
+                        self.request.complain(self.path, &error);
+                        return Poll::Ready(Err(Failure::FileFailed));
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Failure::ClientGone)),
+                    Poll::Pending if context.wheel.has_fired(&client.timer) => {
+                        let failure = context.timed_out(u64::MAX, Failure::ClientStalled);
+                        return Poll::Ready(Err(failure));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await;
+        progress.figures.bytes_out += sent;
+        progress.figures.body_bytes_out += sent;
+        result.map_err(End::Failure)
+    }
+
+    /// Sends bytes, the first `head_len` of which belong to the head.
+    pub(super) async fn put(
+        &self,
+        bytes: &[u8],
+        head_len: usize,
+        follow: Follow,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let context = self.request.context;
+        put(context, bytes, head_len, follow, client, progress).await
+    }
+}
+
+/// Sends bytes, the first `head_len` of which belong to the head.
+///
+/// # Errors
+/// The client left, or took nothing.
+pub(super) async fn put(
+    context: &Context,
+    bytes: &[u8],
+    head_len: usize,
+    follow: Follow,
+    client: &mut Client,
+    progress: &mut Progress,
+) -> Result<(), End> {
+    context.set_timeout(&client.timer, context.listener(client).timeouts.body);
+    let (sent, written) = write_all(context, client, bytes, follow).await;
+    progress.figures.bytes_out += sent as u64;
+    progress.figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
+    match written {
+        Ok(()) => Ok(()),
+        Err(WriteFailure::Closed) => Err(Failure::ClientGone.into()),
+        Err(WriteFailure::TimedOut) => {
+            Err(context.timed_out(u64::MAX, Failure::ClientStalled).into())
+        }
+    }
+}

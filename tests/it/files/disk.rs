@@ -1,0 +1,419 @@
+//! The disk: cold files, one that is slow or broken, and more work than it can
+//! do; and too few descriptors.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{Proxy, ProxySetup, RawClient, Reads, SlowDisk};
+use rustix::fs::{Advice, fadvise};
+
+use super::{FileConfig, bytes_of};
+use crate::setup::{assert_logged, assert_refused, get, program, test};
+use crate::words;
+
+/// Takes a file out of memory.
+fn make_cold(path: &std::path::Path) {
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+}
+
+#[test]
+fn cold_files_are_the_same_files() {
+    test(|| {
+        let site = FileConfig::default().start();
+        for len in [1, 5_000, 65_536, 65_537, 1_000_000] {
+            let name = format!("{len}.bin");
+            let path = site.write(&name, bytes_of(len));
+            for _ in 0..4 {
+                make_cold(&path);
+                let response = site.get(&format!("/{name}"));
+                assert_eq!(response.status, 200);
+                assert!(response.body == bytes_of(len), "{len}");
+            }
+            make_cold(&path);
+            let mut clients: Vec<RawClient> = (0..20).map(|_| site.proxy.client()).collect();
+            for client in &mut clients {
+                client.send(get(&format!("/{name}"))).unwrap();
+            }
+            for client in &mut clients {
+                let response = client.read_response("GET").unwrap();
+                assert!(response.body == bytes_of(len), "{len}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_system_that_lives_in_memory_serves_too() {
+    test(|| {
+        let shm = std::path::Path::new("/dev/shm");
+        let folder = shm.join(format!("evenkeel-test-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let text = FileConfig::default().text(folder.to_str().unwrap());
+        let proxy = Proxy::start(program(), &text).unwrap();
+        for len in [0, 10, 5_000, 65_536, 1_000_000] {
+            std::fs::write(folder.join("a"), bytes_of(len)).unwrap();
+            until("the new length is known", || {
+                let response = proxy.client().get("/a");
+                response.is_ok_and(|it| it.status == 200 && it.body.len() == len)
+            });
+            for _ in 0..3 {
+                assert!(proxy.client().get("/a").unwrap().body == bytes_of(len));
+            }
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    });
+}
+
+/// The program before a disk that is slow at will.
+struct SlowSite {
+    // Ends first: nothing that waits for it can be ended.
+    disk: SlowDisk,
+    proxy: Proxy,
+}
+
+impl SlowSite {
+    /// `None` where the environment says that these tests are to be left out:
+    /// they take the right to mount.
+    fn start(
+        files: &[(&'static str, usize)],
+        config: FileConfig<'_>,
+        setup: &ProxySetup,
+    ) -> Option<Self> {
+        if std::env::var_os("EVENKEEL_TEST_NO_MOUNT").is_some() {
+            eprintln!("left out: EVENKEEL_TEST_NO_MOUNT is set");
+            return None;
+        }
+        let file = |&(name, len): &(&'static str, usize)| (name, bytes_of(len));
+        let files: Vec<_> = files.iter().map(file).collect();
+        let disk = SlowDisk::start(&files).unwrap_or_else(|error| {
+            panic!("make a slow disk: {error}; run as root, or set EVENKEEL_TEST_NO_MOUNT=1")
+        });
+        let mut text = config.text(disk.root().to_str().unwrap());
+        let mut setup = setup.clone();
+        if !setup.through.is_empty() {
+            // Without root's rights it can't have it from another process.
+            let opened = format!("exec 9<{}; exec \"$@\"", disk.root().display());
+            let shell = ["sh", "-c", &opened, "sh"].map(str::to_owned);
+            setup.through.splice(..0, shell);
+            text = config.text("/proc/self/fd/9");
+        }
+        let proxy = Proxy::start_with(program(), &text, &setup).unwrap();
+        Some(SlowSite { disk, proxy })
+    }
+
+    /// Has the kernel know the names, though not what is in the files.
+    fn learn_names(&self, names: &[&str]) {
+        for name in names {
+            std::fs::metadata(self.disk.root().join(name)).unwrap();
+        }
+    }
+
+    /// A client that has asked for a file.
+    fn asking(&self, path: &str) -> RawClient {
+        let mut client = self.proxy.client();
+        client.send(get(path)).unwrap();
+        client
+    }
+}
+
+#[test]
+fn what_the_disk_can_not_take_is_refused_while_hot_files_are_served() {
+    test(|| {
+        let files = [("hot", 5_000), ("a", 5_000), ("b", 5_000), ("c", 100_000)];
+        let overload = evenkeel_testkit::TempDir::new().unwrap();
+        std::fs::write(overload.join("busy.gif"), "GIF89a").unwrap();
+        let keys = format!(
+            "[route.files.overload]\nretry_after = \"7s\"\nfile = {:?}\n",
+            overload.join("busy.gif")
+        );
+        let config = FileConfig {
+            disk: "in_flight = 1\nqueue = { max = 1, timeout = \"60s\" }",
+            files: &keys,
+            ..FileConfig::default()
+        };
+        let Some(site) = SlowSite::start(&files, config, &ProxySetup::default()) else {
+            return;
+        };
+        let (proxy, disk) = (&site.proxy, &site.disk);
+        assert!(proxy.client().get("/hot").unwrap().body == bytes_of(5_000));
+        site.learn_names(&["a", "b", "c"]);
+        disk.set_reads(Reads::Hold);
+        let mut reading = site.asking("/a");
+        until("the disk reads", || disk.waiting() == 1);
+        let mut same = site.asking("/a");
+        let mut waiting = site.asking("/b");
+        // Which of them came first is not known: one more is too many.
+        until("there is no room", || {
+            let response = proxy.client().get("/c").unwrap();
+            assert_refused_as_configured(&response);
+            true
+        });
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let hot = proxy.client().get("/hot").unwrap();
+            assert!(hot.status == 200 && hot.body == bytes_of(5_000));
+            assert!(begun.elapsed() < Duration::from_secs(1), "it waited");
+            assert_refused_as_configured(&proxy.client().get("/c").unwrap());
+        }
+        assert_logged(proxy, words::DISK_BUSY);
+        disk.set_reads(Reads::Serve);
+        for client in [&mut reading, &mut same, &mut waiting] {
+            let response = client.read_response("GET").unwrap();
+            assert!(response.status == 200 && response.body == bytes_of(5_000));
+        }
+        let served = proxy.client().get("/c").unwrap();
+        assert!(served.status == 200 && served.body == bytes_of(100_000));
+    });
+}
+
+#[track_caller]
+fn assert_refused_as_configured(response: &evenkeel_testkit::Response) {
+    assert_eq!(response.status, 503, "{response:?}");
+    assert_eq!(response.text(), "GIF89a");
+    assert_eq!(response.field("Content-Type"), Some("image/gif"));
+    assert_eq!(response.field("Retry-After"), Some("7"));
+}
+
+#[test]
+fn one_read_serves_all_who_wait_for_it() {
+    test(|| {
+        let config = FileConfig::default();
+        let files = [("hot", 100), ("a", 4_000)];
+        let Some(site) = SlowSite::start(&files, config, &ProxySetup::default()) else {
+            return;
+        };
+        let (proxy, disk) = (&site.proxy, &site.disk);
+        assert_eq!(proxy.client().get("/hot").unwrap().status, 200);
+        disk.set_reads(Reads::Hold);
+        let before = disk.read_count();
+        let mut clients: Vec<RawClient> = (0..30).map(|_| site.asking("/a")).collect();
+        until("the disk reads", || disk.waiting() > 0);
+        // All of them were seen by then: this one came after them.
+        assert_eq!(proxy.client().get("/hot").unwrap().status, 200);
+        disk.set_reads(Reads::Serve);
+        for client in &mut clients {
+            let response = client.read_response("GET").unwrap();
+            assert!(response.status == 200 && response.body == bytes_of(4_000));
+        }
+        assert_eq!(disk.read_count(), before + 1);
+    });
+}
+
+#[test]
+fn the_event_loop_waits_for_no_disk() {
+    test(|| {
+        // Without rights over the files, as where the program and the files
+        // have different owners.
+        let restricted = ProxySetup {
+            through: ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..ProxySetup::default()
+        };
+        for setup in [ProxySetup::default(), restricted] {
+            let files = [("hot", 100), ("a", 1_000), ("b", 30_000), ("c", 300_000)];
+            let config = FileConfig {
+                route: "match = { path = [\"/hot\", \"/a\", \"/b\", \"/c\"] }",
+                tables: "[[route]]\nanswer = { status = 200, body = \"pong\" }\n",
+                ..FileConfig::default()
+            };
+            let Some(site) = SlowSite::start(&files, config, &setup) else {
+                return;
+            };
+            assert_eq!(site.proxy.client().get("/hot").unwrap().status, 200);
+            site.learn_names(&["a", "b", "c"]);
+            for (name, len) in [("a", 1_000), ("b", 30_000), ("c", 300_000)] {
+                let path = format!("/{name}");
+                site.disk.set_reads(Reads::Hold);
+                let first = site.asking(&path);
+                until("the disk reads", || site.disk.waiting() > 0);
+                // What is being read is not there yet either.
+                let second = site.asking(&path);
+                for _ in 0..3 {
+                    let mut client = site.proxy.client();
+                    client.set_step(Duration::from_secs(2));
+                    let answer = client.get("/ping");
+                    assert!(answer.is_ok(), "{path}: it waits: {:?}", setup.through);
+                }
+                site.disk.set_reads(Reads::Serve);
+                for mut client in [first, second] {
+                    let response = client.read_response("GET").unwrap();
+                    assert!(response.status == 200 && response.body == bytes_of(len));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_read_that_fails_is_answered_and_logged() {
+    test(|| {
+        let config = FileConfig::default();
+        let files = [("a", 4_000), ("b", 300_000)];
+        let Some(site) = SlowSite::start(&files, config, &ProxySetup::default()) else {
+            return;
+        };
+        site.disk.set_reads(Reads::Fail);
+        for path in ["/a", "/b"] {
+            let response = site.proxy.client().get(path).unwrap();
+            assert_refused(&response, words::FILE_FAILED);
+        }
+        assert_logged(&site.proxy, words::FILE_FAILED);
+        let said = site.proxy.stderr();
+        assert!(said.contains("/a: Input/output error"), "{said}");
+        site.disk.set_reads(Reads::Serve);
+        for (name, len) in files {
+            let response = site.proxy.client().get(&format!("/{name}")).unwrap();
+            assert!(response.status == 200 && response.body == bytes_of(len));
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_the_same_bytes_under_two_names_gets_the_fields_of_each() {
+    test(|| {
+        let config = FileConfig {
+            files: "precompressed = [\"gzip\"]",
+            ..FileConfig::default()
+        };
+        let files = [("a.css", 4_000), ("a.css.gz", 4_000)];
+        let Some(site) = SlowSite::start(&files, config, &ProxySetup::default()) else {
+            return;
+        };
+        site.disk.set_reads(Reads::Hold);
+        let mut plain = site.asking("/a.css.gz");
+        let mut coded = site.proxy.client();
+        coded
+            .send("GET /a.css HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")
+            .unwrap();
+        until("the disk reads", || site.disk.waiting() > 0);
+        site.disk.set_reads(Reads::Serve);
+        let plain = plain.read_response("GET").unwrap();
+        assert_eq!(plain.field("Content-Encoding"), None, "{}", plain.head);
+        assert_eq!(plain.field("Content-Type"), Some("application/gzip"));
+        let coded = coded.read_response("GET").unwrap();
+        assert_eq!(
+            coded.field("Content-Encoding"),
+            Some("gzip"),
+            "{}",
+            coded.head
+        );
+        let content_type = coded.field("Content-Type");
+        assert_eq!(content_type, Some("text/css; charset=utf-8"));
+    });
+}
+
+#[test]
+fn a_client_that_leaves_does_not_take_the_read_of_others_along() {
+    test(|| {
+        let config = FileConfig::default();
+        let files = [("hot", 100), ("a", 4_000)];
+        let Some(site) = SlowSite::start(&files, config, &ProxySetup::default()) else {
+            return;
+        };
+        site.disk.set_reads(Reads::Hold);
+        let first = site.asking("/a");
+        until("the disk reads", || site.disk.waiting() == 1);
+        let mut second = site.asking("/a");
+        first.reset();
+        assert_logged(&site.proxy, words::CLIENT_GONE);
+        site.disk.set_reads(Reads::Serve);
+        let response = second.read_response("GET").unwrap();
+        assert!(response.status == 200 && response.body == bytes_of(4_000));
+    });
+}
+
+#[test]
+fn a_disk_that_does_not_answer_is_not_waited_for() {
+    test(|| {
+        let config = FileConfig {
+            listener: "timeouts = { body = \"300ms\" }",
+            ..FileConfig::default()
+        };
+        let Some(site) = SlowSite::start(&[("a", 4_000)], config, &ProxySetup::default()) else {
+            return;
+        };
+        site.disk.set_reads(Reads::Hold);
+        let response = site.proxy.client().get("/a").unwrap();
+        assert_refused(&response, words::DISK_TIMEOUT);
+        assert_logged(&site.proxy, words::DISK_TIMEOUT);
+        site.disk.set_reads(Reads::Serve);
+        let response = site.proxy.client().get("/a").unwrap();
+        assert!(response.status == 200 && response.body == bytes_of(4_000));
+    });
+}
+
+/// A limit that leaves room for a few dozens of files and connections.
+fn few_descriptors() -> ProxySetup {
+    ProxySetup {
+        open_files: Some(64),
+        ..ProxySetup::default()
+    }
+}
+
+/// Waits until the program has opened what its threads begin with: it can't go
+/// on without.
+fn wait_until_started(proxy: &Proxy) {
+    const STEADY: Duration = Duration::from_millis(200);
+    let mut last = (0, Instant::now());
+    until("its threads have begun", || {
+        let count = proxy.open_files().unwrap();
+        if count != last.0 {
+            last = (count, Instant::now());
+        }
+        last.1.elapsed() >= STEADY
+    });
+}
+
+#[test]
+fn out_of_descriptors_it_says_so_and_recovers() {
+    test(|| {
+        let site = FileConfig::default().start_with(&few_descriptors());
+        site.write("a", "a");
+        let mut first = site.proxy.client();
+        assert_eq!(first.get("/absent").unwrap().status, 404);
+        wait_until_started(&site.proxy);
+        let crowd: Vec<RawClient> = (0..80).map(|_| site.proxy.client()).collect();
+        until("the descriptors are used up", || {
+            let response = first.get("/a").unwrap();
+            if response.status == 200 {
+                return false;
+            }
+            assert_refused(&response, words::NO_DESCRIPTOR);
+            assert!(response.field("Retry-After").is_some());
+            true
+        });
+        assert_logged(&site.proxy, words::NO_DESCRIPTOR);
+        drop(crowd);
+        until("it serves again", || first.get("/a").unwrap().status == 200);
+    });
+}
+
+#[test]
+fn files_that_are_kept_open_leave_room_for_connections() {
+    test(|| {
+        let site = FileConfig::default().start_with(&few_descriptors());
+        for number in 0..100 {
+            site.write(&format!("{number}"), format!("{number}"));
+        }
+        let mut client = site.proxy.client();
+        for _ in 0..3 {
+            for number in 0..100 {
+                for _ in 0..3 {
+                    let response = client.get(&format!("/{number}")).unwrap();
+                    assert_eq!(
+                        (response.status, response.text()),
+                        (200, format!("{number}"))
+                    );
+                }
+            }
+        }
+        let mut others: Vec<RawClient> = (0..10).map(|_| site.proxy.client()).collect();
+        for other in &mut others {
+            assert_eq!(other.get("/1").unwrap().status, 200);
+        }
+    });
+}
