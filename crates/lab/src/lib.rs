@@ -7,6 +7,8 @@
 //! and in a simulation under virtual time.
 
 pub mod bench;
+pub mod bench_files;
+pub mod files;
 pub mod load;
 pub mod origin;
 pub mod pinned;

@@ -4,7 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use evenkeel_lab::{bench, load, origin, pinned, relay, scenarios, simulate, socket};
+use evenkeel_lab::{
+    bench, bench_files, files, load, origin, pinned, relay, scenarios, simulate, socket,
+};
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
 #[derive(Debug, clap::Parser)]
@@ -16,8 +18,12 @@ enum Command {
     Origin(origin::Options),
     /// Load an address and print the figures as JSON.
     Load(load::Options),
+    /// Write the files that `load --files` asks for.
+    Files(files::Options),
     /// Compare Evenkeel with the relay, nginx and HAProxy.
     Bench(bench::Options),
+    /// Compare Evenkeel with nginx and lighttpd where there are files to serve.
+    BenchFiles(bench_files::Options),
     /// Simulate clients and origins around the proxy's policy.
     Simulate(simulate::Options),
     /// Run the scenarios of the balancers on real sockets.
@@ -46,8 +52,14 @@ fn run(command: &Command) -> io::Result<ExitCode> {
         Command::Relay(options) => relay::run(options)?,
         Command::Origin(options) => origin::run(options)?,
         Command::Load(options) => load::run(options)?,
+        Command::Files(options) => files::run(options)?,
         Command::Bench(options) => {
             if !bench::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::BenchFiles(options) => {
+            if !bench_files::run(options)? {
                 return Ok(ExitCode::FAILURE);
             }
         }

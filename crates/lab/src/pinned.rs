@@ -2,8 +2,10 @@
 //! together with whoever started it.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -15,6 +17,9 @@ pub struct Options {
     /// The core to stay on.
     #[arg(long)]
     core: usize,
+    /// The folder of the memory control group to enter.
+    #[arg(long)]
+    group: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -23,8 +28,11 @@ pub struct Options {
 /// Pins this process and becomes the program; returns only if it can't.
 ///
 /// # Errors
-/// No such core, or no such program.
+/// No such core, group or program.
 pub fn run(options: &Options) -> io::Result<std::convert::Infallible> {
+    if let Some(group) = &options.group {
+        fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
+    }
     let mut cores = CpuSet::new();
     cores.set(options.core);
     sched_setaffinity(None, &cores)?;

@@ -3,9 +3,15 @@
 use std::io;
 use std::process::{Command, Stdio};
 
-/// What must be there: what to look for, and the Debian package that has it.
-const NEEDED: [(&str, &[&str], &str); 4] = [
-    ("nginx", &["nginx", "-v"], "nginx-light"),
+/// Something that must be there: its name, how to look for it, and the Debian
+/// packages that have it.
+pub type Needed = (&'static str, &'static [&'static str], &'static str);
+
+const NGINX: Needed = ("nginx", &["nginx", "-v"], "nginx-light");
+
+/// What the comparison of proxies needs.
+pub const FOR_PROXIES: [Needed; 4] = [
+    NGINX,
     ("haproxy", &["haproxy", "-v"], "haproxy"),
     ("ab", &["ab", "-V"], "apache2-utils"),
     (
@@ -14,13 +20,19 @@ const NEEDED: [(&str, &[&str], &str); 4] = [
         "fonts-dejavu-core fontconfig",
     ),
 ];
+/// What the comparison of file servers needs.
+pub const FOR_FILES: [Needed; 3] = [
+    NGINX,
+    ("lighttpd", &["lighttpd", "-v"], "lighttpd"),
+    ("fio", &["fio", "--version"], "fio"),
+];
 
 /// Installs the packages that are missing with `apt-get`, and says so.
 ///
 /// # Errors
 /// `apt-get` can't be run, or fails.
-pub fn ensure() -> io::Result<()> {
-    for (name, probe, packages) in NEEDED {
+pub fn ensure(needed: &[Needed]) -> io::Result<()> {
+    for (name, probe, packages) in needed {
         if runs(probe) {
             continue;
         }

@@ -12,18 +12,16 @@ pub struct Machine {
     pub processor: String,
     /// The kernel's release.
     pub kernel: String,
-    /// As `nginx -v` says.
-    pub nginx: String,
-    /// As `haproxy -v` says.
-    pub haproxy: String,
+    /// As each of the peers says with `-v`.
+    pub peers: Vec<String>,
     /// Processes that wanted the CPU in the minute before the start.
     pub load_average: f64,
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Looks at the machine, and asks `peers` for their versions.
     #[must_use]
-    pub fn look() -> Self {
+    pub fn look(peers: &[&str]) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let mut names = cpuinfo
             .lines()
@@ -35,8 +33,7 @@ impl Machine {
         Self {
             processor: format!("{name}, {cores} cores"),
             kernel: kernel.trim().into(),
-            nginx: version("nginx"),
-            haproxy: version("haproxy"),
+            peers: peers.iter().map(|peer| version(peer)).collect(),
             load_average: load
                 .split(' ')
                 .next()
@@ -57,13 +54,16 @@ impl Machine {
             String::new()
         };
         format!(
-            "{}, Linux {}, {}, {}{busy}",
-            self.processor, self.kernel, self.nginx, self.haproxy
+            "{}, Linux {}, {}{busy}",
+            self.processor,
+            self.kernel,
+            self.peers.join(", ")
         )
     }
 }
 
-/// nginx says it on stderr, HAProxy with its date and address after it.
+/// nginx says it on stderr, HAProxy with its date and address after it, and
+/// lighttpd with what it is.
 fn version(program: &str) -> String {
     let Ok(output) = Command::new(program).arg("-v").output() else {
         return format!("no {program}");
@@ -72,5 +72,6 @@ fn version(program: &str) -> String {
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().next().unwrap_or_default();
     let line = line.strip_prefix("nginx version: ").unwrap_or(line);
-    line.split(" 20").next().unwrap_or(line).into()
+    let line = line.split(" 20").next().unwrap_or(line);
+    line.split(" (").next().unwrap_or(line).into()
 }

@@ -7,8 +7,8 @@
 mod ab;
 mod canvas;
 mod case;
-mod crowd;
-mod install;
+pub(crate) mod crowd;
+pub(crate) mod install;
 pub(crate) mod machine;
 mod markdown;
 mod observed;
@@ -79,14 +79,15 @@ impl Options {
 /// # Errors
 /// Something can't be started or written.
 pub fn run(options: &Options) -> io::Result<bool> {
-    install::ensure()?;
+    install::ensure(&install::FOR_PROXIES)?;
     let site = Site {
         folder: options.out.join("run"),
         evenkeel: options.evenkeel.clone(),
         descriptors: crate::socket::raise_descriptor_limit(),
+        group: None,
     };
     std::fs::create_dir_all(&site.folder)?;
-    let machine = Machine::look();
+    let machine = Machine::look(&["nginx", "haproxy"]);
     println!("{}", machine.line());
     let mut reports = Vec::new();
     for case in all().iter().filter(|case| options.wants(case)) {

@@ -22,7 +22,9 @@ fn colour(kind: Kind) -> &'static str {
         Kind::Nginx => "#2f9e5b",
         Kind::Haproxy => "#d9730d",
         // In no plot.
-        Kind::Unobserved | Kind::Observed => "#000000",
+        Kind::Unobserved | Kind::Observed | Kind::NginxThreads | Kind::Lighttpd | Kind::Fio => {
+            "#000000"
+        }
     }
 }
 

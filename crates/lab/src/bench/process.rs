@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
 /// Where the proxies run.
 pub const PROXY_CORE: usize = 0;
@@ -68,6 +68,16 @@ impl Process {
     /// Its output, if that was to be read; once.
     pub fn take_output(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
+    }
+
+    /// Lets everything else on its core go first.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn yield_to_others(&self) -> io::Result<()> {
+        const LAST: i32 = 19;
+        let pid = Pid::from_child(&self.child);
+        Ok(setpriority_process(Some(pid), LAST)?)
     }
 
     /// CPU time used so far by it and its descendants, all threads together.
@@ -154,9 +164,20 @@ impl Memory {
 /// # Errors
 /// This program's own path can't be found.
 pub fn pinned(core: usize, program: &Path) -> io::Result<Command> {
+    pinned_in(None, core, program)
+}
+
+/// A command like that of `pinned`, in a memory control group.
+///
+/// # Errors
+/// This program's own path can't be found.
+pub fn pinned_in(group: Option<&Path>, core: usize, program: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["pinned", "--core", &core.to_string(), "--"]);
-    command.arg(program);
+    command.args(["pinned", "--core", &core.to_string()]);
+    if let Some(group) = group {
+        command.arg("--group").arg(group);
+    }
+    command.arg("--").arg(program);
     Ok(command)
 }
 

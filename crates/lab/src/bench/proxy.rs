@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::process::{PROXY_CORE, Process, free_address, pinned};
+use super::process::{PROXY_CORE, Process, free_address, pinned_in};
 
 /// What stands between the load and the origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, clap::ValueEnum)]
@@ -33,6 +33,15 @@ pub enum Kind {
     /// Evenkeel with all of them, and with somebody who looks at them.
     #[value(skip)]
     Observed,
+    /// nginx that reads files in threads.
+    #[value(skip)]
+    NginxThreads,
+    /// lighttpd.
+    #[value(skip)]
+    Lighttpd,
+    /// Nothing that serves: what `fio` reads from the disk.
+    #[value(skip)]
+    Fio,
 }
 
 impl Kind {
@@ -47,6 +56,9 @@ impl Kind {
             Self::Haproxy => "HAProxy",
             Self::Unobserved => "all off",
             Self::Observed => "all on",
+            Self::NginxThreads => "nginx aio",
+            Self::Lighttpd => "lighttpd",
+            Self::Fio => "fio",
         }
     }
 }
@@ -64,12 +76,12 @@ pub struct Proxy {
     pub kind: Kind,
     /// Where it accepts.
     pub address: SocketAddr,
-    /// `None` for `Kind::Direct`.
+    /// `None` for `Kind::Direct` and `Kind::Fio`.
     pub process: Option<Process>,
 }
 
 /// What is needed to start a proxy.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Site {
     /// A folder for configurations and logs.
     pub folder: PathBuf,
@@ -77,6 +89,8 @@ pub struct Site {
     pub evenkeel: PathBuf,
     /// Descriptors that a process may open.
     pub descriptors: u64,
+    /// The memory control group that proxies start in, if not in this one's.
+    pub group: Option<PathBuf>,
 }
 
 impl Site {
@@ -150,13 +164,16 @@ impl Site {
     }
 
     fn start_process(&self, kind: Kind, folder: &Path, config: &Path) -> io::Result<Process> {
-        let mut command = match kind {
-            Kind::Nginx => pinned(PROXY_CORE, Path::new("nginx"))?,
-            Kind::Haproxy => pinned(PROXY_CORE, Path::new("haproxy"))?,
-            _ => pinned(PROXY_CORE, &self.evenkeel)?,
+        let program = match kind {
+            Kind::Nginx | Kind::NginxThreads => Path::new("nginx"),
+            Kind::Haproxy => Path::new("haproxy"),
+            Kind::Lighttpd => Path::new("lighttpd"),
+            _ => &self.evenkeel,
         };
+        let mut command = pinned_in(self.group.as_deref(), PROXY_CORE, program)?;
         match kind {
-            Kind::Nginx => command.arg("-p").arg(folder).arg("-c").arg(config),
+            Kind::Nginx | Kind::NginxThreads => command.arg("-p").arg(folder).arg("-c").arg(config),
+            Kind::Lighttpd => command.arg("-D").arg("-f").arg(config),
             Kind::Haproxy => command.arg("-db").arg("-q").arg("-f").arg(config),
             _ => command.arg("run").arg("--config").arg(config),
         };

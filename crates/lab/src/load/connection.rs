@@ -81,14 +81,18 @@ pub struct Connection {
     pub due: Instant,
     /// Answers yet to come before the connection is closed for churn.
     pub lifetime: u32,
+    /// Whether the answer was a 503, and that is no failure.
+    pub is_refused: bool,
+    is_refusable: bool,
     head: Vec<u8>,
     last: bool,
 }
 
 impl Connection {
-    /// A connection that is not open.
+    /// A connection that is not open; on one that is refusable, a 503 is no
+    /// failure.
     #[must_use]
-    pub fn closed(now: Instant) -> Self {
+    pub fn closed(now: Instant, is_refusable: bool) -> Self {
         Self {
             socket: None,
             phase: Phase::Closed,
@@ -96,6 +100,8 @@ impl Connection {
             body_len: 0,
             due: now,
             lifetime: u32::MAX,
+            is_refused: false,
+            is_refusable,
             head: Vec::new(),
             last: false,
         }
@@ -177,7 +183,10 @@ impl Connection {
                 return Outcome::Pending;
             }
         };
-        if head.status != 200 {
+        self.is_refused = self.is_refusable && head.status == 503;
+        if let (true, Some(body_len)) = (self.is_refused, head.body_len) {
+            self.body_len = body_len;
+        } else if head.status != 200 {
             return Outcome::Failed(Failure::Status);
         }
         if head.body_len != Some(self.body_len) {

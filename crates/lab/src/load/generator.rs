@@ -83,7 +83,7 @@ impl Generator {
             timer,
             requests: Requests::of(options)?,
             connections: (0..options.connections)
-                .map(|_| Connection::closed(now))
+                .map(|_| Connection::closed(now, options.refusable))
                 .collect(),
             ready: (0..options.connections).collect(),
             pace: Pace::new(options.arrivals(), count),
@@ -94,7 +94,7 @@ impl Generator {
             last_progress: now,
             wakes: None,
             // The same requests in the same order for every proxy.
-            random: fastrand::Rng::with_seed(7),
+            random: fastrand::Rng::with_seed(options.seed),
         })
     }
 
@@ -268,7 +268,12 @@ impl Generator {
         self.in_flight -= 1;
         self.last_progress = now;
         let connection = &self.connections[key];
-        if connection.due >= self.counts_from {
+        if connection.due < self.counts_from {
+            return now;
+        }
+        if connection.is_refused {
+            self.requests.refuse(connection.request);
+        } else {
             let latency = now.duration_since(connection.due);
             self.requests.record(connection.request, latency);
         }
@@ -337,6 +342,7 @@ impl Generator {
         Summary {
             answered: latency.answered,
             errors: self.errors,
+            refused: self.requests.refused(),
             seconds,
             per_second: latency.answered as f64 / seconds.max(1e-9),
             opened: self.opened,

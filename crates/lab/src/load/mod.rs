@@ -16,6 +16,7 @@ pub(crate) mod summary;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use summary::{Errors, PageLatency, Percentile, Summary};
@@ -57,6 +58,19 @@ pub struct Options {
     /// `/slow/5=4:95,/slow/500=4:5`.
     #[arg(long)]
     pub pages: Option<String>,
+    /// The folder of a data set, whose files are asked for at random in place
+    /// of sizes.
+    #[arg(long, conflicts_with = "pages")]
+    pub files: Option<PathBuf>,
+    /// The share of the requests that ask for the data set's hot files.
+    #[arg(long, default_value_t = 0.0, requires = "files")]
+    pub hot: f64,
+    /// What the requests are drawn from, where there are several.
+    #[arg(long, default_value_t = 7)]
+    pub seed: u64,
+    /// Count a 503 apart, and not as a failure.
+    #[arg(long)]
+    pub refusable: bool,
     /// Ask for one connection per request.
     #[arg(long)]
     pub no_keepalive: bool,

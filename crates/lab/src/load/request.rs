@@ -1,14 +1,22 @@
 //! The requests that the generator chooses from, and how long each kind took.
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use super::Options;
 use super::summary::{PageLatency, Percentile, percentiles};
+use crate::files::{DataSet, Entry};
 
 const LATENCY_MAX_NS: u64 = 120_000_000_000;
+/// What the weights of cold and hot files add up to.
+const SHARE_UNIT: f64 = 10_000.0;
+/// As the summary calls all files of a data set but the hot ones.
+const COLD: &str = "cold";
+/// As the summary calls those.
+pub const HOT: &str = "hot";
 
 /// What is asked for, with its share of the requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,16 +29,29 @@ struct Page {
 
 /// A request as it is sent.
 struct Request {
-    page: Page,
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
+    /// The length that the answer's body must have.
+    body_len: u64,
+    /// Index in `Requests::kinds`.
+    kind: usize,
+}
+
+/// Requests that are counted together: one page, or files of which one is as
+/// likely as the other.
+struct RequestKind {
+    name: String,
+    /// Its requests in `Requests::all`.
+    range: Range<usize>,
     /// The sum of the weights up to and with this one.
     weight_until: u32,
     latency_ns: Histogram<u64>,
+    refused: u64,
 }
 
-/// All kinds of requests of a load.
+/// All requests of a load.
 pub struct Requests {
     all: Vec<Request>,
+    kinds: Vec<RequestKind>,
 }
 
 /// How long the requests of all kinds together took.
@@ -45,12 +66,27 @@ pub struct Latency {
 }
 
 impl Requests {
-    /// Makes the requests that `--sizes` or `--pages` ask for.
+    /// Makes the requests that `--sizes`, `--pages` or `--files` ask for.
     ///
     /// # Errors
-    /// Either makes no sense.
+    /// They make no sense, or there is no such data set.
     pub fn of(options: &Options) -> io::Result<Self> {
         let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
+        let mut requests = Self {
+            all: Vec::new(),
+            kinds: Vec::new(),
+        };
+        if let Some(root) = &options.files {
+            let set = DataSet::open(root)?;
+            if !(0.0..=1.0).contains(&options.hot) {
+                return Err(invalid(format!("--hot: {} is no share", options.hot)));
+            }
+            let hot = (options.hot * SHARE_UNIT).round() as u32;
+            let cold = SHARE_UNIT as u32 - hot;
+            requests.add(options, COLD, set.entries(), cold)?;
+            requests.add(options, HOT, set.hot_entries(), hot)?;
+            return requests.checked();
+        }
         let pages = match &options.pages {
             Some(text) => parse(text, page).map_err(|part| {
                 invalid(format!(
@@ -60,37 +96,82 @@ impl Requests {
             None => parse(&options.sizes, size)
                 .map_err(|part| invalid(format!("--sizes: {part:?} is not SIZE or SIZE:WEIGHT"))),
         }?;
+        for page in pages {
+            let entry = Entry {
+                path: page.path.clone(),
+                len: page.body_len,
+            };
+            requests.add(options, &page.path, std::iter::once(entry), page.weight)?;
+        }
+        requests.checked()
+    }
+
+    fn checked(self) -> io::Result<Self> {
+        if self.kinds.is_empty() {
+            let message = "there is nothing to ask for";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        Ok(self)
+    }
+
+    /// Adds a kind, unless it has no weight or nothing in it.
+    fn add(
+        &mut self,
+        options: &Options,
+        name: &str,
+        entries: impl Iterator<Item = Entry>,
+        weight: u32,
+    ) -> io::Result<()> {
+        let mut entries = entries.peekable();
+        if weight == 0 || entries.peek().is_none() {
+            return Ok(());
+        }
         let connection = match options.no_keepalive {
             true => "Connection: close\r\n",
             false => "",
         };
-        let mut weight_until = 0;
-        let mut all = Vec::new();
-        for page in pages {
-            weight_until += page.weight;
-            all.push(Request {
-                bytes: format!(
-                    "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: lab\r\nAccept: */*\r\n{connection}\r\n",
-                    page.path, options.to
-                )
-                .into_bytes(),
-                page,
-                weight_until,
-                latency_ns: histogram()?,
-            });
+        let first = self.all.len();
+        let kind = self.kinds.len();
+        self.all.extend(entries.map(|entry| {
+            Request {
+            bytes: format!(
+                "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: lab\r\nAccept: */*\r\n{connection}\r\n",
+                entry.path, options.to
+            )
+            .into_bytes()
+            .into(),
+            body_len: entry.len,
+            kind,
         }
-        Ok(Self { all })
+        }));
+        self.kinds.push(RequestKind {
+            name: name.to_owned(),
+            range: first..self.all.len(),
+            weight_until: self.total_weight() + weight,
+            latency_ns: histogram()?,
+            refused: 0,
+        });
+        Ok(())
     }
 
-    /// Draws one by the weights.
+    fn total_weight(&self) -> u32 {
+        self.kinds.last().map_or(0, |last| last.weight_until)
+    }
+
+    /// Draws a kind by the weights, and one of its requests.
     pub fn choose(&self, random: &mut fastrand::Rng) -> usize {
-        if self.all.len() == 1 {
-            return 0;
+        let kind = match self.kinds.len() {
+            1 => 0,
+            _ => {
+                let draw = random.u32(0..self.total_weight());
+                self.kinds.partition_point(|kind| kind.weight_until <= draw)
+            }
+        };
+        let range = self.kinds[kind].range.clone();
+        match range.len() {
+            1 => range.start,
+            _ => random.usize(range),
         }
-        let total = self.all.last().map_or(1, |last| last.weight_until);
-        let draw = random.u32(0..total);
-        self.all
-            .partition_point(|request| request.weight_until <= draw)
     }
 
     /// A request as it is sent.
@@ -102,22 +183,34 @@ impl Requests {
     /// The length that the answer's body must have.
     #[must_use]
     pub fn body_len(&self, request: usize) -> u64 {
-        self.all[request].page.body_len
+        self.all[request].body_len
     }
 
     /// Keeps how long a request took.
     pub fn record(&mut self, request: usize, latency: Duration) {
         let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS);
-        self.all[request].latency_ns.saturating_record(latency_ns);
+        let kind = &mut self.kinds[self.all[request].kind];
+        kind.latency_ns.saturating_record(latency_ns);
+    }
+
+    /// Counts an answer of 503.
+    pub fn refuse(&mut self, request: usize) {
+        self.kinds[self.all[request].kind].refused += 1;
+    }
+
+    /// All answers of 503.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.refused).sum()
     }
 
     /// All kinds together.
     #[must_use]
     pub fn latency(&self) -> Latency {
-        let mut sum = self.all[0].latency_ns.clone();
-        for request in &self.all[1..] {
+        let mut sum = self.kinds[0].latency_ns.clone();
+        for kind in &self.kinds[1..] {
             // They all have the same bounds, so that adding cannot fail.
-            let _ = sum.add(&request.latency_ns);
+            let _ = sum.add(&kind.latency_ns);
         }
         Latency {
             answered: sum.len(),
@@ -129,16 +222,17 @@ impl Requests {
     /// Each kind by itself, where there are several.
     #[must_use]
     pub fn pages(&self) -> Vec<PageLatency> {
-        if self.all.len() == 1 {
+        if self.kinds.len() == 1 {
             return Vec::new();
         }
-        let page = |request: &Request| PageLatency {
-            path: request.page.path.clone(),
-            answered: request.latency_ns.len(),
-            mean_us: request.latency_ns.mean() / 1e3,
-            percentiles: percentiles(&request.latency_ns),
+        let page = |kind: &RequestKind| PageLatency {
+            path: kind.name.clone(),
+            answered: kind.latency_ns.len(),
+            refused: kind.refused,
+            mean_us: kind.latency_ns.mean() / 1e3,
+            percentiles: percentiles(&kind.latency_ns),
         };
-        self.all.iter().map(page).collect()
+        self.kinds.iter().map(page).collect()
     }
 }
 
@@ -185,6 +279,37 @@ mod tests {
             body_len,
             weight,
         }
+    }
+
+    fn options(arguments: &[&str]) -> Options {
+        #[derive(clap::Parser)]
+        struct Load {
+            #[command(flatten)]
+            options: Options,
+        }
+        let given = ["load", "--to=127.0.0.1:1"].iter().chain(arguments);
+        <Load as clap::Parser>::parse_from(given).options
+    }
+
+    #[test]
+    fn asks_for_cold_and_hot_files_by_their_shares() -> io::Result<()> {
+        let root = std::env::temp_dir().join(format!("evenkeel-lab-load-{}", std::process::id()));
+        let set = DataSet::make(&root, crate::files::Parameters::new(30, 5))?;
+        let place = format!("--files={}", root.display());
+        let requests = Requests::of(&options(&[&place, "--hot=0.25"]))?;
+        let mut random = fastrand::Rng::with_seed(1);
+        let drawn: Vec<usize> = (0..10_000).map(|_| requests.choose(&mut random)).collect();
+        let hot = drawn.iter().filter(|at| **at >= 30).count();
+        assert!((2_300..2_700).contains(&hot), "{hot}");
+        assert!((0..230).all(|at| drawn.contains(&at)));
+        let last = set.entries().last().expect("there are thirty");
+        assert_eq!(requests.body_len(29), last.len);
+        let line = format!("GET {} HTTP/1.1\r\n", last.path);
+        assert!(requests.bytes(29).starts_with(line.as_bytes()));
+        let only_hot = Requests::of(&options(&[&place, "--hot=1"]))?;
+        assert_eq!(only_hot.kinds.len(), 1);
+        assert!(Requests::of(&options(&[&place, "--hot=1.5"])).is_err());
+        std::fs::remove_dir_all(&root)
     }
 
     #[test]

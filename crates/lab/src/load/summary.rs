@@ -44,6 +44,9 @@ pub struct Summary {
     pub answered: u64,
     /// Exchanges that were not.
     pub errors: Errors,
+    /// Answers of 503, where they are no failures.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
     /// From the first request, or the end of the warm-up, to the last answer.
     pub seconds: f64,
     /// Right answers per second.
@@ -66,10 +69,17 @@ pub struct PageLatency {
     pub path: String,
     /// Answers that were right.
     pub answered: u64,
+    /// Answers of 503, where they are no failures.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
     /// Latency from the median outwards.
     pub percentiles: Vec<Percentile>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Summary {

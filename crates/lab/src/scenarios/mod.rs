@@ -88,6 +88,7 @@ pub fn run(options: &Options) -> io::Result<bool> {
             folder: options.out.join("run"),
             evenkeel: options.evenkeel.clone(),
             descriptors: crate::socket::raise_descriptor_limit(),
+            group: None,
         },
         effort: match options.quick {
             true => Effort::Quick,
@@ -96,7 +97,7 @@ pub fn run(options: &Options) -> io::Result<bool> {
         out: options.out.clone(),
     };
     std::fs::create_dir_all(&setting.site.folder)?;
-    let machine = Machine::look();
+    let machine = Machine::look(&["nginx", "haproxy"]);
     println!("{}", machine.line());
     let mut reports = Vec::new();
     for (name, scenario) in SCENARIOS {

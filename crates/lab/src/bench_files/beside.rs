@@ -1,0 +1,146 @@
+//! Hot files while others ask for cold ones: what the disk does to whoever
+//! does not need it.
+
+use std::io;
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::Setting;
+use super::flood::Flood;
+use super::server::{Room, Servers, refill};
+use crate::bench::proxy::{Kind, Proxy};
+use crate::bench::report::{CaseReport, Limit, Round, Row, Verdict, median};
+use crate::bench::rounds::{load, measured};
+
+/// Requests per second for hot files.
+const HOT_RATE: f64 = 2_000.0;
+/// Connections that ask for hot files, and as many for cold ones.
+const CONNECTIONS: usize = 64;
+/// What the first of the floods is drawn from.
+const FIRST_SEED: usize = 100;
+/// The 99th percentile of the hot ones with cold ones beside, over that without.
+pub const P99_RATIO_MAX: f64 = 1.5;
+/// Seconds from the flood's beginning to the measured load's, and between
+/// their ends.
+pub const MARGIN: f64 = 1.0;
+
+/// Connections of the crowd.
+const CROWD_CONNECTIONS: usize = 8_000;
+/// Requests per second over all of them.
+const CROWD_RATE: f64 = 3_000.0;
+/// The share of the crowd's requests that ask for hot files.
+const CROWD_HOT: f64 = 0.9;
+/// The crowd is loaded for so many times the seconds of a round.
+const CROWD_ROUNDS: f64 = 5.0;
+/// Milliseconds of the crowd's hot ones, on the mean.
+const CROWD_MEAN_MS_MAX: f64 = 2.0;
+
+/// Hot files without and with cold ones beside, one server after the other;
+/// what failed is that of both.
+///
+/// # Errors
+/// Something can't be started.
+pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
+    let seconds = setting.effort.seconds;
+    let mut flooding = setting.asking(CONNECTIONS, 0.0);
+    flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
+    flooding.push("--refusable".into());
+    let flooding = |round: usize| {
+        // Never what the one before has left in memory.
+        let seed = format!("--seed={}", FIRST_SEED + round);
+        [&flooding[..], &[seed]].concat()
+    };
+    for kind in setting.servers() {
+        let servers = Servers::start(setting, &[kind], Room::Quarter)?;
+        let server = &servers.stage.proxies[0];
+        refill(setting, server)?;
+        let mut rounds = Vec::new();
+        let mut ratios = Vec::new();
+        let mut cold = Vec::new();
+        for round in 0..setting.effort.rounds {
+            let alone = hot(setting, server)?;
+            let flood = Flood::start(server.address, &flooding(round))?;
+            sleep(Duration::from_secs_f64(MARGIN));
+            let mut beside = hot(setting, server)?;
+            let flooded = flood.finish()?;
+            beside.failed += flooded.errors.total();
+            cold.push(flooded.per_second);
+            ratios.push(p99(&beside) / p99(&alone));
+            rounds.push(beside);
+        }
+        report.rows.push(row(kind, rounds));
+        let required = kind == Kind::Evenkeel;
+        report.verdicts.push(Verdict {
+            what: format!("p99 beside / alone, {kind}"),
+            value: median(ratios),
+            limit: required.then_some(Limit::AtMost(P99_RATIO_MAX)),
+        });
+        report.verdicts.push(Verdict {
+            what: format!("cold files/s meanwhile, {kind}"),
+            value: median(cold),
+            limit: None,
+        });
+    }
+    report.require_none_failed();
+    Ok(())
+}
+
+/// Loads a server with hot files at an even pace. Its CPU time is that of all
+/// it does meanwhile, and not shown.
+///
+/// # Errors
+/// The load's.
+pub fn hot(setting: &Setting, server: &Proxy) -> io::Result<Round> {
+    let mut arguments = setting.asking(CONNECTIONS, 1.0);
+    arguments.push(format!("--rate={HOT_RATE}"));
+    arguments.push(format!("--seconds={}", setting.effort.seconds));
+    let round = measured(server, |address| load(address, &arguments))?;
+    Ok(Round {
+        cpu_us: None,
+        ..round
+    })
+}
+
+/// The 99th percentile, in microseconds.
+pub fn p99(round: &Round) -> f64 {
+    round.latency_us(99.0).unwrap_or(f64::INFINITY)
+}
+
+/// The row of a case that measures no memory.
+pub fn row(proxy: Kind, rounds: Vec<Round>) -> Row {
+    Row {
+        proxy,
+        rounds,
+        memory: None,
+    }
+}
+
+/// Thousands of connections with little to do each; the latencies are those of
+/// hot files.
+///
+/// # Errors
+/// Something can't be started.
+pub fn crowd(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
+    let seconds = setting.effort.seconds * CROWD_ROUNDS;
+    let mut arguments = setting.asking(CROWD_CONNECTIONS, CROWD_HOT);
+    arguments.push(format!("--rate={CROWD_RATE}"));
+    arguments.push(format!("--seconds={seconds}"));
+    arguments.push("--settle=2".into());
+    for kind in setting.servers() {
+        let servers = Servers::start(setting, &[kind], Room::Quarter)?;
+        let server = &servers.stage.proxies[0];
+        refill(setting, server)?;
+        let round = measured(server, |address| {
+            load(address, &arguments).map(|summary| summary.of_page("hot"))
+        })?;
+        let required = kind == Kind::Evenkeel;
+        report.verdicts.push(Verdict {
+            what: format!("mean of the hot ones, ms, {kind}"),
+            value: round.mean_us / 1e3,
+            limit: required.then_some(Limit::AtMost(CROWD_MEAN_MS_MAX)),
+        });
+        report.rows.push(row(kind, vec![round]));
+    }
+    report.require_none_failed();
+    Ok(())
+}

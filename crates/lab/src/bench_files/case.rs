@@ -1,0 +1,84 @@
+//! The cases: what is asked for how.
+
+/// What a case does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Random files, all of them in the page cache.
+    Memory {
+        /// At once.
+        connections: usize,
+    },
+    /// One file.
+    HotFile {
+        /// At once.
+        connections: usize,
+    },
+    /// Random files, few of them in the page cache.
+    Cold {
+        /// At once.
+        connections: usize,
+    },
+    /// Hot files, without and with cold ones beside.
+    Beside,
+    /// Thousands of connections, most of them for hot files.
+    Crowd,
+    /// Hot files, with more cold ones beside than the disk can take.
+    Overload,
+    /// A long time.
+    Long,
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// As `--case` takes it.
+    pub name: String,
+    /// As the table shows it.
+    pub title: String,
+    /// What it does.
+    pub plan: Plan,
+}
+
+/// All cases, in the order in which they run.
+pub fn all() -> Vec<Case> {
+    let case = |name: &str, title: &str, plan| Case {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        plan,
+    };
+    let memory = [16, 64, 256].map(|connections| Case {
+        name: format!("memory-{connections}"),
+        title: format!("random files in the page cache, {connections} connections"),
+        plan: Plan::Memory { connections },
+    });
+    let mut cases = memory.to_vec();
+    cases.extend([
+        case(
+            "hot-44",
+            "one file of 44 B, 64 connections",
+            Plan::HotFile { connections: 64 },
+        ),
+        case(
+            "cold-64",
+            "random files, memory for a quarter of them, 64 connections",
+            Plan::Cold { connections: 64 },
+        ),
+        case(
+            "hot-beside-cold",
+            "2,000 hot files/s, 64 connections that ask for cold ones beside",
+            Plan::Beside,
+        ),
+        case(
+            "crowd",
+            "8,000 connections, 3,000 files/s over them, a tenth of them cold",
+            Plan::Crowd,
+        ),
+        case(
+            "overload",
+            "2,000 hot files/s, twice the cold ones that the disk can take beside",
+            Plan::Overload,
+        ),
+        case("long", "random files for long, 64 connections", Plan::Long),
+    ]);
+    cases
+}

@@ -1,0 +1,200 @@
+//! `evenkeel-lab bench-files`: Evenkeel, nginx and lighttpd with small files.
+//!
+//! Servers run on one core with one worker each, the load on another. What is
+//! in the page cache is compared by CPU time per request; what is not, by
+//! requests per second in a memory control group that holds a quarter of the
+//! files. All counts as ratios within one run.
+
+mod beside;
+mod case;
+mod cold;
+mod control_group;
+mod flood;
+mod long;
+mod overload;
+mod server;
+mod warm;
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::bench::install;
+use crate::bench::machine::Machine;
+use crate::bench::proxy::{Kind, Site};
+use crate::bench::report::CaseReport;
+use crate::bench::rounds::Effort;
+use crate::files::{DataSet, Parameters};
+use case::{Case, Plan};
+
+/// What `evenkeel-lab bench-files` is told.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only cases whose names begin so; may be given more than once.
+    #[arg(long = "case")]
+    cases: Vec<String>,
+    /// Rounds over the servers in each case.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Fewer and shorter rounds.
+    #[arg(long)]
+    quick: bool,
+    /// The program to measure.
+    #[arg(long, default_value = "target/release/evenkeel")]
+    evenkeel: PathBuf,
+    /// What to compare.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "evenkeel,nginx,nginx-aio,lighttpd,fio"
+    )]
+    proxies: Vec<Entrant>,
+    /// How many files there are.
+    #[arg(long, default_value_t = 200_000)]
+    count: u32,
+    /// What their lengths are drawn from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where they are; without it, in the folder of the figures.
+    #[arg(long)]
+    files: Option<PathBuf>,
+    /// What the case `long` serves, in units of 10^9 bytes: 50, or 1 if quick.
+    #[arg(long)]
+    long_gb: Option<f64>,
+    /// Where the figures go.
+    #[arg(long, default_value = "bench-out")]
+    out: PathBuf,
+}
+
+/// What can take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Entrant {
+    Evenkeel,
+    Nginx,
+    NginxAio,
+    Lighttpd,
+    Fio,
+}
+
+impl Entrant {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Evenkeel => Kind::Evenkeel,
+            Self::Nginx => Kind::Nginx,
+            Self::NginxAio => Kind::NginxThreads,
+            Self::Lighttpd => Kind::Lighttpd,
+            Self::Fio => Kind::Fio,
+        }
+    }
+}
+
+/// What a case needs.
+struct Setting {
+    site: Site,
+    set: DataSet,
+    effort: Effort,
+    kinds: Vec<Kind>,
+    /// What the case `long` serves, in bytes.
+    long_len: u64,
+}
+
+impl Setting {
+    fn of(options: &Options) -> io::Result<Self> {
+        let (rounds, seconds, long_gb) = match options.quick {
+            true => (2, 1.0, 1.0),
+            false => (5, 4.0, 50.0),
+        };
+        let root = options.files.clone();
+        let root = root.unwrap_or_else(|| options.out.join("files"));
+        let site = Site {
+            folder: options.out.join("run"),
+            evenkeel: options.evenkeel.clone(),
+            descriptors: crate::socket::raise_descriptor_limit(),
+            group: None,
+        };
+        std::fs::create_dir_all(&site.folder)?;
+        Ok(Self {
+            site,
+            set: DataSet::make(&root, Parameters::new(options.count, options.seed))?,
+            effort: Effort {
+                rounds: options.rounds.unwrap_or(rounds),
+                seconds,
+            },
+            kinds: options.proxies.iter().map(|it| it.kind()).collect(),
+            long_len: (options.long_gb.unwrap_or(long_gb) * 1e9) as u64,
+        })
+    }
+
+    /// Those that take part and serve.
+    fn servers(&self) -> Vec<Kind> {
+        let mut kinds = self.kinds.clone();
+        kinds.retain(|kind| *kind != Kind::Fio);
+        kinds
+    }
+
+    /// The mean length of the files, in bytes.
+    fn mean_len(&self) -> u64 {
+        (self.set.total_len() / u64::from(self.set.count()).max(1)).max(1)
+    }
+
+    /// Arguments of a load that asks for the files, of which `hot` is the share
+    /// of the hot ones.
+    fn asking(&self, connections: usize, hot: f64) -> Vec<String> {
+        vec![
+            format!("--files={}", self.set.root().display()),
+            format!("--connections={connections}"),
+            format!("--hot={hot}"),
+        ]
+    }
+}
+
+/// Runs the cases and returns whether everything required holds.
+///
+/// # Errors
+/// Something can't be started or written.
+pub fn run(options: &Options) -> io::Result<bool> {
+    install::ensure(&install::FOR_FILES)?;
+    let machine = Machine::look(&["nginx", "lighttpd", "fio"]);
+    println!("{}", machine.line());
+    let setting = Setting::of(options)?;
+    println!("{}", setting.set.line());
+    let mut reports: Vec<CaseReport> = Vec::new();
+    let wants = |case: &Case| {
+        let mut cases = options.cases.iter();
+        options.cases.is_empty() || cases.any(|name| case.name.starts_with(name))
+    };
+    for case in case::all().iter().filter(|case| wants(case)) {
+        let report = run_case(&setting, case)?;
+        print!("{}", report.table());
+        reports.push(report);
+        // After each, so that a run that is broken off leaves what it has.
+        let figures = serde_json::json!({
+            "machine": machine, "files": setting.set.line(), "cases": reports,
+        });
+        let path = options.out.join("bench-files.json");
+        std::fs::write(path, serde_json::to_string(&figures)?)?;
+        let tables: String = reports.iter().map(CaseReport::table).collect();
+        let text = format!("{}\n{}\n{tables}", machine.line(), setting.set.line());
+        std::fs::write(options.out.join("bench-files.txt"), text)?;
+    }
+    let mut verdicts = reports.iter().flat_map(|report| &report.verdicts);
+    Ok(verdicts.all(|verdict| verdict.passes() != Some(false)))
+}
+
+fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {
+    let mut report = CaseReport {
+        name: case.name.clone(),
+        title: case.title.clone(),
+        rows: Vec::new(),
+        verdicts: Vec::new(),
+    };
+    match case.plan {
+        Plan::Memory { connections } => warm::memory(setting, connections, &mut report)?,
+        Plan::HotFile { connections } => warm::hot_file(setting, connections, &mut report)?,
+        Plan::Cold { connections } => cold::run(setting, connections, &mut report)?,
+        Plan::Beside => beside::beside(setting, &mut report)?,
+        Plan::Crowd => beside::crowd(setting, &mut report)?,
+        Plan::Overload => overload::run(setting, &mut report)?,
+        Plan::Long => long::run(setting, &mut report)?,
+    }
+    Ok(report)
+}

@@ -1,0 +1,82 @@
+//! Files that are in the page cache: CPU time per request, in interleaved
+//! rounds.
+
+use std::io;
+
+use super::Setting;
+use super::server::{Room, Servers};
+use crate::bench::proxy::Kind;
+use crate::bench::report::{CaseReport, Limit, Row, Verdict};
+use crate::bench::rounds::{load, measured};
+use crate::files::DataSet;
+
+/// Evenkeel's CPU time for a random file, over that of either peer.
+const MEMORY_CPU_MAX: f64 = 0.85;
+/// Evenkeel's CPU time for a file of 44 bytes, over nginx's.
+const HOT_CPU_MAX: f64 = 0.80;
+
+/// Random files over so many connections.
+///
+/// # Errors
+/// Something can't be started.
+pub fn memory(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
+    setting.set.read_all()?;
+    report.rows = rounds(setting, &setting.asking(connections, 0.0))?;
+    compare(report, Kind::Nginx, Some(MEMORY_CPU_MAX));
+    compare(report, Kind::NginxThreads, None);
+    compare(report, Kind::Lighttpd, Some(MEMORY_CPU_MAX));
+    report.require_none_failed();
+    Ok(())
+}
+
+/// One file over so many connections.
+///
+/// # Errors
+/// Something can't be started.
+pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
+    let (path, len) = (DataSet::HOT_FILE, DataSet::HOT_FILE_LEN);
+    let asking = [
+        format!("--pages={path}={len}"),
+        format!("--connections={connections}"),
+    ];
+    report.rows = rounds(setting, &asking)?;
+    compare(report, Kind::Nginx, Some(HOT_CPU_MAX));
+    compare(report, Kind::NginxThreads, None);
+    compare(report, Kind::Lighttpd, None);
+    report.require_none_failed();
+    Ok(())
+}
+
+fn rounds(setting: &Setting, asking: &[String]) -> io::Result<Vec<Row>> {
+    let servers = Servers::start(setting, &setting.servers(), Room::Everything)?;
+    let arguments = |seconds: f64| {
+        let awake = ["--awake".into(), format!("--seconds={seconds}")];
+        [asking, &awake].concat()
+    };
+    let effort = setting.effort;
+    for server in &servers.stage.proxies {
+        load(server.address, &arguments(effort.seconds / 4.0))?;
+    }
+    servers.stage.rounds(effort.rounds, |server| {
+        measured(server, |address| load(address, &arguments(effort.seconds)))
+    })
+}
+
+/// Nothing is required where the peer fails: what it answers costs it more
+/// then, and what it does not, less.
+fn compare(report: &mut CaseReport, peer: Kind, limit: Option<f64>) {
+    let Some(row) = report.row(peer) else {
+        return;
+    };
+    let (word, limit) = match row.failed() {
+        0 => ("", limit),
+        _ => (", failing", None),
+    };
+    if let Some(value) = report.cpu_ratio(Kind::Evenkeel, peer) {
+        report.verdicts.push(Verdict {
+            what: format!("CPU {} / {peer}{word}", Kind::Evenkeel),
+            value,
+            limit: limit.map(Limit::AtMost),
+        });
+    }
+}
