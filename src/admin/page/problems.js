@@ -129,5 +129,6 @@ function verdict(model, problems) {
   if (bad + warn > 0) return [bad ? "bad" : "warn", plural(bad + warn, "problem")];
   const all = model.endpoints.length;
   const up = model.endpoints.filter((it) => !isOut(it) && isWanted(it)).length;
+  if (all === 0) return ["good", "all well"];
   return ["good", up === all ? `all well: ${plural(all, "endpoint")} up` : `no problem: ${count(up)} of ${plural(all, "endpoint")} up`];
 }
