@@ -8,6 +8,7 @@ use evenkeel_proto::{Method, RequestHead};
 use super::identity::ROOM;
 use super::{Client, Context, Next, Progress, WriteFailure, follow, write_all};
 use crate::config::Upstream;
+use crate::net::stream::Follow;
 use crate::observe::end::{End, Failure};
 
 /// An answer that is not an endpoint's.
@@ -42,32 +43,42 @@ pub async fn send(
     progress: &mut Progress,
 ) -> Result<(), End> {
     let mut bytes = Vec::with_capacity(256 + answer.body.len());
-    let mut room = ROOM;
-    let id = progress.identity.response_id(request, &mut room);
-    write_head(&mut bytes, context, answer, id, persistence);
+    write_head(&mut bytes, context, answer);
+    end_head(&mut bytes, request, persistence, progress);
     let head_len = bytes.len();
     if method != Method::Head && !matches!(answer.status, 204 | 304) {
         bytes.extend_from_slice(answer.body);
     }
     progress.figures.status = answer.status;
-    context.set_timeout(&client.timer, context.listener(client).timeouts.body);
-    let (sent, written) = write_all(context, client, &bytes, follow(persistence)).await;
-    progress.figures.bytes_out += sent as u64;
-    progress.figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
-    match written {
+    let follow = follow(persistence);
+    match put(context, client, &bytes, head_len, follow, progress).await {
         Ok(()) => Ok(()),
         Err(WriteFailure::Closed) => Err(End::Failure(Failure::ClientGone)),
         Err(WriteFailure::TimedOut) => Err(End::Failure(Failure::ClientStalled)),
     }
 }
 
-fn write_head(
-    out: &mut Vec<u8>,
+/// Sends a part of an answer made here, the first `head_len` bytes of which
+/// belong to its head, and counts what was sent.
+///
+/// # Errors
+/// The client closed, or took nothing for its `timeouts.body`.
+pub(crate) async fn put(
     context: &Context,
-    answer: &Answer<'_>,
-    request_id: Option<&[u8]>,
-    persistence: Persistence,
-) {
+    client: &mut Client,
+    bytes: &[u8],
+    head_len: usize,
+    follow: Follow,
+    progress: &mut Progress,
+) -> Result<(), WriteFailure> {
+    let timeout = context.listener(client).timeouts.body;
+    let (sent, written) = write_all(context, client, bytes, follow, Some(timeout)).await;
+    progress.figures.bytes_out += sent as u64;
+    progress.figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
+    written
+}
+
+fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>) {
     begin_head(out, context, answer.status, Instant::now());
     let mut field = |name: &str, value: &[u8]| push_field(out, name, value);
     if let Some(allow) = answer.allow {
@@ -90,11 +101,6 @@ fn write_head(
             itoa::Buffer::new().format(len).as_bytes(),
         );
     }
-    if let Some(id) = request_id {
-        write::request_id_field(out, id);
-    }
-    write::connection_field(out, persistence);
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes the status line, and the fields that every answer made here begins
@@ -105,6 +111,17 @@ pub fn begin_head(out: &mut Vec<u8>, context: &Context, status: u16, now: Instan
     push_field(out, " ", reason_phrase(status).as_bytes());
     let date = context.access_log.http_date(now);
     push_field(out, "Server: evenkeel\r\nDate: ", &date);
+}
+
+/// Writes the fields that every answer made here ends with, and the empty line.
+/// `request` begins with the head that is answered.
+pub fn end_head(out: &mut Vec<u8>, request: &[u8], persistence: Persistence, progress: &Progress) {
+    let mut room = ROOM;
+    if let Some(id) = progress.identity.response_id(request, &mut room) {
+        write::request_id_field(out, id);
+    }
+    write::connection_field(out, persistence);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes `name`, `value` and the end of the line.

@@ -636,7 +636,9 @@ impl Sent<'_, '_> {
         while let Received::Interim(len) = received {
             if self.request.head.version != Version::Http10 {
                 let head = &buffer.filled()[..len];
-                let (sent, written) = write_all(self.context, client, head, Follow::Anything).await;
+                // The timer is that of the wait for the final response.
+                let passing = write_all(self.context, client, head, Follow::Anything, None);
+                let (sent, written) = passing.await;
                 progress.figures.bytes_out += sent as u64;
                 match written {
                     Ok(()) => {}

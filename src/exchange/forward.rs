@@ -119,12 +119,11 @@ pub async fn forward(
         Err(end) => return rare(refused(context, client, bytes, head, end, progress)).await,
     };
     progress.figures.bytes_in += (request.consumed() - head.end) as u64;
-    let arrived = progress.started + progress.figures.times.head;
     let wanted = Wanted {
         key,
         lane: proxying.lane,
         priority: proxying.priority,
-        arrived,
+        arrived: progress.arrived(),
     };
     upstream.count_request();
     match try_endpoints(context, client, &wanted, upstream, &request, progress).await {

@@ -198,23 +198,31 @@ pub(crate) fn follow(persistence: Persistence) -> Follow {
     }
 }
 
-/// Writes all of `bytes`, or as much as the client takes until it closes or takes
-/// nothing until its timer fires. Gives the number written too.
-pub(crate) async fn write_all(
+/// Writes all of `bytes`, or as much as the client takes until it closes or its
+/// timer fires. With a `timeout` that is when it has taken nothing for so long;
+/// otherwise the timer stays as whoever waits besides has set it. Gives the
+/// number written too.
+async fn write_all(
     context: &Context,
     client: &mut Client,
     bytes: &[u8],
     follow: Follow,
+    timeout: Option<Duration>,
 ) -> (usize, Result<(), WriteFailure>) {
-    let timeout = context.listener(client).timeouts.body;
     let Client { stream, timer, .. } = client;
     let mut sent = 0;
+    let progressed = || {
+        timeout
+            .into_iter()
+            .for_each(|it| context.set_timeout(timer, it))
+    };
+    progressed();
     let written = std::future::poll_fn(|cx: &mut TaskContext<'_>| {
         while sent < bytes.len() {
             match stream.poll_write(cx, &bytes[sent..], follow) {
                 Poll::Ready(Ok(len)) if len > 0 => {
                     sent += len;
-                    context.set_timeout(timer, timeout);
+                    progressed();
                 }
                 Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
                 Poll::Pending if context.wheel.has_fired(timer) => {

@@ -55,6 +55,11 @@ impl Progress {
         }
     }
 
+    /// When the head's last byte was there.
+    pub fn arrived(&self) -> Instant {
+        self.started + self.figures.times.head
+    }
+
     /// Counts the exchange and writes its line. `buf` holds the request's head,
     /// or what came instead of one.
     pub fn conclude(

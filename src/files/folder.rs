@@ -2,11 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat,
-};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, ResolveFlags, Stat, fstat, statat};
 
-use super::open::{Missing, missing};
+use super::open::{Missing, missing, open_beneath};
 
 /// Most entries that are read of a folder.
 pub const MAX_ENTRIES: usize = 10_000;
@@ -58,8 +56,8 @@ pub(super) fn read_folder(
     path: &[u8],
     shows_hidden: bool,
 ) -> Result<Contents, Missing> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = open_beneath(root, path, flags)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let folder = open_beneath(root, path, flags, ResolveFlags::empty())?;
     let (names, is_all) = read_names(&folder, shows_hidden)?;
     let mut entries: Vec<FolderEntry> = names
         .into_iter()
@@ -113,14 +111,8 @@ fn status(root: &OwnedFd, path: &[u8], folder: &OwnedFd, name: &[u8]) -> Option<
     }
     // A link may lead anywhere in the root, not only in this folder.
     let path = [path, name].concat();
-    let target = open_beneath(root, &path, OFlags::PATH | OFlags::CLOEXEC).ok()?;
+    let target = open_beneath(root, &path, OFlags::PATH, ResolveFlags::empty()).ok()?;
     fstat(target).ok()
-}
-
-fn open_beneath(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Missing> {
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let path = if path.is_empty() { b"." } else { path };
-    openat2(root, path, flags, Mode::empty(), how).map_err(missing)
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ pub mod io_queue;
 mod open;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -47,8 +46,8 @@ const COMPRESSED_LEN: usize = 32 * 1024 * 1024;
 /// The queues of all disks, shared by all workers.
 #[derive(Debug)]
 pub struct Disks {
-    /// For each route that serves files: the index of its queue.
-    of_route: HashMap<usize, usize>,
+    /// For each route, the index of its queue where it serves files.
+    of_route: Vec<Option<usize>>,
     /// One for each device.
     queues: Vec<Disk>,
 }
@@ -85,7 +84,7 @@ pub enum Fetched {
     /// The folder itself.
     Root(Result<Arc<OwnedFd>, Errno>),
     /// What a path leads to.
-    Path(Result<Loaded, Missing>),
+    Path(Result<Found, Missing>),
     /// A part of a file.
     Bytes(Result<Arc<[u8]>, Errno>),
     /// What came of compressing a file.
@@ -94,22 +93,13 @@ pub enum Fetched {
     Page(Result<Page, Missing>),
 }
 
-/// A file that was opened by way of the disk.
-#[derive(Debug, Clone)]
-pub struct Loaded {
-    /// It.
-    pub file: Arc<OpenFile>,
-    /// All of it, where it is no longer than [`WHOLE_LEN`].
-    pub bytes: Option<Arc<[u8]>>,
-}
-
 impl Disks {
     /// A queue for each device that a route's folder is on.
     ///
     /// # Errors
     /// A thread can't be started.
     pub fn start(config: &Config) -> io::Result<Self> {
-        let mut of_route = HashMap::new();
+        let mut of_route = vec![None; config.routes.len()];
         let mut devices = Vec::new();
         let mut queues = Vec::new();
         for (index, route) in config.routes.iter().enumerate() {
@@ -136,7 +126,7 @@ impl Disks {
                     queues.len() - 1
                 }
             };
-            of_route.insert(index, at);
+            of_route[index] = Some(at);
         }
         Ok(Disks { of_route, queues })
     }
@@ -151,8 +141,8 @@ impl Disks {
 #[derive(Debug)]
 pub struct Files {
     disks: Arc<Disks>,
-    /// By route.
-    folders: HashMap<usize, Rc<Folder>>,
+    /// For each route, its folder where it serves files.
+    folders: Vec<Option<Rc<Folder>>>,
     open_files: RefCell<OpenFiles>,
     compressed: RefCell<CompressedFiles>,
     /// Where keys are put together; never held over a wait.
@@ -181,12 +171,13 @@ struct Folder {
     is_checked: Cell<bool>,
 }
 
-/// A file, and what it took to find it.
-#[derive(Debug)]
+/// A file.
+#[derive(Debug, Clone)]
 pub struct Found {
     /// It.
     pub file: Arc<OpenFile>,
-    /// All of it, where it came with the opening.
+    /// All of it, where it was opened by way of the disk and is no longer than
+    /// [`WHOLE_LEN`].
     pub bytes: Option<Arc<[u8]>>,
 }
 
@@ -202,18 +193,16 @@ pub enum Look {
 impl Files {
     /// Those of one of the workers of this configuration.
     pub fn new(config: &Config, disks: Arc<Disks>) -> Self {
-        let folders = disks.of_route.keys().filter_map(|&route| {
-            let Action::Files(files) = &config.routes[route].action else {
-                return None;
-            };
-            let folder = Folder {
+        let routes = config.routes.iter().enumerate();
+        let folders = routes.map(|(route, settings)| match &settings.action {
+            Action::Files(files) => Some(Rc::new(Folder {
                 route,
                 path: files.root.clone(),
                 opened: RefCell::default(),
                 checked: Cell::new(0),
                 is_checked: Cell::new(false),
-            };
-            Some((route, Rc::new(folder)))
+            })),
+            _ => None,
         });
         let settings = &config.disk;
         Files {
@@ -239,7 +228,7 @@ impl Files {
             return;
         }
         self.next_complaint.set(now + COMPLAINT_TICKS);
-        let root = self.folders.get(&route).map(|folder| folder.path.display());
+        let root = self.folder(route).map(|folder| folder.path.display());
         let root = root.map(|root| root.to_string()).unwrap_or_default();
         let path = String::from_utf8_lossy(path);
         match self.unsaid.take() {
@@ -259,7 +248,7 @@ impl Files {
     /// `variant` tells apart what has the same file but other fields. `now` in
     /// ticks.
     pub fn look(&self, route: usize, variant: u8, path: &[u8], now: u64) -> Look {
-        let Some(folder) = self.folders.get(&route) else {
+        let Some(folder) = self.folder(route) else {
             return Look::Known(Err(Missing::Absent));
         };
         let opened = folder.opened.borrow();
@@ -343,7 +332,7 @@ impl Files {
         let load = move || Fetched::Path(load(&root, &path));
         let fetched = disk.queue.run(wanted, Entry::IfRoom, load);
         Ok(match fetched.await? {
-            Fetched::Path(loaded) => loaded.map(|Loaded { file, bytes }| Found { file, bytes }),
+            Fetched::Path(found) => found,
             _ => Err(Missing::Absent),
         })
     }
@@ -378,14 +367,18 @@ impl Files {
         })
     }
 
+    fn folder(&self, route: usize) -> Option<&Rc<Folder>> {
+        self.folders.get(route)?.as_ref()
+    }
+
     fn disk(&self, route: usize) -> Option<&Disk> {
-        let at = self.disks.of_route.get(&route)?;
-        self.disks.queues.get(*at)
+        let at = *self.disks.of_route.get(route)?;
+        self.disks.queues.get(at?)
     }
 
     /// The open folder of `route`, and its disk.
     async fn root(&self, route: usize) -> Result<Result<(Arc<OwnedFd>, &Disk), Missing>, Refused> {
-        let folder = self.folders.get(&route).cloned();
+        let folder = self.folder(route).cloned();
         let (Some(folder), Some(disk)) = (folder, self.disk(route)) else {
             return Ok(Err(Missing::Absent));
         };
@@ -427,7 +420,7 @@ impl Files {
     /// looked at for long: a deployment may have put others in their places.
     /// To be called now and then; `now` in ticks.
     pub fn check_folders(self: &Rc<Self>, now: u64) {
-        for folder in self.folders.values() {
+        for folder in self.folders.iter().flatten() {
             let is_due = now >= folder.checked.get() + self.check_ticks;
             if !is_due || folder.opened.borrow().is_none() || folder.is_checked.replace(true) {
                 continue;
@@ -455,7 +448,7 @@ impl Files {
 }
 
 /// Opens a file, and reads it where it is short. Blocks.
-fn load(root: &OwnedFd, path: &[u8]) -> Result<Loaded, Missing> {
+fn load(root: &OwnedFd, path: &[u8]) -> Result<Found, Missing> {
     let file = Arc::new(open::open_from_disk(root, path)?);
     let bytes = match file.id.len {
         len @ ..=WHOLE_LEN => Some(read_whole(&file, 0, len).map_err(Missing::Failed)?),
@@ -465,7 +458,7 @@ fn load(root: &OwnedFd, path: &[u8]) -> Result<Loaded, Missing> {
         // What was read may be of two versions: it is followed anew.
         file.doubt();
     }
-    Ok(Loaded { file, bytes })
+    Ok(Found { file, bytes })
 }
 
 fn read_whole(file: &OpenFile, offset: u64, len: u64) -> Result<Arc<[u8]>, Errno> {

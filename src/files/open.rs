@@ -149,7 +149,7 @@ pub fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
 /// Opens `path` beneath `folder`, as far as that takes no disk; `None` where it
 /// would.
 pub fn open_in_memory(folder: &OwnedFd, path: &[u8]) -> Option<Result<OpenFile, Missing>> {
-    match open_beneath(folder, path, ResolveFlags::CACHED) {
+    match open_file(folder, path, ResolveFlags::CACHED) {
         Err(Missing::Failed(Errno::AGAIN)) => None,
         opened => Some(opened),
     }
@@ -161,24 +161,22 @@ pub fn open_in_memory(folder: &OwnedFd, path: &[u8]) -> Option<Result<OpenFile, 
 /// What it leads to is no file that may be read.
 pub fn open_from_disk(folder: &OwnedFd, path: &[u8]) -> Result<OpenFile, Missing> {
     for _ in 1..OPEN_TRIES {
-        match open_beneath(folder, path, ResolveFlags::empty()) {
+        match open_file(folder, path, ResolveFlags::empty()) {
             // Something was renamed while a path with `..` was followed.
             Err(Missing::Failed(Errno::AGAIN)) => {}
             opened => return opened,
         }
     }
-    open_beneath(folder, path, ResolveFlags::empty())
+    open_file(folder, path, ResolveFlags::empty())
 }
 
 /// How often a path is followed that changes meanwhile.
 const OPEN_TRIES: usize = 4;
 
-fn open_beneath(folder: &OwnedFd, path: &[u8], how: ResolveFlags) -> Result<OpenFile, Missing> {
+fn open_file(folder: &OwnedFd, path: &[u8], how: ResolveFlags) -> Result<OpenFile, Missing> {
     // Nothing waits for the other end of a pipe that somebody put there.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let path = if path.is_empty() { b"." } else { path };
-    let opened = openat2(folder, path, flags, Mode::empty(), how).map_err(missing)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = open_beneath(folder, path, flags, how)?;
     let status = fstat(&opened).map_err(missing)?;
     match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => {}
@@ -193,6 +191,20 @@ fn open_beneath(folder: &OwnedFd, path: &[u8], how: ResolveFlags) -> Result<Open
         fields: OnceLock::new(),
         contents: OnceLock::new(),
     })
+}
+
+/// Opens whatever is at `path`, which may not lead out of `folder`; empty it is
+/// the folder itself.
+pub(super) fn open_beneath(
+    folder: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+    how: ResolveFlags,
+) -> Result<OwnedFd, Missing> {
+    let flags = flags | OFlags::CLOEXEC;
+    let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let path = if path.is_empty() { b"." } else { path };
+    openat2(folder, path, flags, Mode::empty(), how).map_err(missing)
 }
 
 pub(super) fn missing(error: Errno) -> Missing {

@@ -13,6 +13,7 @@ use crate::config::{Action, Proxying};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{self, Client, Context, Next, Outcome, Progress, rare};
 use crate::observe::end::{End, Failure};
+use files::Answered;
 
 /// Answers the request whose head stands at the front of `bytes`.
 ///
@@ -53,20 +54,14 @@ pub async fn handle(
                 head,
                 conditions: Conditions::of(head, bytes),
             };
-            let answered = files::answer(request, client, progress).await;
-            match (answered, settings.fallback) {
-                (Some(outcome), _) => outcome,
-                (None, Some(proxying)) => {
+            match files::answer(request, client, progress).await {
+                Answered::Here(outcome) => outcome,
+                Answered::Elsewhere(proxying) => {
                     progress.figures.source = None;
                     let key = balance_key(context, &proxying, &facts);
                     let forwarded =
                         exchange::forward(context, client, proxying, key, bytes, head, progress);
                     rare(forwarded).await
-                }
-                (None, None) => {
-                    progress.figures.source = None;
-                    let failure = Failure::NoFile;
-                    rare(refuse(context, client, bytes, head, failure, progress)).await
                 }
             }
         }

@@ -197,6 +197,31 @@ fn an_endpoint_that_does_not_answer_gives_504() {
 }
 
 #[test]
+fn an_interim_answer_does_not_put_off_the_wait_for_the_final_one() {
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            if stream.read_head().is_ok() {
+                let _ = stream.send("HTTP/1.1 103 Early Hints\r\n\r\n");
+                // Until the proxy gives up.
+                let _ = stream.read_head();
+            }
+        })
+        .unwrap();
+        let proxy = Site {
+            upstream: "timeouts = { first_byte = \"300ms\" }",
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        let response = proxy.client().ask(get("/")).unwrap();
+        assert_eq!(
+            (response.interim.as_slice(), response.status),
+            (&[103][..], 504)
+        );
+        assert_logged(&proxy, words::FIRST_BYTE_TIMEOUT);
+    });
+}
+
+#[test]
 fn an_answer_that_stalls_midway_is_cut() {
     test(|| {
         let upstream = "timeouts = { idle = \"300ms\" }";

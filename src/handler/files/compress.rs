@@ -9,12 +9,11 @@ use evenkeel_proto::coding::Coding;
 use evenkeel_proto::representation::{Precondition, Validators};
 use rustix::io::Errno;
 
-use super::send::{SLICE_LEN, Sending};
+use super::send::{Sending, follow_before, put_slices};
 use super::{Request, from_disk};
 use crate::config::Compression;
-use crate::exchange::{Client, Progress, follow};
+use crate::exchange::{Client, Progress};
 use crate::files::{Compressed, WHOLE_LEN};
-use crate::net::stream::Follow;
 use crate::observe::end::{End, Failure};
 
 // Each file is compressed once for many answers, but the first of them waits,
@@ -195,23 +194,12 @@ impl Sending<'_> {
         self.end(&mut out, progress);
         let head_len = out.len();
         out.extend_from_slice(first);
-        let more = match rest {
-            [] => follow(self.persistence),
-            _ => Follow::More,
-        };
-        let put = self.put(&out, head_len, more, client, progress).await;
-        self.request.context.scratch.replace(out);
+        let context = self.request.context;
+        let follow = follow_before(rest.len(), self.persistence);
+        let put = self.put(&out, head_len, follow, client, progress).await;
+        context.scratch.replace(out);
         put?;
-        let mut slices = rest.chunks(SLICE_LEN as usize).peekable();
-        while let Some(slice) = slices.next() {
-            tokio::task::yield_now().await;
-            let more = match slices.peek() {
-                None => follow(self.persistence),
-                Some(_) => Follow::More,
-            };
-            self.put(slice, 0, more, client, progress).await?;
-        }
-        Ok(())
+        put_slices(context, rest, self.persistence, client, progress).await
     }
 
     /// Sends a head without content.
@@ -247,7 +235,8 @@ impl Sending<'_> {
         out.extend_from_slice(&shared[fields.entity_tag.end..]);
     }
 
-    fn content_type_line(&self) -> &[u8] {
+    /// The field of that name, without the end of its line.
+    pub fn content_type_line(&self) -> &[u8] {
         let content = self.fields().content();
         let end = memchr::memchr(b'\r', content).unwrap_or(content.len());
         &content[..end]

@@ -3,17 +3,14 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use evenkeel_proto::http1::write;
 use evenkeel_proto::{BodyFraming, Method, file_path};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::send::{SLICE_LEN, put};
+use super::send::{follow_before, put, put_slices};
 use super::{Request, failure_of, from_disk, outcome, refuse};
-use crate::exchange::answer::begin_head;
-use crate::exchange::identity::ROOM;
-use crate::exchange::{Client, Outcome, Progress, follow};
+use crate::exchange::answer::{begin_head, end_head};
+use crate::exchange::{Client, Outcome, Progress};
 use crate::files::{Contents, FolderEntry, Kind, MAX_ENTRIES, Missing, Page};
-use crate::net::stream::Follow;
 use crate::observe::calendar::Moment;
 use crate::observe::end::Failure;
 
@@ -47,9 +44,7 @@ pub(super) async fn answer(
     let persistence = context.persistence(head, head.framing == BodyFraming::None);
     let mut out = Vec::with_capacity(1024);
     progress.figures.status = 200;
-    // Of this exchange: no clock is asked.
-    let now = progress.started + progress.figures.times.head;
-    begin_head(&mut out, context, 200, now);
+    begin_head(&mut out, context, 200, progress.arrived());
     let lines = format!(
         "Content-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
          Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\n\
@@ -59,33 +54,16 @@ pub(super) async fn answer(
         page.nonce
     );
     out.extend_from_slice(lines.as_bytes());
-    let mut room = ROOM;
-    if let Some(id) = progress.identity.response_id(request.bytes, &mut room) {
-        write::request_id_field(&mut out, id);
-    }
-    write::connection_field(&mut out, persistence);
-    out.extend_from_slice(b"\r\n");
+    end_head(&mut out, request.bytes, persistence, progress);
     let html = match head.method {
         Method::Head => &[],
         _ => &page.html[..],
     };
-    let mut slices = html.chunks(SLICE_LEN as usize).peekable();
-    let more = |is_last| {
-        if is_last {
-            follow(persistence)
-        } else {
-            Follow::More
-        }
+    let follow = follow_before(html.len(), persistence);
+    let sent = match put(context, &out, out.len(), follow, client, progress).await {
+        Ok(()) => put_slices(context, html, persistence, client, progress).await,
+        Err(end) => Err(end),
     };
-    let is_last = slices.peek().is_none();
-    let mut sent = put(context, &out, out.len(), more(is_last), client, progress).await;
-    while let (Ok(()), Some(slice)) = (&sent, slices.next()) {
-        let is_last = slices.peek().is_none();
-        sent = put(context, slice, 0, more(is_last), client, progress).await;
-        if !is_last {
-            tokio::task::yield_now().await;
-        }
-    }
     outcome(request, persistence, sent)
 }
 

@@ -17,7 +17,7 @@ use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
-use crate::config;
+use crate::config::{self, Proxying};
 use crate::exchange::answer::Answer;
 use crate::exchange::{Client, Context, Gone, Next, Outcome, Progress, rare, while_client_stays};
 use crate::files::{Found, Look, Missing, Refused};
@@ -69,8 +69,15 @@ enum Answering<'a> {
     Refused(Failure),
 }
 
-/// Answers with a file of the folder of `route`; `None` where there is none,
-/// and others are to be asked.
+/// Who answered a request for a file.
+pub(super) enum Answered {
+    /// It was answered here.
+    Here(Outcome),
+    /// There is no such file: this upstream is to be asked.
+    Elsewhere(Proxying),
+}
+
+/// Answers with a file of the folder of `route`.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
@@ -78,27 +85,30 @@ pub(super) async fn answer(
     request: Request<'_>,
     client: &mut Client,
     progress: &mut Progress,
-) -> Option<Outcome> {
+) -> Answered {
     let Request { head, context, .. } = request;
+    let fallback = request.settings.fallback;
     let has_body = head.framing != BodyFraming::None;
     let mut is_second_try = false;
     loop {
         let answering = match head.method {
             Method::Get | Method::Head => find(&request, client, progress).await,
-            _ if request.settings.fallback.is_some() => return None,
             _ => Answering::Refused(Failure::NoMethod),
         };
-        let representation = match answering {
-            Answering::File(representation) => representation,
-            Answering::ToFolder => return Some(rare(to_folder(&request, client, progress)).await),
-            Answering::Listing(path) => {
-                return Some(rare(listing::answer(&request, &path, client, progress)).await);
+        let representation = match (answering, fallback) {
+            (Answering::File(representation), _) => representation,
+            (Answering::ToFolder, _) => {
+                return Answered::Here(rare(to_folder(&request, client, progress)).await);
             }
-            Answering::Refused(Failure::NoFile) if request.settings.fallback.is_some() => {
-                return None;
+            (Answering::Listing(path), _) => {
+                let listing = listing::answer(&request, &path, client, progress);
+                return Answered::Here(rare(listing).await);
             }
-            Answering::Refused(failure) => {
-                return Some(rare(refuse(&request, client, failure, progress)).await);
+            (Answering::Refused(Failure::NoFile | Failure::NoMethod), Some(proxying)) => {
+                return Answered::Elsewhere(proxying);
+            }
+            (Answering::Refused(failure), _) => {
+                return Answered::Here(rare(refuse(&request, client, failure, progress)).await);
             }
         };
         let sending = Sending {
@@ -114,7 +124,7 @@ pub(super) async fn answer(
             // It was cut off since it was opened: who comes next gets it anew.
             sending.file.doubt();
         }
-        return Some(match sent {
+        return Answered::Here(match sent {
             Err(End::Failure(failure)) if progress.figures.bytes_out == 0 => {
                 if failure == Failure::FileChanged && !is_second_try {
                     is_second_try = true;
@@ -366,8 +376,7 @@ async fn from_disk<T>(
     progress.figures.source = Some(Source::Cold);
     let timeout = context.listener(client).timeouts.body;
     context.set_timeout(&client.timer, timeout);
-    let request_end = progress.started + progress.figures.times.head;
-    match while_client_stays(context, client, request_end, fetching).await {
+    match while_client_stays(context, client, progress.arrived(), fetching).await {
         Ok(Ok(fetched)) => Ok(fetched),
         Ok(Err(Refused)) => Err(Failure::DiskBusy),
         Err(Gone::Client) => Err(Failure::ClientGone),

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use evenkeel_proto::Method;
 use evenkeel_proto::coding::Coding;
-use evenkeel_proto::http1::write::{self, Persistence};
+use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::ByteRange;
 
 use super::{Request, fields, from_disk};
-use crate::exchange::answer::begin_head;
-use crate::exchange::identity::ROOM;
-use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare, write_all};
+use crate::exchange::answer::{self, begin_head, end_head};
+use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare};
 use crate::files::{Entry, Fields, Hot, OpenFile};
 use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::stream::Follow;
@@ -25,7 +24,7 @@ const COPIED_LEN: u64 = 2 * 1024;
 /// file system can tell apart: its bytes are not kept.
 const SETTLING_TIME: Duration = Duration::from_secs(2);
 /// What is sent of a long file before other connections have a turn, in bytes.
-pub(super) const SLICE_LEN: u64 = 256 * 1024;
+const SLICE_LEN: u64 = 256 * 1024;
 
 /// Whether an error of sending a file is that of the client's connection.
 fn is_of_connection(error: &std::io::Error) -> bool {
@@ -235,8 +234,7 @@ impl Sending<'_> {
             return self.long(head, first, range.len(), client, progress).await;
         }
         let boundary = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let content_type = fields.content().split(|&byte| byte == b'\r').next();
-        let content_type = content_type.unwrap_or_default();
+        let content_type = self.content_type_line();
         let parts: Vec<Vec<u8>> = ranges
             .iter()
             .enumerate()
@@ -285,18 +283,12 @@ impl Sending<'_> {
     }
 
     pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, progress: &Progress) {
-        // Of this exchange: no clock is asked.
-        let now = progress.started + progress.figures.times.head;
-        begin_head(out, self.request.context, status, now);
+        // No clock is asked.
+        begin_head(out, self.request.context, status, progress.arrived());
     }
 
     pub(super) fn end(&self, out: &mut Vec<u8>, progress: &Progress) {
-        let mut room = ROOM;
-        if let Some(id) = progress.identity.response_id(self.request.bytes, &mut room) {
-            write::request_id_field(out, id);
-        }
-        write::connection_field(out, self.persistence);
-        out.extend_from_slice(b"\r\n");
+        end_head(out, self.request.bytes, self.persistence, progress);
     }
 
     pub(super) async fn send_head(
@@ -498,15 +490,40 @@ pub(super) async fn put(
     client: &mut Client,
     progress: &mut Progress,
 ) -> Result<(), End> {
-    context.set_timeout(&client.timer, context.listener(client).timeouts.body);
-    let (sent, written) = write_all(context, client, bytes, follow).await;
-    progress.figures.bytes_out += sent as u64;
-    progress.figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
-    match written {
+    match answer::put(context, client, bytes, head_len, follow, progress).await {
         Ok(()) => Ok(()),
         Err(WriteFailure::Closed) => Err(Failure::ClientGone.into()),
         Err(WriteFailure::TimedOut) => {
             Err(context.timed_out(u64::MAX, Failure::ClientStalled).into())
         }
+    }
+}
+
+/// Sends what is left of an answer, in slices between which other connections
+/// have a turn.
+///
+/// # Errors
+/// As for [`put`].
+pub(super) async fn put_slices(
+    context: &Context,
+    bytes: &[u8],
+    persistence: Persistence,
+    client: &mut Client,
+    progress: &mut Progress,
+) -> Result<(), End> {
+    let mut slices = bytes.chunks(SLICE_LEN as usize);
+    while let Some(slice) = slices.next() {
+        tokio::task::yield_now().await;
+        let follow = follow_before(slices.len(), persistence);
+        put(context, slice, 0, follow, client, progress).await?;
+    }
+    Ok(())
+}
+
+/// What follows bytes of an answer of which so much is left.
+pub(super) fn follow_before(left: usize, persistence: Persistence) -> Follow {
+    match left {
+        0 => follow(persistence),
+        _ => Follow::More,
     }
 }
