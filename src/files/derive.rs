@@ -7,8 +7,9 @@ use evenkeel_proto::coding::Coding;
 use rustix::io::Errno;
 
 use super::folder::read_folder;
+use super::io_queue::Work;
 use super::{
-    Compressed, Contents, Entry, Fetched, Files, Missing, OpenFile, Refused, Wanted, read_whole,
+    Compressed, Contents, Entry, Fetched, Files, Missing, OpenFile, Refused, Wanted, read_part,
 };
 
 /// Compresses bytes.
@@ -50,10 +51,11 @@ impl Files {
         };
         let wanted = Wanted::Compressed(file.id, coding);
         let source = file.clone();
-        let fetched = disk.queue.run(wanted, Entry::IfRoom, move || {
-            Fetched::Compressed(compress(&source, coding, compressor))
-        });
-        let Fetched::Compressed(compressed) = fetched.await? else {
+        let work = Work::Blocking(Box::new(move |begun| {
+            begun.finish(&Fetched::Compressed(compress(&source, coding, compressor)));
+        }));
+        let fetched = disk.queue.run(wanted, Entry::IfRoom, work).await?;
+        let Fetched::Compressed(compressed) = fetched else {
             return Ok(Err(Errno::IO));
         };
         if let Ok(compressed) = &compressed {
@@ -85,10 +87,11 @@ impl Files {
         };
         let path: Box<[u8]> = path.into();
         let wanted = Wanted::Page(route, path.clone(), shown);
-        let fetched = disk.queue.run(wanted, Entry::IfRoom, move || {
-            Fetched::Page(read_folder(&root, &path, shows_hidden).and_then(write))
-        });
-        Ok(match fetched.await? {
+        let work = Work::Blocking(Box::new(move |begun| {
+            let page = read_folder(&root, &path, shows_hidden).and_then(write);
+            begun.finish(&Fetched::Page(page));
+        }));
+        Ok(match disk.queue.run(wanted, Entry::IfRoom, work).await? {
             Fetched::Page(page) => page,
             _ => Err(Missing::Absent),
         })
@@ -97,7 +100,7 @@ impl Files {
 
 /// Compresses all of a file. Blocks.
 fn compress(file: &OpenFile, coding: Coding, compressor: Compressor) -> Result<Compressed, Errno> {
-    let bytes = read_whole(file, 0, file.id.len)?;
+    let bytes = read_part(file, 0, file.id.len as usize)?;
     // What is kept under its name must be of it.
     if bytes.len() as u64 != file.id.len || !file.is_unchanged() {
         return Err(Errno::STALE);

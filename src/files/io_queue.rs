@@ -1,16 +1,17 @@
-//! Work that waits for a disk, done by threads that may.
+//! Work that waits for a disk.
 //!
-//! One queue for each device, with as many threads as it may have reads in
-//! flight. Who asks for what is being read already gets what that brings: one
-//! read for many waiters. The queue is bounded in length and in expected wait
-//! ([`Admission`]); beyond it work is refused at once.
+//! One queue for each device, of which no more is begun than the device may
+//! have at once. Blocking work is done by the queue's threads; other work is
+//! told when its turn has come, and says when it is done ([`Begun`]). Who asks
+//! for what is being read already gets what that brings: one read for many
+//! waiters. The queue is bounded in length and in expected wait ([`Admission`]);
+//! beyond it work is refused at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::admission::{Admission, Bounds};
@@ -19,12 +20,21 @@ use tokio::sync::oneshot;
 use crate::observe::counters::Counter;
 use crate::observe::histogram::Histogram;
 
-/// A queue, and the threads that work it off; they end when it is dropped.
+/// A queue, and its threads; they end when it is dropped.
 #[derive(Debug)]
-pub struct IoQueue<K, T> {
+pub struct IoQueue<K: Key, T: Product> {
     shared: Arc<Shared<K, T>>,
-    threads: Vec<JoinHandle<()>>,
 }
+
+/// What tells one piece of work from another.
+pub trait Key: Hash + Eq + Clone + Send + 'static {}
+
+impl<K: Hash + Eq + Clone + Send + 'static> Key for K {}
+
+/// What comes of a piece of work, for each who waits for it.
+pub trait Product: Clone + Send + 'static {}
+
+impl<T: Clone + Send + 'static> Product for T {}
 
 /// What a queue has done since it began; times in microseconds.
 #[derive(Debug, Default)]
@@ -37,7 +47,7 @@ pub struct IoCounters {
     pub refused: Counter,
     /// In the queue.
     pub wait_us: Histogram,
-    /// In a thread.
+    /// From the beginning of the work to its end.
     pub service_us: Histogram,
 }
 
@@ -46,7 +56,7 @@ pub struct IoCounters {
 pub struct Load {
     /// Pieces of work that wait.
     pub waiting: usize,
-    /// Pieces of work that a thread is at.
+    /// Pieces of work that were begun and are not done.
     pub in_flight: usize,
 }
 
@@ -63,19 +73,59 @@ pub enum Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
+/// How a piece of work is begun when its turn has come. It is done when
+/// [`Begun::finish`] is called, by whom ever.
+pub enum Work<K: Key, T: Product> {
+    /// By a thread of the queue.
+    Blocking(Begin<K, T>),
+    /// By whoever gives it its turn, without blocking.
+    Prompt(Begin<K, T>),
+}
+
+type Begin<K, T> = Box<dyn FnOnce(Begun<K, T>) + Send>;
+
+/// Work whose turn has come: it has one of the places of what is in flight.
+///
+/// Dropped without a result it has failed: who waits for it is refused.
 #[derive(Debug)]
-struct Shared<K, T> {
+pub struct Begun<K: Key, T: Product> {
+    queue: Arc<Shared<K, T>>,
+    /// `None` once it is done.
+    turn: Option<Turn<K>>,
+}
+
+/// Those who wait for work that is done; dropped they are refused.
+#[derive(Debug)]
+pub struct Waiters<T>(Vec<oneshot::Sender<T>>);
+
+/// A place among what is in flight, and what has it.
+#[derive(Debug)]
+struct Turn<K> {
+    key: K,
+    place: usize,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Shared<K: Key, T: Product> {
     state: Mutex<State<K, T>>,
+    /// There is work for a thread, or the queue is closed.
     changed: Condvar,
     /// Written with the lock held.
     counters: IoCounters,
 }
 
-struct State<K, T> {
+struct State<K: Key, T: Product> {
     waiting: VecDeque<Job<K, T>>,
-    /// Who waits for what, in the queue or in a thread.
+    /// Blocking work that has its turn.
+    for_threads: VecDeque<(Turn<K>, Begin<K, T>)>,
+    /// How many threads there are: as many as were ever needed at once.
+    threads: usize,
+    /// How many of them are at work.
+    busy_threads: usize,
+    /// Who waits for what, in the queue or in flight.
     waiters: HashMap<K, Vec<oneshot::Sender<T>>>,
-    /// Since when each thread is at work; `None` for one that is not.
+    /// Since when each place is taken; `None` for one that is not.
     busy_since: Box<[Option<Instant>]>,
     admission: Admission,
     /// When work that nobody waits for was last dropped.
@@ -86,13 +136,13 @@ struct State<K, T> {
 /// Time between two looks at all that waits, in a queue that is full.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
-struct Job<K, T> {
+struct Job<K: Key, T: Product> {
     key: K,
-    work: Box<dyn FnOnce() -> T + Send>,
+    work: Work<K, T>,
     since: Instant,
 }
 
-impl<K, T> std::fmt::Debug for State<K, T> {
+impl<K: Key, T: Product> std::fmt::Debug for State<K, T> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("State")
             .field("waiting", &self.waiting.len())
@@ -100,12 +150,8 @@ impl<K, T> std::fmt::Debug for State<K, T> {
     }
 }
 
-impl<K, T> IoQueue<K, T>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    T: Clone + Send + 'static,
-{
-    /// A queue within these bounds, with its threads.
+impl<K: Key, T: Product> IoQueue<K, T> {
+    /// A queue within these bounds, with its first thread.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -113,7 +159,10 @@ where
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 waiting: VecDeque::new(),
+                for_threads: VecDeque::new(),
                 waiters: HashMap::new(),
+                threads: 1,
+                busy_threads: 0,
                 busy_since: vec![None; bounds.in_flight].into(),
                 admission: Admission::new(bounds),
                 swept: Instant::now(),
@@ -122,34 +171,21 @@ where
             changed: Condvar::new(),
             counters: IoCounters::default(),
         });
-        let mut queue = IoQueue {
-            shared,
-            threads: Vec::new(),
-        };
-        for index in 0..bounds.in_flight {
-            let shared = queue.shared.clone();
-            let thread = std::thread::Builder::new().name(format!("disk-{index}"));
-            queue.threads.push(thread.spawn(move || shared.run(index))?);
-        }
-        Ok(queue)
+        shared.start_thread(0)?;
+        Ok(IoQueue { shared })
     }
 
-    /// Has `work` done by a thread, or waits for one that was asked for under
-    /// the same key and is not done yet.
+    /// Has work done, or waits for what was asked for under the same key and is
+    /// not done yet.
     ///
     /// # Errors
     /// [`Refused`], at once, unless `entry` says that it must be let in.
     ///
     /// # Cancellation
     /// What nobody waits for any more is not begun.
-    pub async fn run(
-        &self,
-        key: K,
-        entry: Entry,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Refused> {
-        let receiver = self.shared.submit(key, entry, Box::new(work))?;
-        // Work that panicked gives no result.
+    pub async fn run(&self, key: K, entry: Entry, work: Work<K, T>) -> Result<T, Refused> {
+        let receiver = self.shared.submit(key, entry, work)?;
+        // Work that failed gives no result.
         receiver.await.map_err(|_| Refused)
     }
 
@@ -168,31 +204,60 @@ where
     }
 }
 
-impl<K, T> Drop for IoQueue<K, T> {
+impl<K: Key, T: Product> Drop for IoQueue<K, T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.is_closed = true;
         state.waiting.clear();
+        state.for_threads.clear();
+        state.waiters.clear();
         drop(state);
         self.shared.changed.notify_all();
-        // The threads are not waited for: one may hang in a read of a disk
-        // that never answers, and end with the process.
-        self.threads.clear();
     }
 }
 
-impl<K, T> Shared<K, T> {
+impl<K: Key, T: Product> Begun<K, T> {
+    /// It is done: makes place for other work, and gives those who wait for the
+    /// result.
+    pub fn end(mut self) -> Waiters<T> {
+        let waiters = self.turn.take().map(|turn| self.queue.end(&turn));
+        Waiters(waiters.unwrap_or_default())
+    }
+
+    /// It is done: gives the result to all who wait for it.
+    pub fn finish(self, result: &T) {
+        self.end().give(result);
+    }
+}
+
+impl<K: Key, T: Product> Drop for Begun<K, T> {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            self.queue.end(&turn);
+        }
+    }
+}
+
+impl<T: Product> Waiters<T> {
+    /// Gives them what they wait for.
+    pub fn give(self, result: &T) {
+        for waiter in self.0 {
+            // It may have given up.
+            let _ = waiter.send(result.clone());
+        }
+    }
+}
+
+impl<K: Key, T: Product> Shared<K, T> {
     fn lock(&self) -> MutexGuard<'_, State<K, T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<K: Hash + Eq + Clone, T: Clone> Shared<K, T> {
     fn submit(
-        &self,
+        self: &Arc<Self>,
         key: K,
         entry: Entry,
-        work: Box<dyn FnOnce() -> T + Send>,
+        work: Work<K, T>,
     ) -> Result<oneshot::Receiver<T>, Refused> {
         let (sender, receiver) = oneshot::channel();
         let now = Instant::now();
@@ -217,57 +282,123 @@ impl<K: Hash + Eq + Clone, T: Clone> Shared<K, T> {
             work,
             since: now,
         });
-        drop(state);
-        self.changed.notify_one();
+        self.advance(state, now);
         Ok(receiver)
     }
 
-    /// Works until the queue is closed.
-    fn run(&self, index: usize) {
+    /// Gives what waits its turn, as far as there are places.
+    fn advance(self: &Arc<Self>, mut state: MutexGuard<'_, State<K, T>>, now: Instant) {
+        let mut to_begin = Vec::new();
+        let mut blocking = 0;
+        while let Some(place) = state.busy_since.iter().position(Option::is_none)
+            && let Some(Job { key, work, since }) = state.next()
+        {
+            state.busy_since[place] = Some(now);
+            self.counters
+                .wait_us
+                .record_time(now.saturating_duration_since(since));
+            let turn = Turn {
+                key,
+                place,
+                since: now,
+            };
+            match work {
+                Work::Blocking(begin) => {
+                    state.for_threads.push_back((turn, begin));
+                    blocking += 1;
+                }
+                Work::Prompt(begin) => to_begin.push((turn, begin)),
+            }
+        }
+        let thread = state.next_thread();
+        drop(state);
+        if let Some(index) = thread
+            && let Err(error) = self.start_thread(index)
+        {
+            // Those that there are do it later.
+            tracing::warn!("files: start a thread for a disk: {error}");
+            self.lock().threads -= 1;
+        }
+        for (turn, begin) in to_begin {
+            begin(self.begun(turn));
+        }
+        // A thread that wakes may take the core at once: not with our lock held.
+        for _ in 0..blocking {
+            self.changed.notify_one();
+        }
+    }
+
+    fn begun(self: &Arc<Self>, turn: Turn<K>) -> Begun<K, T> {
+        Begun {
+            queue: self.clone(),
+            turn: Some(turn),
+        }
+    }
+
+    /// Ends a turn, and gives those who wait for what had it.
+    fn end(self: &Arc<Self>, turn: &Turn<K>) -> Vec<oneshot::Sender<T>> {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(turn.since);
+        let mut state = self.lock();
+        state.busy_since[turn.place] = None;
+        state.admission.learn(took);
+        self.counters.done.add(1);
+        self.counters.service_us.record_time(took);
+        let waiters = state.waiters.remove(&turn.key).unwrap_or_default();
+        self.advance(state, now);
+        waiters
+    }
+
+    fn start_thread(self: &Arc<Self>, index: usize) -> io::Result<()> {
+        let shared = self.clone();
+        let thread = std::thread::Builder::new().name(format!("disk-{index}"));
+        // It is not waited for: it may hang in a read of a disk that never
+        // answers, and ends with the process.
+        thread.spawn(move || shared.work())?;
+        Ok(())
+    }
+
+    /// Does blocking work until the queue is closed.
+    fn work(self: &Arc<Self>) {
         let mut state = self.lock();
         while !state.is_closed {
-            let Some(job) = state.next() else {
+            let Some((turn, begin)) = state.for_threads.pop_front() else {
                 state = self
                     .changed
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let begun = Instant::now();
-            state.busy_since[index] = Some(begun);
-            self.counters.wait_us.record_time(begun - job.since);
+            state.busy_threads += 1;
             drop(state);
-            // The thread goes on, and who waits is not left to wait.
-            let result = catch_unwind(AssertUnwindSafe(job.work));
-            let took = begun.elapsed();
+            let begun = self.begun(turn);
+            // The thread goes on whatever comes of it: work that panics has failed.
+            let _ = catch_unwind(AssertUnwindSafe(|| begin(begun)));
             state = self.lock();
-            state.busy_since[index] = None;
-            state.admission.learn(took);
-            self.counters.done.add(1);
-            self.counters.service_us.record_time(took);
-            let waiters = state.waiters.remove(&job.key).unwrap_or_default();
-            drop(state);
-            for waiter in waiters {
-                // It may have given up.
-                let Ok(result) = &result else { break };
-                let _ = waiter.send(result.clone());
-            }
-            state = self.lock();
+            state.busy_threads -= 1;
         }
     }
 }
 
-impl<K: Hash + Eq, T> State<K, T> {
-    /// For how long the thread has been at work that began first; `None` where
-    /// one is free.
-    fn oldest(&self, now: Instant) -> Option<Duration> {
-        if self.waiting.len() < self.busy_since.iter().filter(|it| it.is_none()).count() {
+impl<K: Key, T: Product> State<K, T> {
+    /// The number of a thread that is to be started: there is work for one more.
+    fn next_thread(&mut self) -> Option<usize> {
+        let is_lacking = self.for_threads.len() + self.busy_threads > self.threads;
+        if !is_lacking || self.threads == self.busy_since.len() {
             return None;
         }
-        let first = self.busy_since.iter().flatten().min();
-        Some(first.map_or(Duration::ZERO, |&since| {
-            now.saturating_duration_since(since)
-        }))
+        self.threads += 1;
+        Some(self.threads - 1)
+    }
+
+    /// For how long what was begun first has been going on; `None` where a
+    /// place is free.
+    fn oldest(&self, now: Instant) -> Option<Duration> {
+        let mut first = now;
+        for since in &self.busy_since {
+            first = first.min((*since)?);
+        }
+        Some(now.saturating_duration_since(first))
     }
 
     /// Whether one more may wait.
@@ -314,6 +445,10 @@ mod tests {
 
     use super::*;
 
+    fn blocking(work: impl FnOnce() -> usize + Send + 'static) -> Work<usize, usize> {
+        Work::Blocking(Box::new(|begun| begun.finish(&work())))
+    }
+
     fn queue(in_flight: usize, waiting: usize, wait: Duration) -> IoQueue<usize, usize> {
         IoQueue::start(Bounds {
             in_flight,
@@ -334,7 +469,11 @@ mod tests {
         let done = Arc::new(AtomicUsize::new(0));
         let (open, gate) = mpsc::channel::<()>();
         let results = block_on(async {
-            let blocked = queue.run(0, Entry::IfRoom, move || gate.recv().map_or(1, |()| 0));
+            let blocked = queue.run(
+                0,
+                Entry::IfRoom,
+                blocking(move || gate.recv().map_or(1, |()| 0)),
+            );
             let mut blocked = std::pin::pin!(blocked);
             assert!(futures_pending(&mut blocked).await);
             while queue.load().waiting > 0 {
@@ -346,7 +485,7 @@ mod tests {
                     queue.shared.submit(
                         7,
                         Entry::IfRoom,
-                        Box::new(move || done.fetch_add(1, Ordering::Relaxed) + 70),
+                        blocking(move || done.fetch_add(1, Ordering::Relaxed) + 70),
                     )
                 })
                 .collect();
@@ -372,8 +511,11 @@ mod tests {
         let queue = queue(1, 2, Duration::MAX);
         let (open, gate) = mpsc::channel::<()>();
         block_on(async {
-            let mut first =
-                std::pin::pin!(queue.run(0, Entry::IfRoom, move || gate.recv().map_or(1, |()| 0)));
+            let mut first = std::pin::pin!(queue.run(
+                0,
+                Entry::IfRoom,
+                blocking(move || gate.recv().map_or(1, |()| 0))
+            ));
             assert!(futures_pending(&mut first).await);
             while queue.load().waiting > 0 {
                 tokio::task::yield_now().await;
@@ -382,16 +524,19 @@ mod tests {
                 .map(|key| {
                     queue
                         .shared
-                        .submit(key, Entry::IfRoom, Box::new(move || key))
+                        .submit(key, Entry::IfRoom, blocking(move || key))
                 })
                 .collect();
-            assert_eq!(queue.run(3, Entry::IfRoom, || 3).await, Err(Refused));
+            assert_eq!(
+                queue.run(3, Entry::IfRoom, blocking(|| 3)).await,
+                Err(Refused)
+            );
             assert_eq!(queue.counters().refused.value(), 1);
             open.send(()).expect("the work waits for it");
             for (receiver, key) in waiting.into_iter().zip(1..) {
                 assert_eq!(receiver.expect("room").await, Ok(key));
             }
-            assert_eq!(queue.run(4, Entry::IfRoom, || 4).await, Ok(4));
+            assert_eq!(queue.run(4, Entry::IfRoom, blocking(|| 4)).await, Ok(4));
         });
     }
 
@@ -399,10 +544,65 @@ mod tests {
     fn work_that_panics_leaves_nobody_waiting() {
         let queue = queue(1, 10, Duration::MAX);
         block_on(async {
-            let failed = queue.run(1, Entry::IfRoom, || panic!("as the test wants it"));
+            let failed = queue.run(
+                1,
+                Entry::IfRoom,
+                blocking(|| panic!("as the test wants it")),
+            );
             assert_eq!(failed.await, Err(Refused));
-            assert_eq!(queue.run(1, Entry::IfRoom, || 2).await, Ok(2));
+            assert_eq!(queue.run(1, Entry::IfRoom, blocking(|| 2)).await, Ok(2));
             assert_eq!(queue.load().waiting, 0);
+        });
+    }
+
+    #[test]
+    fn work_that_is_told_of_its_turn_ends_when_it_says_so() {
+        let queue = queue(1, 10, Duration::MAX);
+        let (tell, told) = mpsc::channel();
+        let prompt = |tell: &mpsc::Sender<Begun<usize, usize>>| {
+            let tell = tell.clone();
+            Work::Prompt(Box::new(move |begun| {
+                tell.send(begun).expect("it is heard")
+            }))
+        };
+        let first = queue.shared.submit(1, Entry::IfRoom, prompt(&tell));
+        let second = queue.shared.submit(2, Entry::IfRoom, prompt(&tell));
+        let third = queue.shared.submit(3, Entry::IfRoom, blocking(|| 30));
+        let begun = told.try_recv().expect("a place is free");
+        assert!(told.try_recv().is_err(), "there is one place");
+        begun.finish(&10);
+        // Without a result.
+        drop(told.try_recv().expect("the place is free again"));
+        block_on(async {
+            assert_eq!(first.expect("room").await, Ok(10));
+            assert!(second.expect("room").await.is_err());
+            assert_eq!(third.expect("room").await, Ok(30));
+        });
+        assert_eq!(queue.load().in_flight, 0);
+        assert_eq!(queue.counters().done.value(), 3);
+    }
+
+    #[test]
+    fn threads_are_started_as_they_are_needed() {
+        let queue = queue(3, 10, Duration::MAX);
+        let (open, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let held = |key: usize| {
+            let gate = gate.clone();
+            let work = move || gate.lock().expect("held").recv().map_or(0, |()| key);
+            queue.shared.submit(key, Entry::IfRoom, blocking(work))
+        };
+        let first = [held(1)];
+        assert_eq!(queue.shared.lock().threads, 1);
+        let more = [held(2), held(3), held(4)];
+        assert_eq!(queue.shared.lock().threads, 3, "as many as places");
+        for _ in 0..4 {
+            open.send(()).expect("the work waits for it");
+        }
+        block_on(async {
+            for (receiver, key) in first.into_iter().chain(more).zip(1..) {
+                assert_eq!(receiver.expect("room").await, Ok(key));
+            }
         });
     }
 
@@ -412,17 +612,20 @@ mod tests {
         let (open, gate) = mpsc::channel::<()>();
         let begun = Arc::new(AtomicUsize::new(0));
         block_on(async {
-            let mut first =
-                std::pin::pin!(queue.run(0, Entry::IfRoom, move || gate.recv().map_or(1, |()| 0)));
+            let mut first = std::pin::pin!(queue.run(
+                0,
+                Entry::IfRoom,
+                blocking(move || gate.recv().map_or(1, |()| 0))
+            ));
             assert!(futures_pending(&mut first).await);
             let counted = begun.clone();
             drop(queue.shared.submit(
                 1,
                 Entry::IfRoom,
-                Box::new(move || counted.fetch_add(1, Ordering::Relaxed)),
+                blocking(move || counted.fetch_add(1, Ordering::Relaxed)),
             ));
             open.send(()).expect("the work waits for it");
-            assert_eq!(queue.run(2, Entry::IfRoom, || 2).await, Ok(2));
+            assert_eq!(queue.run(2, Entry::IfRoom, blocking(|| 2)).await, Ok(2));
         });
         assert_eq!(begun.load(Ordering::Relaxed), 0);
     }

@@ -10,25 +10,27 @@ mod derive;
 mod folder;
 pub mod io_queue;
 mod open;
+mod ring;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use evenkeel_policy::admission::Bounds;
 use evenkeel_proto::coding::Coding;
-use rustix::fs::fstat;
+use rustix::fs::{fstat, statfs};
 use rustix::io::Errno;
 
 use crate::config::{Action, Config};
 use crate::net::timer::TICK;
 use cache::OpenFiles;
 use compressed::CompressedFiles;
-use io_queue::IoQueue;
+use io_queue::{Begun, IoQueue, Work};
+use ring::{Ring, RingReads};
 
 pub use compressed::Compressed;
 pub use derive::Page;
@@ -59,6 +61,9 @@ pub struct Disk {
     pub name: String,
     /// Its queue.
     pub queue: IoQueue<Wanted, Fetched>,
+    /// Whether its file system begins to read a short file that is open without
+    /// asking the disk for anything else before.
+    begins_at_once: bool,
 }
 
 /// What a disk is asked for.
@@ -86,7 +91,7 @@ pub enum Fetched {
     /// What a path leads to.
     Path(Result<Found, Missing>),
     /// A part of a file.
-    Bytes(Result<Arc<[u8]>, Errno>),
+    Bytes(ReadBytes),
     /// What came of compressing a file.
     Compressed(Result<Compressed, Errno>),
     /// A page about a folder.
@@ -117,6 +122,7 @@ impl Disks {
                     devices.push(device);
                     queues.push(Disk {
                         name: files.root.display().to_string(),
+                        begins_at_once: begins_at_once(&files.root),
                         queue: IoQueue::start(Bounds {
                             in_flight: config.disk.in_flight,
                             waiting: config.disk.queue_max,
@@ -135,6 +141,32 @@ impl Disks {
     pub fn all(&self) -> &[Disk] {
         &self.queues
     }
+
+    /// A ring for this worker's reads, each disk having at most so many, if
+    /// there is a disk for it.
+    fn ring(&self, in_flight: usize) -> Option<Ring> {
+        let disks = self.queues.iter().filter(|disk| disk.begins_at_once);
+        let most = disks.count() * in_flight;
+        if most == 0 {
+            return None;
+        }
+        match Ring::start(most) {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                tracing::info!("files: no io_uring ({error}): threads read in its place");
+                None
+            }
+        }
+    }
+}
+
+/// Whether the file system of a folder begins to read a short file that is open
+/// without asking the disk for anything else before.
+fn begins_at_once(folder: &Path) -> bool {
+    // linux/magic.h; the second is that of ext2 and ext3 too.
+    const XFS: i64 = 0x5846_5342;
+    const EXT4: i64 = 0xef53;
+    statfs(folder).is_ok_and(|it| matches!(it.f_type, XFS | EXT4))
 }
 
 /// One worker's files.
@@ -143,6 +175,8 @@ pub struct Files {
     disks: Arc<Disks>,
     /// For each route, its folder where it serves files.
     folders: Vec<Option<Rc<Folder>>>,
+    /// Where short reads go that need no thread.
+    ring: Option<Ring>,
     open_files: RefCell<OpenFiles>,
     compressed: RefCell<CompressedFiles>,
     /// Where keys are put together; never held over a wait.
@@ -206,6 +240,7 @@ impl Files {
         });
         let settings = &config.disk;
         Files {
+            ring: disks.ring(settings.in_flight),
             folders: folders.collect(),
             disks,
             open_files: RefCell::new(OpenFiles::new(
@@ -329,7 +364,10 @@ impl Files {
         };
         let path: Box<[u8]> = path.into();
         let wanted = Wanted::Path(route, variant, path.clone());
-        let load = move || Fetched::Path(load(&root, &path));
+        let reads = self.reads(disk);
+        let load = Work::Blocking(Box::new(move |begun| {
+            load(&root, &path, reads.as_ref(), begun)
+        }));
         let fetched = disk.queue.run(wanted, Entry::IfRoom, load);
         Ok(match fetched.await? {
             Fetched::Path(found) => found,
@@ -352,16 +390,23 @@ impl Files {
         offset: u64,
         len: u64,
         entry: Entry,
-    ) -> Result<Result<Arc<[u8]>, Errno>, Refused> {
+    ) -> Result<ReadBytes, Refused> {
         let Some(disk) = self.disk(route) else {
             return Err(Refused);
         };
         let wanted = Wanted::Bytes(file.id, offset, len);
         let file = file.clone();
-        let fetched = disk.queue.run(wanted, entry, move || {
-            Fetched::Bytes(read_whole(&file, offset, len))
-        });
-        Ok(match fetched.await? {
+        let part = Part {
+            file: file.clone(),
+            offset,
+            len: len as usize,
+            fetched: |_, bytes| Fetched::Bytes(bytes),
+        };
+        let work = match self.reads(disk).filter(|_| file.id.len <= WHOLE_LEN) {
+            Some(reads) => Work::Prompt(Box::new(move |begun| reads.begin(part, begun))),
+            None => Work::Blocking(Box::new(move |begun| begun.finish(&part.read()))),
+        };
+        Ok(match disk.queue.run(wanted, entry, work).await? {
             Fetched::Bytes(bytes) => bytes,
             _ => Err(Errno::IO),
         })
@@ -374,6 +419,12 @@ impl Files {
     fn disk(&self, route: usize) -> Option<&Disk> {
         let at = *self.disks.of_route.get(route)?;
         self.disks.queues.get(at?)
+    }
+
+    /// Where short reads of a disk go that need no thread, if it has such.
+    fn reads(&self, disk: &Disk) -> Option<RingReads> {
+        let ring = self.ring.as_ref().filter(|_| disk.begins_at_once);
+        ring.map(Ring::reads)
     }
 
     /// The open folder of `route`, and its disk.
@@ -401,7 +452,9 @@ impl Files {
         disk: &Disk,
     ) -> Result<Result<Arc<OwnedFd>, Errno>, Refused> {
         let path = folder.path.clone();
-        let open = move || Fetched::Root(open::open_folder(&path).map(Arc::new));
+        let open = Work::Blocking(Box::new(move |begun| {
+            begun.finish(&Fetched::Root(open::open_folder(&path).map(Arc::new)));
+        }));
         let wanted = Wanted::Root(folder.route);
         let fetched = disk.queue.run(wanted, Entry::IfRoom, open);
         let Fetched::Root(opened) = fetched.await? else {
@@ -447,22 +500,67 @@ impl Files {
     }
 }
 
-/// Opens a file, and reads it where it is short. Blocks.
-fn load(root: &OwnedFd, path: &[u8]) -> Result<Found, Missing> {
-    let file = Arc::new(open::open_from_disk(root, path)?);
-    let bytes = match file.id.len {
-        len @ ..=WHOLE_LEN => Some(read_whole(&file, 0, len).map_err(Missing::Failed)?),
-        _ => None,
-    };
-    if !file.is_unchanged() {
-        // What was read may be of two versions: it is followed anew.
-        file.doubt();
-    }
-    Ok(Found { file, bytes })
+/// A part of a file that is to be read.
+#[derive(Debug)]
+struct Part {
+    file: Arc<OpenFile>,
+    offset: u64,
+    /// In bytes.
+    len: usize,
+    /// What is made of its bytes.
+    fetched: fn(Arc<OpenFile>, ReadBytes) -> Fetched,
 }
 
-fn read_whole(file: &OpenFile, offset: u64, len: u64) -> Result<Arc<[u8]>, Errno> {
-    let read = file.read_from_disk(offset, len as usize);
+/// What a read came to.
+pub type ReadBytes = Result<Arc<[u8]>, Errno>;
+
+impl Part {
+    /// All of a file that is no longer than [`WHOLE_LEN`].
+    fn whole(file: Arc<OpenFile>) -> Self {
+        Part {
+            len: file.id.len as usize,
+            file,
+            offset: 0,
+            fetched: |file, bytes| {
+                if !file.is_unchanged() {
+                    // What was read may be of two versions: it is followed anew.
+                    file.doubt();
+                }
+                let found = |bytes| Found {
+                    file,
+                    bytes: Some(bytes),
+                };
+                Fetched::Path(bytes.map(found).map_err(Missing::Failed))
+            },
+        }
+    }
+
+    /// Reads it. Blocks.
+    fn read(self) -> Fetched {
+        let bytes = read_part(&self.file, self.offset, self.len);
+        (self.fetched)(self.file, bytes)
+    }
+}
+
+/// Opens a file, and has it read where it is short. Blocks.
+fn load(root: &OwnedFd, path: &[u8], reads: Option<&RingReads>, begun: Begun<Wanted, Fetched>) {
+    let file = match open::open_from_disk(root, path) {
+        Ok(file) => Arc::new(file),
+        Err(missing) => return begun.finish(&Fetched::Path(Err(missing))),
+    };
+    if file.id.len > WHOLE_LEN {
+        return begun.finish(&Fetched::Path(Ok(Found { file, bytes: None })));
+    }
+    let part = Part::whole(file);
+    match reads {
+        Some(reads) => reads.begin(part, begun),
+        None => begun.finish(&part.read()),
+    }
+}
+
+/// Reads a part of a file. Blocks.
+fn read_part(file: &OpenFile, offset: u64, len: usize) -> ReadBytes {
+    let read = file.read_from_disk(offset, len);
     read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 

@@ -12,7 +12,7 @@ use evenkeel_proto::representation::ByteRange;
 use super::{Request, fields, from_disk};
 use crate::exchange::answer::{self, begin_head, end_head};
 use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare};
-use crate::files::{Entry, Fields, Hot, OpenFile};
+use crate::files::{Entry, Fields, Hot, OpenFile, WHOLE_LEN};
 use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::stream::Follow;
 use crate::observe::end::{End, Failure};
@@ -112,60 +112,79 @@ impl Sending<'_> {
         if self.request.head.method == Method::Head {
             return self.send_head(head, client, progress).await;
         }
-        if self.bytes.is_none() && len > COPIED_LEN {
-            return self.long(head, 0, len, client, progress).await;
-        }
-        let composed = match self.compose(head, self.bytes, progress) {
-            Ok(composed) => composed,
-            Err(Uncomposed::Cold) => {
-                let bytes = self
-                    .ask_disk(0, len, Entry::IfRoom, client, progress)
-                    .await?;
-                match self.compose(head, Some(&bytes), progress) {
-                    Ok(composed) => composed,
-                    Err(_) => return Err(Failure::FileChanged.into()),
-                }
+        match self.bytes.or_else(|| self.file.contents()) {
+            Some(bytes) if bytes.len() as u64 == len => {
+                return self.joined(head, bytes, client, progress).await;
             }
+            Some(_) => return Err(Failure::FileChanged.into()),
+            None if len > COPIED_LEN => {
+                return self.long(head, 0, len, client, progress).await;
+            }
+            None => {}
+        }
+        let (buffer, head_len) = match self.compose(head, progress) {
+            Ok(composed) => composed,
+            Err(Uncomposed::Cold) => return self.long(head, 0, len, client, progress).await,
             Err(Uncomposed::Changed) => return Err(Failure::FileChanged.into()),
             Err(Uncomposed::Failed(error)) => return Err(self.failed(&error)),
         };
-        let (buffer, head_len) = composed;
         let follow = follow(self.persistence);
         self.put(buffer.filled(), head_len, follow, client, progress)
             .await
     }
 
-    /// Puts a head and all of the file into a buffer, the file from `bytes` or
-    /// from memory. Gives the length of the head too.
+    /// Puts a head and all of the file into a buffer, as far as it is in memory.
+    /// Gives the length of the head too.
     fn compose(
         &self,
         head: impl Fn(&mut Vec<u8>, &Progress),
-        bytes: Option<&[u8]>,
         progress: &Progress,
     ) -> Result<(Buffer, usize), Uncomposed> {
         let len = self.file.id.len as usize;
+        let (mut buffer, head_len) = self.begin_with(head, len, progress);
+        match self.file.read_in_memory(0, &mut buffer.room()[..len]) {
+            Ok(Hot::Read) => buffer.fill(len),
+            Ok(Hot::Short) => return Err(Uncomposed::Changed),
+            Ok(Hot::Cold) => return Err(Uncomposed::Cold),
+            Err(error) => return Err(Uncomposed::Failed(error)),
+        }
+        if self.is_kept_and_settled(progress) {
+            self.file.keep_contents(&buffer.filled()[head_len..]);
+        }
+        Ok((buffer, head_len))
+    }
+
+    /// Sends a head and what follows it in one piece.
+    async fn joined(
+        &self,
+        head: impl Fn(&mut Vec<u8>, &Progress),
+        bytes: &[u8],
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), End> {
+        let (mut buffer, head_len) = self.begin_with(head, bytes.len(), progress);
+        let fits = buffer.append(bytes);
+        debug_assert!(fits, "the buffer was made for it");
+        let follow = follow(self.persistence);
+        self.put(buffer.filled(), head_len, follow, client, progress)
+            .await
+    }
+
+    /// A buffer with a head and room for so many bytes more, and the length of
+    /// the head.
+    fn begin_with(
+        &self,
+        head: impl Fn(&mut Vec<u8>, &Progress),
+        len: usize,
+        progress: &Progress,
+    ) -> (Buffer, usize) {
         let mut scratch = self.request.context.scratch.borrow_mut();
         scratch.clear();
         head(&mut scratch, progress);
         let mut buffer = buffer_for(scratch.len() + len);
         let fits = buffer.append(&scratch);
         debug_assert!(fits, "the buffer was made for it");
-        match bytes.or_else(|| self.file.contents()) {
-            Some(bytes) if bytes.len() == len && buffer.append(bytes) => {}
-            Some(_) => return Err(Uncomposed::Changed),
-            None => match self.file.read_in_memory(0, &mut buffer.room()[..len]) {
-                Ok(Hot::Read) => {
-                    buffer.fill(len);
-                    if self.is_kept_and_settled(progress) {
-                        self.file.keep_contents(&buffer.filled()[scratch.len()..]);
-                    }
-                }
-                Ok(Hot::Short) => return Err(Uncomposed::Changed),
-                Ok(Hot::Cold) => return Err(Uncomposed::Cold),
-                Err(error) => return Err(Uncomposed::Failed(error)),
-            },
-        }
-        Ok((buffer, scratch.len()))
+        (buffer, scratch.len())
     }
 
     /// Whether the file stays open, and has not changed for so long that what it
@@ -323,6 +342,15 @@ impl Sending<'_> {
             return Err(Failure::FileChanged.into());
         }
         let first = self.first_slice(offset, len, client, progress).await?;
+        if let Slice::Read(bytes) = &first {
+            match bytes.len() as u64 {
+                read if read < SLICE_LEN.min(len) => return Err(Failure::FileChanged.into()),
+                read if read == len && read <= WHOLE_LEN => {
+                    return self.joined(head, bytes, client, progress).await;
+                }
+                _ => {}
+            }
+        }
         let mut bytes = self.request.context.scratch.take();
         bytes.clear();
         head(&mut bytes, progress);

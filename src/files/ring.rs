@@ -1,0 +1,364 @@
+//! Reads by io_uring: the worker begins them itself, many with one system call,
+//! and no thread is woken for them.
+//!
+//! Only for reads of which it is known that to begin them takes no disk. The
+//! kernel looks for a file's place on the disk before it goes on without us:
+//! for a short file that is open, ext4 and XFS have it in memory.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use io_uring::{IoUring, cqueue, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use slab::Slab;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::io_queue::{Begun, Waiters};
+use super::{Fetched, Part, Wanted};
+
+/// One worker's ring.
+#[derive(Debug)]
+pub(super) struct Ring {
+    reads: RingReads,
+}
+
+/// What is read in one turn of the event loop, if more could be: hot requests
+/// wait for so many cold ones.
+const READ_PER_TURN: usize = 4;
+
+/// Takes reads whose turn has come, from any thread.
+#[derive(Debug, Clone)]
+pub(super) struct RingReads(UnboundedSender<Read>);
+
+/// What is to be read, and whose turn it is.
+type Read = (Part, Begun<Wanted, Fetched>);
+
+impl RingReads {
+    /// Begins a read soon. After the end of its worker it fails.
+    pub fn begin(&self, part: Part, begun: Begun<Wanted, Fetched>) {
+        // What can't be sent is dropped, and so has failed.
+        let _ = self.0.send((part, begun));
+    }
+}
+
+impl Ring {
+    /// A ring for at most so many reads at once, which belongs to this thread
+    /// and its runtime.
+    ///
+    /// # Errors
+    /// The kernel has none (it is older than Linux 6.1), or does not let us have
+    /// one.
+    pub fn start(most: usize) -> io::Result<Self> {
+        let entries = u32::try_from(most).map_err(io::Error::other)?;
+        // Completions are looked for when the event loop says so, and interrupt
+        // nothing.
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_clamp()
+            .build(entries)?;
+        // To wait for the ring itself does not wake for completions that are to
+        // be looked for.
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        let (reads, wanted) = mpsc::unbounded_channel();
+        let reader = Reader {
+            ring,
+            // SAFETY: a descriptor is the same as long as it is owned.
+            event: unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?,
+            wanted,
+            readings: Slab::with_capacity(most),
+            done: Vec::with_capacity(most),
+        };
+        tokio::task::spawn_local(reader.run());
+        Ok(Ring {
+            reads: RingReads(reads),
+        })
+    }
+
+    /// Where its reads go.
+    pub fn reads(&self) -> RingReads {
+        self.reads.clone()
+    }
+}
+
+/// The task that begins reads and ends them.
+struct Reader {
+    ring: IoUring,
+    /// Is signalled where the ring has to be looked at. Never read: each signal
+    /// is an event of its own.
+    event: AsyncFd<OwnedFd>,
+    wanted: UnboundedReceiver<Read>,
+    /// Those that the kernel has, or will have with the next system call.
+    readings: Slab<Reading>,
+    /// Those that it has read.
+    done: Vec<(Waiters<Fetched>, Fetched)>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    part: Part,
+    begun: Begun<Wanted, Fetched>,
+    /// Nobody else has it: the kernel writes to it.
+    bytes: Arc<[u8]>,
+    filled: usize,
+}
+
+impl Reader {
+    /// Reads until nobody can want anything more.
+    ///
+    /// What was read is given to who waits for it after all that is ready in the
+    /// event loop, and little of it in each of its turns: where the processor
+    /// is what everybody waits for, hot answers do not wait for cold ones.
+    async fn run(mut self) {
+        loop {
+            for (waiters, fetched) in self.done.drain(..) {
+                waiters.give(&fetched);
+            }
+            let has_room = self.turn();
+            if !self.done.is_empty() || !has_room {
+                tokio::task::yield_now().await;
+            } else if !self.wait().await {
+                return;
+            }
+        }
+    }
+
+    /// Begins what is wanted, and takes what was read, until there is nothing of
+    /// either or enough was read; whether the kernel had room for everything.
+    fn turn(&mut self) -> bool {
+        while self.done.len() < READ_PER_TURN {
+            while let Ok(read) = self.wanted.try_recv() {
+                self.begin(read);
+            }
+            let submission = self.ring.submission();
+            if submission.is_empty() && !submission.taskrun() {
+                return true;
+            }
+            drop(submission);
+            // It has no memory now, or was interrupted.
+            let _ = self.ring.submit();
+            if !self.ring.submission().is_empty() {
+                return false;
+            }
+            self.reap();
+        }
+        true
+    }
+
+    /// Waits until there is something to be done; whether there ever is again.
+    async fn wait(&mut self) -> bool {
+        let wait = |cx: &mut Context<'_>| {
+            match self.wanted.poll_recv(cx) {
+                Poll::Ready(Some(read)) => {
+                    self.begin(read);
+                    return Poll::Ready(true);
+                }
+                Poll::Ready(None) if self.readings.is_empty() => return Poll::Ready(false),
+                Poll::Ready(None) | Poll::Pending => {}
+            }
+            let ready = std::task::ready!(self.event.poll_read_ready(cx));
+            // It is an error at the end of the runtime.
+            Poll::Ready(ready.map(|mut guard| guard.clear_ready()).is_ok())
+        };
+        poll_fn(wait).await
+    }
+
+    fn begin(&mut self, (part, begun): Read) {
+        let key = self.readings.insert(Reading {
+            bytes: std::iter::repeat_n(0, part.len).collect(),
+            part,
+            begun,
+            filled: 0,
+        });
+        self.push(key);
+    }
+
+    /// Has the kernel read what is missing.
+    fn push(&mut self, key: usize) {
+        let Reading {
+            part,
+            bytes,
+            filled,
+            ..
+        } = &mut self.readings[key];
+        let room = &mut Arc::get_mut(bytes).unwrap_or_default()[*filled..];
+        let fd = types::Fd(part.file.as_fd().as_raw_fd());
+        let entry = opcode::Read::new(fd, room.as_mut_ptr(), room.len() as u32)
+            .offset(part.offset + *filled as u64)
+            .build()
+            .user_data(key as u64);
+        // SAFETY: the file stays open and its room where it is until the read is
+        // reaped, or for good where it never is (`drop`).
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        debug_assert!(pushed.is_ok(), "there are as many entries as places");
+        if pushed.is_err() {
+            self.readings.remove(key);
+        }
+    }
+
+    /// Takes what the kernel has read.
+    fn reap(&mut self) {
+        while let Some(completion) = self.next_completion() {
+            self.complete(completion.user_data() as usize, completion.result());
+        }
+    }
+
+    fn next_completion(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    /// A read came to so many bytes, or to an error if that is negative.
+    fn complete(&mut self, key: usize, result: i32) {
+        let Some(reading) = self.readings.get_mut(key) else {
+            return;
+        };
+        let error = match usize::try_from(result) {
+            Ok(len) => {
+                reading.filled += len;
+                if len > 0 && reading.filled < reading.bytes.len() {
+                    return self.push(key);
+                }
+                None
+            }
+            Err(_) if result == -libc::EINTR => return self.push(key),
+            Err(_) => Some(Errno::from_raw_os_error(-result)),
+        };
+        let Reading {
+            part,
+            begun,
+            bytes,
+            filled,
+        } = self.readings.remove(key);
+        let bytes = match error {
+            Some(error) => Err(error),
+            None if filled == bytes.len() => Ok(bytes),
+            None => Ok(bytes[..filled].into()),
+        };
+        self.done
+            .push((begun.end(), (part.fetched)(part.file, bytes)));
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        for reading in self.readings.drain() {
+            // The kernel may still write to it.
+            std::mem::forget(reading.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use evenkeel_policy::admission::Bounds;
+    use tokio::runtime::{Builder, LocalOptions};
+
+    use super::*;
+    use crate::files::io_queue::{Entry, IoQueue, Work};
+    use crate::files::{Hot, OpenFile, open};
+
+    /// A file that is gone at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str, bytes: &[u8]) -> Self {
+            let name = format!("evenkeel-ring-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let mut file = File::create(&path).expect("a file");
+            file.write_all(bytes).expect("it is written");
+            Scratch(path)
+        }
+
+        fn open(&self) -> Arc<OpenFile> {
+            let root = open::open_folder(&std::env::temp_dir()).expect("a folder");
+            let name = self.0.file_name().expect("a name");
+            let opened = open::open_from_disk(&root, name.as_encoded_bytes());
+            Arc::new(opened.expect("it can be opened"))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    /// Reads these parts of a file at the same time, two in flight.
+    fn read(file: &Arc<OpenFile>, parts: &[(u64, usize)]) -> Vec<Vec<u8>> {
+        let queue = IoQueue::start(Bounds {
+            in_flight: 2,
+            waiting: parts.len(),
+            wait: Duration::MAX,
+        })
+        .expect("a thread starts");
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_io().build_local(LocalOptions::default());
+        runtime.expect("a runtime").block_on(async {
+            let ring = Ring::start(2).expect("the kernel lets this process have io_uring");
+            let reads = parts.iter().map(|&(offset, len)| {
+                let (reads, file) = (ring.reads(), file.clone());
+                let wanted = Wanted::Bytes(file.id, offset, len as u64);
+                let part = Part {
+                    file,
+                    offset,
+                    len,
+                    fetched: |_, bytes| Fetched::Bytes(bytes),
+                };
+                let work = Work::Prompt(Box::new(move |begun| reads.begin(part, begun)));
+                queue.run(wanted, Entry::Always, work)
+            });
+            let mut read = Vec::new();
+            let mut reads: Vec<_> = reads.map(Box::pin).collect();
+            // All of them are begun before one is waited for.
+            for reading in &mut reads {
+                let mut once = Context::from_waker(std::task::Waker::noop());
+                assert!(reading.as_mut().poll(&mut once).is_pending());
+            }
+            for reading in reads {
+                match reading.await {
+                    Ok(Fetched::Bytes(Ok(bytes))) => read.push(bytes.to_vec()),
+                    other => panic!("{other:?}"),
+                }
+            }
+            read
+        })
+    }
+
+    #[test]
+    fn gives_to_each_the_part_that_it_asked_for() {
+        let bytes: Vec<u8> = (0..40_000_u32).map(|it| (it / 7) as u8).collect();
+        let scratch = Scratch::new("parts", &bytes);
+        let parts: Vec<_> = (0..20)
+            .map(|it| (it * 1_999, 1 + it as usize * 97))
+            .collect();
+        let read = read(&scratch.open(), &parts);
+        for ((offset, len), read) in parts.into_iter().zip(read) {
+            assert_eq!(read, bytes[offset as usize..][..len]);
+        }
+    }
+
+    #[test]
+    fn gives_what_there_is_of_a_file_that_was_cut_off() {
+        let scratch = Scratch::new("cut", &[7; 10_000]);
+        let file = scratch.open();
+        let cut = File::options().write(true).open(&scratch.0);
+        cut.and_then(|it| it.set_len(100)).expect("it is cut off");
+        let read = read(&file, &[(0, 10_000), (5_000, 100), (0, 0)]);
+        assert_eq!(read, [vec![7; 100], vec![], vec![]]);
+        let mut room = [0; 200];
+        assert_eq!(file.read_in_memory(0, &mut room).ok(), Some(Hot::Short));
+    }
+}
