@@ -78,11 +78,13 @@ pub struct Refused;
 pub enum Work<K: Key, T: Product> {
     /// By a thread of the queue.
     Blocking(Begin<K, T>),
-    /// By whoever gives it its turn, without blocking.
-    Prompt(Begin<K, T>),
+    /// By whoever gives it its turn, without blocking; gives the turn back where
+    /// it can't be begun.
+    Prompt(TryBegin<K, T>),
 }
 
 type Begin<K, T> = Box<dyn FnOnce(Begun<K, T>) + Send>;
+type TryBegin<K, T> = Box<dyn FnOnce(Begun<K, T>) -> Result<(), Begun<K, T>> + Send>;
 
 /// Work whose turn has come: it has one of the places of what is in flight.
 ///
@@ -287,7 +289,25 @@ impl<K: Key, T: Product> Shared<K, T> {
     }
 
     /// Gives what waits its turn, as far as there are places.
-    fn advance(self: &Arc<Self>, mut state: MutexGuard<'_, State<K, T>>, now: Instant) {
+    fn advance(self: &Arc<Self>, state: MutexGuard<'_, State<K, T>>, now: Instant) {
+        let mut given_back = self.begin_next(state, now);
+        // One after the other: each within the one before may be too deep.
+        while let Some(mut begun) = given_back.pop() {
+            if let Some(turn) = begun.turn.take() {
+                let mut state = self.lock();
+                let waiters = self.leave(&mut state, &turn, now);
+                given_back.extend(self.begin_next(state, now));
+                drop(waiters);
+            }
+        }
+    }
+
+    /// Begins what there are places for; what could not be begun comes back.
+    fn begin_next(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<K, T>>,
+        now: Instant,
+    ) -> Vec<Begun<K, T>> {
         let mut to_begin = Vec::new();
         let mut blocking = 0;
         while let Some(place) = state.busy_since.iter().position(Option::is_none)
@@ -319,13 +339,14 @@ impl<K: Key, T: Product> Shared<K, T> {
             tracing::warn!("files: start a thread for a disk: {error}");
             self.lock().threads -= 1;
         }
-        for (turn, begin) in to_begin {
-            begin(self.begun(turn));
-        }
+        let to_begin = to_begin.into_iter();
+        let given_back = to_begin.filter_map(|(turn, begin)| begin(self.begun(turn)).err());
+        let given_back = given_back.collect();
         // A thread that wakes may take the core at once: not with our lock held.
         for _ in 0..blocking {
             self.changed.notify_one();
         }
+        given_back
     }
 
     fn begun(self: &Arc<Self>, turn: Turn<K>) -> Begun<K, T> {
@@ -338,15 +359,25 @@ impl<K: Key, T: Product> Shared<K, T> {
     /// Ends a turn, and gives those who wait for what had it.
     fn end(self: &Arc<Self>, turn: &Turn<K>) -> Vec<oneshot::Sender<T>> {
         let now = Instant::now();
-        let took = now.saturating_duration_since(turn.since);
         let mut state = self.lock();
+        let waiters = self.leave(&mut state, turn, now);
+        self.advance(state, now);
+        waiters
+    }
+
+    /// Frees a place, and gives those who wait for what had it.
+    fn leave(
+        &self,
+        state: &mut State<K, T>,
+        turn: &Turn<K>,
+        now: Instant,
+    ) -> Vec<oneshot::Sender<T>> {
+        let took = now.saturating_duration_since(turn.since);
         state.busy_since[turn.place] = None;
         state.admission.learn(took);
         self.counters.done.add(1);
         self.counters.service_us.record_time(took);
-        let waiters = state.waiters.remove(&turn.key).unwrap_or_default();
-        self.advance(state, now);
-        waiters
+        state.waiters.remove(&turn.key).unwrap_or_default()
     }
 
     fn start_thread(self: &Arc<Self>, index: usize) -> io::Result<()> {
@@ -562,7 +593,7 @@ mod tests {
         let prompt = |tell: &mpsc::Sender<Begun<usize, usize>>| {
             let tell = tell.clone();
             Work::Prompt(Box::new(move |begun| {
-                tell.send(begun).expect("it is heard")
+                tell.send(begun).map_err(|unheard| unheard.0)
             }))
         };
         let first = queue.shared.submit(1, Entry::IfRoom, prompt(&tell));
@@ -580,6 +611,34 @@ mod tests {
         });
         assert_eq!(queue.load().in_flight, 0);
         assert_eq!(queue.counters().done.value(), 3);
+    }
+
+    #[test]
+    fn turns_that_are_given_back_go_on_to_the_next() {
+        // As many as overflow a stack if each ends within the one before.
+        const MANY: usize = 100_000;
+        let queue = queue(1, MANY, Duration::MAX);
+        let (tell, told) = mpsc::channel();
+        let ask = |key: usize| {
+            let tell = tell.clone();
+            let begin = move |begun| tell.send(begun).map_err(|unheard| unheard.0);
+            let submitted = queue
+                .shared
+                .submit(key, Entry::Always, Work::Prompt(Box::new(begin)));
+            submitted.expect("it is always let in")
+        };
+        let receivers: Vec<_> = (0..MANY).map(ask).collect();
+        let first = told.try_recv().expect("a place is free");
+        drop(told);
+        first.finish(&1);
+        block_on(async {
+            let mut results = receivers.into_iter();
+            assert_eq!(results.next().expect("the first").await, Ok(1));
+            for result in results {
+                assert!(result.await.is_err());
+            }
+        });
+        assert_eq!(queue.load().waiting, 0);
     }
 
     #[test]

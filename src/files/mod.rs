@@ -424,7 +424,7 @@ impl Files {
     /// Where short reads of a disk go that need no thread, if it has such.
     fn reads(&self, disk: &Disk) -> Option<RingReads> {
         let ring = self.ring.as_ref().filter(|_| disk.begins_at_once);
-        ring.map(Ring::reads)
+        ring.and_then(Ring::reads)
     }
 
     /// The open folder of `route`, and its disk.
@@ -553,7 +553,8 @@ fn load(root: &OwnedFd, path: &[u8], reads: Option<&RingReads>, begun: Begun<Wan
     }
     let part = Part::whole(file);
     match reads {
-        Some(reads) => reads.begin(part, begun),
+        // Where the worker has ended nobody waits for it.
+        Some(reads) => drop(reads.begin(part, begun)),
         None => begun.finish(&part.read()),
     }
 }

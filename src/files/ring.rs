@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
@@ -32,6 +33,13 @@ pub(super) struct Ring {
 /// wait for so many cold ones.
 const READ_PER_TURN: usize = 4;
 
+/// How often the kernel is asked in vain for what it says is there: it does some
+/// of it at a time, and says so though another call has done it meanwhile.
+const FRUITLESS_MAX: usize = 8;
+
+/// Time until the kernel is asked again for what it had no memory for.
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+
 /// Takes reads whose turn has come, from any thread.
 #[derive(Debug, Clone)]
 pub(super) struct RingReads(UnboundedSender<Read>);
@@ -40,10 +48,16 @@ pub(super) struct RingReads(UnboundedSender<Read>);
 type Read = (Part, Begun<Wanted, Fetched>);
 
 impl RingReads {
-    /// Begins a read soon. After the end of its worker it fails.
-    pub fn begin(&self, part: Part, begun: Begun<Wanted, Fetched>) {
-        // What can't be sent is dropped, and so has failed.
-        let _ = self.0.send((part, begun));
+    /// Begins a read soon.
+    ///
+    /// # Errors
+    /// Gives back whose turn it is where the worker has ended.
+    pub fn begin(
+        &self,
+        part: Part,
+        begun: Begun<Wanted, Fetched>,
+    ) -> Result<(), Begun<Wanted, Fetched>> {
+        self.0.send((part, begun)).map_err(|unsent| unsent.0.1)
     }
 }
 
@@ -83,9 +97,10 @@ impl Ring {
         })
     }
 
-    /// Where its reads go.
-    pub fn reads(&self) -> RingReads {
-        self.reads.clone()
+    /// Where its reads go; `None` once it has failed.
+    pub fn reads(&self) -> Option<RingReads> {
+        let reads = Some(&self.reads).filter(|it| !it.0.is_closed());
+        reads.cloned()
     }
 }
 
@@ -122,35 +137,51 @@ impl Reader {
             for (waiters, fetched) in self.done.drain(..) {
                 waiters.give(&fetched);
             }
-            let has_room = self.turn();
-            if !self.done.is_empty() || !has_room {
-                tokio::task::yield_now().await;
-            } else if !self.wait().await {
-                return;
+            match self.turn() {
+                Ok(()) if !self.done.is_empty() => tokio::task::yield_now().await,
+                Ok(()) if self.wait().await => {}
+                Ok(()) => return,
+                // It has no memory for it now.
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                }
+                Err(error) => {
+                    tracing::error!("files: io_uring: {error}: threads read in its place");
+                    return;
+                }
             }
         }
     }
 
     /// Begins what is wanted, and takes what was read, until there is nothing of
-    /// either or enough was read; whether the kernel had room for everything.
-    fn turn(&mut self) -> bool {
-        while self.done.len() < READ_PER_TURN {
+    /// either or enough was read.
+    ///
+    /// # Errors
+    /// What kept the kernel from beginning something, which then is left for the
+    /// next time.
+    fn turn(&mut self) -> Result<(), Errno> {
+        let mut fruitless = 0;
+        while self.done.len() < READ_PER_TURN && fruitless < FRUITLESS_MAX {
             while let Ok(read) = self.wanted.try_recv() {
                 self.begin(read);
             }
             let submission = self.ring.submission();
-            if submission.is_empty() && !submission.taskrun() {
-                return true;
+            let is_new = !submission.is_empty();
+            if self.readings.is_empty() || !(is_new || submission.taskrun()) {
+                break;
             }
             drop(submission);
-            // It has no memory now, or was interrupted.
-            let _ = self.ring.submit();
-            if !self.ring.submission().is_empty() {
-                return false;
+            let submitted = self.ring.submit();
+            let is_any = self.reap();
+            match submitted {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                }
+                _ if is_new || is_any => fruitless = 0,
+                _ => fruitless += 1,
             }
-            self.reap();
         }
-        true
+        Ok(())
     }
 
     /// Waits until there is something to be done; whether there ever is again.
@@ -204,11 +235,14 @@ impl Reader {
         }
     }
 
-    /// Takes what the kernel has read.
-    fn reap(&mut self) {
+    /// Takes what the kernel has read; whether there was any.
+    fn reap(&mut self) -> bool {
+        let mut is_any = false;
         while let Some(completion) = self.next_completion() {
+            is_any = true;
             self.complete(completion.user_data() as usize, completion.result());
         }
+        is_any
     }
 
     fn next_completion(&mut self) -> Option<cqueue::Entry> {
@@ -249,10 +283,12 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        for reading in self.readings.drain() {
-            // The kernel may still write to it.
-            std::mem::forget(reading.bytes);
-        }
+        // The kernel may still write to them.
+        let readings = self.readings.iter_mut();
+        let bytes: Vec<_> = readings
+            .map(|(_, it)| std::mem::take(&mut it.bytes))
+            .collect();
+        std::mem::forget(bytes);
     }
 }
 
@@ -261,7 +297,6 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
     use std::path::PathBuf;
-    use std::time::Duration;
 
     use evenkeel_policy::admission::Bounds;
     use tokio::runtime::{Builder, LocalOptions};
@@ -305,11 +340,11 @@ mod tests {
         })
         .expect("a thread starts");
         let mut builder = Builder::new_current_thread();
-        let runtime = builder.enable_io().build_local(LocalOptions::default());
+        let runtime = builder.enable_all().build_local(LocalOptions::default());
         runtime.expect("a runtime").block_on(async {
             let ring = Ring::start(2).expect("the kernel lets this process have io_uring");
             let reads = parts.iter().map(|&(offset, len)| {
-                let (reads, file) = (ring.reads(), file.clone());
+                let (reads, file) = (ring.reads().expect("it runs"), file.clone());
                 let wanted = Wanted::Bytes(file.id, offset, len as u64);
                 let part = Part {
                     file,
