@@ -72,23 +72,21 @@ fn entry_len(compressed: &Compressed) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_testkit::TempDir;
+
     use super::*;
 
-    /// So many files, in a folder of the test's own.
-    fn files(count: usize, test: &str) -> Vec<FileId> {
-        let folder = format!("evenkeel-kept-{test}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let root = crate::files::open::open_folder(&folder).expect("the folder");
+    /// So many files.
+    fn files(count: usize) -> Vec<FileId> {
+        let folder = TempDir::new().expect("a folder");
+        let root = crate::files::open::open_folder(folder.path()).expect("the folder");
         let files = (0..count).map(|index| {
             let name = index.to_string();
             std::fs::write(folder.join(&name), &name).expect("a file");
             let opened = crate::files::open::open_from_disk(&root, name.as_bytes());
             opened.expect("the file").id
         });
-        let files = files.collect();
-        std::fs::remove_dir_all(&folder).expect("the folder is ours");
-        files
+        files.collect()
     }
 
     fn bytes(len: usize) -> Compressed {
@@ -97,7 +95,7 @@ mod tests {
 
     #[test]
     fn keeps_the_last_used_within_its_bound() {
-        let files = files(4, "bound");
+        let files = files(4);
         let mut kept = CompressedFiles::new(3 * (ENTRY_LEN + 1000));
         for file in &files[..3] {
             kept.put(*file, Coding::Gzip, bytes(1000));
@@ -114,7 +112,7 @@ mod tests {
 
     #[test]
     fn counts_what_is_replaced_and_what_is_too_large() {
-        let files = files(2, "counts");
+        let files = files(2);
         let mut kept = CompressedFiles::new(2 * ENTRY_LEN + 1000);
         kept.put(files[0], Coding::Brotli, Compressed::NotSmaller);
         for _ in 0..10 {

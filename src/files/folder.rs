@@ -122,27 +122,16 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
 
+    use evenkeel_testkit::TempDir;
+
     use super::*;
 
-    /// A folder that is gone at the end.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(path.join("root/sub")).expect("a folder");
-            Scratch(path)
-        }
-
-        fn root(&self) -> PathBuf {
-            self.0.join("root")
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+    /// A folder, with one in it that is served and has another in it.
+    fn scratch() -> (TempDir, PathBuf) {
+        let folder = TempDir::new().expect("a folder");
+        let root = folder.join("root");
+        std::fs::create_dir_all(root.join("sub")).expect("folders");
+        (folder, root)
     }
 
     fn read(root: &Path, path: &str, shows_hidden: bool) -> Result<Contents, Missing> {
@@ -159,8 +148,7 @@ mod tests {
 
     #[test]
     fn sorts_folders_first_and_hides_what_is_hidden() {
-        let scratch = Scratch::new("sorts");
-        let root = scratch.root();
+        let (_scratch, root) = scratch();
         for name in ["b", "A", "c", ".hidden"] {
             std::fs::write(root.join(name), name).expect("a file");
         }
@@ -177,13 +165,12 @@ mod tests {
 
     #[test]
     fn leaves_out_links_that_lead_out_or_nowhere() {
-        let scratch = Scratch::new("links");
-        let root = scratch.root();
-        std::fs::write(scratch.0.join("secret"), "a secret").expect("a file");
+        let (scratch, root) = scratch();
+        std::fs::write(scratch.join("secret"), "a secret").expect("a file");
         std::fs::write(root.join("file"), "12345").expect("a file");
         symlink("../file", root.join("sub/within")).expect("a link");
         symlink("../../secret", root.join("sub/out")).expect("a link");
-        symlink(scratch.0.join("secret"), root.join("sub/absolute")).expect("a link");
+        symlink(scratch.join("secret"), root.join("sub/absolute")).expect("a link");
         symlink("nothing", root.join("sub/dangling")).expect("a link");
         symlink("circle", root.join("sub/circle")).expect("a link");
         symlink("/proc/self/fd", root.join("sub/magic")).expect("a link");
@@ -197,8 +184,8 @@ mod tests {
 
     #[test]
     fn stops_at_its_bound() {
-        let scratch = Scratch::new("bound");
-        let root = scratch.root().join("sub");
+        let (_scratch, root) = scratch();
+        let root = root.join("sub");
         for index in 0..MAX_ENTRIES {
             std::fs::write(root.join(index.to_string()), "").expect("a file");
         }

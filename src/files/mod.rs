@@ -30,7 +30,7 @@ use crate::net::timer::TICK;
 use cache::OpenFiles;
 use compressed::CompressedFiles;
 use io_queue::{Begun, IoQueue, Work};
-use ring::{Ring, RingReads};
+use ring::Ring;
 
 pub use compressed::Compressed;
 pub use derive::Page;
@@ -283,6 +283,7 @@ impl Files {
     /// `variant` tells apart what has the same file but other fields. `now` in
     /// ticks.
     pub fn look(&self, route: usize, variant: u8, path: &[u8], now: u64) -> Look {
+        let known = |file| Look::Known(Ok(Found { file, bytes: None }));
         let Some(folder) = self.folder(route) else {
             return Look::Known(Err(Missing::Absent));
         };
@@ -301,21 +302,21 @@ impl Files {
             let is_believed = now < kept.checked.get() + self.check_ticks && !file.is_doubted();
             // Its bytes may have been written over: that is seen at once.
             if is_believed && file.is_unchanged() {
-                return Look::Known(Ok(Found { file, bytes: None }));
+                return known(file);
             }
             match open::open_in_memory(root, path) {
                 Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {
                     kept.checked.set(now);
-                    return Look::Known(Ok(Found { file, bytes: None }));
+                    return known(file);
                 }
                 Some(Ok(found)) => {
                     let file = Arc::new(found);
                     open_files.put(&key, file.clone(), now);
-                    return Look::Known(Ok(Found { file, bytes: None }));
+                    return known(file);
                 }
                 // Better an old one than none.
                 Some(Err(Missing::NoDescriptor)) if file.is_unchanged() => {
-                    return Look::Known(Ok(Found { file, bytes: None }));
+                    return known(file);
                 }
                 Some(Err(missing)) => {
                     open_files.remove(&key);
@@ -339,7 +340,7 @@ impl Files {
             Some(Ok(file)) => {
                 let file = Arc::new(file);
                 open_files.offer(&key, &file, now);
-                Look::Known(Ok(Found { file, bytes: None }))
+                known(file)
             }
         }
     }
@@ -364,9 +365,9 @@ impl Files {
         };
         let path: Box<[u8]> = path.into();
         let wanted = Wanted::Path(route, variant, path.clone());
-        let reads = self.reads(disk);
+        let ring = self.ring(disk).cloned();
         let load = Work::Blocking(Box::new(move |begun| {
-            load(&root, &path, reads.as_ref(), begun)
+            load(&root, &path, ring.as_ref(), begun)
         }));
         let fetched = disk.queue.run(wanted, Entry::IfRoom, load);
         Ok(match fetched.await? {
@@ -395,15 +396,15 @@ impl Files {
             return Err(Refused);
         };
         let wanted = Wanted::Bytes(file.id, offset, len);
-        let file = file.clone();
         let part = Part {
             file: file.clone(),
             offset,
             len: len as usize,
             fetched: |_, bytes| Fetched::Bytes(bytes),
         };
-        let work = match self.reads(disk).filter(|_| file.id.len <= WHOLE_LEN) {
-            Some(reads) => Work::Prompt(Box::new(move |begun| reads.begin(part, begun))),
+        let ring = self.ring(disk).filter(|_| file.id.len <= WHOLE_LEN);
+        let work = match ring.cloned() {
+            Some(ring) => Work::Prompt(Box::new(move |begun| ring.begin(part, begun))),
             None => Work::Blocking(Box::new(move |begun| begun.finish(&part.read()))),
         };
         Ok(match disk.queue.run(wanted, entry, work).await? {
@@ -422,9 +423,9 @@ impl Files {
     }
 
     /// Where short reads of a disk go that need no thread, if it has such.
-    fn reads(&self, disk: &Disk) -> Option<RingReads> {
-        let ring = self.ring.as_ref().filter(|_| disk.begins_at_once);
-        ring.and_then(Ring::reads)
+    fn ring(&self, disk: &Disk) -> Option<&Ring> {
+        let ring = self.ring.as_ref()?;
+        (disk.begins_at_once && !ring.is_closed()).then_some(ring)
     }
 
     /// The open folder of `route`, and its disk.
@@ -543,7 +544,7 @@ impl Part {
 }
 
 /// Opens a file, and has it read where it is short. Blocks.
-fn load(root: &OwnedFd, path: &[u8], reads: Option<&RingReads>, begun: Begun<Wanted, Fetched>) {
+fn load(root: &OwnedFd, path: &[u8], ring: Option<&Ring>, begun: Begun<Wanted, Fetched>) {
     let file = match open::open_from_disk(root, path) {
         Ok(file) => Arc::new(file),
         Err(missing) => return begun.finish(&Fetched::Path(Err(missing))),
@@ -552,9 +553,9 @@ fn load(root: &OwnedFd, path: &[u8], reads: Option<&RingReads>, begun: Begun<Wan
         return begun.finish(&Fetched::Path(Ok(Found { file, bytes: None })));
     }
     let part = Part::whole(file);
-    match reads {
+    match ring {
         // Where the worker has ended nobody waits for it.
-        Some(reads) => drop(reads.begin(part, begun)),
+        Some(ring) => drop(ring.begin(part, begun)),
         None => begun.finish(&part.read()),
     }
 }

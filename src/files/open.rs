@@ -307,7 +307,7 @@ impl OpenFile {
     /// # Errors
     /// Those of read(2).
     pub fn read_from_disk(&self, offset: u64, len: usize) -> io::Result<Arc<[u8]>> {
-        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        let mut bytes = room(len);
         // Nobody else has it yet.
         let room = Arc::get_mut(&mut bytes).unwrap_or_default();
         let mut filled = 0;
@@ -322,10 +322,7 @@ impl OpenFile {
                 Err(error) => return Err(error),
             }
         }
-        match filled == len {
-            true => Ok(bytes),
-            false => Ok(bytes[..filled].into()),
-        }
+        Ok(self::filled(bytes, filled))
     }
 
     /// All of it, where that was kept.
@@ -357,6 +354,19 @@ impl OpenFile {
 impl AsFd for OpenFile {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// Room for so many bytes of a file.
+pub(super) fn room(len: usize) -> Arc<[u8]> {
+    std::iter::repeat_n(0, len).collect()
+}
+
+/// The first `len` bytes of a room, which were read.
+pub(super) fn filled(room: Arc<[u8]>, len: usize) -> Arc<[u8]> {
+    match len == room.len() {
+        true => room,
+        false => room[..len].into(),
     }
 }
 

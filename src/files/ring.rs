@@ -21,13 +21,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::io_queue::{Begun, Waiters};
-use super::{Fetched, Part, Wanted};
-
-/// One worker's ring.
-#[derive(Debug)]
-pub(super) struct Ring {
-    reads: RingReads,
-}
+use super::{Fetched, Part, Wanted, open};
 
 /// What is read in one turn of the event loop, if more could be: hot requests
 /// wait for so many cold ones.
@@ -40,26 +34,12 @@ const FRUITLESS_MAX: usize = 8;
 /// Time until the kernel is asked again for what it had no memory for.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Takes reads whose turn has come, from any thread.
+/// One worker's ring: takes reads whose turn has come, from any thread.
 #[derive(Debug, Clone)]
-pub(super) struct RingReads(UnboundedSender<Read>);
+pub(super) struct Ring(UnboundedSender<Read>);
 
 /// What is to be read, and whose turn it is.
 type Read = (Part, Begun<Wanted, Fetched>);
-
-impl RingReads {
-    /// Begins a read soon.
-    ///
-    /// # Errors
-    /// Gives back whose turn it is where the worker has ended.
-    pub fn begin(
-        &self,
-        part: Part,
-        begun: Begun<Wanted, Fetched>,
-    ) -> Result<(), Begun<Wanted, Fetched>> {
-        self.0.send((part, begun)).map_err(|unsent| unsent.0.1)
-    }
-}
 
 impl Ring {
     /// A ring for at most so many reads at once, which belongs to this thread
@@ -92,15 +72,24 @@ impl Ring {
             done: Vec::with_capacity(most),
         };
         tokio::task::spawn_local(reader.run());
-        Ok(Ring {
-            reads: RingReads(reads),
-        })
+        Ok(Ring(reads))
     }
 
-    /// Where its reads go; `None` once it has failed.
-    pub fn reads(&self) -> Option<RingReads> {
-        let reads = Some(&self.reads).filter(|it| !it.0.is_closed());
-        reads.cloned()
+    /// Whether it takes no more: it has failed.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Begins a read soon.
+    ///
+    /// # Errors
+    /// Gives back whose turn it is where the worker has ended.
+    pub fn begin(
+        &self,
+        part: Part,
+        begun: Begun<Wanted, Fetched>,
+    ) -> Result<(), Begun<Wanted, Fetched>> {
+        self.0.send((part, begun)).map_err(|unsent| unsent.0.1)
     }
 }
 
@@ -204,7 +193,7 @@ impl Reader {
 
     fn begin(&mut self, (part, begun): Read) {
         let key = self.readings.insert(Reading {
-            bytes: std::iter::repeat_n(0, part.len).collect(),
+            bytes: open::room(part.len),
             part,
             begun,
             filled: 0,
@@ -273,8 +262,7 @@ impl Reader {
         } = self.readings.remove(key);
         let bytes = match error {
             Some(error) => Err(error),
-            None if filled == bytes.len() => Ok(bytes),
-            None => Ok(bytes[..filled].into()),
+            None => Ok(open::filled(bytes, filled)),
         };
         self.done
             .push((begun.end(), (part.fetched)(part.file, bytes)));
@@ -295,40 +283,22 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io::Write;
-    use std::path::PathBuf;
 
     use evenkeel_policy::admission::Bounds;
+    use evenkeel_testkit::TempDir;
     use tokio::runtime::{Builder, LocalOptions};
 
     use super::*;
     use crate::files::io_queue::{Entry, IoQueue, Work};
-    use crate::files::{Hot, OpenFile, open};
+    use crate::files::{Hot, OpenFile};
 
-    /// A file that is gone at the end.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str, bytes: &[u8]) -> Self {
-            let name = format!("evenkeel-ring-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            let mut file = File::create(&path).expect("a file");
-            file.write_all(bytes).expect("it is written");
-            Scratch(path)
-        }
-
-        fn open(&self) -> Arc<OpenFile> {
-            let root = open::open_folder(&std::env::temp_dir()).expect("a folder");
-            let name = self.0.file_name().expect("a name");
-            let opened = open::open_from_disk(&root, name.as_encoded_bytes());
-            Arc::new(opened.expect("it can be opened"))
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
+    /// A file with these bytes, in a folder of its own.
+    fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {
+        let folder = TempDir::new().expect("a folder");
+        std::fs::write(folder.join("file"), bytes).expect("a file");
+        let root = open::open_folder(folder.path()).expect("the folder");
+        let opened = open::open_from_disk(&root, b"file").expect("the file");
+        (folder, Arc::new(opened))
     }
 
     /// Reads these parts of a file at the same time, two in flight.
@@ -344,7 +314,7 @@ mod tests {
         runtime.expect("a runtime").block_on(async {
             let ring = Ring::start(2).expect("the kernel lets this process have io_uring");
             let reads = parts.iter().map(|&(offset, len)| {
-                let (reads, file) = (ring.reads().expect("it runs"), file.clone());
+                let (ring, file) = (ring.clone(), file.clone());
                 let wanted = Wanted::Bytes(file.id, offset, len as u64);
                 let part = Part {
                     file,
@@ -352,7 +322,7 @@ mod tests {
                     len,
                     fetched: |_, bytes| Fetched::Bytes(bytes),
                 };
-                let work = Work::Prompt(Box::new(move |begun| reads.begin(part, begun)));
+                let work = Work::Prompt(Box::new(move |begun| ring.begin(part, begun)));
                 queue.run(wanted, Entry::Always, work)
             });
             let mut read = Vec::new();
@@ -375,11 +345,11 @@ mod tests {
     #[test]
     fn gives_to_each_the_part_that_it_asked_for() {
         let bytes: Vec<u8> = (0..40_000_u32).map(|it| (it / 7) as u8).collect();
-        let scratch = Scratch::new("parts", &bytes);
+        let (_folder, file) = file(&bytes);
         let parts: Vec<_> = (0..20)
             .map(|it| (it * 1_999, 1 + it as usize * 97))
             .collect();
-        let read = read(&scratch.open(), &parts);
+        let read = read(&file, &parts);
         for ((offset, len), read) in parts.into_iter().zip(read) {
             assert_eq!(read, bytes[offset as usize..][..len]);
         }
@@ -387,9 +357,8 @@ mod tests {
 
     #[test]
     fn gives_what_there_is_of_a_file_that_was_cut_off() {
-        let scratch = Scratch::new("cut", &[7; 10_000]);
-        let file = scratch.open();
-        let cut = File::options().write(true).open(&scratch.0);
+        let (folder, file) = file(&[7; 10_000]);
+        let cut = File::options().write(true).open(folder.join("file"));
         cut.and_then(|it| it.set_len(100)).expect("it is cut off");
         let read = read(&file, &[(0, 10_000), (5_000, 100), (0, 0)]);
         assert_eq!(read, [vec![7; 100], vec![], vec![]]);
