@@ -33,18 +33,8 @@ use rounds::Effort;
 /// What `evenkeel-lab bench` is told.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only cases whose names begin so; may be given more than once.
-    #[arg(long = "case")]
-    cases: Vec<String>,
-    /// Rounds over the proxies in each case.
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Fewer and shorter rounds.
-    #[arg(long)]
-    quick: bool,
-    /// The program to measure.
-    #[arg(long, default_value = "target/release/evenkeel")]
-    evenkeel: PathBuf,
+    #[command(flatten)]
+    common: CommonOptions,
     /// What to compare.
     #[arg(
         long,
@@ -55,22 +45,55 @@ pub struct Options {
     /// Requests of the soak, and of the long run of `observed`.
     #[arg(long, default_value_t = 10_000_000)]
     soak_count: u64,
-    /// Where the figures go.
-    #[arg(long, default_value = "bench-out")]
-    out: PathBuf,
 }
 
-impl Options {
-    fn effort(&self) -> Effort {
-        let (rounds, seconds) = if self.quick { (3, 0.5) } else { (7, 2.0) };
+/// What every comparison is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CommonOptions {
+    /// Only cases whose names begin so; may be given more than once.
+    #[arg(long = "case")]
+    cases: Vec<String>,
+    /// Rounds over the proxies in each case.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Fewer and shorter rounds.
+    #[arg(long)]
+    pub quick: bool,
+    /// The program to measure.
+    #[arg(long, default_value = "target/release/evenkeel")]
+    evenkeel: PathBuf,
+    /// Where the figures go.
+    #[arg(long, default_value = "bench-out")]
+    pub out: PathBuf,
+}
+
+impl CommonOptions {
+    /// Rounds and seconds as they are by default, or if quick.
+    pub fn effort(&self, usual: (usize, f64), quick: (usize, f64)) -> Effort {
+        let (rounds, seconds) = if self.quick { quick } else { usual };
         Effort {
             rounds: self.rounds.unwrap_or(rounds),
             seconds,
         }
     }
 
-    fn wants(&self, case: &Case) -> bool {
-        self.cases.is_empty() || self.cases.iter().any(|name| case.name.starts_with(name))
+    /// Whether a case of this name is to be run.
+    pub fn wants(&self, case: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|name| case.starts_with(name))
+    }
+
+    /// Where the servers run.
+    ///
+    /// # Errors
+    /// Its folder can't be made.
+    pub fn site(&self) -> io::Result<Site> {
+        Site::new(&self.out, &self.evenkeel)
+    }
+}
+
+impl Options {
+    fn effort(&self) -> Effort {
+        self.common.effort((7, 2.0), (3, 0.5))
     }
 }
 
@@ -80,27 +103,17 @@ impl Options {
 /// Something can't be started or written.
 pub fn run(options: &Options) -> io::Result<bool> {
     install::ensure(&install::FOR_PROXIES)?;
-    let site = Site {
-        folder: options.out.join("run"),
-        evenkeel: options.evenkeel.clone(),
-        descriptors: crate::socket::raise_descriptor_limit(),
-        group: None,
-    };
-    std::fs::create_dir_all(&site.folder)?;
+    let site = options.common.site()?;
     let machine = Machine::look(&["nginx", "haproxy"]);
     println!("{}", machine.line());
     let mut reports = Vec::new();
-    for case in all().iter().filter(|case| options.wants(case)) {
+    for case in all().iter().filter(|case| options.common.wants(&case.name)) {
         let report = run_case(options, &site, case)?;
         print!("{}", report.table());
         reports.push(report);
-        write(&options.out, &machine, &reports)?;
+        write(&options.common.out, &machine, &reports)?;
     }
-    let failed = reports
-        .iter()
-        .flat_map(|report| &report.verdicts)
-        .any(|verdict| verdict.passes() == Some(false));
-    Ok(!failed)
+    Ok(reports.iter().all(CaseReport::passes))
 }
 
 /// After every case, so that a run that is broken off leaves what it has.

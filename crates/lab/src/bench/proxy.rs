@@ -94,6 +94,21 @@ pub struct Site {
 }
 
 impl Site {
+    /// One in the folder of the figures.
+    ///
+    /// # Errors
+    /// Its own folder in there can't be made.
+    pub fn new(out: &Path, evenkeel: &Path) -> io::Result<Self> {
+        let folder = out.join("run");
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self {
+            folder,
+            evenkeel: evenkeel.to_owned(),
+            descriptors: crate::socket::raise_descriptor_limit(),
+            group: None,
+        })
+    }
+
     /// Starts a proxy before `origins` and waits until it accepts.
     ///
     /// # Errors
@@ -237,6 +252,32 @@ pub fn nginx(
         .iter()
         .map(|at| format!("    server {at};\n"))
         .collect();
+    let http = format!(
+        "  proxy_http_version 1.1;
+  proxy_set_header Connection \"\";
+  proxy_buffering off;
+  proxy_buffer_size 256k;
+  proxy_buffers 4 256k;
+  proxy_busy_buffers_size 512k;
+  proxy_max_temp_file_size 0;
+  upstream app {{
+    {balancing}
+{servers}    keepalive 512;
+    keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+  }}
+  server {{
+    listen {address} backlog=4096;
+    location / {{ proxy_pass http://app; }}
+  }}
+"
+    );
+    nginx_frame(folder, descriptors, &http)
+}
+
+/// What every nginx gets around its own directives of `http`: one worker, no
+/// log, connections that it keeps, and folders of its own.
+pub fn nginx_frame(folder: &Path, descriptors: u64, http: &str) -> String {
     let folder = folder.display();
     format!(
         "daemon off;
@@ -259,24 +300,7 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
-  proxy_http_version 1.1;
-  proxy_set_header Connection \"\";
-  proxy_buffering off;
-  proxy_buffer_size 256k;
-  proxy_buffers 4 256k;
-  proxy_busy_buffers_size 512k;
-  proxy_max_temp_file_size 0;
-  upstream app {{
-    {balancing}
-{servers}    keepalive 512;
-    keepalive_requests 1000000000;
-    keepalive_timeout 600s;
-  }}
-  server {{
-    listen {address} backlog=4096;
-    location / {{ proxy_pass http://app; }}
-  }}
-}}
+{http}}}
 "
     )
 }

@@ -151,6 +151,13 @@ pub struct CaseReport {
 }
 
 impl CaseReport {
+    /// Whether everything required holds.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        let mut verdicts = self.verdicts.iter();
+        verdicts.all(|verdict| verdict.passes() != Some(false))
+    }
+
     /// Requires that none of Evenkeel's requests failed.
     pub fn require_none_failed(&mut self) {
         if let Some(row) = self.row(Kind::Evenkeel) {

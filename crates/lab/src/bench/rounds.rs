@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use super::case::{ConnectionUse, Limits, LoadPlan};
 use super::process::{LOAD_CORE, Process, free_address, pinned};
@@ -198,10 +198,7 @@ pub fn measured(
 /// # Errors
 /// It can't be started, or failed.
 pub fn load(address: SocketAddr, arguments: &[String]) -> io::Result<Summary> {
-    let output = pinned(LOAD_CORE, &std::env::current_exe()?)?
-        .arg("load")
-        .arg(format!("--to={address}"))
-        .args(arguments)
+    let output = load_command(address, arguments)?
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;
@@ -212,6 +209,19 @@ pub fn load(address: SocketAddr, arguments: &[String]) -> io::Result<Summary> {
         )));
     }
     Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The load generator on its core.
+///
+/// # Errors
+/// This program's own path can't be found.
+pub fn load_command(address: SocketAddr, arguments: &[String]) -> io::Result<Command> {
+    let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
+    command
+        .arg("load")
+        .arg(format!("--to={address}"))
+        .args(arguments);
+    Ok(command)
 }
 
 /// Compares CPU times per request.

@@ -4,7 +4,8 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::process::{ChildStdout, Stdio};
 
-use crate::bench::process::{LOAD_CORE, Process, pinned};
+use crate::bench::process::Process;
+use crate::bench::rounds::load_command;
 use crate::load::Summary;
 
 /// A load that goes on until it is awaited.
@@ -20,12 +21,8 @@ impl Flood {
     /// # Errors
     /// It can't be started.
     pub fn start(address: SocketAddr, arguments: &[String]) -> io::Result<Self> {
-        let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
-        command
-            .arg("load")
-            .arg(format!("--to={address}"))
-            .args(arguments)
-            .stdout(Stdio::piped());
+        let mut command = load_command(address, arguments)?;
+        command.stdout(Stdio::piped());
         let mut process = Process::start(command)?;
         process.yield_to_others()?;
         let output = process.take_output();

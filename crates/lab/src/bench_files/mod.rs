@@ -18,6 +18,7 @@ mod warm;
 use std::io;
 use std::path::PathBuf;
 
+use crate::bench::CommonOptions;
 use crate::bench::install;
 use crate::bench::machine::Machine;
 use crate::bench::proxy::{Kind, Site};
@@ -29,18 +30,8 @@ use case::{Case, Plan};
 /// What `evenkeel-lab bench-files` is told.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only cases whose names begin so; may be given more than once.
-    #[arg(long = "case")]
-    cases: Vec<String>,
-    /// Rounds over the servers in each case.
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Fewer and shorter rounds.
-    #[arg(long)]
-    quick: bool,
-    /// The program to measure.
-    #[arg(long, default_value = "target/release/evenkeel")]
-    evenkeel: PathBuf,
+    #[command(flatten)]
+    common: CommonOptions,
     /// What to compare.
     #[arg(
         long,
@@ -60,9 +51,6 @@ pub struct Options {
     /// What the case `long` serves, in units of 10^9 bytes: 50, or 1 if quick.
     #[arg(long)]
     long_gb: Option<f64>,
-    /// Where the figures go.
-    #[arg(long, default_value = "bench-out")]
-    out: PathBuf,
 }
 
 /// What can take part.
@@ -99,26 +87,14 @@ struct Setting {
 
 impl Setting {
     fn of(options: &Options) -> io::Result<Self> {
-        let (rounds, seconds, long_gb) = match options.quick {
-            true => (2, 1.0, 1.0),
-            false => (5, 4.0, 50.0),
-        };
+        let common = &options.common;
+        let long_gb = if common.quick { 1.0 } else { 50.0 };
         let root = options.files.clone();
-        let root = root.unwrap_or_else(|| options.out.join("files"));
-        let site = Site {
-            folder: options.out.join("run"),
-            evenkeel: options.evenkeel.clone(),
-            descriptors: crate::socket::raise_descriptor_limit(),
-            group: None,
-        };
-        std::fs::create_dir_all(&site.folder)?;
+        let root = root.unwrap_or_else(|| common.out.join("files"));
         Ok(Self {
-            site,
+            site: common.site()?,
             set: DataSet::make(&root, Parameters::new(options.count, options.seed))?,
-            effort: Effort {
-                rounds: options.rounds.unwrap_or(rounds),
-                seconds,
-            },
+            effort: common.effort((5, 4.0), (2, 1.0)),
             kinds: options.proxies.iter().map(|it| it.kind()).collect(),
             long_len: (options.long_gb.unwrap_or(long_gb) * 1e9) as u64,
         })
@@ -158,11 +134,8 @@ pub fn run(options: &Options) -> io::Result<bool> {
     let setting = Setting::of(options)?;
     println!("{}", setting.set.line());
     let mut reports: Vec<CaseReport> = Vec::new();
-    let wants = |case: &Case| {
-        let mut cases = options.cases.iter();
-        options.cases.is_empty() || cases.any(|name| case.name.starts_with(name))
-    };
-    for case in case::all().iter().filter(|case| wants(case)) {
+    let common = &options.common;
+    for case in case::all().iter().filter(|case| common.wants(&case.name)) {
         let report = run_case(&setting, case)?;
         print!("{}", report.table());
         reports.push(report);
@@ -170,14 +143,13 @@ pub fn run(options: &Options) -> io::Result<bool> {
         let figures = serde_json::json!({
             "machine": machine, "files": setting.set.line(), "cases": reports,
         });
-        let path = options.out.join("bench-files.json");
+        let path = common.out.join("bench-files.json");
         std::fs::write(path, serde_json::to_string(&figures)?)?;
         let tables: String = reports.iter().map(CaseReport::table).collect();
         let text = format!("{}\n{}\n{tables}", machine.line(), setting.set.line());
-        std::fs::write(options.out.join("bench-files.txt"), text)?;
+        std::fs::write(common.out.join("bench-files.txt"), text)?;
     }
-    let mut verdicts = reports.iter().flat_map(|report| &report.verdicts);
-    Ok(verdicts.all(|verdict| verdict.passes() != Some(false)))
+    Ok(reports.iter().all(CaseReport::passes))
 }
 
 fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {

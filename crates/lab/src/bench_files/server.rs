@@ -10,7 +10,7 @@ use std::path::Path;
 use super::Setting;
 use super::control_group::ControlGroup;
 use crate::bench::process::Process;
-use crate::bench::proxy::{Kind, Proxy, access_log};
+use crate::bench::proxy::{Kind, Proxy, access_log, nginx_frame};
 use crate::bench::rounds::{Stage, load};
 
 /// The share of the files for which there is memory.
@@ -158,42 +158,21 @@ fn nginx(
     reading: &str,
 ) -> String {
     let root = root.display();
-    let folder = folder.display();
-    format!(
-        "daemon off;
-user root;
-worker_processes 1;
-worker_rlimit_nofile {descriptors};
-pid {folder}/pid;
-error_log {folder}/error.log crit;
-events {{
-  worker_connections {descriptors};
-  use epoll;
-}}
-http {{
-  access_log off;
-  types {{ image/jpeg jpg; }}
+    let http = format!(
+        "  types {{ image/jpeg jpg; }}
   sendfile on;
   tcp_nopush on;
-  tcp_nodelay on;
   directio off;
   {reading}
   open_file_cache max=10000;
   open_file_cache_valid 60s;
-  keepalive_requests 1000000000;
-  keepalive_timeout 600s;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
   server {{
     listen {address} backlog=4096;
     root {root};
   }}
-}}
 "
-    )
+    );
+    nginx_frame(folder, descriptors, &http)
 }
 
 /// A connection can carry no more requests than it says here; 0 is one.

@@ -84,19 +84,13 @@ const SCENARIOS: [(&str, Scenario); 6] = [
 /// An origin or a load can't be started, or a file can't be written.
 pub fn run(options: &Options) -> io::Result<bool> {
     let setting = Setting {
-        site: Site {
-            folder: options.out.join("run"),
-            evenkeel: options.evenkeel.clone(),
-            descriptors: crate::socket::raise_descriptor_limit(),
-            group: None,
-        },
+        site: Site::new(&options.out, &options.evenkeel)?,
         effort: match options.quick {
             true => Effort::Quick,
             false => Effort::Full,
         },
         out: options.out.clone(),
     };
-    std::fs::create_dir_all(&setting.site.folder)?;
     let machine = Machine::look(&["nginx", "haproxy"]);
     println!("{}", machine.line());
     let mut reports = Vec::new();
