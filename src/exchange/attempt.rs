@@ -21,6 +21,7 @@ use super::{
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::connect::reason;
+use crate::net::prefetch::prefetch;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
@@ -425,6 +426,7 @@ impl Sent<'_, '_> {
             }
             // Wait first, take a buffer then.
             if self.stream.poll_read_ready(cx).is_ready() {
+                self.prefetch_request(progress);
                 let mut buffer = held.take().unwrap_or_else(response_buffer);
                 let room = buffer.room();
                 let room_len = room.len() - TAILROOM;
@@ -443,6 +445,16 @@ impl Sent<'_, '_> {
             }
         })
         .await
+    }
+
+    /// Has what the end of the exchange looks at on its way to the processor
+    /// while the response is read.
+    fn prefetch_request(&self, progress: &Progress) {
+        const MOST: usize = 256;
+        let Request { bytes, head, .. } = self.request;
+        prefetch(&bytes[..bytes.len().min(MOST)]);
+        prefetch(&head.fields[..]);
+        prefetch(&*progress.track);
     }
 
     /// The request's body is at its end, one way or another.

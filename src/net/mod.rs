@@ -3,5 +3,6 @@
 pub mod buffer;
 pub mod connect;
 pub mod listen;
+pub mod prefetch;
 pub mod stream;
 pub mod timer;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 /// Length of a tick.
 pub const TICK: Duration = Duration::from_millis(100);
+const TICKS_PER_SECOND: u64 = 1_000 / TICK.as_millis() as u64;
 /// Slots of the wheel: a turn takes 51.2 s, longer waits go round again.
 const SLOTS: usize = 512;
 /// A deadline that never comes.
@@ -70,8 +71,10 @@ impl Wheel {
 
     /// The tick in which a wait that starts now and lasts `timeout` is over.
     pub fn deadline(&self, timeout: Duration) -> u64 {
-        let ticks = timeout.as_millis().div_ceil(TICK.as_millis());
-        self.now.get() + 1 + ticks.min(u128::from(u32::MAX)) as u64
+        let whole = timeout.as_secs().saturating_mul(TICKS_PER_SECOND);
+        let rest = timeout.subsec_nanos().div_ceil(TICK.subsec_nanos());
+        let ticks = whole.saturating_add(u64::from(rest));
+        self.now.get() + 1 + ticks.min(u64::from(u32::MAX))
     }
 
     /// Sets `timer` to a tick given by [`deadline`](Self::deadline).

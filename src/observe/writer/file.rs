@@ -39,6 +39,9 @@ pub(super) struct FileSink {
 
 /// What is written past the page cache at a time, in bytes.
 const DIRECT_LEN: usize = 1024 * 1024;
+/// What is worth such a write when it has waited long enough, in bytes: a few
+/// pages cost less than the wait for the disk.
+const DIRECT_MIN_LEN: usize = 64 * 1024;
 /// What such writes begin and end at: a multiple of the block of any disk.
 const BLOCK: usize = 4096;
 /// Room for what is held: with one more buffer of lines, most of the time.
@@ -110,7 +113,7 @@ impl FileSink {
         match self.held.bytes().len() {
             ..DIRECT_LEN if self.is_direct && is_held => Written::default(),
             DIRECT_LEN.. if self.is_direct && waiting <= BEHIND => self.write_direct(),
-            _ => self.flush(),
+            _ => self.flush_cached(),
         }
     }
 
@@ -119,15 +122,26 @@ impl FileSink {
         self.held.lines
     }
 
-    /// Writes what is held.
+    /// Writes what is held: if it is much, past the page cache but for the last
+    /// block, which it does not fill.
     pub fn flush(&mut self) -> Written {
+        if self.is_direct && self.held.bytes().len() >= DIRECT_MIN_LEN {
+            let written = self.write_direct();
+            if written.error.is_some() {
+                return written;
+            }
+        }
+        self.flush_cached()
+    }
+
+    /// Writes what is held through the page cache.
+    fn flush_cached(&mut self) -> Written {
         let held = std::mem::take(&mut self.held);
         let written = self.put(held.bytes(), held.lines);
         self.held = held.cleared();
         written
     }
 
-    /// Writes through the page cache.
     fn put(&mut self, bytes: &[u8], lines: u64) -> Written {
         if let Err(error) = self.write_rest() {
             return Written {
@@ -144,7 +158,7 @@ impl FileSink {
         let is_aligned = self.held.is_aligned(file_len(&self.file));
         // Otherwise somebody else writes to the file, or cut it off.
         if !is_aligned || !self.rest.is_empty() {
-            return self.flush();
+            return self.flush_cached();
         }
         let mut held = std::mem::take(&mut self.held);
         let (before, blocks) = held.blocks();
