@@ -745,7 +745,7 @@ fn items_are_reached_by_name_and_by_index() {
     let binds: Vec<_> = config
         .listeners
         .iter()
-        .map(|it| (it.name.as_str(), it.backlog))
+        .map(|it| (it.name.as_str(), it.accepting.backlog))
         .collect();
     assert_eq!(binds, [("web", 7), ("more", 8), ("admin", 4096)]);
     assert_eq!(

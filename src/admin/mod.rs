@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::{oneshot, watch};
 
-use crate::config::Address;
+use crate::config::{Accepting, Address};
 use crate::net::listen::{self, BoundListener, Listener, Peer};
 use crate::net::stream::Stream;
 use crate::observe::figures::Sources;
@@ -74,8 +74,12 @@ pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
         status: None,
         control: None,
     };
+    let accepting = Accepting {
+        backlog: BACKLOG,
+        is_deferred: false,
+    };
     if let Some(settings) = &config.status {
-        let bound = listen::bind(&settings.bind, BACKLOG, 1);
+        let bound = listen::bind(&settings.bind, accepting, 1);
         let mut bound = bound.map_err(|error| named("status page", &settings.bind, error))?;
         sockets.status = bound.pop();
     }

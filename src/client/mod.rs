@@ -117,7 +117,7 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let mut pause = AcceptPause::default();
     let drain = DrainSign::new(&clients.context);
     // More than this can't have been waiting when draining began.
-    let mut last_count = clients.context.config.listeners[index].backlog;
+    let mut last_count = clients.context.config.listeners[index].accepting.backlog;
     let mut has_looked_again = false;
     loop {
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {

@@ -196,14 +196,23 @@ pub struct Listener {
     pub name: String,
     /// Where it listens.
     pub bind: Address,
-    /// Length of the kernel's accept queue, in connections.
-    pub backlog: u32,
+    /// How the kernel takes connections in.
+    pub accepting: Accepting,
     /// Bounds on what a client may send.
     pub limits: Limits,
     /// Bounds on how long a client may take.
     pub timeouts: ClientTimeouts,
     /// What its requests are called.
     pub identity: Identity,
+}
+
+/// How the kernel takes connections in, before a worker has them.
+#[derive(Debug, Clone, Copy)]
+pub struct Accepting {
+    /// Length of its queue, in connections.
+    pub backlog: u32,
+    /// Whether it keeps them until the client has sent something.
+    pub is_deferred: bool,
 }
 
 /// Bounds on what a client may send.

@@ -17,8 +17,8 @@ use super::setting::{Field, Map, OneOrMore};
 use super::value::{Wanted, Workers};
 use super::written::{self, File};
 use super::{
-    Action, ClientTimeouts, Config, Identity, Limits, Listener, Log, Otlp, Proxying, Route, Server,
-    Status, Upstream,
+    Accepting, Action, ClientTimeouts, Config, Identity, Limits, Listener, Log, Otlp, Proxying,
+    Route, Server, Status, Upstream,
 };
 
 /// Whether the names of endpoints and the folders of files are looked up.
@@ -139,7 +139,10 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
     Some(Listener {
         name: listener_name(it, index),
         bind: it.bind.value.as_ref()?.0.clone(),
-        backlog: it.backlog.value?.to()?,
+        accepting: Accepting {
+            backlog: it.backlog.value?.to()?,
+            is_deferred: it.defer_accept.value?,
+        },
         limits: Limits {
             head_bytes: usize::try_from(limits.head.value?.0).unwrap_or(usize::MAX),
             target_bytes: usize::try_from(limits.target.value?.0).unwrap_or(usize::MAX),

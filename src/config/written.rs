@@ -162,6 +162,11 @@ options! {
         /// Length of the kernel's queue of connections not yet accepted; the
         /// kernel may cap it lower.
         backlog: Bounded<1, 1_000_000> = Default("4096"),
+        /// Whether the kernel keeps a connection to itself until its client
+        /// has sent something, for a second at most (`TCP_DEFER_ACCEPT`): that
+        /// saves one wake-up for each. A client that is silent is no open
+        /// connection for so long.
+        defer_accept: bool = Default("true"),
         /// Bounds on what a client may send.
         limits: Limits = Default("{}"),
         /// Bounds on how long a client may take.

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
@@ -19,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::stream::Stream;
-use crate::config::Address;
+use crate::config::{Accepting, Address};
 
 /// A bound socket, not yet part of any event loop.
 #[derive(Debug)]
@@ -33,10 +34,14 @@ pub struct BoundListener {
 ///
 /// # Errors
 /// The address is in use, not of this machine, or not permitted.
-pub fn bind(address: &Address, backlog: u32, workers: usize) -> io::Result<Vec<BoundListener>> {
+pub fn bind(
+    address: &Address,
+    accepting: Accepting,
+    workers: usize,
+) -> io::Result<Vec<BoundListener>> {
     match address {
-        Address::Tcp(address) => bind_tcp(*address, backlog, workers),
-        Address::Unix(path) => bind_unix(path, backlog, workers),
+        Address::Tcp(address) => bind_tcp(*address, accepting, workers),
+        Address::Unix(path) => bind_unix(path, accepting.backlog, workers),
     }
 }
 
@@ -65,7 +70,7 @@ const PRIVATE_MODE: u32 = 0o660;
 
 fn bind_tcp(
     mut address: SocketAddr,
-    backlog: u32,
+    accepting: Accepting,
     workers: usize,
 ) -> io::Result<Vec<BoundListener>> {
     // With SO_REUSEPORT a second process of the same user would get a share of
@@ -77,8 +82,11 @@ fn bind_tcp(
         socket.set_reuse_port(true)?;
         // Accepted sockets inherit it: no system call per connection.
         socket.set_tcp_nodelay(true)?;
+        if accepting.is_deferred {
+            defer_accept(&socket)?;
+        }
         socket.bind(&address.into())?;
-        socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+        socket.listen(accepting.backlog.min(i32::MAX as u32) as i32)?;
         if let Some(actual) = socket.local_addr()?.as_socket() {
             address = actual;
         }
@@ -88,6 +96,28 @@ fn bind_tcp(
         });
     }
     Ok(bound)
+}
+
+/// Has the kernel keep connections until the client has sent something, or for
+/// the shortest time that can be asked for: until it has said once more that it
+/// is ready, after a second.
+fn defer_accept(socket: &Socket) -> io::Result<()> {
+    let seconds: libc::c_int = 1;
+    // SAFETY: the value is an int, of the length that is given, and the kernel
+    // only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of_val(&seconds) as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {

@@ -270,7 +270,7 @@ pub fn start(config: Config) -> io::Result<Running> {
 fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundListener>>> {
     let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in &config.listeners {
-        let bound = listen::bind(&listener.bind, listener.backlog, workers).map_err(|error| {
+        let bound = listen::bind(&listener.bind, listener.accepting, workers).map_err(|error| {
             let text = format!(
                 "listener {}: bind {}: {error}",
                 listener.name, listener.bind

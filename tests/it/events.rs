@@ -126,9 +126,12 @@ fn a_limit_is_said_where_an_episode_begins_and_ends() {
         for _ in 1..20 {
             assert_eq!(client.get("/ping").unwrap().status, 503);
         }
-        let _third = proxy.client();
+        let mut third = proxy.client();
+        assert_eq!(third.get("/ping").unwrap().status, 503);
         for _ in 0..5 {
-            assert!(proxy.client().is_closed());
+            let mut one_too_many = proxy.client();
+            one_too_many.send("G").unwrap();
+            assert!(one_too_many.is_closed());
         }
         until("both are said", || {
             let said = proxy.stderr();
@@ -137,7 +140,7 @@ fn a_limit_is_said_where_an_episode_begins_and_ends() {
         });
         until("both are over", || {
             let said = proxy.stderr();
-            said.contains("upstream app: every endpoint was at its limit: 20 requests refused within ")
+            said.contains("upstream app: every endpoint was at its limit: 21 requests refused within ")
                 && said.contains("listener web: its limit of connections was reached: 5 connections closed at once within ")
         });
         let said = proxy.stderr();

@@ -177,6 +177,26 @@ fn connections_above_the_limit_wait_or_are_refused_and_room_is_given_back() {
     });
 }
 
+#[test]
+fn a_silent_client_is_with_the_kernel_for_a_second() {
+    test(|| {
+        for (setting, is_served) in [("", true), ("defer_accept = false\n", false)] {
+            let listener = format!("{setting}limits.connections = 1\ntimeouts.head = \"500ms\"");
+            let (_origin, proxy) = Site {
+                listener: &listener,
+                ..Site::default()
+            }
+            .with_origin();
+            let mut silent = proxy.client();
+            std::thread::sleep(Duration::from_millis(100));
+            let mut second = proxy.client();
+            assert_eq!(second.get("/ping").is_ok(), is_served, "{setting:?}");
+            drop(second);
+            assert!(silent.is_closed(), "it had its time");
+        }
+    });
+}
+
 /// A client that writes all of its request before it reads gets to read why it
 /// was refused: what it still sends is taken, however much that is.
 #[test]

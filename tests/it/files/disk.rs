@@ -376,7 +376,10 @@ fn out_of_descriptors_it_says_so_and_recovers() {
         let mut first = site.proxy.client();
         assert_eq!(first.get("/absent").unwrap().status, 404);
         wait_until_started(&site.proxy);
-        let crowd: Vec<RawClient> = (0..80).map(|_| site.proxy.client()).collect();
+        let mut crowd: Vec<RawClient> = (0..80).map(|_| site.proxy.client()).collect();
+        for client in &mut crowd {
+            client.send("G").unwrap();
+        }
         until("the descriptors are used up", || {
             let response = first.get("/a").unwrap();
             if response.status == 200 {
