@@ -15,6 +15,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use evenkeel_proto::RequestHead;
+use rustix::io::Errno;
 
 use crate::exchange::{Client, Context};
 use crate::net::listen::{Listener, Peer};
@@ -215,8 +216,9 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
     })
 }
 
-/// Accepting failed: the process is out of descriptors, or the kernel of
-/// memory. Trying again at once would spin, so it pauses for a moment.
+/// Accepting failed: the process is out of descriptors, of which files that are
+/// kept open give theirs up, or the kernel of memory. Trying again at once would
+/// spin, so it pauses for a moment.
 #[derive(Debug, Default)]
 struct AcceptPause {
     is_paused: bool,
@@ -232,6 +234,13 @@ impl AcceptPause {
             return;
         }
         let context = &clients.context;
+        let is_out_of_descriptors = matches!(
+            Errno::from_io_error(error),
+            Some(Errno::MFILE | Errno::NFILE)
+        );
+        if is_out_of_descriptors && context.files.make_room() {
+            return;
+        }
         if !self.is_paused {
             self.is_paused = true;
             context.counters.listeners[listener].accept_pauses.add(1);

@@ -28,6 +28,23 @@ pub(super) struct Kept {
     pub file: Arc<OpenFile>,
     /// Tick at which the path was known to lead to it.
     pub checked: Cell<u64>,
+    /// Tick at which it was known to be unchanged.
+    compared: Cell<u64>,
+}
+
+impl Kept {
+    /// Whether it still is what it was when it was opened, as far as was seen in
+    /// this tick: one system call for each.
+    pub fn is_unchanged(&self, now: u64) -> bool {
+        if self.compared.get() == now {
+            return true;
+        }
+        let is_unchanged = self.file.is_unchanged();
+        if is_unchanged {
+            self.compared.set(now);
+        }
+        is_unchanged
+    }
 }
 
 /// Traces of what was asked for, for each file that may be kept.
@@ -61,8 +78,12 @@ impl OpenFiles {
 
     /// Keeps a file in place of another. `now` in ticks.
     pub fn put(&mut self, key: &[u8], file: Arc<OpenFile>, now: u64) {
-        let checked = Cell::new(now);
-        self.kept.put(key.into(), Kept { file, checked });
+        let kept = Kept {
+            file,
+            checked: Cell::new(now),
+            compared: Cell::new(now),
+        };
+        self.kept.put(key.into(), kept);
     }
 
     /// Closes what is kept under this key, once nobody uses it any more.

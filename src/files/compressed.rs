@@ -79,11 +79,11 @@ mod tests {
     /// So many files.
     fn files(count: usize) -> Vec<FileId> {
         let folder = TempDir::new().expect("a folder");
-        let root = crate::files::open::open_folder(folder.path()).expect("the folder");
+        let root = crate::files::open::Root::open(folder.path()).expect("the folder");
         let files = (0..count).map(|index| {
             let name = index.to_string();
             std::fs::write(folder.join(&name), &name).expect("a file");
-            let opened = crate::files::open::open_from_disk(&root, name.as_bytes());
+            let opened = root.open_from_disk(name.as_bytes());
             opened.expect("the file").id
         });
         files.collect()

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, ResolveFlags, Stat, fstat, statat};
 
-use super::open::{Missing, missing, open_beneath};
+use super::open::{Missing, Root, missing};
 
 /// Most entries that are read of a folder.
 pub const MAX_ENTRIES: usize = 10_000;
@@ -52,12 +52,12 @@ pub enum Kind {
 /// # Errors
 /// It is no folder, or may not be read.
 pub(super) fn read_folder(
-    root: &OwnedFd,
+    root: &Root,
     path: &[u8],
     shows_hidden: bool,
 ) -> Result<Contents, Missing> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let folder = open_beneath(root, path, flags, ResolveFlags::empty())?;
+    let folder = root.open_beneath(path, flags, ResolveFlags::empty())?;
     let (names, is_all) = read_names(&folder, shows_hidden)?;
     let mut entries: Vec<FolderEntry> = names
         .into_iter()
@@ -104,14 +104,16 @@ fn read_names(folder: &OwnedFd, shows_hidden: bool) -> Result<(Vec<Name>, bool),
 }
 
 /// What stands under this name; `None` where that can't be read.
-fn status(root: &OwnedFd, path: &[u8], folder: &OwnedFd, name: &[u8]) -> Option<Stat> {
+fn status(root: &Root, path: &[u8], folder: &OwnedFd, name: &[u8]) -> Option<Stat> {
     let status = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {
         return Some(status);
     }
     // A link may lead anywhere in the root, not only in this folder.
     let path = [path, name].concat();
-    let target = open_beneath(root, &path, OFlags::PATH, ResolveFlags::empty()).ok()?;
+    let target = root
+        .open_beneath(&path, OFlags::PATH, ResolveFlags::empty())
+        .ok()?;
     fstat(target).ok()
 }
 
@@ -135,7 +137,7 @@ mod tests {
     }
 
     fn read(root: &Path, path: &str, shows_hidden: bool) -> Result<Contents, Missing> {
-        let root = crate::files::open::open_folder(root).expect("the folder");
+        let root = Root::open(root).expect("the folder");
         read_folder(&root, path.as_bytes(), shows_hidden)
     }
 

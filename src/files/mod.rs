@@ -14,7 +14,6 @@ mod ring;
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -22,7 +21,7 @@ use std::sync::Arc;
 
 use evenkeel_policy::admission::Bounds;
 use evenkeel_proto::coding::Coding;
-use rustix::fs::{fstat, statfs};
+use rustix::fs::statfs;
 use rustix::io::Errno;
 
 use crate::config::{Action, Config};
@@ -36,6 +35,7 @@ pub use compressed::Compressed;
 pub use derive::Page;
 pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
 pub use io_queue::{Entry, Refused};
+use open::Root;
 pub use open::{Fields, FileId, Hot, Missing, OpenFile};
 
 /// Files up to this length are read in one piece, and with the opening where
@@ -87,7 +87,7 @@ pub enum Wanted {
 #[derive(Debug, Clone)]
 pub enum Fetched {
     /// The folder itself.
-    Root(Result<Arc<OwnedFd>, Errno>),
+    Root(Result<Arc<Root>, Errno>),
     /// What a path leads to.
     Path(Result<Found, Missing>),
     /// A part of a file.
@@ -198,7 +198,7 @@ struct Folder {
     route: usize,
     path: PathBuf,
     /// `None` until it was opened.
-    opened: RefCell<Option<Arc<OwnedFd>>>,
+    opened: RefCell<Option<Arc<Root>>>,
     /// Tick of the last look whether its path still leads to it.
     checked: Cell<u64>,
     /// Whether such a look is going on.
@@ -274,6 +274,12 @@ impl Files {
         }
     }
 
+    /// Closes half of the files that are kept open, for want of descriptors;
+    /// whether there were any.
+    pub fn make_room(&self) -> bool {
+        self.open_files.borrow_mut().shrink()
+    }
+
     /// How many files are kept open.
     pub fn open_count(&self) -> usize {
         self.open_files.borrow().len()
@@ -300,11 +306,12 @@ impl Files {
         if let Some(kept) = open_files.get(&key) {
             let file = kept.file.clone();
             let is_believed = now < kept.checked.get() + self.check_ticks && !file.is_doubted();
-            // Its bytes may have been written over: that is seen at once.
-            if is_believed && file.is_unchanged() {
+            // Its bytes may have been written over: that is seen here with the
+            // next tick, and before that where they are read.
+            if is_believed && kept.is_unchanged(now) {
                 return known(file);
             }
-            match open::open_in_memory(root, path) {
+            match root.open_in_memory(path) {
                 Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {
                     kept.checked.set(now);
                     return known(file);
@@ -315,7 +322,7 @@ impl Files {
                     return known(file);
                 }
                 // Better an old one than none.
-                Some(Err(Missing::NoDescriptor)) if file.is_unchanged() => {
+                Some(Err(Missing::NoDescriptor)) if kept.is_unchanged(now) => {
                     return known(file);
                 }
                 Some(Err(missing)) => {
@@ -328,10 +335,8 @@ impl Files {
                 }
             }
         }
-        let opened = match open::open_in_memory(root, path) {
-            Some(Err(Missing::NoDescriptor)) if open_files.shrink() => {
-                open::open_in_memory(root, path)
-            }
+        let opened = match root.open_in_memory(path) {
+            Some(Err(Missing::NoDescriptor)) if open_files.shrink() => root.open_in_memory(path),
             opened => opened,
         };
         match opened {
@@ -429,7 +434,7 @@ impl Files {
     }
 
     /// The open folder of `route`, and its disk.
-    async fn root(&self, route: usize) -> Result<Result<(Arc<OwnedFd>, &Disk), Missing>, Refused> {
+    async fn root(&self, route: usize) -> Result<Result<(Arc<Root>, &Disk), Missing>, Refused> {
         let folder = self.folder(route).cloned();
         let (Some(folder), Some(disk)) = (folder, self.disk(route)) else {
             return Ok(Err(Missing::Absent));
@@ -451,10 +456,10 @@ impl Files {
         &self,
         folder: &Rc<Folder>,
         disk: &Disk,
-    ) -> Result<Result<Arc<OwnedFd>, Errno>, Refused> {
+    ) -> Result<Result<Arc<Root>, Errno>, Refused> {
         let path = folder.path.clone();
         let open = Work::Blocking(Box::new(move |begun| {
-            begun.finish(&Fetched::Root(open::open_folder(&path).map(Arc::new)));
+            begun.finish(&Fetched::Root(Root::open(&path).map(Arc::new)));
         }));
         let wanted = Wanted::Root(folder.route);
         let fetched = disk.queue.run(wanted, Entry::IfRoom, open);
@@ -463,7 +468,7 @@ impl Files {
         };
         if let Ok(root) = &opened {
             let before = folder.opened.replace(Some(root.clone()));
-            if before.is_some_and(|before| !is_same(&before, root)) {
+            if before.is_some_and(|before| !before.is_same(root)) {
                 self.open_files.borrow_mut().clear();
             }
         }
@@ -544,8 +549,8 @@ impl Part {
 }
 
 /// Opens a file, and has it read where it is short. Blocks.
-fn load(root: &OwnedFd, path: &[u8], ring: Option<&Ring>, begun: Begun<Wanted, Fetched>) {
-    let file = match open::open_from_disk(root, path) {
+fn load(root: &Root, path: &[u8], ring: Option<&Ring>, begun: Begun<Wanted, Fetched>) {
+    let file = match root.open_from_disk(path) {
         Ok(file) => Arc::new(file),
         Err(missing) => return begun.finish(&Fetched::Path(Err(missing))),
     };
@@ -564,11 +569,4 @@ fn load(root: &OwnedFd, path: &[u8], ring: Option<&Ring>, begun: Begun<Wanted, F
 fn read_part(file: &OpenFile, offset: u64, len: usize) -> ReadBytes {
     let read = file.read_from_disk(offset, len);
     read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-}
-
-fn is_same(one: &OwnedFd, other: &OwnedFd) -> bool {
-    match (fstat(one), fstat(other)) {
-        (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
-        _ => false,
-    }
 }

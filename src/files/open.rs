@@ -10,11 +10,12 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat2};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::system::sysinfo;
 
 /// What tells a version of a file from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,8 +57,12 @@ pub struct OpenFile {
     file: File,
     /// What it was when it was opened.
     pub id: FileId,
+    /// Whether it is on a file system that is nothing but memory.
+    is_memory: bool,
     /// Whether all of it was in memory when it was read last.
     is_hot: AtomicBool,
+    /// Tick in which all of it was found in memory.
+    in_memory_at: AtomicU64,
     /// Whether it showed that it is no longer what it was.
     is_doubted: AtomicBool,
     /// Made with the first answer with it.
@@ -129,82 +134,120 @@ pub enum Missing {
 /// What a read without waiting came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hot {
-    /// It was all in memory.
-    Read,
+    /// So many bytes were in memory: all that were asked for, or all that there
+    /// are.
+    Read(usize),
     /// The disk has to be asked.
     Cold,
-    /// The file ends before.
-    Short,
 }
 
-/// Opens the folder itself. Blocks.
-///
-/// # Errors
-/// It does not exist, is no folder, or may not be searched.
-pub fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    open(path, flags, Mode::empty())
-}
-
-/// Opens `path` beneath `folder`, as far as that takes no disk; `None` where it
-/// would.
-pub fn open_in_memory(folder: &OwnedFd, path: &[u8]) -> Option<Result<OpenFile, Missing>> {
-    match open_file(folder, path, ResolveFlags::CACHED) {
-        Err(Missing::Failed(Errno::AGAIN)) => None,
-        opened => Some(opened),
-    }
-}
-
-/// Opens `path` beneath `folder`. Blocks.
-///
-/// # Errors
-/// What it leads to is no file that may be read.
-pub fn open_from_disk(folder: &OwnedFd, path: &[u8]) -> Result<OpenFile, Missing> {
-    for _ in 1..OPEN_TRIES {
-        match open_file(folder, path, ResolveFlags::empty()) {
-            // Something was renamed while a path with `..` was followed.
-            Err(Missing::Failed(Errno::AGAIN)) => {}
-            opened => return opened,
-        }
-    }
-    open_file(folder, path, ResolveFlags::empty())
+/// A folder that files are served from.
+#[derive(Debug)]
+pub struct Root {
+    folder: OwnedFd,
+    /// Device and inode.
+    id: (u64, u64),
+    /// Whether it is on a file system that is nothing but memory.
+    is_memory: bool,
 }
 
 /// How often a path is followed that changes meanwhile.
 const OPEN_TRIES: usize = 4;
 
-fn open_file(folder: &OwnedFd, path: &[u8], how: ResolveFlags) -> Result<OpenFile, Missing> {
-    // Nothing waits for the other end of a pipe that somebody put there.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let opened = open_beneath(folder, path, flags, how)?;
-    let status = fstat(&opened).map_err(missing)?;
-    match FileType::from_raw_mode(status.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Directory => return Err(Missing::Folder),
-        _ => return Err(Missing::Forbidden),
+impl Root {
+    /// Opens the folder itself. Blocks.
+    ///
+    /// # Errors
+    /// It does not exist, is no folder, or may not be searched.
+    pub fn open(path: &Path) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(path, flags, Mode::empty())?;
+        let status = fstat(&folder)?;
+        Ok(Root {
+            id: (status.st_dev, status.st_ino),
+            is_memory: is_memory(&folder),
+            folder,
+        })
     }
-    Ok(OpenFile {
-        file: opened.into(),
-        id: FileId::of(&status),
-        is_hot: AtomicBool::new(false),
-        is_doubted: AtomicBool::new(false),
-        fields: OnceLock::new(),
-        contents: OnceLock::new(),
-    })
+
+    /// Whether it is the same folder.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
+    /// Opens `path` beneath it, as far as that takes no disk; `None` where it
+    /// would.
+    pub fn open_in_memory(&self, path: &[u8]) -> Option<Result<OpenFile, Missing>> {
+        match self.open_file(path, ResolveFlags::CACHED) {
+            Err(Missing::Failed(Errno::AGAIN)) => None,
+            opened => Some(opened),
+        }
+    }
+
+    /// Opens `path` beneath it. Blocks.
+    ///
+    /// # Errors
+    /// What it leads to is no file that may be read.
+    pub fn open_from_disk(&self, path: &[u8]) -> Result<OpenFile, Missing> {
+        for _ in 1..OPEN_TRIES {
+            match self.open_file(path, ResolveFlags::empty()) {
+                // Something was renamed while a path with `..` was followed.
+                Err(Missing::Failed(Errno::AGAIN)) => {}
+                opened => return opened,
+            }
+        }
+        self.open_file(path, ResolveFlags::empty())
+    }
+
+    fn open_file(&self, path: &[u8], how: ResolveFlags) -> Result<OpenFile, Missing> {
+        // Nothing waits for the other end of a pipe that somebody put there.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = self.open_beneath(path, flags, how)?;
+        let status = fstat(&opened).map_err(missing)?;
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Missing::Folder),
+            _ => return Err(Missing::Forbidden),
+        }
+        Ok(OpenFile {
+            file: opened.into(),
+            id: FileId::of(&status),
+            // Another file system may be mounted beneath.
+            is_memory: self.is_memory && status.st_dev == self.id.0,
+            is_hot: AtomicBool::new(false),
+            in_memory_at: AtomicU64::new(u64::MAX),
+            is_doubted: AtomicBool::new(false),
+            fields: OnceLock::new(),
+            contents: OnceLock::new(),
+        })
+    }
+
+    /// Opens whatever is at `path`, which may not lead out of the folder; empty
+    /// it is the folder itself.
+    pub(super) fn open_beneath(
+        &self,
+        path: &[u8],
+        flags: OFlags,
+        how: ResolveFlags,
+    ) -> Result<OwnedFd, Missing> {
+        let flags = flags | OFlags::CLOEXEC;
+        let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let path = if path.is_empty() { b"." } else { path };
+        openat2(&self.folder, path, flags, Mode::empty(), how).map_err(missing)
+    }
 }
 
-/// Opens whatever is at `path`, which may not lead out of `folder`; empty it is
-/// the folder itself.
-pub(super) fn open_beneath(
-    folder: &OwnedFd,
-    path: &[u8],
-    flags: OFlags,
-    how: ResolveFlags,
-) -> Result<OwnedFd, Missing> {
-    let flags = flags | OFlags::CLOEXEC;
-    let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let path = if path.is_empty() { b"." } else { path };
-    openat2(folder, path, flags, Mode::empty(), how).map_err(missing)
+/// Whether all that is on the file system of a folder is in memory, and stays
+/// there: without swap, what is on a tmpfs has no other place.
+fn is_memory(folder: &OwnedFd) -> bool {
+    // linux/magic.h.
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    match fstatfs(folder).map(|it| it.f_type) {
+        Ok(RAMFS) => true,
+        Ok(TMPFS) => sysinfo().totalswap == 0,
+        _ => false,
+    }
 }
 
 pub(super) fn missing(error: Errno) -> Missing {
@@ -221,30 +264,41 @@ pub(super) fn missing(error: Errno) -> Missing {
 }
 
 impl OpenFile {
-    /// Fills `room` with what stands at `offset`, if no disk has to be asked
-    /// for it.
+    /// Reads all of it into `room`, if no disk has to be asked for it. Where
+    /// there is room for one byte more than it had, that shows whether it has
+    /// grown.
     ///
     /// # Errors
     /// Those of read(2).
-    pub fn read_in_memory(&self, offset: u64, room: &mut [u8]) -> io::Result<Hot> {
-        if !self.is_hot.load(Ordering::Relaxed)
-            && self.counted_in_memory(offset, room.len() as u64) == Some(false)
+    pub fn read_whole_in_memory(&self, room: &mut [u8]) -> io::Result<Hot> {
+        self.read_in_memory(0, room, self.id.len as usize)
+    }
+
+    /// Reads `len` bytes at `offset`, if no disk has to be asked for them; more
+    /// where there is room for more and they come along.
+    fn read_in_memory(&self, offset: u64, room: &mut [u8], len: usize) -> io::Result<Hot> {
+        let mut flags = match self.is_memory {
+            // It has no reads that do not wait, and needs none.
+            true => ReadWriteFlags::empty(),
+            false => ReadWriteFlags::NOWAIT,
+        };
+        if !self.is_memory
+            && !self.is_hot.load(Ordering::Relaxed)
+            && self.counted_in_memory(offset, len as u64) == Some(false)
         {
             return Ok(Hot::Cold);
         }
-        let mut flags = ReadWriteFlags::NOWAIT;
         let mut filled = 0;
-        while filled < room.len() {
+        while filled < len {
             let mut rest = [IoSliceMut::new(&mut room[filled..])];
             let at = offset + filled as u64;
             match preadv2(&self.file, &mut rest, at, flags) {
-                Ok(0) => return Ok(Hot::Short),
-                Ok(len) => filled += len,
+                Ok(0) => break,
+                Ok(more) => filled += more,
                 Err(Errno::INTR) => {}
-                // Not every file system has reads that do not wait: tmpfs, for
-                // one, of which all is in memory.
+                // Not every file system has reads that do not wait.
                 Err(Errno::OPNOTSUPP)
-                    if self.counted_in_memory(offset, room.len() as u64) == Some(true) =>
+                    if self.counted_in_memory(offset, len as u64) == Some(true) =>
                 {
                     flags = ReadWriteFlags::empty();
                 }
@@ -256,12 +310,25 @@ impl OpenFile {
             }
         }
         self.is_hot.store(true, Ordering::Relaxed);
-        Ok(Hot::Read)
+        Ok(Hot::Read(filled))
     }
 
     /// Whether all of this part is known to be in memory: to send it takes no
-    /// disk.
-    pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+    /// disk. Of a file that was looked at as a whole, that is believed for the
+    /// rest of the tick `now`: what was just used is the last to be displaced.
+    pub fn is_in_memory(&self, offset: u64, len: u64, now: u64) -> bool {
+        let is_whole = (offset, len) == (0, self.id.len);
+        if self.is_memory || (is_whole && self.in_memory_at.load(Ordering::Relaxed) == now) {
+            return true;
+        }
+        let is_in_memory = self.is_found_in_memory(offset, len);
+        if is_in_memory && is_whole {
+            self.in_memory_at.store(now, Ordering::Relaxed);
+        }
+        is_in_memory
+    }
+
+    fn is_found_in_memory(&self, offset: u64, len: u64) -> bool {
         if self.counted_in_memory(offset, len) != Some(true) {
             return false;
         }
@@ -285,8 +352,8 @@ impl OpenFile {
             return None;
         }
         let mut bytes = vec![0; len as usize];
-        match self.read_in_memory(offset, &mut bytes) {
-            Ok(Hot::Read) => Some(bytes.into()),
+        match self.read_in_memory(offset, &mut bytes, len as usize) {
+            Ok(Hot::Read(read)) if read as u64 == len => Some(bytes.into()),
             _ => None,
         }
     }

@@ -296,8 +296,8 @@ mod tests {
     fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {
         let folder = TempDir::new().expect("a folder");
         std::fs::write(folder.join("file"), bytes).expect("a file");
-        let root = open::open_folder(folder.path()).expect("the folder");
-        let opened = open::open_from_disk(&root, b"file").expect("the file");
+        let root = open::Root::open(folder.path()).expect("the folder");
+        let opened = root.open_from_disk(b"file").expect("the file");
         (folder, Arc::new(opened))
     }
 
@@ -358,11 +358,14 @@ mod tests {
     #[test]
     fn gives_what_there_is_of_a_file_that_was_cut_off() {
         let (folder, file) = file(&[7; 10_000]);
+        let mut room = [0; 10_001];
+        let whole = file.read_whole_in_memory(&mut room);
+        assert_eq!(whole.ok(), Some(Hot::Read(10_000)));
         let cut = File::options().write(true).open(folder.join("file"));
         cut.and_then(|it| it.set_len(100)).expect("it is cut off");
         let read = read(&file, &[(0, 10_000), (5_000, 100), (0, 0)]);
         assert_eq!(read, [vec![7; 100], vec![], vec![]]);
-        let mut room = [0; 200];
-        assert_eq!(file.read_in_memory(0, &mut room).ok(), Some(Hot::Short));
+        let whole = file.read_whole_in_memory(&mut room);
+        assert_eq!(whole.ok(), Some(Hot::Read(100)));
     }
 }

@@ -51,7 +51,7 @@ enum Slice {
 enum Uncomposed {
     /// The disk has to be asked.
     Cold,
-    /// It is shorter than it was.
+    /// It is shorter or longer than it was.
     Changed,
     Failed(std::io::Error),
 }
@@ -141,10 +141,10 @@ impl Sending<'_> {
         progress: &Progress,
     ) -> Result<(Buffer, usize), Uncomposed> {
         let len = self.file.id.len as usize;
-        let (mut buffer, head_len) = self.begin_with(head, len, progress);
-        match self.file.read_in_memory(0, &mut buffer.room()[..len]) {
-            Ok(Hot::Read) => buffer.fill(len),
-            Ok(Hot::Short) => return Err(Uncomposed::Changed),
+        let (mut buffer, head_len) = self.begin_with(head, len + 1, progress);
+        match self.file.read_whole_in_memory(&mut buffer.room()[..=len]) {
+            Ok(Hot::Read(read)) if read == len => buffer.fill(len),
+            Ok(Hot::Read(_)) => return Err(Uncomposed::Changed),
             Ok(Hot::Cold) => return Err(Uncomposed::Cold),
             Err(error) => return Err(Uncomposed::Failed(error)),
         }
@@ -337,7 +337,7 @@ impl Sending<'_> {
         client: &mut Client,
         progress: &mut Progress,
     ) -> Result<(), End> {
-        // A short one costs more to look at than it is worth.
+        // To look at a short one again costs more than it is worth.
         if len > SLICE_LEN && !self.file.is_unchanged() {
             return Err(Failure::FileChanged.into());
         }
@@ -397,7 +397,8 @@ impl Sending<'_> {
         progress: &mut Progress,
     ) -> Result<Slice, End> {
         let slice_len = SLICE_LEN.min(len);
-        if self.file.is_in_memory(offset, slice_len) {
+        let now = self.request.context.wheel.now();
+        if self.file.is_in_memory(offset, slice_len, now) {
             return Ok(Slice::InMemory);
         }
         let reading = self.ask_disk(offset, slice_len, Entry::IfRoom, client, progress);
@@ -414,6 +415,7 @@ impl Sending<'_> {
         client: &mut Client,
         progress: &mut Progress,
     ) -> Result<(), End> {
+        let now = || self.request.context.wheel.now();
         let mut known = first;
         let mut at = offset;
         let end = offset + len;
@@ -424,7 +426,7 @@ impl Sending<'_> {
                 return Err(Failure::FileChanged.into());
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
-                Slice::Unknown if !self.file.is_in_memory(at, slice_len) => Slice::Read(
+                Slice::Unknown if !self.file.is_in_memory(at, slice_len, now()) => Slice::Read(
                     self.ask_disk(at, slice_len, Entry::Always, client, progress)
                         .await?,
                 ),
