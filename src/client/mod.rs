@@ -106,9 +106,9 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Accepts connections until the worker drains. Those that the kernel has
-/// completed by then are accepted still: closing the listening socket would
-/// reset them.
+/// Accepts connections until the worker drains. Those that the kernel has ready
+/// by then are accepted still: closing the listening socket would reset them, as
+/// it does those of deferred clients that have sent nothing.
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.

@@ -165,7 +165,8 @@ options! {
         /// Whether the kernel keeps a connection to itself until its client
         /// has sent something, for a second at most (`TCP_DEFER_ACCEPT`): that
         /// saves one wake-up for each. A client that is silent is no open
-        /// connection for so long.
+        /// connection for so long, and is reset if the program stops
+        /// meanwhile.
         defer_accept: bool = Default("true"),
         /// Bounds on what a client may send.
         limits: Limits = Default("{}"),
