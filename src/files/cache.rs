@@ -27,19 +27,36 @@ pub(super) struct OpenFiles {
 pub(super) struct Kept {
     pub file: Arc<OpenFile>,
     /// Tick at which the path was known to lead to it.
-    pub checked: Cell<u64>,
+    checked: Cell<u64>,
     /// Tick at which it was known to be unchanged.
     compared: Cell<u64>,
 }
 
 impl Kept {
+    /// A file to which its path leads in the tick `now`.
+    fn new(file: Arc<OpenFile>, now: u64) -> Self {
+        Kept {
+            file,
+            checked: Cell::new(now),
+            compared: Cell::new(now),
+        }
+    }
+
+    /// Whether its path is believed to lead to it still, for so many ticks.
+    pub fn is_path_believed(&self, now: u64, ticks: u64) -> bool {
+        now < self.checked.get() + ticks && !self.file.is_doubted()
+    }
+
+    /// Its path was followed and leads to it, unchanged.
+    pub fn confirm(&self, now: u64) {
+        self.checked.set(now);
+        self.compared.set(now);
+    }
+
     /// Whether it still is what it was when it was opened, as far as was seen in
     /// this tick: one system call for each.
     pub fn is_unchanged(&self, now: u64) -> bool {
-        if self.compared.get() == now {
-            return true;
-        }
-        let is_unchanged = self.file.is_unchanged();
+        let is_unchanged = self.compared.get() == now || self.file.is_unchanged();
         if is_unchanged {
             self.compared.set(now);
         }
@@ -78,12 +95,7 @@ impl OpenFiles {
 
     /// Keeps a file in place of another. `now` in ticks.
     pub fn put(&mut self, key: &[u8], file: Arc<OpenFile>, now: u64) {
-        let kept = Kept {
-            file,
-            checked: Cell::new(now),
-            compared: Cell::new(now),
-        };
-        self.kept.put(key.into(), kept);
+        self.kept.put(key.into(), Kept::new(file, now));
     }
 
     /// Closes what is kept under this key, once nobody uses it any more.

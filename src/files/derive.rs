@@ -51,9 +51,8 @@ impl Files {
         };
         let wanted = Wanted::Compressed(file.id, coding);
         let source = file.clone();
-        let work = Work::Blocking(Box::new(move |begun| {
-            begun.finish(&Fetched::Compressed(compress(&source, coding, compressor)));
-        }));
+        let work =
+            Work::blocking(move || Fetched::Compressed(compress(&source, coding, compressor)));
         let fetched = disk.queue.run(wanted, Entry::IfRoom, work).await?;
         let Fetched::Compressed(compressed) = fetched else {
             return Ok(Err(Errno::IO));
@@ -87,10 +86,9 @@ impl Files {
         };
         let path: Box<[u8]> = path.into();
         let wanted = Wanted::Page(route, path.clone(), shown);
-        let work = Work::Blocking(Box::new(move |begun| {
-            let page = read_folder(&root, &path, shows_hidden).and_then(write);
-            begun.finish(&Fetched::Page(page));
-        }));
+        let work = Work::blocking(move || {
+            Fetched::Page(read_folder(&root, &path, shows_hidden).and_then(write))
+        });
         Ok(match disk.queue.run(wanted, Entry::IfRoom, work).await? {
             Fetched::Page(page) => page,
             _ => Err(Missing::Absent),

@@ -83,6 +83,13 @@ pub enum Work<K: Key, T: Product> {
     Prompt(TryBegin<K, T>),
 }
 
+impl<K: Key, T: Product> Work<K, T> {
+    /// What a thread of the queue does from its beginning to its end.
+    pub fn blocking(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        Work::Blocking(Box::new(|begun| begun.finish(&work())))
+    }
+}
+
 type Begin<K, T> = Box<dyn FnOnce(Begun<K, T>) + Send>;
 type TryBegin<K, T> = Box<dyn FnOnce(Begun<K, T>) -> Result<(), Begun<K, T>> + Send>;
 
@@ -476,10 +483,6 @@ mod tests {
 
     use super::*;
 
-    fn blocking(work: impl FnOnce() -> usize + Send + 'static) -> Work<usize, usize> {
-        Work::Blocking(Box::new(|begun| begun.finish(&work())))
-    }
-
     fn queue(in_flight: usize, waiting: usize, wait: Duration) -> IoQueue<usize, usize> {
         IoQueue::start(Bounds {
             in_flight,
@@ -503,7 +506,7 @@ mod tests {
             let blocked = queue.run(
                 0,
                 Entry::IfRoom,
-                blocking(move || gate.recv().map_or(1, |()| 0)),
+                Work::blocking(move || gate.recv().map_or(1, |()| 0)),
             );
             let mut blocked = std::pin::pin!(blocked);
             assert!(futures_pending(&mut blocked).await);
@@ -516,7 +519,7 @@ mod tests {
                     queue.shared.submit(
                         7,
                         Entry::IfRoom,
-                        blocking(move || done.fetch_add(1, Ordering::Relaxed) + 70),
+                        Work::blocking(move || done.fetch_add(1, Ordering::Relaxed) + 70),
                     )
                 })
                 .collect();
@@ -545,7 +548,7 @@ mod tests {
             let mut first = std::pin::pin!(queue.run(
                 0,
                 Entry::IfRoom,
-                blocking(move || gate.recv().map_or(1, |()| 0))
+                Work::blocking(move || gate.recv().map_or(1, |()| 0))
             ));
             assert!(futures_pending(&mut first).await);
             while queue.load().waiting > 0 {
@@ -555,11 +558,11 @@ mod tests {
                 .map(|key| {
                     queue
                         .shared
-                        .submit(key, Entry::IfRoom, blocking(move || key))
+                        .submit(key, Entry::IfRoom, Work::blocking(move || key))
                 })
                 .collect();
             assert_eq!(
-                queue.run(3, Entry::IfRoom, blocking(|| 3)).await,
+                queue.run(3, Entry::IfRoom, Work::blocking(|| 3)).await,
                 Err(Refused)
             );
             assert_eq!(queue.counters().refused.value(), 1);
@@ -567,7 +570,10 @@ mod tests {
             for (receiver, key) in waiting.into_iter().zip(1..) {
                 assert_eq!(receiver.expect("room").await, Ok(key));
             }
-            assert_eq!(queue.run(4, Entry::IfRoom, blocking(|| 4)).await, Ok(4));
+            assert_eq!(
+                queue.run(4, Entry::IfRoom, Work::blocking(|| 4)).await,
+                Ok(4)
+            );
         });
     }
 
@@ -578,10 +584,13 @@ mod tests {
             let failed = queue.run(
                 1,
                 Entry::IfRoom,
-                blocking(|| panic!("as the test wants it")),
+                Work::blocking(|| panic!("as the test wants it")),
             );
             assert_eq!(failed.await, Err(Refused));
-            assert_eq!(queue.run(1, Entry::IfRoom, blocking(|| 2)).await, Ok(2));
+            assert_eq!(
+                queue.run(1, Entry::IfRoom, Work::blocking(|| 2)).await,
+                Ok(2)
+            );
             assert_eq!(queue.load().waiting, 0);
         });
     }
@@ -598,7 +607,7 @@ mod tests {
         };
         let first = queue.shared.submit(1, Entry::IfRoom, prompt(&tell));
         let second = queue.shared.submit(2, Entry::IfRoom, prompt(&tell));
-        let third = queue.shared.submit(3, Entry::IfRoom, blocking(|| 30));
+        let third = queue.shared.submit(3, Entry::IfRoom, Work::blocking(|| 30));
         let begun = told.try_recv().expect("a place is free");
         assert!(told.try_recv().is_err(), "there is one place");
         begun.finish(&10);
@@ -649,7 +658,9 @@ mod tests {
         let held = |key: usize| {
             let gate = gate.clone();
             let work = move || gate.lock().expect("held").recv().map_or(0, |()| key);
-            queue.shared.submit(key, Entry::IfRoom, blocking(work))
+            queue
+                .shared
+                .submit(key, Entry::IfRoom, Work::blocking(work))
         };
         let first = [held(1)];
         assert_eq!(queue.shared.lock().threads, 1);
@@ -674,17 +685,20 @@ mod tests {
             let mut first = std::pin::pin!(queue.run(
                 0,
                 Entry::IfRoom,
-                blocking(move || gate.recv().map_or(1, |()| 0))
+                Work::blocking(move || gate.recv().map_or(1, |()| 0))
             ));
             assert!(futures_pending(&mut first).await);
             let counted = begun.clone();
             drop(queue.shared.submit(
                 1,
                 Entry::IfRoom,
-                blocking(move || counted.fetch_add(1, Ordering::Relaxed)),
+                Work::blocking(move || counted.fetch_add(1, Ordering::Relaxed)),
             ));
             open.send(()).expect("the work waits for it");
-            assert_eq!(queue.run(2, Entry::IfRoom, blocking(|| 2)).await, Ok(2));
+            assert_eq!(
+                queue.run(2, Entry::IfRoom, Work::blocking(|| 2)).await,
+                Ok(2)
+            );
         });
         assert_eq!(begun.load(Ordering::Relaxed), 0);
     }

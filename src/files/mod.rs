@@ -305,7 +305,7 @@ impl Files {
         let mut open_files = self.open_files.borrow_mut();
         if let Some(kept) = open_files.get(&key) {
             let file = kept.file.clone();
-            let is_believed = now < kept.checked.get() + self.check_ticks && !file.is_doubted();
+            let is_believed = kept.is_path_believed(now, self.check_ticks);
             // Its bytes may have been written over: that is seen here with the
             // next tick, and before that where they are read.
             if is_believed && kept.is_unchanged(now) {
@@ -313,7 +313,7 @@ impl Files {
             }
             match root.open_in_memory(path) {
                 Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {
-                    kept.checked.set(now);
+                    kept.confirm(now);
                     return known(file);
                 }
                 Some(Ok(found)) => {
@@ -410,7 +410,7 @@ impl Files {
         let ring = self.ring(disk).filter(|_| file.id.len <= WHOLE_LEN);
         let work = match ring.cloned() {
             Some(ring) => Work::Prompt(Box::new(move |begun| ring.begin(part, begun))),
-            None => Work::Blocking(Box::new(move |begun| begun.finish(&part.read()))),
+            None => Work::blocking(move || part.read()),
         };
         Ok(match disk.queue.run(wanted, entry, work).await? {
             Fetched::Bytes(bytes) => bytes,
@@ -458,9 +458,7 @@ impl Files {
         disk: &Disk,
     ) -> Result<Result<Arc<Root>, Errno>, Refused> {
         let path = folder.path.clone();
-        let open = Work::Blocking(Box::new(move |begun| {
-            begun.finish(&Fetched::Root(Root::open(&path).map(Arc::new)));
-        }));
+        let open = Work::blocking(move || Fetched::Root(Root::open(&path).map(Arc::new)));
         let wanted = Wanted::Root(folder.route);
         let fetched = disk.queue.run(wanted, Entry::IfRoom, open);
         let Fetched::Root(opened) = fetched.await? else {

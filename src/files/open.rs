@@ -282,10 +282,8 @@ impl OpenFile {
             true => ReadWriteFlags::empty(),
             false => ReadWriteFlags::NOWAIT,
         };
-        if !self.is_memory
-            && !self.is_hot.load(Ordering::Relaxed)
-            && self.counted_in_memory(offset, len as u64) == Some(false)
-        {
+        let is_believed = self.is_memory || self.is_hot.load(Ordering::Relaxed);
+        if !is_believed && self.counted_in_memory(offset, len as u64) == Some(false) {
             return Ok(Hot::Cold);
         }
         let mut filled = 0;

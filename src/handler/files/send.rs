@@ -128,8 +128,7 @@ impl Sending<'_> {
             Err(Uncomposed::Changed) => return Err(Failure::FileChanged.into()),
             Err(Uncomposed::Failed(error)) => return Err(self.failed(&error)),
         };
-        let follow = follow(self.persistence);
-        self.put(buffer.filled(), head_len, follow, client, progress)
+        self.put_last(buffer.filled(), head_len, client, progress)
             .await
     }
 
@@ -165,8 +164,7 @@ impl Sending<'_> {
         let (mut buffer, head_len) = self.begin_with(head, bytes.len(), progress);
         let fits = buffer.append(bytes);
         debug_assert!(fits, "the buffer was made for it");
-        let follow = follow(self.persistence);
-        self.put(buffer.filled(), head_len, follow, client, progress)
+        self.put_last(buffer.filled(), head_len, client, progress)
             .await
     }
 
@@ -297,8 +295,7 @@ impl Sending<'_> {
             self.slices(range.first, range.len(), known, client, progress)
                 .await?;
         }
-        self.put(&last, 0, follow(self.persistence), client, progress)
-            .await
+        self.put_last(&last, 0, client, progress).await
     }
 
     pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, progress: &Progress) {
@@ -318,14 +315,7 @@ impl Sending<'_> {
     ) -> Result<(), End> {
         let mut bytes = Vec::with_capacity(512);
         head(&mut bytes, progress);
-        self.put(
-            &bytes,
-            bytes.len(),
-            follow(self.persistence),
-            client,
-            progress,
-        )
-        .await
+        self.put_last(&bytes, bytes.len(), client, progress).await
     }
 
     /// A head, and a part of the file in slices.
@@ -387,6 +377,12 @@ impl Sending<'_> {
         Failure::FileFailed.into()
     }
 
+    /// Whether a part of the file can be sent without waiting for a disk.
+    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        let now = self.request.context.wheel.now();
+        self.file.is_in_memory(offset, len, now)
+    }
+
     /// Looks for the first slice of a part of the file, before anything is sent:
     /// the disk may still refuse.
     async fn first_slice(
@@ -397,8 +393,7 @@ impl Sending<'_> {
         progress: &mut Progress,
     ) -> Result<Slice, End> {
         let slice_len = SLICE_LEN.min(len);
-        let now = self.request.context.wheel.now();
-        if self.file.is_in_memory(offset, slice_len, now) {
+        if self.is_in_memory(offset, slice_len) {
             return Ok(Slice::InMemory);
         }
         let reading = self.ask_disk(offset, slice_len, Entry::IfRoom, client, progress);
@@ -415,7 +410,6 @@ impl Sending<'_> {
         client: &mut Client,
         progress: &mut Progress,
     ) -> Result<(), End> {
-        let now = || self.request.context.wheel.now();
         let mut known = first;
         let mut at = offset;
         let end = offset + len;
@@ -426,7 +420,7 @@ impl Sending<'_> {
                 return Err(Failure::FileChanged.into());
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
-                Slice::Unknown if !self.file.is_in_memory(at, slice_len, now()) => Slice::Read(
+                Slice::Unknown if !self.is_in_memory(at, slice_len) => Slice::Read(
                     self.ask_disk(at, slice_len, Entry::Always, client, progress)
                         .await?,
                 ),
@@ -505,6 +499,18 @@ impl Sending<'_> {
     ) -> Result<(), End> {
         let context = self.request.context;
         put(context, bytes, head_len, follow, client, progress).await
+    }
+
+    /// Sends the last bytes of an answer, the first `head_len` of which belong
+    /// to the head.
+    fn put_last(
+        &self,
+        bytes: &[u8],
+        head_len: usize,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> impl Future<Output = Result<(), End>> {
+        self.put(bytes, head_len, follow(self.persistence), client, progress)
     }
 }
 
