@@ -10,6 +10,10 @@ use crate::net::prefetch::prefetch;
 /// Places kept for reuse.
 const KEPT: usize = 512;
 
+/// What of a future is fetched before it goes on, in bytes: as much as one has
+/// that waits for an endpoint's response. Few others wait at all.
+const FETCHED_LEN: usize = 1536;
+
 /// Free places for one type of future; per worker.
 #[derive(Debug)]
 pub(super) struct FuturePool<F> {
@@ -28,23 +32,25 @@ impl<F: Future> FuturePool<F> {
     ///
     /// # Cancellation
     /// Dropping this drops the future and frees its place.
-    pub async fn run(&self, begin: impl FnOnce() -> F) -> F::Output {
+    pub fn run(&self, begin: impl FnOnce() -> F) -> impl Future<Output = F::Output> {
         let reused = self.free.borrow_mut().pop();
         let mut place = reused.unwrap_or_else(|| Box::pin(None));
         place.set(Some(begin()));
-        let output = poll_fn(|cx| {
-            // Each level of the future finds its part elsewhere in it: one after
-            // the other they would wait for memory a dozen times.
-            prefetch(&*place);
-            let running = place.as_mut().as_pin_mut().expect("it was set just now");
-            running.poll(cx)
-        })
-        .await;
-        place.set(None);
-        let mut free = self.free.borrow_mut();
-        if free.len() < KEPT {
-            free.push(place);
+        async move {
+            let output = poll_fn(|cx| {
+                // Each level of the future finds its part elsewhere in it: one
+                // after the other they would wait for memory a dozen times.
+                prefetch(&*place, FETCHED_LEN);
+                let running = place.as_mut().as_pin_mut().expect("it was set just now");
+                running.poll(cx)
+            })
+            .await;
+            place.set(None);
+            let mut free = self.free.borrow_mut();
+            if free.len() < KEPT {
+                free.push(place);
+            }
+            output
         }
-        output
     }
 }

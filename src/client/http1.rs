@@ -10,6 +10,7 @@ use evenkeel_proto::{RequestError, RequestHead};
 
 use super::Clients;
 use crate::config::Limits;
+use crate::exchange::identity::Identity;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
@@ -47,77 +48,85 @@ struct Arrival {
 ///
 /// # Cancellation
 /// Dropping the future closes the connection.
-pub(super) async fn serve(clients: Rc<Clients>, mut client: Client) -> Option<Client> {
-    let mut head = clients.take_head();
-    let mut buffer = Buffer::small();
-    let context = &clients.context;
-    let track = context.sessions.wake(client.session);
-    let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
-    clients.keep_head(head);
-    context.sessions.rest(client.session, track);
-    match next {
-        Next::KeepAlive => return Some(client),
-        // A close with unread bytes drops what waits to be sent.
-        Next::Close if client.stream.has_unread() => {
-            rare(linger(&clients.context, &mut client, buffer)).await;
+pub(super) fn serve(
+    clients: Rc<Clients>,
+    mut client: Box<Client>,
+) -> impl Future<Output = Option<Box<Client>>> {
+    async move {
+        let mut head = clients.take_head();
+        let mut buffer = Buffer::small();
+        let context = &clients.context;
+        let track = context.sessions.wake(client.session);
+        let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
+        clients.keep_head(head);
+        context.sessions.rest(client.session, track);
+        match next {
+            Next::KeepAlive => return Some(client),
+            // A close with unread bytes drops what waits to be sent.
+            Next::Close if client.stream.has_unread() => {
+                rare(linger(&clients.context, &mut client, buffer)).await;
+            }
+            Next::Close => {}
+            Next::Linger => rare(linger(&clients.context, &mut client, buffer)).await,
+            Next::Abort => client.stream.abort_on_close(),
         }
-        Next::Close => {}
-        Next::Linger => rare(linger(&clients.context, &mut client, buffer)).await,
-        Next::Abort => client.stream.abort_on_close(),
+        None
     }
-    None
 }
 
 /// Exchange after exchange; [`Next::KeepAlive`] when the connection is idle.
-async fn exchanges(
+fn exchanges(
     context: &Context,
     client: &mut Client,
     buffer: &mut Buffer,
     head: &mut RequestHead,
     track: &Rc<Track>,
-) -> Next {
-    loop {
-        let arrival = match read_head(context, client, buffer, head, track).await {
-            Read::Head(arrival) => arrival,
-            Read::Nothing => return Next::KeepAlive,
-            Read::Closed => return Next::Close,
-            Read::Refused(arrival, end) => {
-                return rare(refuse(context, client, buffer, track, arrival, end)).await;
+) -> impl Future<Output = Next> {
+    async move {
+        loop {
+            let arrival = match read_head(context, client, buffer, head, track).await {
+                Read::Head(arrival) => arrival,
+                Read::Nothing => return Next::KeepAlive,
+                Read::Closed => return Next::Close,
+                Read::Refused(arrival, end) => {
+                    return rare(refuse(context, client, buffer, track, arrival, end)).await;
+                }
+            };
+            let bytes = buffer.filled();
+            track.begin_exchange(arrival.started, head.line(bytes), head.end);
+            let identity = context.identify(client, arrival.started, bytes, head);
+            let mut progress = Progress::new(
+                client,
+                arrival.started,
+                arrival.took,
+                head.end,
+                identity.as_ref().unwrap_or(&Identity::NONE),
+                track.clone(),
+            );
+            let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
+            let Outcome {
+                end,
+                next,
+                consumed,
+                leftover,
+            } = outcome;
+            progress.conclude(context, client, buffer.filled(), Some(head), end);
+            match leftover {
+                Some(leftover) => *buffer = leftover,
+                None => buffer.consume(consumed),
             }
-        };
-        let bytes = buffer.filled();
-        track.begin_exchange(arrival.started, head.line(bytes), head.end);
-        let mut progress = Progress::new(
-            client,
-            arrival.started,
-            arrival.took,
-            head.end,
-            track.clone(),
-        );
-        progress.identity = context.identify(client, arrival.started, bytes, head);
-        let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
-        let Outcome {
-            end,
-            next,
-            consumed,
-            leftover,
-        } = outcome;
-        progress.conclude(context, client, buffer.filled(), Some(head), end);
-        match leftover {
-            Some(leftover) => *buffer = leftover,
-            None => buffer.consume(consumed),
+            if next != Next::KeepAlive {
+                return next;
+            }
+            if context.is_draining.get() {
+                return Next::Close;
+            }
+            if buffer.is_empty() {
+                return Next::KeepAlive;
+            }
+            // A client that pipelines without pause gives way to others.
+            tokio::task::consume_budget().await;
         }
-        if next != Next::KeepAlive {
-            return next;
-        }
-        if context.is_draining.get() {
-            return Next::Close;
-        }
-        if buffer.is_empty() {
-            return Next::KeepAlive;
-        }
-        // A client that pipelines without pause gives way to others.
-        tokio::task::consume_budget().await;
     }
 }
 
@@ -136,6 +145,7 @@ async fn refuse(
         arrival.started,
         arrival.took,
         buffer.len(),
+        &Identity::NONE,
         track.clone(),
     );
     let next = answer::refuse(context, client, buffer.filled(), None, end, &mut progress).await;

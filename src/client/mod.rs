@@ -185,7 +185,7 @@ impl<'a> DrainSign<'a> {
 }
 
 /// Takes a connection in, unless the listener has as many as it may.
-fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Option<Client> {
+fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Option<Box<Client>> {
     let context = &clients.context;
     let counters = &context.counters.listeners[listener];
     counters.connections.add(1);
@@ -205,7 +205,7 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
         listener,
         tick: context.wheel.now(),
     });
-    Some(Client {
+    Some(Box::new(Client {
         stream,
         timer: context.wheel.timer(),
         address,
@@ -213,7 +213,7 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
         port,
         listener,
         session,
-    })
+    }))
 }
 
 /// Accepting failed: the process is out of descriptors, of which files that are
@@ -262,29 +262,32 @@ impl AcceptPause {
 }
 
 /// One client's connection, from accept to close.
-async fn connection<F>(
+fn connection<F>(
     open: OpenConnection,
-    mut client: Client,
+    mut client: Box<Client>,
     places: Rc<FuturePool<F>>,
-    serve: impl Fn(Rc<Clients>, Client) -> F,
-) where
-    F: Future<Output = Option<Client>>,
+    serve: impl Fn(Rc<Clients>, Box<Client>) -> F,
+) -> impl Future<Output = ()>
+where
+    F: Future<Output = Option<Box<Client>>>,
 {
-    let clients = &open.clients;
-    let timeouts = &clients.context.config.listeners[open.listener].timeouts;
-    // A drain closes idle connections at once, but not one whose first request
-    // may be on its way.
-    let first_wait = match clients.context.is_draining.get() {
-        true => timeouts.head.min(FIRST_REQUEST_IN_DRAIN),
-        false => timeouts.head,
-    };
-    let mut wait = Wait::ForFirst(first_wait);
-    while wait_for_request(&clients.context, &client, wait).await {
-        match places.run(|| serve(clients.clone(), client)).await {
-            Some(idle) => client = idle,
-            None => return,
+    async move {
+        let clients = &open.clients;
+        let timeouts = &clients.context.config.listeners[open.listener].timeouts;
+        // A drain closes idle connections at once, but not one whose first request
+        // may be on its way.
+        let first_wait = match clients.context.is_draining.get() {
+            true => timeouts.head.min(FIRST_REQUEST_IN_DRAIN),
+            false => timeouts.head,
+        };
+        let mut wait = Wait::ForFirst(first_wait);
+        while wait_for_request(&clients.context, &client, wait).await {
+            match places.run(|| serve(clients.clone(), client)).await {
+                Some(idle) => client = idle,
+                None => return,
+            }
+            wait = Wait::ForNext(timeouts.idle);
         }
-        wait = Wait::ForNext(timeouts.idle);
     }
 }
 
@@ -303,11 +306,11 @@ const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
 
 /// Whether the client sent something (or closed) before `timeout`, and the
 /// worker is not draining.
-async fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> bool {
+fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Future<Output = bool> {
     let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
     context.set_timeout(&client.timer, timeout);
     let mut is_registered = false;
-    poll_fn(|cx| {
+    poll_fn(move |cx| {
         if !is_registered {
             client.timer.register(cx);
             is_registered = true;
@@ -326,5 +329,4 @@ async fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> boo
             false => Poll::Pending,
         }
     })
-    .await
 }

@@ -40,7 +40,7 @@ pub async fn send(
     method: Method,
     persistence: Persistence,
     request: &[u8],
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<(), End> {
     let mut bytes = Vec::with_capacity(256 + answer.body.len());
     write_head(&mut bytes, context, answer);
@@ -69,7 +69,7 @@ pub(crate) async fn put(
     bytes: &[u8],
     head_len: usize,
     follow: Follow,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<(), WriteFailure> {
     let timeout = context.listener(client).timeouts.body;
     let (sent, written) = write_all(context, client, bytes, follow, Some(timeout)).await;
@@ -115,7 +115,12 @@ pub fn begin_head(out: &mut Vec<u8>, context: &Context, status: u16, now: Instan
 
 /// Writes the fields that every answer made here ends with, and the empty line.
 /// `request` begins with the head that is answered.
-pub fn end_head(out: &mut Vec<u8>, request: &[u8], persistence: Persistence, progress: &Progress) {
+pub fn end_head(
+    out: &mut Vec<u8>,
+    request: &[u8],
+    persistence: Persistence,
+    progress: &Progress<'_>,
+) {
     let mut room = ROOM;
     if let Some(id) = progress.identity.response_id(request, &mut room) {
         write::request_id_field(out, id);
@@ -142,7 +147,7 @@ pub async fn refuse(
     request: &[u8],
     head: Option<&RequestHead>,
     end: End,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Next {
     if let End::Failure(Failure::ClientGone | Failure::ClientStalled) = end {
         // Nobody is there to read it, or half an answer is on its way already.

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -68,6 +69,19 @@ impl Attempt {
             is_blamed: end.is_endpoint_fault(),
         }
     }
+
+    /// There is no connection to the endpoint.
+    fn not_opened(failure: Failure) -> Self {
+        let retry = match failure {
+            Failure::TotalTimeout | Failure::Stopped | Failure::ClientGone => Retry::Never,
+            _ => Retry::Elsewhere,
+        };
+        Attempt::Failed {
+            end: failure.into(),
+            retry,
+            is_blamed: false,
+        }
+    }
 }
 
 /// The endpoint's side while its response is awaited.
@@ -78,7 +92,7 @@ struct Sent<'a, 'b> {
     stream: Stream,
     is_reused: bool,
     /// The rest of the request, while there is some.
-    pump: Option<Pump>,
+    pump: Option<Box<Pump>>,
     /// Whether all of the request was written.
     is_sent_whole: bool,
     /// When all of the request that was there had been sent.
@@ -121,88 +135,45 @@ enum Begun {
 ///
 /// # Cancellation
 /// Dropping the future closes the endpoint's connection.
-pub(super) async fn attempt(
+pub(super) fn attempt(
     context: &Context,
     client: &mut Client,
     slot: &Slot<'_>,
     request: &Request<'_>,
     connection: Connection,
     watch: &mut ClientWatch,
-    progress: &mut Progress,
-) -> Attempt {
-    let opened = match take_idle(context, slot, connection) {
-        Some(stream) => Ok(Opened {
-            stream,
-            new_at: None,
-        }),
-        None => rare(open(context, client, slot, request, watch, progress)).await,
-    };
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(failure) => {
-            let retry = match failure {
-                Failure::TotalTimeout | Failure::Stopped | Failure::ClientGone => Retry::Never,
-                _ => Retry::Elsewhere,
+    progress: &mut Progress<'_>,
+) -> impl Future<Output = Attempt> {
+    async move {
+        let mut sent = {
+            let opened = match take_idle(context, slot, connection) {
+                Some(stream) => Ok(Opened {
+                    stream,
+                    new_at: None,
+                }),
+                None => rare(open(context, client, slot, request, watch, progress)).await,
             };
-            return Attempt::Failed {
-                end: failure.into(),
-                retry,
-                is_blamed: false,
-            };
-        }
-    };
-    progress.figures.phase = Phase::Response;
-    let mut sent = Sent {
-        context,
-        slot,
-        request,
-        is_reused: opened.new_at.is_none(),
-        stream: opened.stream,
-        pump: None,
-        is_sent_whole: request.is_whole(),
-        // On an idle connection it is sent as soon as it is there.
-        sent_at: match opened.new_at {
-            Some(new_at) => new_at,
-            None if progress.figures.attempts == 1 && progress.figures.times.queue.is_none() => {
-                watch.request_end
+            match opened {
+                Ok(opened) => Sent::new(context, slot, request, opened, watch, progress),
+                Err(failure) => return Attempt::not_opened(failure),
             }
-            None => Instant::now(),
-        },
-        leftover: None,
-        watch,
-    };
-    if sent.send_head(client).await.is_err() {
-        // The endpoint took none of it, so it can't have acted on it.
-        return sent.lost_connection(Sending::Nothing);
-    }
-    sent.set_timeout(client);
-    progress.track.enter(match sent.pump {
-        Some(_) => Stage::Request,
-        None => Stage::Wait,
-    });
-    match sent.await_response(client, progress).await {
-        Ok(Begun::Response(mut response, mut buffer)) => {
-            sent.report(&response, progress);
-            let at_once = sent.send_at_once(client, &mut response, &mut buffer).await;
-            let relayed = match at_once {
-                Some(relayed) => {
-                    response.note(response.sent, progress);
-                    relayed
-                }
-                None => rare(sent.relay(client, response, buffer, progress)).await,
-            };
-            sent.finish(relayed, progress)
+        };
+        progress.figures.phase = Phase::Response;
+        if sent.send_head(client).is_err() {
+            // The endpoint took none of it, so it can't have acted on it.
+            return sent.lost_connection(Sending::Nothing);
         }
-        Ok(Begun::Tunnel(head_len, buffer)) => {
-            rare(sent.tunnel(client, head_len, buffer, progress)).await
-        }
-        Err(attempt) => {
-            // What was on its way is lost, but was received and sent.
-            if let Some(pump) = sent.pump.take() {
-                sent.count_pump(&pump, progress);
-            }
-            attempt
-        }
+        sent.set_timeout(client);
+        progress.track.enter(match sent.pump {
+            Some(_) => Stage::Request,
+            None => Stage::Wait,
+        });
+        let begun = sent.await_response(client, progress).await;
+        let rest = match sent.answer_at_once(begun, client, progress) {
+            Ok(attempt) => return attempt,
+            Err(rest) => rest,
+        };
+        rest.await
     }
 }
 
@@ -236,7 +207,7 @@ async fn open(
     slot: &Slot<'_>,
     request: &Request<'_>,
     watch: &mut ClientWatch,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<Opened, Failure> {
     let counters = endpoint_counters(context, slot);
     let timeout = slot.upstream().config().timeouts.connect;
@@ -315,39 +286,68 @@ enum Sending {
     Something,
 }
 
-impl Sent<'_, '_> {
+impl<'a, 'b> Sent<'a, 'b> {
+    /// Nothing is sent yet.
+    fn new(
+        context: &'a Context,
+        slot: &'a Slot<'a>,
+        request: &'a Request<'b>,
+        opened: Opened,
+        watch: &'a mut ClientWatch,
+        progress: &Progress<'_>,
+    ) -> Self {
+        Sent {
+            context,
+            slot,
+            request,
+            is_reused: opened.new_at.is_none(),
+            stream: opened.stream,
+            pump: None,
+            is_sent_whole: request.is_whole(),
+            // On an idle connection it is sent as soon as it is there.
+            sent_at: match opened.new_at {
+                Some(new_at) => new_at,
+                None if progress.figures.attempts == 1
+                    && progress.figures.times.queue.is_none() =>
+                {
+                    watch.request_end
+                }
+                None => Instant::now(),
+            },
+            leftover: None,
+            watch,
+        }
+    }
+
     /// Writes the head and what is there of the body; what does not go at once
     /// is left to a pump.
     ///
     /// # Errors
     /// The endpoint had closed the connection.
-    async fn send_head(&mut self, client: &Client) -> Result<(), ()> {
+    fn send_head(&mut self, client: &Client) -> Result<(), ()> {
         let request = self.request;
-        poll_fn(|cx| {
-            let mut scratch = self.context.scratch.borrow_mut();
-            scratch.clear();
-            let mut room = ROOM;
-            let info = ClientInfo {
-                address: client.address.map(|_| client.address_text.as_bytes()),
-                scheme: "http",
-                marks: request.identity.marks(&mut room),
-            };
-            write::request_head(&mut scratch, request.bytes, request.head, info);
-            scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
-            let sent = match self.stream.poll_write(cx, &scratch, Follow::Anything) {
-                Poll::Ready(Ok(len)) => len,
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(())),
-                Poll::Pending => 0,
-            };
-            let counters = endpoint_counters(self.context, self.slot);
-            counters.bytes_out.add(sent as u64);
-            if sent < scratch.len() || !request.is_whole() {
-                let limit = self.context.listener(client).limits.body_bytes;
-                self.pump = Some(request.rest(&scratch[sent..]).with_limit(limit));
-            }
-            Poll::Ready(Ok(()))
-        })
-        .await
+        let mut scratch = self.context.scratch.borrow_mut();
+        scratch.clear();
+        let mut room = ROOM;
+        let info = ClientInfo {
+            address: client.address.map(|_| client.address_text.as_bytes()),
+            scheme: "http",
+            marks: request.identity.marks(&mut room),
+        };
+        write::request_head(&mut scratch, request.bytes, request.head, info);
+        scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
+        let sent = match self.stream.try_write(&scratch, Follow::Anything) {
+            Some(Ok(len)) => len,
+            Some(Err(_)) => return Err(()),
+            None => 0,
+        };
+        let counters = endpoint_counters(self.context, self.slot);
+        counters.bytes_out.add(sent as u64);
+        if sent < scratch.len() || !request.is_whole() {
+            let limit = self.context.listener(client).limits.body_bytes;
+            self.pump = Some(Box::new(request.rest(&scratch[sent..]).with_limit(limit)));
+        }
+        Ok(())
     }
 
     fn timeouts(&self) -> &UpstreamTimeouts {
@@ -357,7 +357,7 @@ impl Sent<'_, '_> {
     /// How long the present wait may take: for the client's body, for the
     /// endpoint to take it, or for its response.
     fn set_timeout(&self, client: &Client) {
-        let timeout = match self.pump.as_ref().map(Pump::waits_for) {
+        let timeout = match self.pump.as_deref().map(Pump::waits_for) {
             Some(WaitsFor::Source) => self.context.listener(client).timeouts.body,
             Some(WaitsFor::Sink) => self.timeouts().idle,
             None => self.timeouts().first_byte,
@@ -367,50 +367,56 @@ impl Sent<'_, '_> {
         wheel.set(&client.timer, deadline);
     }
 
-    async fn await_response(
+    fn await_response(
         &mut self,
         client: &mut Client,
-        progress: &mut Progress,
-    ) -> Result<Begun, Attempt> {
-        let mut held = None;
-        loop {
-            let went_on = match self.next_event(client, &mut held, progress).await {
-                Event::Request(end) => self.request_ended(client, end, progress),
-                Event::ClientGone => Err(Failure::ClientGone.into()),
-                Event::TimedOut => Err(self.timed_out()),
-                Event::Read(read, mut buffer) => {
-                    let mut received = self.receive(read, &mut buffer)?;
-                    if matches!(received, Received::Interim(_)) {
-                        let passing = self.pass_interim(client, received, &mut buffer, progress);
-                        received = rare(passing).await.map_err(Attempt::failed)?;
-                    }
-                    if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
-                        let now = Instant::now();
-                        progress.figures.times.first_byte = Some(now.duration_since(self.sent_at));
-                        progress.figures.responded = Some(now);
-                        progress.figures.phase = Phase::Data;
-                    }
-                    match received {
-                        Received::Final(response) => return Ok(Begun::Response(response, buffer)),
-                        Received::Tunnel(len) => return Ok(Begun::Tunnel(len, buffer)),
-                        Received::Partial | Received::Interim(_) => {
-                            held = (!buffer.is_empty()).then_some(buffer);
-                            Ok(())
+        progress: &mut Progress<'_>,
+    ) -> impl Future<Output = Result<Begun, Attempt>> {
+        async move {
+            let mut held = None;
+            loop {
+                let went_on = match self.next_event(client, &mut held, progress).await {
+                    Event::Request(end) => self.request_ended(client, end, progress),
+                    Event::ClientGone => Err(Failure::ClientGone.into()),
+                    Event::TimedOut => Err(self.timed_out()),
+                    Event::Read(read, mut buffer) => {
+                        let mut received = self.receive(read, &mut buffer)?;
+                        if matches!(received, Received::Interim(_)) {
+                            let passing =
+                                self.pass_interim(client, received, &mut buffer, progress);
+                            received = rare(passing).await.map_err(Attempt::failed)?;
+                        }
+                        if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
+                            let now = Instant::now();
+                            progress.figures.times.first_byte =
+                                Some(now.duration_since(self.sent_at));
+                            progress.figures.responded = Some(now);
+                            progress.figures.phase = Phase::Data;
+                        }
+                        match received {
+                            Received::Final(response) => {
+                                return Ok(Begun::Response(response, buffer));
+                            }
+                            Received::Tunnel(len) => return Ok(Begun::Tunnel(len, buffer)),
+                            Received::Partial | Received::Interim(_) => {
+                                held = (!buffer.is_empty()).then_some(buffer);
+                                Ok(())
+                            }
                         }
                     }
-                }
-            };
-            went_on.map_err(Attempt::failed)?;
+                };
+                went_on.map_err(Attempt::failed)?;
+            }
         }
     }
 
-    async fn next_event(
+    fn next_event(
         &mut self,
         client: &mut Client,
         held: &mut Option<Buffer>,
-        progress: &Progress,
-    ) -> Event {
-        poll_fn(|cx| {
+        progress: &Progress<'_>,
+    ) -> impl Future<Output = Event> {
+        poll_fn(move |cx| {
             if let Some(pump) = &mut self.pump {
                 let before = pump.progress();
                 let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
@@ -444,17 +450,16 @@ impl Sent<'_, '_> {
                 false => Poll::Pending,
             }
         })
-        .await
     }
 
     /// Has what the end of the exchange looks at on its way to the processor
     /// while the response is read.
-    fn prefetch_request(&self, progress: &Progress) {
+    fn prefetch_request(&self, progress: &Progress<'_>) {
         const MOST: usize = 256;
         let Request { bytes, head, .. } = self.request;
-        prefetch(&bytes[..bytes.len().min(MOST)]);
-        prefetch(&head.fields[..]);
-        prefetch(&*progress.track);
+        prefetch(*bytes, MOST);
+        prefetch(&head.fields[..], MOST);
+        prefetch(&*progress.track, MOST);
     }
 
     /// The request's body is at its end, one way or another.
@@ -462,7 +467,7 @@ impl Sent<'_, '_> {
         &mut self,
         client: &Client,
         end: PumpEnd,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let Some(pump) = self.pump.take() else {
             return Ok(());
@@ -489,14 +494,14 @@ impl Sent<'_, '_> {
         Ok(())
     }
 
-    fn count_pump(&self, pump: &Pump, progress: &mut Progress) {
+    fn count_pump(&self, pump: &Pump, progress: &mut Progress<'_>) {
         progress.figures.bytes_in += pump.bytes_read;
         let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_out.add(pump.bytes_written);
     }
 
     fn timed_out(&self) -> End {
-        let failure = match self.pump.as_ref().map(Pump::waits_for) {
+        let failure = match self.pump.as_deref().map(Pump::waits_for) {
             Some(WaitsFor::Source) => Failure::BodyTimeout,
             Some(WaitsFor::Sink) => Failure::UpstreamStalled,
             None => Failure::FirstByteTimeout,
@@ -643,7 +648,7 @@ impl Sent<'_, '_> {
         client: &mut Client,
         mut received: Received,
         buffer: &mut Buffer,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<Received, End> {
         while let Received::Interim(len) = received {
             if self.request.head.version != Version::Http10 {
@@ -696,9 +701,46 @@ impl Sent<'_, '_> {
         }
     }
 
+    /// Sends the response, and ends the attempt where that takes no wait.
+    ///
+    /// # Errors
+    /// What else there is to be done.
+    fn answer_at_once<'c>(
+        mut self,
+        begun: Result<Begun, Attempt>,
+        client: &'c mut Client,
+        progress: &'c mut Progress<'_>,
+    ) -> Result<Attempt, Pin<Box<dyn Future<Output = Attempt> + 'c>>>
+    where
+        Self: 'c,
+    {
+        match begun {
+            Ok(Begun::Response(mut response, mut buffer)) => {
+                self.report(&response, progress);
+                match self.send_at_once(client, &mut response, &mut buffer) {
+                    Some(relayed) => {
+                        response.note(response.sent, progress);
+                        Ok(self.finish(relayed, progress))
+                    }
+                    None => Err(rare(self.relay(client, response, buffer, progress))),
+                }
+            }
+            Ok(Begun::Tunnel(head_len, buffer)) => {
+                Err(rare(self.tunnel(client, head_len, buffer, progress)))
+            }
+            Err(attempt) => {
+                // What was on its way is lost, but was received and sent.
+                if let Some(pump) = self.pump.take() {
+                    self.count_pump(&pump, progress);
+                }
+                Ok(attempt)
+            }
+        }
+    }
+
     /// Writes a response that is there as a whole; `None` if it is not, or the
     /// client does not take all of it now: the rest is for [`Self::relay`].
-    async fn send_at_once(
+    fn send_at_once(
         &self,
         client: &Client,
         response: &mut Response,
@@ -707,26 +749,22 @@ impl Sent<'_, '_> {
         if !response.decoder.is_done() || self.pump.is_some() {
             return None;
         }
-        poll_fn(|cx| {
-            let bytes = &buffer.filled()[..response.ready];
-            let follow = follow(response.persistence);
-            if let Poll::Ready(Ok(len)) = client.stream.poll_write(cx, bytes, follow) {
-                response.ready -= len;
-                response.sent += len as u64;
-                buffer.consume(len);
-            }
-            Poll::Ready((response.ready == 0).then(|| response.relayed(End::Complete)))
-        })
-        .await
+        let bytes = &buffer.filled()[..response.ready];
+        if let Some(Ok(len)) = client.stream.try_write(bytes, follow(response.persistence)) {
+            response.ready -= len;
+            response.sent += len as u64;
+            buffer.consume(len);
+        }
+        (response.ready == 0).then(|| response.relayed(End::Complete))
     }
 
     async fn relay(
-        &mut self,
+        mut self,
         client: &mut Client,
         response: Response,
         buffer: Buffer,
-        progress: &mut Progress,
-    ) -> Relayed {
+        progress: &mut Progress<'_>,
+    ) -> Attempt {
         let relay = Relay {
             context: self.context,
             timeouts: &self.slot.upstream().config().timeouts,
@@ -735,11 +773,12 @@ impl Sent<'_, '_> {
             request: &mut self.pump,
             watch: self.watch,
         };
-        relay.response(client, response, buffer, progress).await
+        let relayed = relay.response(client, response, buffer, progress).await;
+        self.finish(relayed, progress)
     }
 
     /// Reports what the response's head says of the endpoint.
-    fn report(&self, response: &Response, progress: &Progress) {
+    fn report(&self, response: &Response, progress: &Progress<'_>) {
         let first_byte = progress.figures.times.first_byte;
         let now = self.sent_at + first_byte.unwrap_or_default();
         let teaches = !response.is_event_stream;
@@ -749,7 +788,7 @@ impl Sent<'_, '_> {
     }
 
     /// Counts the attempt and keeps the connection if it can be used again.
-    fn finish(self, relayed: Relayed, progress: &Progress) -> Attempt {
+    fn finish(self, relayed: Relayed, progress: &Progress<'_>) -> Attempt {
         let counters = endpoint_counters(self.context, self.slot);
         counters.bytes_in.add(relayed.bytes_received);
         if let Some(pump) = &self.pump {
@@ -782,7 +821,7 @@ impl Sent<'_, '_> {
         client: &mut Client,
         head_len: usize,
         buffer: Buffer,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Attempt {
         self.count_status(101);
         self.slot.report(false, None, self.sent_at);
@@ -800,7 +839,7 @@ impl Sent<'_, '_> {
         if let Some(leftover) = &self.leftover {
             progress.figures.bytes_in += leftover.len() as u64;
         }
-        let rest = pump.and_then(Pump::into_leftover).or(self.leftover);
+        let rest = pump.and_then(|pump| pump.into_leftover()).or(self.leftover);
         let rest = rest.as_ref().map_or(&[][..], Buffer::filled);
         let mut from_client = Buffer::with_capacity(rest.len() + behind.len());
         let fits = from_client.append(rest) && from_client.append(behind);
@@ -848,7 +887,7 @@ fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
 
 /// Whether an end is the endpoint's fault, as far as its health goes: who has
 /// waited in the queue may have had no time left for it.
-pub(super) fn is_blamed(end: End, progress: &Progress) -> bool {
+pub(super) fn is_blamed(end: End, progress: &Progress<'_>) -> bool {
     let was_late =
         end == End::Failure(Failure::TotalTimeout) && progress.figures.times.queue.is_some();
     end.is_endpoint_fault() && !was_late

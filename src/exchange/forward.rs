@@ -49,7 +49,7 @@ pub(super) struct Request<'a> {
     /// Tick at which the exchange has taken too long in all.
     pub total_deadline: u64,
     /// What it is called.
-    pub identity: Identity,
+    pub identity: &'a Identity,
 }
 
 impl Request<'_> {
@@ -103,32 +103,37 @@ impl Outcome {
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange and gives its slot back.
-pub async fn forward(
+pub fn forward(
     context: &Context,
     client: &mut Client,
-    proxying: Proxying,
+    proxying: &Proxying,
     key: u64,
     bytes: &[u8],
     head: &RequestHead,
-    progress: &mut Progress,
-) -> Outcome {
-    let upstream = &context.upstreams[proxying.upstream];
-    progress.figures.upstream = Some(upstream.index() as u32);
-    let request = match read_with_head(context, client, upstream, bytes, head, progress.identity) {
-        Ok(request) => request,
-        Err(end) => return rare(refused(context, client, bytes, head, end, progress)).await,
-    };
-    progress.figures.bytes_in += (request.consumed() - head.end) as u64;
-    let wanted = Wanted {
-        key,
-        lane: proxying.lane,
-        priority: proxying.priority,
-        arrived: progress.arrived(),
-    };
-    upstream.count_request();
-    match try_endpoints(context, client, &wanted, upstream, &request, progress).await {
-        Ok(outcome) => outcome,
-        Err(end) => rare(refused(context, client, bytes, head, end, progress)).await,
+    progress: &mut Progress<'_>,
+) -> impl Future<Output = Outcome> {
+    async move {
+        let upstream = &context.upstreams[proxying.upstream];
+        progress.figures.upstream = Some(upstream.index() as u32);
+        let identity = progress.identity;
+        let end = match &read_with_head(context, client, upstream, bytes, head, identity) {
+            Ok(request) => {
+                progress.figures.bytes_in += (request.consumed() - head.end) as u64;
+                let wanted = Wanted {
+                    key,
+                    lane: proxying.lane,
+                    priority: proxying.priority,
+                    arrived: progress.arrived(),
+                };
+                upstream.count_request();
+                match try_endpoints(context, client, &wanted, upstream, request, progress).await {
+                    Ok(outcome) => return outcome,
+                    Err(end) => end,
+                }
+            }
+            Err(end) => *end,
+        };
+        rare(refused(context, client, bytes, head, end, progress)).await
     }
 }
 
@@ -140,7 +145,7 @@ fn read_with_head<'a>(
     upstream: &Upstream,
     bytes: &'a [u8],
     head: &'a RequestHead,
-    identity: Identity,
+    identity: &'a Identity,
 ) -> Result<Request<'a>, End> {
     let mut decoder = BodyDecoder::new(head.framing);
     let consumed = decoder.advance(&bytes[head.end..])?.consumed;
@@ -169,7 +174,7 @@ async fn refused(
     bytes: &[u8],
     head: &RequestHead,
     end: End,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Outcome {
     let next = answer::refuse(context, client, bytes, Some(head), end, progress).await;
     Outcome::new(end, next, head.end)
@@ -179,68 +184,70 @@ async fn refused(
 ///
 /// # Errors
 /// The end with which to refuse: no response has begun.
-async fn try_endpoints(
+fn try_endpoints(
     context: &Context,
     client: &mut Client,
     wanted: &Wanted,
     upstream: &Upstream,
     request: &Request<'_>,
-    progress: &mut Progress,
-) -> Result<Outcome, End> {
-    let mut watch = ClientWatch::new(wanted.arrived);
-    let mut attempts = Attempts::new(upstream);
-    loop {
-        let slot = match attempts.kept.take() {
-            Some(slot) => slot,
-            None => {
-                let acquired = poll_fn(|cx| {
-                    let now = attempts.now(wanted);
-                    Poll::Ready(upstream.acquire(wanted, &attempts.tried, now, cx.waker()))
-                });
-                match acquired.await {
-                    Ok(slot) => slot,
-                    Err(NoSlot::Waits(waiting)) => {
-                        let deadline = attempts.queue_deadline(context);
-                        let queue = Queueing {
-                            context,
-                            request,
-                            watch: &mut watch,
-                            deadline,
-                        };
-                        match rare(queue.wait(client, waiting, progress)).await {
-                            Ok(slot) => slot,
-                            Err(end) => return Err(attempts.failure_behind(end)),
+    progress: &mut Progress<'_>,
+) -> impl Future<Output = Result<Outcome, End>> {
+    async move {
+        let mut watch = ClientWatch::new(wanted.arrived);
+        let mut attempts = Attempts::new(upstream);
+        loop {
+            let slot = match attempts.kept.take() {
+                Some(slot) => slot,
+                None => {
+                    let acquired = poll_fn(|cx| {
+                        let now = attempts.now(wanted);
+                        Poll::Ready(upstream.acquire(wanted, &attempts.tried, now, cx.waker()))
+                    });
+                    match acquired.await {
+                        Ok(slot) => slot,
+                        Err(NoSlot::Waits(waiting)) => {
+                            let deadline = attempts.queue_deadline(context);
+                            let queue = Queueing {
+                                context,
+                                request,
+                                watch: &mut watch,
+                                deadline,
+                            };
+                            match rare(queue.wait(client, waiting, progress)).await {
+                                Ok(slot) => slot,
+                                Err(end) => return Err(attempts.failure_behind(end)),
+                            }
+                        }
+                        Err(NoSlot::Refused(refusal)) => {
+                            return Err(attempts.failure_behind(refusal.into()));
                         }
                     }
-                    Err(NoSlot::Refused(refusal)) => {
-                        return Err(attempts.failure_behind(refusal.into()));
-                    }
                 }
+            };
+            count_attempt(context, &slot, attempts.connection, progress);
+            let fresh = attempts.connection;
+            let attempt =
+                attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress);
+            let (end, retry, blamed) = match attempt.await {
+                Attempt::Finished(outcome) => return Ok(outcome),
+                Attempt::Failed {
+                    end,
+                    retry,
+                    is_blamed,
+                } => (end, retry, is_blamed),
+            };
+            if end.is_endpoint_fault() {
+                attempt::endpoint_counters(context, &slot).failures.add(1);
             }
-        };
-        count_attempt(context, &slot, attempts.connection, progress);
-        let fresh = attempts.connection;
-        let attempted =
-            attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress).await;
-        let (end, retry, blamed) = match attempted {
-            Attempt::Finished(outcome) => return Ok(outcome),
-            Attempt::Failed {
-                end,
-                retry,
-                is_blamed,
-            } => (end, retry, is_blamed),
-        };
-        if end.is_endpoint_fault() {
-            attempt::endpoint_counters(context, &slot).failures.add(1);
-        }
-        if blamed && attempt::is_blamed(end, progress) {
-            slot.report(true, None, Instant::now());
-        }
-        match attempts.go_on(context, slot, end, retry) {
-            GoOn::Yes => {}
-            // Others have their turn before it begins again.
-            GoOn::Around => tokio::task::yield_now().await,
-            GoOn::No => return Err(end),
+            if blamed && attempt::is_blamed(end, progress) {
+                slot.report(true, None, Instant::now());
+            }
+            match attempts.go_on(context, slot, end, retry) {
+                GoOn::Yes => {}
+                // Others have their turn before it begins again.
+                GoOn::Around => tokio::task::yield_now().await,
+                GoOn::No => return Err(end),
+            }
         }
     }
 }
@@ -373,7 +380,7 @@ fn count_attempt(
     context: &Context,
     slot: &Slot<'_>,
     connection: Connection,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) {
     progress.figures.endpoint = Some(slot.endpoint() as u32);
     progress.figures.attempts += 1;

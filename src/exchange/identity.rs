@@ -14,7 +14,7 @@ use fastrand::Rng;
 use crate::config::{self, Adopt};
 
 /// What a request is called.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Identity {
     request_id: RequestId,
     /// Whether the client is told the id.
@@ -23,10 +23,9 @@ pub struct Identity {
     pub trace: Option<Trace>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 enum RequestId {
     /// It has none, or one that is not looked at.
-    #[default]
     None,
     /// The client's.
     Sent(Span),
@@ -77,6 +76,13 @@ impl IdSource {
 }
 
 impl Identity {
+    /// That of a request that is not called anything.
+    pub const NONE: Self = Identity {
+        request_id: RequestId::None,
+        responds: false,
+        trace: None,
+    };
+
     /// What the request is called on a listener with these settings;
     /// `records` says whether spans are sent anywhere.
     // Out of the way of listeners that want none.

@@ -119,23 +119,20 @@ impl Context {
         &self.config.listeners[client.listener]
     }
 
-    /// What a request is called that came at `started`.
+    /// What a request is called that came at `started`, where that is wanted.
     pub fn identify(
         &self,
         client: &Client,
         started: Instant,
         bytes: &[u8],
         head: &RequestHead,
-    ) -> Identity {
+    ) -> Option<Identity> {
         let settings = &self.listener(client).identity;
-        match settings.is_on() {
-            true => {
-                let unix_ms = || self.access_log.unix_us(started) / 1_000;
-                let records = self.spans.is_some();
-                Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
-            }
-            false => Identity::default(),
-        }
+        settings.is_on().then(|| {
+            let unix_ms = || self.access_log.unix_us(started) / 1_000;
+            let records = self.spans.is_some();
+            Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
+        })
     }
 
     /// Counters of the listener that accepted this client.

@@ -43,7 +43,7 @@ impl Queueing<'_, '_> {
         self,
         client: &mut Client,
         mut waiting: Waiting<'s>,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<Slot<'s>, End> {
         let Queueing {
             context,

@@ -19,18 +19,18 @@ use crate::observe::sessions::Track;
 
 /// What an exchange has come to, while it goes on.
 #[derive(Debug)]
-pub struct Progress {
+pub struct Progress<'a> {
     /// When the head's first byte was there.
     pub started: Instant,
     /// What its line will tell.
     pub figures: Figures,
     /// What the request is called.
-    pub identity: Identity,
+    pub identity: &'a Identity,
     /// What is shown of it while it goes on.
     pub track: Rc<Track>,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
     /// An exchange whose head began at `started` and was complete after
     /// `took`.
     pub fn new(
@@ -38,6 +38,7 @@ impl Progress {
         started: Instant,
         took: Duration,
         head_len: usize,
+        identity: &'a Identity,
         track: Rc<Track>,
     ) -> Self {
         Progress {
@@ -50,7 +51,7 @@ impl Progress {
                 },
                 ..Figures::begun(client.listener as u32, client.port, started)
             },
-            identity: Identity::default(),
+            identity,
             track,
         }
     }
@@ -118,7 +119,7 @@ impl Progress {
     }
 
     /// The files that the route serves, if it serves any, and its index.
-    pub fn files<'a>(&self, context: &'a Context) -> Option<(usize, &'a config::Files)> {
+    pub fn files<'c>(&self, context: &'c Context) -> Option<(usize, &'c config::Files)> {
         let route = self.route()?;
         match &context.config.routes[route].action {
             Action::Files(files) => Some((route, files)),

@@ -47,7 +47,7 @@ pub(super) struct Relay<'a> {
     pub stream: &'a mut Stream,
     pub total_deadline: u64,
     /// The rest of the request, while there is some.
-    pub request: &'a mut Option<Pump>,
+    pub request: &'a mut Option<Box<Pump>>,
     pub watch: &'a mut ClientWatch,
 }
 
@@ -89,7 +89,7 @@ impl Response {
     }
 
     /// Notes that `sent` bytes of it went to the client.
-    pub fn note(&self, sent: u64, progress: &mut Progress) {
+    pub fn note(&self, sent: u64, progress: &mut Progress<'_>) {
         progress.figures.status = self.status;
         progress.figures.bytes_out += sent;
         progress.figures.body_bytes_out += sent.saturating_sub(self.head_len as u64);
@@ -103,7 +103,7 @@ impl Relay<'_> {
         client: &mut Client,
         response: Response,
         buffer: Buffer,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Relayed {
         let mut pump = Pump::new(
             response.decoder.clone(),
@@ -222,7 +222,7 @@ pub(super) async fn tunnel(
     mut stream: Stream,
     first: TunnelStart,
     idle_timeout: Duration,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Carried {
     let start = |buffer: Buffer| {
         let len = buffer.len();

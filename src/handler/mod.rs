@@ -24,15 +24,13 @@ pub async fn handle(
     client: &mut Client,
     bytes: &[u8],
     head: &RequestHead,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Outcome {
-    let facts = RequestFacts {
-        bytes,
-        head,
-        listener: client.listener,
-        client: client.address,
+    let found = {
+        let facts = RequestFacts::new(client, bytes, head);
+        find_route(&context.config.route_table, &facts)
     };
-    let route = match find_route(&context.config.route_table, &facts) {
+    let route = match found {
         Ok(route) => route,
         Err(failure) => {
             return rare(refuse(context, client, bytes, head, failure, progress)).await;
@@ -42,8 +40,8 @@ pub async fn handle(
     progress.track.set_route(route);
     match &context.config.routes[route].action {
         Action::Upstream(proxying) => {
-            let key = balance_key(context, proxying, &facts);
-            exchange::forward(context, client, *proxying, key, bytes, head, progress).await
+            let key = balance_key(context, proxying, client, bytes, head);
+            exchange::forward(context, client, proxying, key, bytes, head, progress).await
         }
         Action::Files(settings) => {
             let request = files::Request {
@@ -58,9 +56,9 @@ pub async fn handle(
                 Answered::Here(outcome) => outcome,
                 Answered::Elsewhere(proxying) => {
                     progress.figures.source = None;
-                    let key = balance_key(context, &proxying, &facts);
+                    let key = balance_key(context, &proxying, client, bytes, head);
                     let forwarded =
-                        exchange::forward(context, client, proxying, key, bytes, head, progress);
+                        exchange::forward(context, client, &proxying, key, bytes, head, progress);
                     rare(forwarded).await
                 }
             }
@@ -96,10 +94,16 @@ pub async fn handle(
 }
 
 /// What the balancer goes by, where it goes by something of the request.
-fn balance_key(context: &Context, proxying: &Proxying, facts: &RequestFacts<'_>) -> u64 {
+fn balance_key(
+    context: &Context,
+    proxying: &Proxying,
+    client: &Client,
+    bytes: &[u8],
+    head: &RequestHead,
+) -> u64 {
     let upstream = &context.config.upstreams[proxying.upstream];
     match upstream.balance.takes_key() {
-        true => upstream.key.hash(facts),
+        true => upstream.key.hash(&RequestFacts::new(client, bytes, head)),
         false => 0,
     }
 }
@@ -121,7 +125,7 @@ async fn refuse(
     bytes: &[u8],
     head: &RequestHead,
     failure: Failure,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Outcome {
     let end = End::Failure(failure);
     let next = answer::refuse(context, client, bytes, Some(head), end, progress).await;
@@ -136,7 +140,7 @@ async fn respond(
     bytes: &[u8],
     head: &RequestHead,
     answer: &Answer<'_>,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Outcome {
     let has_body = head.framing != BodyFraming::None;
     let persistence = context.persistence(head, !has_body);
@@ -215,6 +219,17 @@ pub(crate) struct RequestFacts<'a> {
     pub listener: usize,
     /// Address of the client; `None` over a Unix socket.
     pub client: Option<IpAddr>,
+}
+
+impl<'a> RequestFacts<'a> {
+    fn new(client: &Client, bytes: &'a [u8], head: &'a RequestHead) -> Self {
+        RequestFacts {
+            bytes,
+            head,
+            listener: client.listener,
+            client: client.address,
+        }
+    }
 }
 
 impl Facts for RequestFacts<'_> {

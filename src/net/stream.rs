@@ -95,29 +95,37 @@ impl Stream {
         bytes: &[u8],
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(written) = self.try_write(bytes, follow) {
+                return Poll::Ready(written);
+            }
+            ready!(self.poll_write_ready(cx))?;
+        }
+    }
+
+    /// Writes a part of `bytes`; `None` where the stream takes nothing now.
+    pub fn try_write(&self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
         let flags = match follow {
             Follow::Anything => SendFlags::NOSIGNAL,
             Follow::Close | Follow::More => SendFlags::NOSIGNAL | SendFlags::MORE,
         };
-        loop {
-            let mut written = Ok(0);
-            let call = || {
-                written = retry_on_intr(|| rustix::net::send(self, bytes, flags));
-                match written {
-                    Ok(len) if len < bytes.len() => Err(io::ErrorKind::WouldBlock.into()),
-                    Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
-                    _ => Ok(()),
-                }
-            };
-            let was_ready = self.try_io(Interest::WRITABLE, call);
-            match (was_ready, written) {
-                (_, Err(Errno::AGAIN)) => {}
-                (_, Err(error)) => return Poll::Ready(Err(error.into())),
-                (Ok(()), Ok(len)) => return Poll::Ready(Ok(len)),
-                (Err(_), Ok(len)) if len > 0 => return Poll::Ready(Ok(len)),
-                (Err(_), Ok(_)) => {}
+        let mut written = Ok(0);
+        let call = || {
+            written = retry_on_intr(|| rustix::net::send(self, bytes, flags));
+            match written {
+                Ok(len) if len < bytes.len() => Err(io::ErrorKind::WouldBlock.into()),
+                Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
+                _ => Ok(()),
             }
-            ready!(self.poll_write_ready(cx))?;
+        };
+        let was_ready = self.try_io(Interest::WRITABLE, call);
+        match (was_ready, written) {
+            (_, Err(Errno::AGAIN)) => None,
+            (_, Err(error)) => Some(Err(error.into())),
+            (Ok(()), Ok(len)) => Some(Ok(len)),
+            (Err(_), Ok(len)) if len > 0 => Some(Ok(len)),
+            // It was not ready: nothing was called.
+            (Err(_), Ok(_)) => None,
         }
     }
 

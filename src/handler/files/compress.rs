@@ -98,7 +98,7 @@ impl Sending<'_> {
         coding: Coding,
         status: u16,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<bool, End> {
         let condition = match status {
             200 => self.precondition(coding),
@@ -141,7 +141,7 @@ impl Sending<'_> {
         &self,
         coding: Coding,
         client: &Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<Option<Arc<[u8]>>, End> {
         let Request { context, route, .. } = self.request;
         let compressed = match context.files.compressed(self.file, coding) {
@@ -175,7 +175,7 @@ impl Sending<'_> {
         bytes: &[u8],
         status: u16,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         progress.figures.status = status;
         let body = match self.request.head.method {
@@ -208,7 +208,7 @@ impl Sending<'_> {
         status: u16,
         coding: Coding,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<bool, End> {
         progress.figures.status = status;
         let head = |out: &mut Vec<u8>, progress: &Progress| {

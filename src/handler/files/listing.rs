@@ -34,7 +34,7 @@ pub(super) async fn answer(
     request: &Request<'_>,
     path: &[u8],
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Outcome {
     let page = match make(request, path, client, progress).await {
         Ok(page) => page,
@@ -72,7 +72,7 @@ async fn make(
     request: &Request<'_>,
     path: &[u8],
     client: &Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<Page, Failure> {
     let Request {
         context,

@@ -84,7 +84,7 @@ pub(super) enum Answered {
 pub(super) async fn answer(
     request: Request<'_>,
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Answered {
     let Request { head, context, .. } = request;
     let fallback = request.settings.fallback;
@@ -156,7 +156,7 @@ async fn respond(
     sending: &Sending<'_>,
     status: u16,
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<(), End> {
     let Request {
         conditions,
@@ -194,7 +194,7 @@ async fn respond(
 async fn find<'a>(
     request: &Request<'a>,
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Answering<'a> {
     let Request {
         settings,
@@ -244,7 +244,7 @@ async fn in_folder<'a>(
     client: &mut Client,
     candidate: &str,
     path: Cow<'_, [u8]>,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Answering<'a> {
     let settings = request.settings;
     let mut path = path.into_owned();
@@ -272,7 +272,7 @@ async fn in_folder<'a>(
 async fn missing<'a>(
     request: &Request<'a>,
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Answering<'a> {
     let settings = request.settings;
     if let (Some(path), None) = (&settings.not_found, &settings.fallback) {
@@ -296,7 +296,7 @@ async fn open<'a>(
     request: &Request<'a>,
     client: &mut Client,
     path: Cow<'a, [u8]>,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<Option<Representation<'a>>, Failure> {
     let settings = request.settings;
     if !settings.precompressed.is_empty() && request.conditions.has_accept_encoding() {
@@ -324,7 +324,7 @@ async fn open_compressed(
     request: &Request<'_>,
     client: &mut Client,
     path: &[u8],
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<Option<(Found, Coding)>, Failure> {
     if path.is_empty() || path.ends_with(b"/") {
         return Ok(None);
@@ -348,7 +348,7 @@ async fn open_file(
     client: &mut Client,
     variant: u8,
     path: &[u8],
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<Option<Found>, Failure> {
     let Request { context, route, .. } = *request;
     let now = context.wheel.now();
@@ -370,7 +370,7 @@ async fn open_file(
 async fn from_disk<T>(
     context: &Context,
     client: &Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
     fetching: impl Future<Output = Result<T, Refused>>,
 ) -> Result<T, Failure> {
     progress.figures.source = Some(Source::Cold);
@@ -435,7 +435,11 @@ fn substituted<'a>(candidate: &'a str, path: &Cow<'a, [u8]>) -> Cow<'a, [u8]> {
 }
 
 /// Sends the client to the same path with a slash at its end.
-async fn to_folder(request: &Request<'_>, client: &mut Client, progress: &mut Progress) -> Outcome {
+async fn to_folder(
+    request: &Request<'_>,
+    client: &mut Client,
+    progress: &mut Progress<'_>,
+) -> Outcome {
     let Request {
         context,
         bytes,
@@ -465,7 +469,7 @@ async fn refuse(
     request: &Request<'_>,
     client: &mut Client,
     failure: Failure,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Outcome {
     let Request {
         context,

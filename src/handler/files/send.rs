@@ -98,7 +98,7 @@ impl Sending<'_> {
         &self,
         status: u16,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let fields = self.fields();
         let len = self.file.id.len;
@@ -136,8 +136,8 @@ impl Sending<'_> {
     /// Gives the length of the head too.
     fn compose(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress),
-        progress: &Progress,
+        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
+        progress: &Progress<'_>,
     ) -> Result<(Buffer, usize), Uncomposed> {
         let len = self.file.id.len as usize;
         let (mut buffer, head_len) = self.begin_with(head, len + 1, progress);
@@ -156,10 +156,10 @@ impl Sending<'_> {
     /// Sends a head and what follows it in one piece.
     async fn joined(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress),
+        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
         bytes: &[u8],
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let (mut buffer, head_len) = self.begin_with(head, bytes.len(), progress);
         let fits = buffer.append(bytes);
@@ -172,9 +172,9 @@ impl Sending<'_> {
     /// the head.
     fn begin_with(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress),
+        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
         len: usize,
-        progress: &Progress,
+        progress: &Progress<'_>,
     ) -> (Buffer, usize) {
         let mut scratch = self.request.context.scratch.borrow_mut();
         scratch.clear();
@@ -187,7 +187,7 @@ impl Sending<'_> {
 
     /// Whether the file stays open, and has not changed for so long that what it
     /// changes to next will have another time.
-    fn is_kept_and_settled(&self, progress: &Progress) -> bool {
+    fn is_kept_and_settled(&self, progress: &Progress<'_>) -> bool {
         let now_us = self.request.context.access_log.unix_us(progress.started);
         let modified = Duration::from_nanos(self.file.id.modified_ns());
         Arc::strong_count(self.file) > 1
@@ -202,7 +202,7 @@ impl Sending<'_> {
         &self,
         status: u16,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let fields = self.fields();
         progress.figures.status = status;
@@ -230,7 +230,7 @@ impl Sending<'_> {
         &self,
         ranges: &[ByteRange],
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let fields = self.fields();
         let file_len = self.file.id.len;
@@ -298,20 +298,20 @@ impl Sending<'_> {
         self.put_last(&last, 0, client, progress).await
     }
 
-    pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, progress: &Progress) {
+    pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, progress: &Progress<'_>) {
         // No clock is asked.
         begin_head(out, self.request.context, status, progress.arrived());
     }
 
-    pub(super) fn end(&self, out: &mut Vec<u8>, progress: &Progress) {
+    pub(super) fn end(&self, out: &mut Vec<u8>, progress: &Progress<'_>) {
         end_head(out, self.request.bytes, self.persistence, progress);
     }
 
     pub(super) async fn send_head(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress),
+        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let mut bytes = Vec::with_capacity(512);
         head(&mut bytes, progress);
@@ -321,11 +321,11 @@ impl Sending<'_> {
     /// A head, and a part of the file in slices.
     async fn long(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress),
+        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
         offset: u64,
         len: u64,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         // To look at a short one again costs more than it is worth.
         if len > SLICE_LEN && !self.file.is_unchanged() {
@@ -357,7 +357,7 @@ impl Sending<'_> {
         len: u64,
         entry: Entry,
         client: &Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<Arc<[u8]>, End> {
         let Request { context, route, .. } = self.request;
         if let Some(bytes) = self.file.read_untold(offset, len) {
@@ -390,7 +390,7 @@ impl Sending<'_> {
         offset: u64,
         len: u64,
         client: &Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<Slice, End> {
         let slice_len = SLICE_LEN.min(len);
         if self.is_in_memory(offset, slice_len) {
@@ -408,7 +408,7 @@ impl Sending<'_> {
         len: u64,
         first: Slice,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let mut known = first;
         let mut at = offset;
@@ -450,7 +450,7 @@ impl Sending<'_> {
         offset: u64,
         len: u64,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         use std::os::fd::AsFd;
         use std::task::Poll;
@@ -495,7 +495,7 @@ impl Sending<'_> {
         head_len: usize,
         follow: Follow,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let context = self.request.context;
         put(context, bytes, head_len, follow, client, progress).await
@@ -508,7 +508,7 @@ impl Sending<'_> {
         bytes: &[u8],
         head_len: usize,
         client: &mut Client,
-        progress: &mut Progress,
+        progress: &mut Progress<'_>,
     ) -> impl Future<Output = Result<(), End>> {
         self.put(bytes, head_len, follow(self.persistence), client, progress)
     }
@@ -524,7 +524,7 @@ pub(super) async fn put(
     head_len: usize,
     follow: Follow,
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<(), End> {
     match answer::put(context, client, bytes, head_len, follow, progress).await {
         Ok(()) => Ok(()),
@@ -545,7 +545,7 @@ pub(super) async fn put_slices(
     bytes: &[u8],
     persistence: Persistence,
     client: &mut Client,
-    progress: &mut Progress,
+    progress: &mut Progress<'_>,
 ) -> Result<(), End> {
     let mut slices = bytes.chunks(SLICE_LEN as usize);
     while let Some(slice) = slices.next() {
