@@ -328,6 +328,17 @@ pub struct Files {
     pub overload: QueueAnswer,
 }
 
+impl Files {
+    /// What stands for the request's path in a candidate.
+    pub const PATH: &str = "$path";
+
+    /// Whether something may answer a request whose path can be no file's.
+    pub fn stands_for_others(&self) -> bool {
+        let is_fixed = |candidate: &String| !candidate.contains(Self::PATH);
+        self.fallback.is_some() || self.candidates.iter().any(is_fixed)
+    }
+}
+
 /// Which files are compressed when they are asked for.
 #[derive(Debug, Clone)]
 pub struct Compression {

@@ -80,7 +80,7 @@ impl<'a> Progress<'a> {
             figures.phase = Phase::Head;
         }
         let total = figures.times.total;
-        let is_error = figures.status >= 500 || end.is_endpoint_fault();
+        let is_error = end.is_error(figures.status);
         self.count(context, client, is_error);
         self.track.end_exchange();
         if self.identity.is_recorded() {

@@ -1,4 +1,4 @@
-//! What the disks' threads make of files, besides reading them.
+//! What threads make of files, besides reading them.
 
 use std::io;
 use std::sync::Arc;
@@ -30,30 +30,26 @@ impl Files {
         self.compressed.borrow_mut().get(file.id, coding).cloned()
     }
 
-    /// Has a thread of the disk compress a file of `route`, and keeps what comes
-    /// of it.
+    /// Has a thread compress a file, and keeps what comes of it.
     ///
     /// # Errors
-    /// The disk's queue takes no more, or the disk has an error;
+    /// The threads have too much to do, or the disk has an error;
     /// [`Errno::STALE`] where the file is no longer what it was.
     ///
     /// # Cancellation
     /// As for [`fetch`](Self::fetch).
     pub async fn compress(
         &self,
-        route: usize,
         file: &Arc<OpenFile>,
         coding: Coding,
         compressor: Compressor,
     ) -> Result<Result<Compressed, Errno>, Refused> {
-        let Some(disk) = self.disk(route) else {
-            return Err(Refused);
-        };
         let wanted = Wanted::Compressed(file.id, coding);
         let source = file.clone();
         let work =
             Work::blocking(move || Fetched::Compressed(compress(&source, coding, compressor)));
-        let fetched = disk.queue.run(wanted, Entry::IfRoom, work).await?;
+        let queue = &self.disks.compressing;
+        let fetched = queue.run(wanted, Entry::IfRoom, work).await?;
         let Fetched::Compressed(compressed) = fetched else {
             return Ok(Err(Errno::IO));
         };
@@ -100,7 +96,7 @@ impl Files {
 fn compress(file: &OpenFile, coding: Coding, compressor: Compressor) -> Result<Compressed, Errno> {
     let bytes = read_part(file, 0, file.id.len as usize)?;
     // What is kept under its name must be of it.
-    if bytes.len() as u64 != file.id.len || !file.is_unchanged() {
+    if bytes.len() as u64 != file.id.len || !file.has_same_contents() {
         return Err(Errno::STALE);
     }
     match compressor(&bytes, coding) {

@@ -120,6 +120,8 @@ struct Shared<K: Key, T: Product> {
     state: Mutex<State<K, T>>,
     /// There is work for a thread, or the queue is closed.
     changed: Condvar,
+    /// What its threads are called.
+    name: &'static str,
     /// Written with the lock held.
     counters: IoCounters,
 }
@@ -160,11 +162,12 @@ impl<K: Key, T: Product> std::fmt::Debug for State<K, T> {
 }
 
 impl<K: Key, T: Product> IoQueue<K, T> {
-    /// A queue within these bounds, with its first thread.
+    /// A queue within these bounds, with its first thread. `name` is what its
+    /// threads are called.
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn start(bounds: Bounds) -> io::Result<Self> {
+    pub fn start(name: &'static str, bounds: Bounds) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 waiting: VecDeque::new(),
@@ -178,6 +181,7 @@ impl<K: Key, T: Product> IoQueue<K, T> {
                 is_closed: false,
             }),
             changed: Condvar::new(),
+            name,
             counters: IoCounters::default(),
         });
         shared.start_thread(0)?;
@@ -389,7 +393,7 @@ impl<K: Key, T: Product> Shared<K, T> {
 
     fn start_thread(self: &Arc<Self>, index: usize) -> io::Result<()> {
         let shared = self.clone();
-        let thread = std::thread::Builder::new().name(format!("disk-{index}"));
+        let thread = std::thread::Builder::new().name(format!("{}-{index}", self.name));
         // It is not waited for: it may hang in a read of a disk that never
         // answers, and ends with the process.
         thread.spawn(move || shared.work())?;
@@ -429,20 +433,11 @@ impl<K: Key, T: Product> State<K, T> {
         Some(self.threads - 1)
     }
 
-    /// For how long what was begun first has been going on; `None` where a
-    /// place is free.
-    fn oldest(&self, now: Instant) -> Option<Duration> {
-        let mut first = now;
-        for since in &self.busy_since {
-            first = first.min((*since)?);
-        }
-        Some(now.saturating_duration_since(first))
-    }
-
     /// Whether one more may wait.
     fn admits(&self, now: Instant) -> bool {
-        let oldest = self.oldest(now);
-        self.admission.admit(self.waiting.len(), oldest).is_ok()
+        let begun = self.busy_since.iter().flatten();
+        let ages = begun.map(|since| now.saturating_duration_since(*since));
+        self.admission.admit(self.waiting.len(), ages).is_ok()
     }
 
     /// Drops the work that nobody waits for any more.
@@ -484,11 +479,14 @@ mod tests {
     use super::*;
 
     fn queue(in_flight: usize, waiting: usize, wait: Duration) -> IoQueue<usize, usize> {
-        IoQueue::start(Bounds {
-            in_flight,
-            waiting,
-            wait,
-        })
+        IoQueue::start(
+            "test",
+            Bounds {
+                in_flight,
+                waiting,
+                wait,
+            },
+        )
         .expect("threads start")
     }
 

@@ -13,15 +13,17 @@ mod open;
 mod ring;
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use evenkeel_policy::admission::Bounds;
 use evenkeel_proto::coding::Coding;
-use rustix::fs::statfs;
 use rustix::io::Errno;
 
 use crate::config::{Action, Config};
@@ -36,11 +38,16 @@ pub use derive::Page;
 pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
 pub use io_queue::{Entry, Refused};
 use open::Root;
-pub use open::{Fields, FileId, Hot, Missing, OpenFile};
+pub use open::{Barrier, Fields, FileId, Hot, Missing, OpenFile};
 
 /// Files up to this length are read in one piece, and with the opening where
 /// that takes the disk anyway, in bytes.
 pub const WHOLE_LEN: u64 = 64 * 1024;
+
+/// Files that may wait to be compressed.
+const COMPRESSING_MAX: usize = 1000;
+/// How long one may, as far as can be foreseen; others are sent as they are.
+const COMPRESSING_WAIT: Duration = Duration::from_millis(200);
 
 /// What each worker keeps of compressed files, in bytes.
 const COMPRESSED_LEN: usize = 32 * 1024 * 1024;
@@ -52,6 +59,11 @@ pub struct Disks {
     of_route: Vec<Option<usize>>,
     /// One for each device.
     queues: Vec<Disk>,
+    /// For files that are compressed when they are asked for: it takes the
+    /// processor, and would keep the disks' queues from their disks.
+    compressing: IoQueue<Wanted, Fetched>,
+    /// How often a worker lacked a descriptor and kept no file open itself.
+    calls_for_room: AtomicU64,
 }
 
 /// A device, and its queue.
@@ -61,9 +73,6 @@ pub struct Disk {
     pub name: String,
     /// Its queue.
     pub queue: IoQueue<Wanted, Fetched>,
-    /// Whether its file system begins to read a short file that is open without
-    /// asking the disk for anything else before.
-    begins_at_once: bool,
 }
 
 /// What a disk is asked for.
@@ -122,19 +131,33 @@ impl Disks {
                     devices.push(device);
                     queues.push(Disk {
                         name: files.root.display().to_string(),
-                        begins_at_once: begins_at_once(&files.root),
-                        queue: IoQueue::start(Bounds {
-                            in_flight: config.disk.in_flight,
-                            waiting: config.disk.queue_max,
-                            wait: config.disk.queue_timeout,
-                        })?,
+                        queue: IoQueue::start(
+                            "disk",
+                            Bounds {
+                                in_flight: config.disk.in_flight,
+                                waiting: config.disk.queue_max,
+                                wait: config.disk.queue_timeout,
+                            },
+                        )?,
                     });
                     queues.len() - 1
                 }
             };
             of_route[index] = Some(at);
         }
-        Ok(Disks { of_route, queues })
+        Ok(Disks {
+            of_route,
+            queues,
+            compressing: IoQueue::start(
+                "compress",
+                Bounds {
+                    in_flight: config.server.workers.max(1),
+                    waiting: COMPRESSING_MAX,
+                    wait: COMPRESSING_WAIT,
+                },
+            )?,
+            calls_for_room: AtomicU64::new(0),
+        })
     }
 
     /// All of them.
@@ -143,14 +166,12 @@ impl Disks {
     }
 
     /// A ring for this worker's reads, each disk having at most so many, if
-    /// there is a disk for it.
+    /// there is a disk.
     fn ring(&self, in_flight: usize) -> Option<Ring> {
-        let disks = self.queues.iter().filter(|disk| disk.begins_at_once);
-        let most = disks.count() * in_flight;
-        if most == 0 {
+        if self.queues.is_empty() {
             return None;
         }
-        match Ring::start(most) {
+        match Ring::start(self.queues.len() * in_flight) {
             Ok(ring) => Some(ring),
             Err(error) => {
                 tracing::info!("files: no io_uring ({error}): threads read in its place");
@@ -158,15 +179,6 @@ impl Disks {
             }
         }
     }
-}
-
-/// Whether the file system of a folder begins to read a short file that is open
-/// without asking the disk for anything else before.
-fn begins_at_once(folder: &Path) -> bool {
-    // linux/magic.h; the second is that of ext2 and ext3 too.
-    const XFS: i64 = 0x5846_5342;
-    const EXT4: i64 = 0xef53;
-    statfs(folder).is_ok_and(|it| matches!(it.f_type, XFS | EXT4))
 }
 
 /// One worker's files.
@@ -187,6 +199,8 @@ pub struct Files {
     next_complaint: Cell<u64>,
     /// Errors that were not said.
     unsaid: Cell<u64>,
+    /// Those of `Disks::calls_for_room` that were heeded.
+    heeded_calls: Cell<u64>,
 }
 
 /// Ticks between two lines about errors of disks: a second.
@@ -250,6 +264,7 @@ impl Files {
             key: RefCell::default(),
             next_complaint: Cell::new(0),
             unsaid: Cell::new(0),
+            heeded_calls: Cell::new(0),
             check_ticks: (settings.check_interval.as_millis() / TICK.as_millis()) as u64,
         }
     }
@@ -257,7 +272,7 @@ impl Files {
     /// Says which file could not be read, and why: of many in a second the
     /// first, and how many more they were with the next. `now` in ticks.
     #[cold]
-    pub fn complain(&self, route: usize, path: &[u8], error: &io::Error, now: u64) {
+    pub fn complain(&self, route: usize, path: &[u8], error: &dyn fmt::Display, now: u64) {
         if now < self.next_complaint.get() {
             self.unsaid.set(self.unsaid.get() + 1);
             return;
@@ -275,9 +290,27 @@ impl Files {
     }
 
     /// Closes half of the files that are kept open, for want of descriptors;
-    /// whether there were any.
+    /// whether there were any. Where there are none, other workers close half of
+    /// theirs with their next tick.
     pub fn make_room(&self) -> bool {
-        self.open_files.borrow_mut().shrink()
+        self.shrink(&mut self.open_files.borrow_mut())
+    }
+
+    fn shrink(&self, open_files: &mut OpenFiles) -> bool {
+        let were_any = open_files.shrink();
+        if !were_any {
+            self.disks.calls_for_room.fetch_add(1, Ordering::Relaxed);
+        }
+        were_any
+    }
+
+    /// Makes room where another worker has called for it. To be called with each
+    /// tick.
+    pub fn heed_calls(&self) {
+        let calls = self.disks.calls_for_room.load(Ordering::Relaxed);
+        if self.heeded_calls.replace(calls) != calls {
+            self.open_files.borrow_mut().shrink();
+        }
     }
 
     /// How many files are kept open.
@@ -322,9 +355,12 @@ impl Files {
                     return known(file);
                 }
                 // Better an old one than none.
-                Some(Err(Missing::NoDescriptor)) if kept.is_unchanged(now) => {
+                Some(Err(Missing::NoDescriptor))
+                    if !file.is_doubted() && kept.is_unchanged(now) =>
+                {
                     return known(file);
                 }
+                Some(Err(Missing::NoDescriptor)) => open_files.remove(&key),
                 Some(Err(missing)) => {
                     open_files.remove(&key);
                     return Look::Known(Err(missing));
@@ -336,7 +372,9 @@ impl Files {
             }
         }
         let opened = match root.open_in_memory(path) {
-            Some(Err(Missing::NoDescriptor)) if open_files.shrink() => root.open_in_memory(path),
+            Some(Err(Missing::NoDescriptor)) if self.shrink(&mut open_files) => {
+                root.open_in_memory(path)
+            }
             opened => opened,
         };
         match opened {
@@ -364,13 +402,27 @@ impl Files {
         variant: u8,
         path: &[u8],
     ) -> Result<Result<Found, Missing>, Refused> {
+        let found = self.find(route, variant, path).await?;
+        if matches!(found, Err(Missing::NoDescriptor)) {
+            // For who comes next.
+            self.make_room();
+        }
+        Ok(found)
+    }
+
+    async fn find(
+        &self,
+        route: usize,
+        variant: u8,
+        path: &[u8],
+    ) -> Result<Result<Found, Missing>, Refused> {
         let (root, disk) = match self.root(route).await? {
             Ok(found) => found,
             Err(missing) => return Ok(Err(missing)),
         };
         let path: Box<[u8]> = path.into();
         let wanted = Wanted::Path(route, variant, path.clone());
-        let ring = self.ring(disk).cloned();
+        let ring = self.ring.clone();
         let load = Work::Blocking(Box::new(move |begun| {
             load(&root, &path, ring.as_ref(), begun)
         }));
@@ -407,9 +459,12 @@ impl Files {
             len: len as usize,
             fetched: |_, bytes| Fetched::Bytes(bytes),
         };
-        let ring = self.ring(disk).filter(|_| file.id.len <= WHOLE_LEN);
+        let ring = self.ring.as_ref().filter(|ring| ring.takes(file));
         let work = match ring.cloned() {
-            Some(ring) => Work::Prompt(Box::new(move |begun| ring.begin(part, begun))),
+            Some(ring) => Work::Prompt(Box::new(move |begun| {
+                let left = ring.begin(part, begun);
+                left.map_or(Ok(()), |(_, begun)| Err(begun))
+            })),
             None => Work::blocking(move || part.read()),
         };
         Ok(match disk.queue.run(wanted, entry, work).await? {
@@ -425,12 +480,6 @@ impl Files {
     fn disk(&self, route: usize) -> Option<&Disk> {
         let at = *self.disks.of_route.get(route)?;
         self.disks.queues.get(at?)
-    }
-
-    /// Where short reads of a disk go that need no thread, if it has such.
-    fn ring(&self, disk: &Disk) -> Option<&Ring> {
-        let ring = self.ring.as_ref()?;
-        (disk.begins_at_once && !ring.is_closed()).then_some(ring)
     }
 
     /// The open folder of `route`, and its disk.
@@ -526,8 +575,8 @@ impl Part {
             file,
             offset: 0,
             fetched: |file, bytes| {
-                if !file.is_unchanged() {
-                    // What was read may be of two versions: it is followed anew.
+                if !file.has_same_contents() {
+                    // What was read may be of two versions.
                     file.doubt();
                 }
                 let found = |bytes| Found {
@@ -556,10 +605,13 @@ fn load(root: &Root, path: &[u8], ring: Option<&Ring>, begun: Begun<Wanted, Fetc
         return begun.finish(&Fetched::Path(Ok(Found { file, bytes: None })));
     }
     let part = Part::whole(file);
-    match ring {
-        // Where the worker has ended nobody waits for it.
-        Some(ring) => drop(ring.begin(part, begun)),
-        None => begun.finish(&part.read()),
+    let left = match ring.filter(|ring| ring.takes(&part.file)) {
+        Some(ring) => ring.begin(part, begun),
+        None => Some((part, begun)),
+    };
+    // The worker may have ended: others wait for it too.
+    if let Some((part, begun)) = left {
+        begun.finish(&part.read());
     }
 }
 

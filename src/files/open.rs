@@ -4,6 +4,7 @@
 //! `RESOLVE_BENEATH`), and says without waiting what would have to be read from
 //! a disk: names by `RESOLVE_CACHED`, pages by `cachestat` and `RWF_NOWAIT`.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -45,6 +46,17 @@ impl FileId {
         }
     }
 
+    /// Whether the contents are the same, as far as their length and the time
+    /// of their last change tell: a file may have got another name or other
+    /// rights meanwhile, or have been deleted.
+    fn has_contents_of(&self, other: &Self) -> bool {
+        let changed_ns = other.changed_ns;
+        FileId {
+            changed_ns,
+            ..*self
+        } == *other
+    }
+
     /// Last change of the contents, in nanoseconds since 1970; 0 before that.
     pub fn modified_ns(&self) -> u64 {
         self.modified_ns
@@ -59,6 +71,9 @@ pub struct OpenFile {
     pub id: FileId,
     /// Whether it is on a file system that is nothing but memory.
     is_memory: bool,
+    /// Whether a read of it begins without waiting for its disk, if only what
+    /// it has of the file is missing.
+    pub begins_at_once: bool,
     /// Whether all of it was in memory when it was read last.
     is_hot: AtomicBool,
     /// Tick in which all of it was found in memory.
@@ -122,13 +137,36 @@ pub enum Missing {
     Absent,
     /// A folder.
     Folder,
-    /// Something that is not for reading: out of the folder, without
-    /// permission, or no file.
-    Forbidden,
+    /// Something that is not for reading.
+    Forbidden(Barrier),
     /// The process has as many files open as it may.
     NoDescriptor,
     /// A disk's error, or another that has nothing to do with the path.
     Failed(Errno),
+}
+
+/// Why something is not for reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Barrier {
+    /// A link leads out of the folder. One that is absolute always does.
+    LeadsOut,
+    /// Links lead to each other, or are too many.
+    Links,
+    /// The process may not.
+    NoPermission,
+    /// A pipe, a device, a socket.
+    NoFile,
+}
+
+impl fmt::Display for Barrier {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Barrier::LeadsOut => "a link leads out of the folder",
+            Barrier::Links => "too many links",
+            Barrier::NoPermission => "permission denied",
+            Barrier::NoFile => "it is a pipe, a device or a socket",
+        })
+    }
 }
 
 /// What a read without waiting came to.
@@ -149,6 +187,9 @@ pub struct Root {
     id: (u64, u64),
     /// Whether it is on a file system that is nothing but memory.
     is_memory: bool,
+    /// Up to which length files on its file system are begun to be read without
+    /// asking the disk for anything else before.
+    at_once_len: u64,
 }
 
 /// How often a path is followed that changes meanwhile.
@@ -166,6 +207,7 @@ impl Root {
         Ok(Root {
             id: (status.st_dev, status.st_ino),
             is_memory: is_memory(&folder),
+            at_once_len: at_once_len(&folder),
             folder,
         })
     }
@@ -207,13 +249,16 @@ impl Root {
         match FileType::from_raw_mode(status.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(Missing::Folder),
-            _ => return Err(Missing::Forbidden),
+            _ => return Err(Missing::Forbidden(Barrier::NoFile)),
         }
+        let id = FileId::of(&status);
+        // Another file system may be mounted beneath.
+        let is_on_roots = status.st_dev == self.id.0;
         Ok(OpenFile {
             file: opened.into(),
-            id: FileId::of(&status),
-            // Another file system may be mounted beneath.
-            is_memory: self.is_memory && status.st_dev == self.id.0,
+            id,
+            is_memory: self.is_memory && is_on_roots,
+            begins_at_once: is_on_roots && id.len <= self.at_once_len,
             is_hot: AtomicBool::new(false),
             in_memory_at: AtomicU64::new(u64::MAX),
             is_doubted: AtomicBool::new(false),
@@ -250,14 +295,33 @@ fn is_memory(folder: &OwnedFd) -> bool {
     }
 }
 
+/// Up to which length files on the file system of a folder are begun to be read
+/// without asking the disk for anything else before: the kernel has to know
+/// where on the disk they are, and XFS keeps that with the file, as ext4 does.
+/// Of ext2 and ext3 that is true of the first blocks.
+fn at_once_len(folder: &OwnedFd) -> u64 {
+    // linux/magic.h; the second is that of ext2 and ext3 too.
+    const XFS: i64 = 0x5846_5342;
+    const EXT4: i64 = 0xef53;
+    const DIRECT_BLOCKS: u64 = 12;
+    match fstatfs(folder) {
+        Ok(status) if status.f_type == XFS => u64::MAX,
+        Ok(status) if status.f_type == EXT4 => DIRECT_BLOCKS * status.f_bsize as u64,
+        _ => 0,
+    }
+}
+
 pub(super) fn missing(error: Errno) -> Missing {
     match error {
         // Some file systems do not know every name.
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => {
             Missing::Absent
         }
-        // A path that leaves the folder; a circle of links; a socket.
-        Errno::XDEV | Errno::LOOP | Errno::ACCESS | Errno::PERM | Errno::NXIO => Missing::Forbidden,
+        Errno::XDEV => Missing::Forbidden(Barrier::LeadsOut),
+        Errno::LOOP => Missing::Forbidden(Barrier::Links),
+        Errno::ACCESS | Errno::PERM => Missing::Forbidden(Barrier::NoPermission),
+        // A socket.
+        Errno::NXIO => Missing::Forbidden(Barrier::NoFile),
         Errno::MFILE | Errno::NFILE => Missing::NoDescriptor,
         error => Missing::Failed(error),
     }
@@ -410,9 +474,16 @@ impl OpenFile {
         self.is_doubted.load(Ordering::Relaxed)
     }
 
-    /// Whether it still is what it was when it was opened. Costs a system call.
+    /// Whether it still is what it was when it was opened, and where it was, as
+    /// far as that shows in the file. Costs a system call.
     pub fn is_unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|status| FileId::of(&status) == self.id)
+    }
+
+    /// Whether its contents still are what they were when it was opened, whatever
+    /// became of its name. Costs a system call.
+    pub fn has_same_contents(&self) -> bool {
+        fstat(&self.file).is_ok_and(|status| FileId::of(&status).has_contents_of(&self.id))
     }
 }
 

@@ -166,6 +166,16 @@ impl End {
         }
     }
 
+    /// Whether an exchange that ended like this counts as an error: its client
+    /// did not get what it asked for, by no fault of its own. `status` is the one
+    /// sent.
+    pub fn is_error(self, status: u16) -> bool {
+        use Failure::{DiskTimeout, FileChanged, FileFailed};
+        status >= 500
+            || self.is_endpoint_fault()
+            || matches!(self, End::Failure(DiskTimeout | FileChanged | FileFailed))
+    }
+
     /// A sentence for the answer's body.
     pub fn text(self) -> &'static str {
         match self {

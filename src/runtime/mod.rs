@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Dispatcher;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::disable_transparent_huge_pages;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -83,6 +84,16 @@ impl Drop for WhileRunning {
     }
 }
 
+/// Raises the limit on open descriptors as far as the process may: it is often
+/// 1,024, for the sake of programs that use select(2), where many more are
+/// granted to who asks.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it there are as many as before.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// Runs until TERM or INT, then drains; the next of them cuts what is still
 /// open. USR1 opens the files of the access logs anew.
 ///
@@ -94,6 +105,7 @@ pub fn run(config: Config) -> io::Result<()> {
     // connections that is 90 MB in place of 20, and page cache that files lack.
     // A kernel that has none refuses.
     let _ = disable_transparent_huge_pages(true);
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

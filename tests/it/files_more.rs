@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use evenkeel_testkit::{Proxy, RawClient, Response};
 
-use crate::setup::{program, test};
+use crate::setup::{ask_status, program, test};
 
 /// The program with a folder of these files, and further keys of the route.
 fn site(files: &[(&str, &[u8])], keys: &str) -> (Proxy, PathBuf) {
     let config = format!(
         "[server]\nworkers = 1\n[access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\
+         [status]\nbind = \"127.0.0.1:0\"\n\
          [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
          [[route]]\nfiles = {{ root = \"$DIR/root\", {keys} }}\n"
     );
@@ -56,6 +57,29 @@ fn expanded(response: &Response) -> Vec<u8> {
     };
     read.unwrap();
     out
+}
+
+#[test]
+fn to_compress_takes_nothing_of_the_disk() {
+    test(|| {
+        let (proxy, root) = site(&[], "compress = true");
+        let mut client = proxy.client();
+        assert_eq!(ask(&mut client, "GET", "/absent", "").status, 404);
+        let reads = || {
+            let metrics = ask_status(&proxy, "/metrics", "").text();
+            let mut lines = metrics.lines();
+            let line = lines.find(|line| line.starts_with("evenkeel_disk_reads_total{"));
+            line.unwrap().rsplit_once(' ').unwrap().1.to_owned()
+        };
+        let before = reads();
+        for number in 0..5 {
+            std::fs::write(root.join(format!("{number}.css")), text(100_000)).unwrap();
+            let path = format!("/{number}.css");
+            let response = ask(&mut client, "GET", &path, "Accept-Encoding: br\r\n");
+            assert_eq!(expanded(&response), text(100_000));
+        }
+        assert_eq!(reads(), before);
+    });
 }
 
 #[test]

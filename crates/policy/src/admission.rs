@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Weight of what was learned last.
 const LEARNING_RATE: f64 = 1.0 / 16.0;
 
+/// What a piece of work takes at least, in seconds.
+const SHORTEST_S: f64 = 1e-6;
+
 /// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -53,29 +56,42 @@ impl Admission {
         self.service_s += (took.as_secs_f64() - self.service_s) * LEARNING_RATE;
     }
 
-    /// How long the next would wait behind `waiting` others. `oldest` is how
-    /// long the one that was begun first has been going on, of those in flight;
-    /// `None` where a place is free. Work that hangs takes at least as long
-    /// again as it already has.
-    pub fn expected_wait(&self, waiting: usize, oldest: Option<Duration>) -> Duration {
-        let Some(oldest) = oldest else {
+    /// How long the next would wait behind `waiting` others. `ages` are for how
+    /// long each piece of work that was begun has been going on. Work that hangs
+    /// takes at least as long again as it already has: where all of it does, the
+    /// wait is long before any of it has ended; where one piece does, the others
+    /// leave as fast as before.
+    pub fn expected_wait(&self, waiting: usize, ages: impl Iterator<Item = Duration>) -> Duration {
+        let mut begun = 0;
+        let mut leave_per_s = 0.0;
+        for age in ages {
+            begun += 1;
+            leave_per_s += self
+                .service_s
+                .max(age.as_secs_f64())
+                .max(SHORTEST_S)
+                .recip();
+        }
+        if begun < self.bounds.in_flight {
             return Duration::ZERO;
-        };
-        let service_s = self.service_s.max(oldest.as_secs_f64());
-        Duration::from_secs_f64(service_s * (waiting + 1) as f64 / self.bounds.in_flight as f64)
+        }
+        Duration::from_secs_f64((waiting + 1) as f64 / leave_per_s)
     }
 
-    /// Whether one more may wait behind `waiting` others; `oldest` as above.
+    /// Whether one more may wait behind `waiting` others; `ages` as above.
     ///
     /// # Errors
     /// Why not.
-    pub fn admit(&self, waiting: usize, oldest: Option<Duration>) -> Result<(), Refusal> {
-        if oldest.is_some() && waiting >= self.bounds.waiting {
-            Err(Refusal::Full)
-        } else if self.expected_wait(waiting, oldest) > self.bounds.wait {
-            Err(Refusal::TooSlow)
-        } else {
-            Ok(())
+    pub fn admit(
+        &self,
+        waiting: usize,
+        ages: impl Iterator<Item = Duration>,
+    ) -> Result<(), Refusal> {
+        match self.expected_wait(waiting, ages) {
+            Duration::ZERO => Ok(()),
+            _ if waiting >= self.bounds.waiting => Err(Refusal::Full),
+            wait if wait > self.bounds.wait => Err(Refusal::TooSlow),
+            _ => Ok(()),
         }
     }
 }
@@ -85,6 +101,11 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    /// All places are taken, each for so long.
+    fn all(age: Duration) -> impl Iterator<Item = Duration> {
+        std::iter::repeat_n(age, 4)
+    }
 
     fn admission(took: Duration) -> Admission {
         let mut admission = Admission::new(Bounds {
@@ -102,32 +123,41 @@ mod tests {
     fn as_many_wait_as_leave_in_time() {
         // Four at a time, of 2 ms each: one leaves every half millisecond.
         let admission = admission(2 * MS);
-        let busy = Some(MS);
-        assert_eq!(admission.admit(0, busy), Ok(()));
-        assert_eq!(admission.admit(198, busy), Ok(()));
-        assert_eq!(admission.admit(200, busy), Err(Refusal::TooSlow));
+        assert_eq!(admission.admit(0, all(MS)), Ok(()));
+        assert_eq!(admission.admit(198, all(MS)), Ok(()));
+        assert_eq!(admission.admit(200, all(MS)), Err(Refusal::TooSlow));
     }
 
     #[test]
     fn no_more_wait_than_may_however_fast_they_leave() {
         let admission = admission(Duration::from_micros(10));
-        let busy = Some(Duration::ZERO);
-        assert_eq!(admission.admit(999, busy), Ok(()));
-        assert_eq!(admission.admit(1000, busy), Err(Refusal::Full));
+        assert_eq!(admission.admit(999, all(Duration::ZERO)), Ok(()));
+        assert_eq!(
+            admission.admit(1000, all(Duration::ZERO)),
+            Err(Refusal::Full)
+        );
     }
 
     #[test]
     fn where_a_place_is_free_nothing_waits() {
         // However slow it was before: so it is found out that it no longer is.
         let admission = admission(Duration::from_secs(60));
-        assert_eq!(admission.admit(0, None), Ok(()));
-        assert_eq!(admission.admit(0, Some(MS)), Err(Refusal::TooSlow));
+        assert_eq!(admission.admit(0, all(MS).take(3)), Ok(()));
+        assert_eq!(admission.admit(0, all(MS)), Err(Refusal::TooSlow));
     }
 
     #[test]
     fn what_hangs_is_noticed_before_it_ends() {
         let admission = admission(MS);
-        assert_eq!(admission.admit(10, Some(MS)), Ok(()));
-        assert_eq!(admission.admit(10, Some(40 * MS)), Err(Refusal::TooSlow));
+        assert_eq!(admission.admit(10, all(MS)), Ok(()));
+        assert_eq!(admission.admit(10, all(40 * MS)), Err(Refusal::TooSlow));
+    }
+
+    #[test]
+    fn one_that_hangs_is_no_reason_to_refuse_what_others_do_in_time() {
+        let admission = admission(MS);
+        let one_hangs = || [600_000 * MS, MS, MS, MS].into_iter();
+        assert_eq!(admission.admit(290, one_hangs()), Ok(()));
+        assert_eq!(admission.admit(310, one_hangs()), Err(Refusal::TooSlow));
     }
 }

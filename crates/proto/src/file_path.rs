@@ -39,8 +39,9 @@ pub fn decode(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
 }
 
 /// Whether some name in a decoded path begins with a dot; what [`decode`]
-/// borrows has none.
+/// borrows has none. `.well-known` is there to be found (RFC 8615).
 pub fn is_hidden(path: &[u8]) -> bool {
+    let path = path.strip_prefix(b".well-known/").unwrap_or(path);
     path.first() == Some(&b'.') || has_pair(path, |before, byte| before == b'/' && byte == b'.')
 }
 

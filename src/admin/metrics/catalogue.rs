@@ -135,7 +135,7 @@ const EXCHANGES: &[Metric<ExchangeFigures>] = &[
     metric(
         "errors_total",
         Counter,
-        "Exchanges answered with 5xx, or not whole by the endpoint's fault.",
+        "Exchanges answered with 5xx, or not whole by the endpoint's or this server's fault.",
         |it| whole(it.errors),
     ),
     metric(

@@ -61,7 +61,7 @@ options! {
         /// Whether a folder without index file is answered with a list of what
         /// is in it.
         listing: bool = Default("false"),
-        /// Whether names that begin with a dot are served.
+        /// Whether names that begin with a dot are served. `/.well-known/` always is.
         hidden: bool = Default("false"),
         /// `Content-Type` by the ending of a name, without dot and in lower
         /// case, where it is not the usual one.

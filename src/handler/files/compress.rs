@@ -1,5 +1,5 @@
-//! Files that are compressed when they are asked for: by a thread of the
-//! disk's queue, once for all who wait for it; the worker keeps what comes of it.
+//! Files that are compressed when they are asked for: by a thread, once for all
+//! who wait for it; the worker keeps what comes of it.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::exchange::{Client, Progress};
 use crate::files::{Compressed, WHOLE_LEN};
 use crate::observe::end::{End, Failure};
 
-// Each file is compressed once for many answers, but the first of them waits,
-// and so do the reads for which the thread has no time. A megabyte of text takes
+// Each file is compressed once for many answers, but the first of them waits. A
+// megabyte of text takes
 // some 15 ms with gzip, 50 ms with Brotli and 10 ms with zstd at these levels;
 // who wants more of it compresses the files once, and puts the copies beside
 // them.
@@ -143,12 +143,12 @@ impl Sending<'_> {
         client: &Client,
         progress: &mut Progress<'_>,
     ) -> Result<Option<Arc<[u8]>>, End> {
-        let Request { context, route, .. } = self.request;
+        let context = self.request.context;
         let compressed = match context.files.compressed(self.file, coding) {
             Some(compressed) => compressed,
             None => {
                 let source = progress.figures.source;
-                let making = context.files.compress(route, self.file, coding, compress);
+                let making = context.files.compress(self.file, coding, compress);
                 match from_disk(context, client, progress, making).await {
                     Ok(Ok(compressed)) => compressed,
                     Ok(Err(Errno::STALE)) => return Err(Failure::FileChanged.into()),

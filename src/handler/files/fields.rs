@@ -101,6 +101,21 @@ fn cache_control<'a>(settings: &'a config::Files, path: &[u8]) -> Option<&'a str
     found.map(|(_, value)| value.as_str())
 }
 
+/// Types that the library has otherwise: by another name than that which is
+/// registered with IANA, or of another thing that ends like it.
+fn registered(ending: &str) -> Option<&'static str> {
+    Some(match ending {
+        "js" | "mjs" => "text/javascript",
+        "m3u8" => "application/vnd.apple.mpegurl",
+        "otf" => "font/otf",
+        "rpm" => "application/x-rpm",
+        "ts" => "video/mp2t",
+        "woff" => "font/woff",
+        "zst" => "application/zstd",
+        _ => return None,
+    })
+}
+
 /// The type of a file by the ending of its name: the configured one, or that
 /// which is registered for it.
 fn content_type<'a>(settings: &'a config::Files, path: &[u8]) -> std::borrow::Cow<'a, str> {
@@ -112,11 +127,13 @@ fn content_type<'a>(settings: &'a config::Files, path: &[u8]) -> std::borrow::Co
     if let Some((_, content_type)) = settings.types.iter().find(|(it, _)| *it == ending) {
         return content_type.as_str().into();
     }
-    let Some(content_type) = mime_guess::from_ext(&ending).first_raw() else {
+    let known = registered(&ending).or_else(|| mime_guess::from_ext(&ending).first_raw());
+    let Some(content_type) = known else {
         return settings.default_type.as_str().into();
     };
-    // Browsers take text without a character set for that of a language.
-    let is_text = content_type.starts_with("text/") || content_type == "application/javascript";
+    // Browsers take text without a character set for that of a language; XML says
+    // it itself, which it could not against this field (RFC 7303 §3).
+    let is_text = content_type.starts_with("text/") && content_type != "text/xml";
     match is_text {
         true => format!("{content_type}; charset=utf-8").into(),
         false => content_type.into(),

@@ -12,7 +12,7 @@ use crate::exchange::answer::{begin_head, end_head};
 use crate::exchange::{Client, Outcome, Progress};
 use crate::files::{Contents, FolderEntry, Kind, MAX_ENTRIES, Missing, Page};
 use crate::observe::calendar::Moment;
-use crate::observe::end::Failure;
+use crate::observe::end::{End, Failure};
 
 const STYLE: &str = include_str!("listing.css");
 
@@ -64,7 +64,7 @@ pub(super) async fn answer(
         Ok(()) => put_slices(context, html, persistence, client, progress).await,
         Err(end) => Err(end),
     };
-    outcome(request, persistence, sent)
+    outcome(request, persistence, sent.map(|()| End::Complete))
 }
 
 /// Has a thread of the disk read the folder and write the page.

@@ -41,7 +41,7 @@ pub(super) struct Request<'a> {
 impl Request<'_> {
     /// Says which file of the folder could not be read, and why.
     #[cold]
-    fn complain(&self, path: &[u8], error: &std::io::Error) {
+    fn complain(&self, path: &[u8], error: &dyn std::fmt::Display) {
         let now = self.context.wheel.now();
         self.context.files.complain(self.route, path, error, now);
     }
@@ -132,21 +132,28 @@ pub(super) async fn answer(
                 }
                 rare(refuse(&request, client, failure, progress)).await
             }
-            sent => outcome(&request, sending.persistence, sent),
+            sent => {
+                // The word is the same whatever page says it.
+                let complete = match representation.status {
+                    404 => Failure::NoFile.into(),
+                    _ => End::Complete,
+                };
+                outcome(&request, sending.persistence, sent.map(|()| complete))
+            }
         });
     }
 }
 
 /// What becomes of the exchange after what was sent.
-fn outcome(request: &Request<'_>, persistence: Persistence, sent: Result<(), End>) -> Outcome {
+fn outcome(request: &Request<'_>, persistence: Persistence, sent: Result<End, End>) -> Outcome {
     let has_body = request.head.framing != BodyFraming::None;
     let (end, next) = match sent {
         Err(end @ End::Failure(Failure::ClientGone)) => (end, Next::Close),
         // What is missing must not be taken for the end.
         Err(end) => (end, Next::Abort),
-        Ok(()) if has_body => (End::Complete, Next::Linger),
-        Ok(()) if persistence == Persistence::Close => (End::Complete, Next::Close),
-        Ok(()) => (End::Complete, Next::KeepAlive),
+        Ok(end) if has_body => (end, Next::Linger),
+        Ok(end) if persistence == Persistence::Close => (end, Next::Close),
+        Ok(end) => (end, Next::KeepAlive),
     };
     Outcome::new(end, next, request.head.end)
 }
@@ -204,24 +211,26 @@ async fn find<'a>(
     } = *request;
     progress.figures.source = Some(Source::Hot);
     let path = match file_path::decode(head.path.of(bytes)) {
-        Ok(path) => path,
-        Err(PathError::NameTooLong | PathError::TooLong) => {
-            return Answering::Refused(Failure::NoFile);
-        }
-        // To others it may be one.
-        Err(PathError::EncodedSlash) if settings.fallback.is_some() => {
-            return Answering::Refused(Failure::NoFile);
-        }
+        Ok(path) => match stripped(path, &settings.strip) {
+            Some(path) => Some(path),
+            None => return rare(missing(request, client, progress)).await,
+        },
+        // No file has such a name, but another may stand for it.
+        Err(PathError::NameTooLong | PathError::TooLong) => None,
+        Err(PathError::EncodedSlash) if settings.stands_for_others() => None,
         Err(_) => return Answering::Refused(Failure::BadPath),
     };
-    let Some(path) = stripped(path, &settings.strip) else {
-        return rare(missing(request, client, progress)).await;
-    };
-    if is_folder_of_strip(head.path.of(bytes), &path, settings) {
+    let asked = head.path.of(bytes);
+    if path
+        .as_ref()
+        .is_some_and(|path| is_folder_of_strip(asked, path, settings))
+    {
         return Answering::ToFolder;
     }
     for candidate in &settings.candidates {
-        let path = substituted(candidate, &path);
+        let Some(path) = substituted(candidate, path.as_ref()) else {
+            continue;
+        };
         if !settings.shows_hidden && file_path::is_hidden(&path) {
             continue;
         }
@@ -248,21 +257,23 @@ async fn in_folder<'a>(
 ) -> Answering<'a> {
     let settings = request.settings;
     let mut path = path.into_owned();
-    if !path.is_empty() && !path.ends_with(b"/") {
-        if matches!(candidate, "$path" | "/$path") {
-            return Answering::ToFolder;
-        }
+    let lacks_slash = !path.is_empty() && !path.ends_with(b"/");
+    if lacks_slash {
         path.push(b'/');
     }
+    // What the page refers to is beneath the folder.
+    let is_to_come_back = lacks_slash && matches!(candidate, "$path" | "/$path");
     for index in &settings.index {
         let path = [&path, index.as_bytes()].concat();
         match open(request, client, path.into(), progress).await {
             Err(Failure::NoFile) | Ok(None) => {}
             Err(failure) => return Answering::Refused(failure),
+            Ok(Some(_)) if is_to_come_back => return Answering::ToFolder,
             Ok(Some(found)) => return Answering::File(found),
         }
     }
     match settings.is_listed {
+        true if is_to_come_back => Answering::ToFolder,
         true => Answering::Listing(path),
         false => Answering::Refused(Failure::NoFile),
     }
@@ -334,7 +345,8 @@ async fn open_compressed(
         let sibling = [path, coding.ending().as_bytes()].concat();
         match open_file(request, client, 1 + coding as u8, &sibling, progress).await {
             Ok(Some(found)) => return Ok(Some((found, coding))),
-            Ok(None) | Err(Failure::NoFile) => {}
+            // The file itself may be readable.
+            Ok(None) | Err(Failure::NoFile | Failure::FileForbidden | Failure::FileFailed) => {}
             Err(failure) => return Err(failure),
         }
         offered.retain(|it| *it != coding);
@@ -387,10 +399,13 @@ async fn from_disk<T>(
 fn failure_of(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
     match missing {
         Missing::Absent | Missing::Folder => Failure::NoFile,
-        Missing::Forbidden => Failure::FileForbidden,
+        Missing::Forbidden(barrier) => {
+            request.complain(path, &barrier);
+            Failure::FileForbidden
+        }
         Missing::NoDescriptor => Failure::NoDescriptor,
         Missing::Failed(error) => {
-            request.complain(path, &error.into());
+            request.complain(path, &std::io::Error::from(error));
             Failure::FileFailed
         }
     }
@@ -420,18 +435,18 @@ fn is_folder_of_strip(asked: &[u8], rest: &[u8], settings: &config::Files) -> bo
         && matches!(asked, [.., last] if !b"/.".contains(last))
 }
 
-/// A path to try, without its leading slash.
-fn substituted<'a>(candidate: &'a str, path: &Cow<'a, [u8]>) -> Cow<'a, [u8]> {
-    const PATH: &str = "$path";
-    match candidate.split_once(PATH) {
-        Some(("" | "/", "")) => path.clone(),
+/// A path to try, without its leading slash; `None` where it is made of that of
+/// the request, and that can be no file's.
+fn substituted<'a>(candidate: &'a str, path: Option<&Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
+    Some(match candidate.split_once(config::Files::PATH) {
+        Some(("" | "/", "")) => path?.clone(),
         Some((before, after)) => {
             let before = before.trim_matches('/').as_bytes();
             let slash: &[u8] = if before.is_empty() { b"" } else { b"/" };
-            Cow::Owned([before, slash, path, after.as_bytes()].concat())
+            Cow::Owned([before, slash, path?, after.as_bytes()].concat())
         }
         None => Cow::Borrowed(candidate.trim_start_matches('/').as_bytes()),
-    }
+    })
 }
 
 /// Sends the client to the same path with a slash at its end.

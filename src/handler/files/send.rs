@@ -113,7 +113,7 @@ impl Sending<'_> {
             return self.send_head(head, client, progress).await;
         }
         match self.bytes.or_else(|| self.file.contents()) {
-            Some(bytes) if bytes.len() as u64 == len => {
+            Some(bytes) if bytes.len() as u64 == len && !self.file.is_doubted() => {
                 return self.joined(head, bytes, client, progress).await;
             }
             Some(_) => return Err(Failure::FileChanged.into()),
@@ -185,13 +185,17 @@ impl Sending<'_> {
         (buffer, scratch.len())
     }
 
+    /// Whether the file stays open.
+    fn is_kept(&self) -> bool {
+        Arc::strong_count(self.file) > 1
+    }
+
     /// Whether the file stays open, and has not changed for so long that what it
     /// changes to next will have another time.
     fn is_kept_and_settled(&self, progress: &Progress<'_>) -> bool {
         let now_us = self.request.context.access_log.unix_us(progress.started);
         let modified = Duration::from_nanos(self.file.id.modified_ns());
-        Arc::strong_count(self.file) > 1
-            && Duration::from_micros(now_us).saturating_sub(modified) > SETTLING_TIME
+        self.is_kept() && Duration::from_micros(now_us).saturating_sub(modified) > SETTLING_TIME
     }
 
     /// Sends a head without content.
@@ -327,10 +331,6 @@ impl Sending<'_> {
         client: &mut Client,
         progress: &mut Progress<'_>,
     ) -> Result<(), End> {
-        // To look at a short one again costs more than it is worth.
-        if len > SLICE_LEN && !self.file.is_unchanged() {
-            return Err(Failure::FileChanged.into());
-        }
         let first = self.first_slice(offset, len, client, progress).await?;
         if let Slice::Read(bytes) = &first {
             match bytes.len() as u64 {
@@ -384,7 +384,8 @@ impl Sending<'_> {
     }
 
     /// Looks for the first slice of a part of the file, before anything is sent:
-    /// the disk may still refuse.
+    /// the disk may still refuse, and a file that was open already and is only
+    /// believed to be what it was is looked at.
     async fn first_slice(
         &self,
         offset: u64,
@@ -392,6 +393,9 @@ impl Sending<'_> {
         client: &Client,
         progress: &mut Progress<'_>,
     ) -> Result<Slice, End> {
+        if self.is_kept() && !self.file.is_unchanged() {
+            return Err(Failure::FileChanged.into());
+        }
         let slice_len = SLICE_LEN.min(len);
         if self.is_in_memory(offset, slice_len) {
             return Ok(Slice::InMemory);
@@ -416,7 +420,7 @@ impl Sending<'_> {
         while at < end {
             let slice_len = SLICE_LEN.min(end - at);
             // The rest would be of another file.
-            if matches!(known, Slice::Unknown) && !self.file.is_unchanged() {
+            if matches!(known, Slice::Unknown) && !self.file.has_same_contents() {
                 return Err(Failure::FileChanged.into());
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {

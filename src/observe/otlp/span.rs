@@ -54,6 +54,6 @@ pub struct Span {
 impl Span {
     /// Whether it failed by the doing of a server: ours or the endpoint's.
     pub fn is_error(&self) -> bool {
-        self.status >= 500 || self.end.is_endpoint_fault()
+        self.end.is_error(self.status)
     }
 }

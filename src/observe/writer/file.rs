@@ -16,6 +16,7 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_setfl};
 
@@ -34,6 +35,8 @@ pub(super) struct FileSink {
     is_line_begun: bool,
     /// Whether it can be written past the page cache.
     is_direct: bool,
+    /// Until when it is not, for such a write took long.
+    slow_until: Option<Instant>,
     cached: Cached,
 }
 
@@ -48,6 +51,11 @@ const BLOCK: usize = 4096;
 const CAPACITY: usize = DIRECT_LEN + 512 * 1024;
 /// With more buffers than this waiting, the disk is too slow for them.
 const BEHIND: usize = 4;
+/// A write past the page cache that takes longer shows that the disk has much
+/// else to do: the queue in front of this thread holds a third of a second.
+const SLOW_WRITE: Duration = Duration::from_millis(50);
+/// How long the page cache takes everything then.
+const SLOW_TIME: Duration = Duration::from_secs(5);
 
 /// How much of a file stays in the page cache behind its end, at least, and
 /// how much is let go at a time, in bytes.
@@ -87,6 +95,7 @@ impl FileSink {
             // The flags of standard output are not ours to set: others write
             // there too.
             is_direct: path.is_some() && is_regular(&file),
+            slow_until: None,
             cached: Cached::new(&file),
             file,
             path,
@@ -112,7 +121,7 @@ impl FileSink {
         self.held.lines += count;
         match self.held.bytes().len() {
             ..DIRECT_LEN if self.is_direct && is_held => Written::default(),
-            DIRECT_LEN.. if self.is_direct && waiting <= BEHIND => self.write_direct(),
+            DIRECT_LEN.. if self.may_be_direct() && waiting <= BEHIND => self.write_direct(),
             _ => self.flush_cached(),
         }
     }
@@ -125,13 +134,18 @@ impl FileSink {
     /// Writes what is held: if it is much, past the page cache but for the last
     /// block, which it does not fill.
     pub fn flush(&mut self) -> Written {
-        if self.is_direct && self.held.bytes().len() >= DIRECT_MIN_LEN {
+        if self.may_be_direct() && self.held.bytes().len() >= DIRECT_MIN_LEN {
             let written = self.write_direct();
             if written.error.is_some() {
                 return written;
             }
         }
         self.flush_cached()
+    }
+
+    /// Whether the next write may go past the page cache.
+    fn may_be_direct(&self) -> bool {
+        self.is_direct && self.slow_until.is_none_or(|until| Instant::now() >= until)
     }
 
     /// Writes what is held through the page cache.
@@ -165,8 +179,12 @@ impl FileSink {
         let (mut len, mut error) = write_some(&mut self.file, before);
         if error.is_none() {
             let direct_len;
+            let started = Instant::now();
             (direct_len, error) = self.write_blocks(blocks);
             len += direct_len;
+            if started.elapsed() > SLOW_WRITE {
+                self.slow_until = Some(Instant::now() + SLOW_TIME);
+            }
         }
         let is_failed = error.is_some();
         let written = self.wrote(held.bytes(), len, error);

@@ -181,8 +181,11 @@ impl Writing {
 
     /// Notes what became of `lines` that were there to be written.
     fn settle(&mut self, lines: u64, written: Written) {
-        self.note(written);
         let held = self.sink.held();
+        // What is held says nothing of how writing goes.
+        if held < lines || written.error.is_some() {
+            self.note(written);
+        }
         self.queue.settle(lines - held);
         self.held_since = match self.held_since {
             _ if held == 0 => None,

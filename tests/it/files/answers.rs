@@ -1,5 +1,6 @@
 //! What a request for a file gets: bytes, fields, compressed copies.
 
+use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
@@ -162,6 +163,9 @@ fn types_go_by_the_ending_and_can_be_set() {
             ("a.JPG", "image/jpeg"),
             ("a.webp", "image/webp"),
             ("a.woff2", "font/woff2"),
+            ("a.otf", "font/otf"),
+            ("a.ts", "video/mp2t"),
+            ("a.xml", "text/xml"),
             ("a.wasm", "application/wasm"),
             ("a.mp4", "video/mp4"),
             ("a.tar.gz", "application/gzip"),
@@ -261,6 +265,26 @@ fn the_compressed_copy_is_sent_that_the_client_likes_best() {
         assert_eq!(plain.text(), "a.css.gz");
         assert_eq!(plain.field("Content-Encoding"), None);
         assert_eq!(plain.field("Content-Type"), Some("application/gzip"));
+    });
+}
+
+#[test]
+fn a_compressed_copy_that_may_not_be_read_is_passed_over() {
+    test(|| {
+        let site = FileConfig {
+            files: "precompressed = [\"br\", \"gzip\"]",
+            ..FileConfig::default()
+        }
+        .start();
+        site.write("a.css", "a");
+        symlink("/etc/passwd", site.folder.join("a.css.gz")).unwrap();
+        let accepted = "Accept-Encoding: gzip, br\r\n";
+        let response = site.get_with("/a.css", accepted);
+        assert_eq!((response.status, response.text()), (200, "a".to_owned()));
+        assert_eq!(response.field("Content-Encoding"), None);
+        site.write("a.css.br", "b");
+        let response = site.get_with("/a.css", accepted);
+        assert_eq!(response.field("Content-Encoding"), Some("br"));
     });
 }
 

@@ -1,7 +1,8 @@
 //! Files and folders that change while they are served.
 
-use std::fs::File;
-use std::os::unix::fs::symlink;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -80,21 +81,69 @@ fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
 #[test]
 fn a_file_that_is_written_over_in_its_place_is_seen_within_a_tick() {
     test(|| {
-        let site = FileConfig::default().start();
         for (old, new) in [
             (1_000, 2_000),
             (2_000, 1_000),
             (10_000, 20_000),
             (20_000, 10_000),
         ] {
+            let site = FileConfig::default().start();
             let (old, new) = (vec![b'o'; old], vec![b'n'; new]);
             site.write("a", &old);
             keep_open(&site, "/a");
             site.write("a", &new);
-            assert!(becomes_within_ticks(&site, &new), "{}", new.len());
-            let response = site.get("/a");
-            assert_eq!(response.status, 200);
-            assert!(response.body == new, "{}", response.head);
+            changes(&site, "/a", &old, is(&new));
+        }
+    });
+}
+
+#[test]
+fn a_part_is_of_the_file_that_its_tag_names() {
+    test(|| {
+        let site = FileConfig::default().start();
+        for len in [1_000, 10_000, 500_000] {
+            site.write("a", vec![b'o'; len]);
+            keep_open(&site, "/a");
+            let tag = site.get("/a").field("ETag").map(str::to_owned).unwrap();
+            std::fs::write(site.folder.join("a"), vec![b'n'; len]).unwrap();
+            let request = format!(
+                "GET /a HTTP/1.1\r\nHost: a\r\nRange: bytes=10-19\r\nIf-Range: {tag}\r\n\r\n"
+            );
+            let response = site.proxy.client().ask(&request).unwrap();
+            assert_eq!(response.status, 200, "{}", response.head);
+            assert!(response.body == vec![b'n'; len], "{len}");
+        }
+    });
+}
+
+#[test]
+fn whatever_becomes_of_its_name_a_file_is_sent_to_its_end() {
+    test(|| {
+        let site = CHECKED_OFTEN.start();
+        let bytes = bytes_of(20 << 20);
+        let replace = |path: &Path| {
+            std::fs::write(path.with_extension("new"), "new").unwrap();
+            std::fs::rename(path.with_extension("new"), path).unwrap();
+        };
+        let delete = |path: &Path| std::fs::remove_file(path).unwrap();
+        let link = |path: &Path| {
+            std::fs::hard_link(path, path.with_extension("link")).unwrap();
+        };
+        let restrict = |path: &Path| {
+            std::fs::set_permissions(path, Permissions::from_mode(0o444)).unwrap();
+        };
+        let changes: [&dyn Fn(&Path); 4] = [&replace, &delete, &link, &restrict];
+        for (name, change) in ["replace", "delete", "link", "restrict"]
+            .into_iter()
+            .zip(changes)
+        {
+            let path = site.write(name, &bytes);
+            let mut client = site.proxy.client();
+            client.send(get(&format!("/{name}"))).unwrap();
+            client.read_head().unwrap();
+            change(&path);
+            let body = client.read_len(bytes.len()).unwrap();
+            assert!(body == bytes, "{name}: {} bytes", body.len());
         }
     });
 }

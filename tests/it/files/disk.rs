@@ -5,7 +5,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, ProxySetup, RawClient, Reads, SlowDisk};
+use evenkeel_testkit::{Proxy, ProxySetup, RawClient, Reads, SlowDisk, TempDir};
 use rustix::fs::{Advice, fadvise};
 
 use super::{FileConfig, bytes_of};
@@ -417,6 +417,48 @@ fn files_that_are_kept_open_leave_room_for_connections() {
         let mut others: Vec<RawClient> = (0..10).map(|_| site.proxy.client()).collect();
         for other in &mut others {
             assert_eq!(other.get("/1").unwrap().status, 200);
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_keeps_files_open_leaves_room_for_clients_of_others() {
+    test(|| {
+        const LIMIT: u32 = 96;
+        let folder = TempDir::new().unwrap();
+        for number in 0..100 {
+            std::fs::write(folder.join(&number.to_string()), "a").unwrap();
+        }
+        let text = FileConfig::default().text(folder.path().to_str().unwrap());
+        let text = text.replace("workers = 1", "workers = 2");
+        let setup = ProxySetup {
+            open_files: Some(LIMIT),
+            ..ProxySetup::default()
+        };
+        let proxy = Proxy::start_with(program(), &text, &setup).unwrap();
+        let mut client = proxy.client();
+        assert_eq!(client.get("/1").unwrap().status, 200);
+        wait_until_started(&proxy);
+        // As many as the limit allows, and none is closed again: the last that
+        // would have done so is not asked for.
+        for number in 0..100 {
+            if proxy.open_files().unwrap() == LIMIT as usize {
+                break;
+            }
+            for _ in 0..3 {
+                assert_eq!(client.get(&format!("/{number}")).unwrap().status, 200);
+            }
+        }
+        assert_eq!(
+            proxy.open_files().unwrap(),
+            LIMIT as usize,
+            "all are in use"
+        );
+        // Some of them belong to the one worker, some to the other, which has
+        // nothing to close itself.
+        for _ in 0..10 {
+            let mut client = proxy.client();
+            until("it is served", || client.get("/1").unwrap().status == 200);
         }
     });
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
+use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{ProxySetup, Response};
 
 use super::{FileConfig, FileSite, ask};
@@ -50,7 +51,7 @@ fn a_folder_is_its_index_file() {
 #[test]
 fn a_folder_without_slash_is_redirected_to_it() {
     test(|| {
-        let site = FileSite::with(&["a/b/index.html", "evil.example/index.html"]);
+        let site = FileSite::with(&["a/index.html", "a/b/index.html", "evil.example/index.html"]);
         let mut client = site.proxy.client();
         for (path, location) in [
             ("/a", "/a/"),
@@ -109,12 +110,14 @@ fn the_front_of_a_path_is_stripped_where_it_is_one() {
         .start();
         site.write("a/b.txt", "b");
         site.write("index.html", "index");
+        site.write("c/index.html", "c");
         for (path, status) in [
             ("/img/x/a/b.txt", 200),
             ("/img//x/./a/b.txt", 200),
             ("/img/x/", 200),
             ("/img/x", 301),
-            ("/img/x/a", 301),
+            ("/img/x/a", 404),
+            ("/img/x/c", 301),
             ("/a/b.txt", 404),
             ("/img/xa/b.txt", 404),
             ("/img/", 404),
@@ -175,13 +178,18 @@ fn a_folder_that_is_tried_is_answered_with_its_index() {
         .start();
         site.write("app/index.html", "app");
         site.write("folder/a", "a");
-        for path in ["/", "/x", "/x/", "/x/y", "/folder/"] {
+        site.write("other/index.html", "other");
+        let long = format!("/{}", "x".repeat(300));
+        for path in [
+            "/", "/x", "/x/", "/x/y", "/folder/", "/folder", "/a%2Fb", &long,
+        ] {
             let response = site.get(path);
             assert_eq!(response.status, 200, "{path}: {response:?}");
             assert_eq!(response.text(), "app", "{path}");
         }
-        let redirected = site.get("/folder");
-        assert_eq!(redirected.field("Location"), Some("/folder/"));
+        let redirected = site.get("/other");
+        assert_eq!(redirected.field("Location"), Some("/other/"));
+        assert_refused(&site.get("/%2e%2e/x"), words::BAD_PATH);
     });
 }
 
@@ -272,6 +280,12 @@ fn a_page_of_ones_own_says_that_there_is_no_file() {
                 Some("text/html; charset=utf-8")
             );
         }
+        assert_logged(&site.proxy, words::NO_FILE);
+        let lines = site.proxy.access_log_json();
+        assert!(
+            lines.iter().all(|line| line["end"] == "no-file"),
+            "{lines:?}"
+        );
         let head = ask(&mut client, "HEAD", "/absent", "");
         assert_eq!(
             (head.status, head.field("Content-Length")),
@@ -297,6 +311,29 @@ fn names_that_begin_with_a_dot_are_not_there() {
                 assert_refused(&site.get(&path), words::NO_FILE);
                 assert_eq!(shown.get(&path).text(), name);
             }
+        }
+    });
+}
+
+#[test]
+fn what_is_well_known_is_there_but_for_what_is_hidden_in_it() {
+    test(|| {
+        let site = FileSite::with(&[
+            ".well-known/security.txt",
+            ".well-known/.git/config",
+            "a/.well-known/b",
+        ]);
+        let known = site.get("/.well-known/security.txt");
+        assert_eq!(
+            (known.status, known.text()),
+            (200, ".well-known/security.txt".into())
+        );
+        for path in [
+            "/.well-known/.git/config",
+            "/a/.well-known/b",
+            "/.well-known",
+        ] {
+            assert_refused(&site.get(path), words::NO_FILE);
         }
     });
 }
@@ -412,7 +449,7 @@ fn links_are_followed_within_the_folder_and_never_out_of_it() {
                 ("/within", 200),
                 ("/winding", 200),
                 ("/folder/real", 200),
-                ("/folder", 301),
+                ("/folder", 404),
                 ("/relative", 403),
                 ("/absolute", 403),
                 ("/out-and-in", 403),
@@ -432,6 +469,11 @@ fn links_are_followed_within_the_folder_and_never_out_of_it() {
             }
         }
         assert_logged(&proxy, words::FILE_FORBIDDEN);
+        until("the reason is in the event log", || {
+            proxy
+                .stderr()
+                .contains("/root/relative: a link leads out of the folder")
+        });
     });
 }
 
