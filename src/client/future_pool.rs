@@ -12,7 +12,7 @@ const KEPT: usize = 512;
 
 /// What of a future is fetched before it goes on, in bytes: as much as one has
 /// that waits for an endpoint's response. Few others wait at all.
-const FETCHED_LEN: usize = 1536;
+const FETCHED_LEN: usize = 1408;
 
 /// Free places for one type of future; per worker.
 #[derive(Debug)]

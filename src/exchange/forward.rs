@@ -196,32 +196,33 @@ fn try_endpoints(
         let mut watch = ClientWatch::new(wanted.arrived);
         let mut attempts = Attempts::new(upstream);
         loop {
-            let slot = match attempts.kept.take() {
-                Some(slot) => slot,
-                None => {
+            let slot = 'slot: {
+                if let Some(slot) = attempts.kept.take() {
+                    break 'slot slot;
+                }
+                let waiting = {
                     let acquired = poll_fn(|cx| {
                         let now = attempts.now(wanted);
                         Poll::Ready(upstream.acquire(wanted, &attempts.tried, now, cx.waker()))
                     });
                     match acquired.await {
-                        Ok(slot) => slot,
-                        Err(NoSlot::Waits(waiting)) => {
-                            let deadline = attempts.queue_deadline(context);
-                            let queue = Queueing {
-                                context,
-                                request,
-                                watch: &mut watch,
-                                deadline,
-                            };
-                            match rare(queue.wait(client, waiting, progress)).await {
-                                Ok(slot) => slot,
-                                Err(end) => return Err(attempts.failure_behind(end)),
-                            }
-                        }
+                        Ok(slot) => break 'slot slot,
+                        Err(NoSlot::Waits(waiting)) => waiting,
                         Err(NoSlot::Refused(refusal)) => {
                             return Err(attempts.failure_behind(refusal.into()));
                         }
                     }
+                };
+                let deadline = attempts.queue_deadline(context);
+                let queue = Queueing {
+                    context,
+                    request,
+                    watch: &mut watch,
+                    deadline,
+                };
+                match rare(queue.wait(client, waiting, progress)).await {
+                    Ok(slot) => slot,
+                    Err(end) => return Err(attempts.failure_behind(end)),
                 }
             };
             count_attempt(context, &slot, attempts.connection, progress);
