@@ -217,6 +217,8 @@ struct Folder {
     checked: Cell<u64>,
     /// Whether such a look is going on.
     is_checked: Cell<bool>,
+    /// Whether it was there, and is no longer.
+    is_lost: Cell<bool>,
 }
 
 /// A file.
@@ -249,6 +251,7 @@ impl Files {
                 opened: RefCell::default(),
                 checked: Cell::new(0),
                 is_checked: Cell::new(false),
+                is_lost: Cell::new(false),
             })),
             _ => None,
         });
@@ -269,10 +272,11 @@ impl Files {
         }
     }
 
-    /// Says which file could not be read, and why: of many in a second the
-    /// first, and how many more they were with the next. `now` in ticks.
+    /// Says which file could not be read, and why, or the folder itself where
+    /// there is no `path`: of many in a second the first, and how many more they
+    /// were with the next. `now` in ticks.
     #[cold]
-    pub fn complain(&self, route: usize, path: &[u8], error: &dyn fmt::Display, now: u64) {
+    pub fn complain(&self, route: usize, path: Option<&[u8]>, error: &dyn fmt::Display, now: u64) {
         if now < self.next_complaint.get() {
             self.unsaid.set(self.unsaid.get() + 1);
             return;
@@ -280,12 +284,13 @@ impl Files {
         self.next_complaint.set(now + COMPLAINT_TICKS);
         let root = self.folder(route).map(|folder| folder.path.display());
         let root = root.map(|root| root.to_string()).unwrap_or_default();
-        let path = String::from_utf8_lossy(path);
+        let what = match path {
+            Some(path) => format!("read {root}/{}", String::from_utf8_lossy(path)),
+            None => format!("open the folder {root}"),
+        };
         match self.unsaid.take() {
-            0 => tracing::error!("files: read {root}/{path}: {error}"),
-            more => tracing::error!(
-                "files: read {root}/{path}: {error}; {more} more since the last such line"
-            ),
+            0 => tracing::error!("files: {what}: {error}"),
+            more => tracing::error!("files: {what}: {error}; {more} more since the last such line"),
         }
     }
 
@@ -497,7 +502,7 @@ impl Files {
             .map(|root| (root, disk))
             .map_err(|error| match error {
                 Errno::MFILE | Errno::NFILE => Missing::NoDescriptor,
-                error => Missing::Failed(error),
+                error => Missing::NoRoot(error),
             }))
     }
 
@@ -514,6 +519,9 @@ impl Files {
             return Ok(Err(Errno::IO));
         };
         if let Ok(root) = &opened {
+            if folder.is_lost.replace(false) {
+                tracing::info!("files: {} is there again", folder.path.display());
+            }
             let before = folder.opened.replace(Some(root.clone()));
             if before.is_some_and(|before| !before.is_same(root)) {
                 self.open_files.borrow_mut().clear();
@@ -544,6 +552,7 @@ impl Files {
                     let path = folder.path.display();
                     tracing::warn!("files: {path} can't be opened any more: {error}");
                     folder.opened.replace(None);
+                    folder.is_lost.set(true);
                     files.open_files.borrow_mut().clear();
                 }
                 folder.checked.set(now);

@@ -141,6 +141,8 @@ pub enum Missing {
     Forbidden(Barrier),
     /// The process has as many files open as it may.
     NoDescriptor,
+    /// The folder itself can't be opened.
+    NoRoot(Errno),
     /// A disk's error, or another that has nothing to do with the path.
     Failed(Errno),
 }

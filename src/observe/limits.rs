@@ -30,8 +30,9 @@ enum Limit {
     Connections { listener: usize },
     /// What an upstream does with requests that it has no slot for.
     Upstream { upstream: usize, failure: Failure },
-    /// What the disk of a route's files does with reads that it has no room for.
-    Disk { route: usize },
+    /// What becomes of requests for a route's files that can't be opened or read
+    /// now.
+    Files { route: usize, failure: Failure },
     /// Retries of an upstream.
     Retries { upstream: usize },
     /// Lines of access logs.
@@ -63,7 +64,14 @@ struct Words {
     of: String,
     is: &'static str,
     was: &'static str,
-    counted: &'static str,
+    /// What is counted, as one and as several.
+    counted: [&'static str; 2],
+}
+
+impl Words {
+    fn counted(&self, count: u64) -> &'static str {
+        self.counted[usize::from(count != 1)]
+    }
 }
 
 /// What a look brought.
@@ -129,11 +137,12 @@ impl LimitWatch {
             failures.into_iter().chain([Limit::Retries { upstream }])
         });
         let routes = config.routes.iter().enumerate();
-        let disks = routes.filter_map(|(route, it)| {
-            let has_files = matches!(it.action, Action::Files(_));
-            has_files.then_some(Limit::Disk { route })
+        let files = routes.filter(|(_, it)| matches!(it.action, Action::Files(_)));
+        let files = files.flat_map(|(route, _)| {
+            let failures = [Failure::DiskBusy, Failure::NoDescriptor];
+            failures.map(|failure| Limit::Files { route, failure })
         });
-        let limits = listeners.chain(disks).chain(upstreams);
+        let limits = listeners.chain(files).chain(upstreams);
         let limits = limits.chain([Limit::LogLines, Limit::Spans]);
         LimitWatch {
             watched: limits.map(|limit| (limit, Episode::default())).collect(),
@@ -165,8 +174,8 @@ impl Limit {
                 let end = End::Failure(failure).index();
                 sum(&|it| it.upstreams[upstream].exchanges.ends[end].value())
             }
-            Limit::Disk { route } => {
-                let end = End::Failure(Failure::DiskBusy).index();
+            Limit::Files { route, failure } => {
+                let end = End::Failure(failure).index();
                 sum(&|it| it.routes[route].ends[end].value())
             }
             Limit::Retries { upstream } => {
@@ -188,7 +197,7 @@ impl Limit {
             Limit::Upstream { upstream, .. } | Limit::Retries { upstream } => {
                 format!("upstream {}", config.upstreams[upstream].name)
             }
-            Limit::Disk { route } => format!("route {}", config.routes[route].name),
+            Limit::Files { route, .. } => format!("route {}", config.routes[route].name),
             Limit::LogLines => "access log".into(),
             Limit::Spans => "spans".into(),
         };
@@ -214,10 +223,16 @@ impl Limit {
                     "no connection could be opened from here",
                 ),
             },
-            Limit::Disk { .. } => (
-                "its disk has too much to read",
-                "its disk had too much to read",
-            ),
+            Limit::Files { failure, .. } => match failure {
+                Failure::NoDescriptor => (
+                    "no descriptor is left for its files",
+                    "no descriptor was left for its files",
+                ),
+                _ => (
+                    "its disk has too much to read",
+                    "its disk had too much to read",
+                ),
+            },
             Limit::Retries { .. } => (
                 "its budget of retries is used up",
                 "its budget of retries was used up",
@@ -229,11 +244,13 @@ impl Limit {
             ),
         };
         let counted = match self {
-            Limit::Connections { .. } => "connections closed at once",
-            Limit::Upstream { .. } | Limit::Disk { .. } => "requests refused",
-            Limit::Retries { .. } => "retries not made",
-            Limit::LogLines => "lines lost",
-            Limit::Spans => "spans lost",
+            Limit::Connections { .. } => {
+                ["connection closed at once", "connections closed at once"]
+            }
+            Limit::Upstream { .. } | Limit::Files { .. } => ["request refused", "requests refused"],
+            Limit::Retries { .. } => ["retry not made", "retries not made"],
+            Limit::LogLines => ["line lost", "lines lost"],
+            Limit::Spans => ["span lost", "spans lost"],
         };
         Words {
             of,
@@ -244,17 +261,17 @@ impl Limit {
     }
 
     fn say_began(self, config: &Config, count: u64) {
-        let Words {
-            of, is, counted, ..
-        } = self.words(config);
+        let words = self.words(config);
+        let counted = words.counted(count);
+        let Words { of, is, .. } = words;
         let limit = self.word();
         tracing::warn!(of, limit, count, "{of}: {is}: {count} {counted} so far");
     }
 
     fn say_ended(self, config: &Config, count: u64, lasted: Duration) {
-        let Words {
-            of, was, counted, ..
-        } = self.words(config);
+        let words = self.words(config);
+        let counted = words.counted(count);
+        let Words { of, was, .. } = words;
         let limit = self.word();
         let seconds = lasted.as_secs();
         tracing::info!(
@@ -269,8 +286,7 @@ impl Limit {
     fn word(self) -> &'static str {
         match self {
             Limit::Connections { .. } => "connections",
-            Limit::Upstream { failure, .. } => failure.word(),
-            Limit::Disk { .. } => Failure::DiskBusy.word(),
+            Limit::Upstream { failure, .. } | Limit::Files { failure, .. } => failure.word(),
             Limit::Retries { .. } => "retries",
             Limit::LogLines => "log-lines",
             Limit::Spans => "spans",

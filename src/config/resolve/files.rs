@@ -73,12 +73,13 @@ fn root(
     };
     // It may be there later, when something is mounted.
     if surroundings.lookup == NameLookup::System && !path.is_dir() {
+        let what = match path.exists() {
+            true => format!("{} is no folder", path.display()),
+            false => format!("there is no folder {} now", path.display()),
+        };
         report
-            .warning(
-                &it.place,
-                format!("there is no folder {} now", path.display()),
-            )
-            .help("until there is one, nothing is found in it");
+            .warning(&it.place, what)
+            .help("until there is one, requests for its files are answered 500");
     }
     Some(path)
 }

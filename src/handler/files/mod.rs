@@ -39,9 +39,10 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Says which file of the folder could not be read, and why.
+    /// Says which file of the folder could not be read, and why, or the folder
+    /// itself.
     #[cold]
-    fn complain(&self, path: &[u8], error: &dyn std::fmt::Display) {
+    fn complain(&self, path: Option<&[u8]>, error: &dyn std::fmt::Display) {
         let now = self.context.wheel.now();
         self.context.files.complain(self.route, path, error, now);
     }
@@ -400,12 +401,16 @@ fn failure_of(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
     match missing {
         Missing::Absent | Missing::Folder => Failure::NoFile,
         Missing::Forbidden(barrier) => {
-            request.complain(path, &barrier);
+            request.complain(Some(path), &barrier);
             Failure::FileForbidden
         }
         Missing::NoDescriptor => Failure::NoDescriptor,
+        Missing::NoRoot(error) => {
+            request.complain(None, &std::io::Error::from(error));
+            Failure::FileFailed
+        }
         Missing::Failed(error) => {
-            request.complain(path, &std::io::Error::from(error));
+            request.complain(Some(path), &std::io::Error::from(error));
             Failure::FileFailed
         }
     }

@@ -373,7 +373,7 @@ impl Sending<'_> {
 
     #[cold]
     fn failed(&self, error: &std::io::Error) -> End {
-        self.request.complain(self.path, error);
+        self.request.complain(Some(self.path), error);
         Failure::FileFailed.into()
     }
 
@@ -473,7 +473,7 @@ impl Sending<'_> {
                         context.set_timeout(&client.timer, timeout);
                     }
                     Poll::Ready(Err(error)) if !is_of_connection(&error) => {
-                        self.request.complain(self.path, &error);
+                        self.request.complain(Some(self.path), &error);
                         return Poll::Ready(Err(Failure::FileFailed));
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Failure::ClientGone)),
