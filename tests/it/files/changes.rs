@@ -324,6 +324,9 @@ fn a_folder_that_vanishes_is_an_error_until_it_returns() {
         });
         std::fs::rename(&away, root).unwrap();
         assert_eq!(site.get("/a").text(), "old");
+        until("that is said too", || {
+            site.proxy.stderr().contains("is there again")
+        });
     });
 }
 
@@ -335,6 +338,8 @@ fn a_folder_may_come_after_the_start() {
         let text = CHECKED_OFTEN.text(root.to_str().unwrap());
         let proxy = Proxy::start(program(), &text).unwrap();
         assert_refused(&proxy.client().get("/a").unwrap(), words::FILE_FAILED);
+        let open = format!("files: open the folder {}: No such file", root.display());
+        until("the folder is named", || proxy.stderr().contains(&open));
         site.write("later/a", "a");
         assert_eq!(proxy.client().get("/a").unwrap().text(), "a");
     });
