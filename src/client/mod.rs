@@ -18,6 +18,7 @@ use evenkeel_proto::RequestHead;
 use rustix::io::Errno;
 
 use crate::exchange::{Client, Context};
+use crate::net::is_out_of_descriptors;
 use crate::net::listen::{Listener, Peer};
 use crate::net::stream::{Peeked, Stream};
 use crate::net::timer::Timer;
@@ -234,11 +235,8 @@ impl AcceptPause {
             return;
         }
         let context = &clients.context;
-        let is_out_of_descriptors = matches!(
-            Errno::from_io_error(error),
-            Some(Errno::MFILE | Errno::NFILE)
-        );
-        if is_out_of_descriptors && context.files.make_room() {
+        let errno = Errno::from_io_error(error);
+        if errno.is_some_and(is_out_of_descriptors) && context.files.make_room() {
             return;
         }
         if !self.is_paused {

@@ -44,11 +44,13 @@ impl Files {
         coding: Coding,
         compressor: Compressor,
     ) -> Result<Result<Compressed, Errno>, Refused> {
+        let Some(queue) = &self.disks.compressing else {
+            return Err(Refused);
+        };
         let wanted = Wanted::Compressed(file.id, coding);
         let source = file.clone();
         let work =
             Work::blocking(move || Fetched::Compressed(compress(&source, coding, compressor)));
-        let queue = &self.disks.compressing;
         let fetched = queue.run(wanted, Entry::IfRoom, work).await?;
         let Fetched::Compressed(compressed) = fetched else {
             return Ok(Err(Errno::IO));

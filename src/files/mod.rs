@@ -27,6 +27,7 @@ use evenkeel_proto::coding::Coding;
 use rustix::io::Errno;
 
 use crate::config::{Action, Config};
+use crate::net::is_out_of_descriptors;
 use crate::net::timer::TICK;
 use cache::OpenFiles;
 use compressed::CompressedFiles;
@@ -59,9 +60,9 @@ pub struct Disks {
     of_route: Vec<Option<usize>>,
     /// One for each device.
     queues: Vec<Disk>,
-    /// For files that are compressed when they are asked for: it takes the
-    /// processor, and would keep the disks' queues from their disks.
-    compressing: IoQueue<Wanted, Fetched>,
+    /// For files that are compressed when they are asked for, if any are: it
+    /// takes the processor, and would keep the disks' queues from their disks.
+    compressing: Option<IoQueue<Wanted, Fetched>>,
     /// How often a worker lacked a descriptor and kept no file open itself.
     calls_for_room: AtomicU64,
 }
@@ -145,17 +146,19 @@ impl Disks {
             };
             of_route[index] = Some(at);
         }
+        let mut actions = config.routes.iter().map(|route| &route.action);
+        let compresses = actions
+            .any(|action| matches!(action, Action::Files(files) if files.compression.is_some()));
+        let bounds = Bounds {
+            in_flight: config.server.workers.max(1),
+            waiting: COMPRESSING_MAX,
+            wait: COMPRESSING_WAIT,
+        };
+        let compressing = compresses.then(|| IoQueue::start("compress", bounds));
         Ok(Disks {
             of_route,
             queues,
-            compressing: IoQueue::start(
-                "compress",
-                Bounds {
-                    in_flight: config.server.workers.max(1),
-                    waiting: COMPRESSING_MAX,
-                    wait: COMPRESSING_WAIT,
-                },
-            )?,
+            compressing: compressing.transpose()?,
             calls_for_room: AtomicU64::new(0),
         })
     }
@@ -466,10 +469,7 @@ impl Files {
         };
         let ring = self.ring.as_ref().filter(|ring| ring.takes(file));
         let work = match ring.cloned() {
-            Some(ring) => Work::Prompt(Box::new(move |begun| {
-                let left = ring.begin(part, begun);
-                left.map_or(Ok(()), |(_, begun)| Err(begun))
-            })),
+            Some(ring) => ring.work(part),
             None => Work::blocking(move || part.read()),
         };
         Ok(match disk.queue.run(wanted, entry, work).await? {
@@ -500,9 +500,9 @@ impl Files {
         };
         Ok(opened
             .map(|root| (root, disk))
-            .map_err(|error| match error {
-                Errno::MFILE | Errno::NFILE => Missing::NoDescriptor,
-                error => Missing::NoRoot(error),
+            .map_err(|error| match is_out_of_descriptors(error) {
+                true => Missing::NoDescriptor,
+                false => Missing::NoRoot(error),
             }))
     }
 

@@ -18,6 +18,8 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, ope
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::system::sysinfo;
 
+use crate::net::is_out_of_descriptors;
+
 /// What tells a version of a file from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
@@ -324,7 +326,7 @@ pub(super) fn missing(error: Errno) -> Missing {
         Errno::ACCESS | Errno::PERM => Missing::Forbidden(Barrier::NoPermission),
         // A socket.
         Errno::NXIO => Missing::Forbidden(Barrier::NoFile),
-        Errno::MFILE | Errno::NFILE => Missing::NoDescriptor,
+        error if is_out_of_descriptors(error) => Missing::NoDescriptor,
         error => Missing::Failed(error),
     }
 }

@@ -20,7 +20,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::io_queue::{Begun, Waiters};
+use super::io_queue::{Begun, Waiters, Work};
 use super::{Fetched, OpenFile, Part, WHOLE_LEN, Wanted, open};
 
 /// What is read in one turn of the event loop, if more could be: hot requests
@@ -79,6 +79,14 @@ impl Ring {
     /// its own bytes would make the worker wait. None are once it has failed.
     pub fn takes(&self, file: &OpenFile) -> bool {
         file.begins_at_once && file.id.len <= WHOLE_LEN && !self.0.is_closed()
+    }
+
+    /// The work of reading a part, for the queue of its disk.
+    pub fn work(self, part: Part) -> Work<Wanted, Fetched> {
+        Work::Prompt(Box::new(move |begun| match self.begin(part, begun) {
+            Some((_, begun)) => Err(begun),
+            None => Ok(()),
+        }))
     }
 
     /// Begins a read soon; gives it back where the worker has ended.
@@ -284,7 +292,7 @@ mod tests {
 
     use super::*;
     use crate::files::Hot;
-    use crate::files::io_queue::{Entry, IoQueue, Work};
+    use crate::files::io_queue::{Entry, IoQueue};
 
     /// A file with these bytes, in a folder of its own.
     fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {
@@ -327,11 +335,7 @@ mod tests {
                     len,
                     fetched: |_, bytes| Fetched::Bytes(bytes),
                 };
-                let work = Work::Prompt(Box::new(move |begun| {
-                    ring.begin(part, begun)
-                        .map_or(Ok(()), |(_, begun)| Err(begun))
-                }));
-                queue.run(wanted, Entry::Always, work)
+                queue.run(wanted, Entry::Always, ring.work(part))
             });
             let mut read = Vec::new();
             let mut reads: Vec<_> = reads.map(Box::pin).collect();

@@ -6,3 +6,11 @@ pub mod listen;
 pub mod prefetch;
 pub mod stream;
 pub mod timer;
+
+use rustix::io::Errno;
+
+/// Whether an error says that there is no descriptor left, for this process or
+/// for all.
+pub fn is_out_of_descriptors(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE)
+}

@@ -64,14 +64,7 @@ struct Words {
     of: String,
     is: &'static str,
     was: &'static str,
-    /// What is counted, as one and as several.
-    counted: [&'static str; 2],
-}
-
-impl Words {
-    fn counted(&self, count: u64) -> &'static str {
-        self.counted[usize::from(count != 1)]
-    }
+    counted: &'static str,
 }
 
 /// What a look brought.
@@ -189,7 +182,7 @@ impl Limit {
         }
     }
 
-    fn words(self, config: &Config) -> Words {
+    fn words(self, config: &Config, count: u64) -> Words {
         let of = match self {
             Limit::Connections { listener } => {
                 format!("listener {}", config.listeners[listener].name)
@@ -243,7 +236,7 @@ impl Limit {
                 "the collector couldn't be reached or keep up",
             ),
         };
-        let counted = match self {
+        let [one, several] = match self {
             Limit::Connections { .. } => {
                 ["connection closed at once", "connections closed at once"]
             }
@@ -256,22 +249,22 @@ impl Limit {
             of,
             is,
             was,
-            counted,
+            counted: if count == 1 { one } else { several },
         }
     }
 
     fn say_began(self, config: &Config, count: u64) {
-        let words = self.words(config);
-        let counted = words.counted(count);
-        let Words { of, is, .. } = words;
+        let Words {
+            of, is, counted, ..
+        } = self.words(config, count);
         let limit = self.word();
         tracing::warn!(of, limit, count, "{of}: {is}: {count} {counted} so far");
     }
 
     fn say_ended(self, config: &Config, count: u64, lasted: Duration) {
-        let words = self.words(config);
-        let counted = words.counted(count);
-        let Words { of, was, .. } = words;
+        let Words {
+            of, was, counted, ..
+        } = self.words(config, count);
         let limit = self.word();
         let seconds = lasted.as_secs();
         tracing::info!(

@@ -71,6 +71,15 @@ struct FileSite {
 }
 
 impl FileSite {
+    /// One with an empty folder, and further keys of the route's `files`.
+    fn serving(files: &str) -> Self {
+        FileConfig {
+            files,
+            ..FileConfig::default()
+        }
+        .start()
+    }
+
     /// One with nothing special, and these files.
     fn with(files: &[&str]) -> Self {
         let site = FileConfig::default().start();

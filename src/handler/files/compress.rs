@@ -17,10 +17,9 @@ use crate::files::{Compressed, WHOLE_LEN};
 use crate::observe::end::{End, Failure};
 
 // Each file is compressed once for many answers, but the first of them waits. A
-// megabyte of text takes
-// some 15 ms with gzip, 50 ms with Brotli and 10 ms with zstd at these levels;
-// who wants more of it compresses the files once, and puts the copies beside
-// them.
+// megabyte of text takes some 15 ms with gzip, 50 ms with Brotli and 10 ms with
+// zstd at these levels; who wants more of it compresses the files once, and puts
+// the copies beside them.
 const GZIP_LEVEL: u32 = 5;
 const BROTLI_QUALITY: i32 = 5;
 const ZSTD_LEVEL: i32 = 3;

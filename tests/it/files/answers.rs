@@ -223,11 +223,7 @@ fn the_first_pattern_that_matches_says_how_long_a_file_is_kept() {
 #[test]
 fn the_compressed_copy_is_sent_that_the_client_likes_best() {
     test(|| {
-        let site = FileConfig {
-            files: "precompressed = [\"br\", \"gzip\"]",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving("precompressed = [\"br\", \"gzip\"]");
         for name in ["a.css", "a.css.gz", "a.css.br", "b.css", "b.css.gz"] {
             site.write(name, name);
         }
@@ -271,11 +267,7 @@ fn the_compressed_copy_is_sent_that_the_client_likes_best() {
 #[test]
 fn a_compressed_copy_that_may_not_be_read_is_passed_over() {
     test(|| {
-        let site = FileConfig {
-            files: "precompressed = [\"br\", \"gzip\"]",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving("precompressed = [\"br\", \"gzip\"]");
         site.write("a.css", "a");
         symlink("/etc/passwd", site.folder.join("a.css.gz")).unwrap();
         let accepted = "Accept-Encoding: gzip, br\r\n";
@@ -291,11 +283,7 @@ fn a_compressed_copy_that_may_not_be_read_is_passed_over() {
 #[test]
 fn codings_of_a_file_have_tags_of_their_own() {
     test(|| {
-        let site = FileConfig {
-            files: "precompressed = [\"gzip\"]",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving("precompressed = [\"gzip\"]");
         site.write("a.css", "long enough");
         site.write("a.css.gz", "short");
         let tag = |fields: &str| {

@@ -14,11 +14,7 @@ use crate::words;
 #[test]
 fn a_folder_is_its_index_file() {
     test(|| {
-        let site = FileConfig {
-            files: "index = [\"index.html\", \"index.txt\"]",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving("index = [\"index.html\", \"index.txt\"]");
         site.write("index.txt", "root");
         site.write("both/index.txt", "second");
         site.write("both/index.html", "first");
@@ -103,11 +99,7 @@ fn no_redirect_leads_to_another_host() {
 #[test]
 fn the_front_of_a_path_is_stripped_where_it_is_one() {
     test(|| {
-        let site = FileConfig {
-            files: "strip = \"/img/x\"",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving("strip = \"/img/x\"");
         site.write("a/b.txt", "b");
         site.write("index.html", "index");
         site.write("c/index.html", "c");
@@ -134,11 +126,9 @@ fn the_front_of_a_path_is_stripped_where_it_is_one() {
 #[test]
 fn what_is_tried_is_tried_in_order() {
     test(|| {
-        let site = FileConfig {
-            files: "try = [\"$path\", \"$path.html\", \"/other$path\", \"/index.html\"]",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving(
+            "try = [\"$path\", \"$path.html\", \"/other$path\", \"/index.html\"]",
+        );
         for name in [
             "index.html",
             "a",
@@ -171,11 +161,7 @@ fn what_is_tried_is_tried_in_order() {
 #[test]
 fn a_folder_that_is_tried_is_answered_with_its_index() {
     test(|| {
-        let site = FileConfig {
-            files: "try = [\"$path\", \"/app\"]",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving("try = [\"$path\", \"/app\"]");
         site.write("app/index.html", "app");
         site.write("folder/a", "a");
         site.write("other/index.html", "other");
@@ -196,11 +182,9 @@ fn a_folder_that_is_tried_is_answered_with_its_index() {
 #[test]
 fn what_is_no_answer_with_the_file_may_not_be_kept_as_one() {
     test(|| {
-        let site = FileConfig {
-            files: "not_found = \"/404.html\"\ncache_control = { \"**\" = \"max-age=60\" }",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving(
+            "not_found = \"/404.html\"\ncache_control = { \"**\" = \"max-age=60\" }",
+        );
         site.write("a", "0123456789");
         site.write("404.html", "nothing here");
         for (path, field, status, kept) in [
@@ -262,11 +246,7 @@ fn the_upstream_takes_what_no_file_is_found_for() {
 #[test]
 fn a_page_of_ones_own_says_that_there_is_no_file() {
     test(|| {
-        let site = FileConfig {
-            files: "not_found = \"/errors/404.html\"",
-            ..FileConfig::default()
-        }
-        .start();
+        let site = FileSite::serving("not_found = \"/errors/404.html\"");
         let without = site.get("/absent");
         assert_refused(&without, words::NO_FILE);
         site.write("errors/404.html", "gone fishing");
@@ -300,11 +280,7 @@ fn names_that_begin_with_a_dot_are_not_there() {
     const NAMES: [&str; 3] = [".env", ".git/config", "a/.b/c"];
     test(|| {
         let site = FileSite::with(&NAMES);
-        let shown = FileConfig {
-            files: "hidden = true",
-            ..FileConfig::default()
-        }
-        .start();
+        let shown = FileSite::serving("hidden = true");
         for name in NAMES {
             shown.write(name, name);
             for path in [format!("/{name}"), format!("/{}", name.replace('.', "%2e"))] {
