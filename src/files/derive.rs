@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::folder::read_folder;
 use super::io_queue::Work;
 use super::{
-    Compressed, Contents, Entry, Fetched, Files, Missing, OpenFile, Refused, Wanted, read_part,
+    Compressed, Contents, Entry, Fetched, Files, Missing, OpenFile, Part, Refused, Wanted,
 };
 
 /// Compresses bytes.
@@ -95,8 +95,12 @@ impl Files {
 }
 
 /// Compresses all of a file. Blocks.
-fn compress(file: &OpenFile, coding: Coding, compressor: Compressor) -> Result<Compressed, Errno> {
-    let bytes = read_part(file, 0, file.id.len as usize)?;
+fn compress(
+    file: &Arc<OpenFile>,
+    coding: Coding,
+    compressor: Compressor,
+) -> Result<Compressed, Errno> {
+    let bytes = Part::of(file.clone(), 0, file.id.len as usize).read()?;
     // What is kept under its name must be of it.
     if bytes.len() as u64 != file.id.len || !file.has_same_contents() {
         return Err(Errno::STALE);

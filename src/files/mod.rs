@@ -4,9 +4,11 @@
 //! Per worker, but for the queues. Knows paths, open files and bytes; knows no
 //! HTTP.
 
+mod bytes;
 mod cache;
 mod compressed;
 mod derive;
+mod direct;
 mod folder;
 pub mod io_queue;
 mod open;
@@ -31,9 +33,11 @@ use crate::net::is_out_of_descriptors;
 use crate::net::timer::TICK;
 use cache::OpenFiles;
 use compressed::CompressedFiles;
+use direct::{DirectReads, memory_len};
 use io_queue::{Begun, IoQueue, Work};
 use ring::Ring;
 
+pub use bytes::FileBytes;
 pub use compressed::Compressed;
 pub use derive::Page;
 pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
@@ -74,6 +78,8 @@ pub struct Disk {
     pub name: String,
     /// Its queue.
     pub queue: IoQueue<Wanted, Fetched>,
+    /// What of it is read past the page cache.
+    pub direct_reads: Arc<DirectReads>,
 }
 
 /// What a disk is asked for.
@@ -140,6 +146,7 @@ impl Disks {
                                 wait: config.disk.queue_timeout,
                             },
                         )?,
+                        direct_reads: Arc::new(DirectReads::new(memory_len())),
                     });
                     queues.len() - 1
                 }
@@ -231,7 +238,7 @@ pub struct Found {
     pub file: Arc<OpenFile>,
     /// All of it, where it was opened by way of the disk and is no longer than
     /// [`WHOLE_LEN`].
-    pub bytes: Option<Arc<[u8]>>,
+    pub bytes: Option<FileBytes>,
 }
 
 /// What a look without waiting came to.
@@ -430,9 +437,9 @@ impl Files {
         };
         let path: Box<[u8]> = path.into();
         let wanted = Wanted::Path(route, variant, path.clone());
-        let ring = self.ring.clone();
+        let (ring, direct_reads) = (self.ring.clone(), disk.direct_reads.clone());
         let load = Work::Blocking(Box::new(move |begun| {
-            load(&root, &path, ring.as_ref(), begun)
+            load(&root, &path, &direct_reads, ring.as_ref(), begun)
         }));
         let fetched = disk.queue.run(wanted, Entry::IfRoom, load);
         Ok(match fetched.await? {
@@ -461,16 +468,18 @@ impl Files {
             return Err(Refused);
         };
         let wanted = Wanted::Bytes(file.id, offset, len);
-        let part = Part {
-            file: file.clone(),
-            offset,
-            len: len as usize,
-            fetched: |_, bytes| Fetched::Bytes(bytes),
-        };
+        let is_only_here = Arc::strong_count(file) == 1;
+        let mut part = Part::of(file.clone(), offset, len as usize);
+        if is_only_here {
+            part.prepare(&disk.direct_reads);
+        }
         let ring = self.ring.as_ref().filter(|ring| ring.takes(file));
         let work = match ring.cloned() {
             Some(ring) => ring.work(part),
-            None => Work::blocking(move || part.read()),
+            None => Work::blocking(move || {
+                let bytes = part.read();
+                part.end(bytes)
+            }),
         };
         Ok(match disk.queue.run(wanted, entry, work).await? {
             Fetched::Bytes(bytes) => bytes,
@@ -569,43 +578,112 @@ struct Part {
     offset: u64,
     /// In bytes.
     len: usize,
+    /// Whether it is read past the page cache.
+    is_direct: bool,
     /// What is made of its bytes.
     fetched: fn(Arc<OpenFile>, ReadBytes) -> Fetched,
 }
 
 /// What a read came to.
-pub type ReadBytes = Result<Arc<[u8]>, Errno>;
+pub type ReadBytes = Result<FileBytes, Errno>;
+
+/// What direct I/O gives at least, unless the file ends, in bytes.
+const SECTOR_LEN: usize = 512;
 
 impl Part {
-    /// All of a file that is no longer than [`WHOLE_LEN`].
-    fn whole(file: Arc<OpenFile>) -> Self {
+    fn of(file: Arc<OpenFile>, offset: u64, len: usize) -> Self {
         Part {
-            len: file.id.len as usize,
             file,
-            offset: 0,
-            fetched: |file, bytes| {
-                if !file.has_same_contents() {
-                    // What was read may be of two versions.
-                    file.doubt();
-                }
-                let found = |bytes| Found {
-                    file,
-                    bytes: Some(bytes),
-                };
-                Fetched::Path(bytes.map(found).map_err(Missing::Failed))
-            },
+            offset,
+            len,
+            is_direct: false,
+            fetched: |_, bytes| Fetched::Bytes(bytes),
         }
     }
 
-    /// Reads it. Blocks.
-    fn read(self) -> Fetched {
-        let bytes = read_part(&self.file, self.offset, self.len);
+    /// All of a file that is no longer than [`WHOLE_LEN`] and was just opened.
+    fn whole(file: Arc<OpenFile>) -> Self {
+        let fetched = |file: Arc<OpenFile>, bytes: ReadBytes| {
+            if !file.has_same_contents() {
+                // What was read may be of two versions.
+                file.doubt();
+            }
+            let found = |bytes| Found {
+                file,
+                bytes: Some(bytes),
+            };
+            Fetched::Path(bytes.map(found).map_err(Missing::Failed))
+        };
+        let len = file.id.len as usize;
+        Part {
+            fetched,
+            ..Part::of(file, 0, len)
+        }
+    }
+
+    /// Has it read past the page cache if it is all of a file and not worth a
+    /// place there. Nobody else has the file, nor gets it before it was read.
+    fn prepare(&mut self, direct_reads: &DirectReads) {
+        let is_whole = (self.offset, self.len as u64) == (0, self.file.id.len);
+        self.is_direct = is_whole && direct_reads.prepare(&self.file);
+    }
+
+    /// Has the rest of it read by way of the page cache.
+    fn read_as_usual(&mut self) {
+        if std::mem::take(&mut self.is_direct) {
+            self.file.read_as_usual();
+        }
+    }
+
+    /// Room for its bytes.
+    fn room(&self) -> FileBytes {
+        match self.is_direct {
+            true => FileBytes::blocks(self.len),
+            false => FileBytes::room(self.len),
+        }
+    }
+
+    /// Whether more is to be read after so many bytes. What direct I/O leaves
+    /// out of a sector is not there.
+    fn is_more(&self, filled: usize) -> bool {
+        filled < self.len && (!self.is_direct || filled.is_multiple_of(SECTOR_LEN))
+    }
+
+    /// What is made of what its read came to.
+    fn end(mut self, bytes: ReadBytes) -> Fetched {
+        self.read_as_usual();
         (self.fetched)(self.file, bytes)
+    }
+
+    /// Reads it. Blocks.
+    fn read(&mut self) -> ReadBytes {
+        let mut bytes = self.room();
+        let mut filled = 0;
+        while self.is_more(filled) {
+            let at = self.offset + filled as u64;
+            let room = &mut bytes.room_mut()[filled..];
+            match self.file.read_from_disk(at, room) {
+                Ok(0) => break,
+                Ok(len) => filled += len,
+                Err(Errno::INTR) => {}
+                // Its blocks are longer than those that we know.
+                Err(Errno::INVAL) if self.is_direct => self.read_as_usual(),
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(self.len.min(filled));
+        Ok(bytes)
     }
 }
 
 /// Opens a file, and has it read where it is short. Blocks.
-fn load(root: &Root, path: &[u8], ring: Option<&Ring>, begun: Begun<Wanted, Fetched>) {
+fn load(
+    root: &Root,
+    path: &[u8],
+    direct_reads: &DirectReads,
+    ring: Option<&Ring>,
+    begun: Begun<Wanted, Fetched>,
+) {
     let file = match root.open_from_disk(path) {
         Ok(file) => Arc::new(file),
         Err(missing) => return begun.finish(&Fetched::Path(Err(missing))),
@@ -613,19 +691,15 @@ fn load(root: &Root, path: &[u8], ring: Option<&Ring>, begun: Begun<Wanted, Fetc
     if file.id.len > WHOLE_LEN {
         return begun.finish(&Fetched::Path(Ok(Found { file, bytes: None })));
     }
-    let part = Part::whole(file);
+    let mut part = Part::whole(file);
+    part.prepare(direct_reads);
     let left = match ring.filter(|ring| ring.takes(&part.file)) {
         Some(ring) => ring.begin(part, begun),
         None => Some((part, begun)),
     };
     // The worker may have ended: others wait for it too.
-    if let Some((part, begun)) = left {
-        begun.finish(&part.read());
+    if let Some((mut part, begun)) = left {
+        let bytes = part.read();
+        begun.finish(&part.end(bytes));
     }
-}
-
-/// Reads a part of a file. Blocks.
-fn read_part(file: &OpenFile, offset: u64, len: usize) -> ReadBytes {
-    let read = file.read_from_disk(offset, len);
-    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

@@ -6,18 +6,21 @@
 
 use std::fmt;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat2};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::fs::{
+    FileType, Mode, OFlags, ResolveFlags, Stat, fcntl_setfl, fstat, fstatfs, open, openat2,
+};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use rustix::system::sysinfo;
 
+use super::bytes::FileBytes;
 use crate::net::is_out_of_descriptors;
 
 /// What tells a version of a file from every other.
@@ -57,6 +60,13 @@ impl FileId {
             changed_ns,
             ..*self
         } == *other
+    }
+
+    /// A number that it has most likely alone.
+    pub(super) fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        Hash::hash(self, &mut hasher);
+        hasher.finish()
     }
 
     /// Last change of the contents, in nanoseconds since 1970; 0 before that.
@@ -199,6 +209,9 @@ pub struct Root {
 /// How often a path is followed that changes meanwhile.
 const OPEN_TRIES: usize = 4;
 
+/// Nothing waits for the other end of a pipe that somebody put there.
+const FILE_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
 impl Root {
     /// Opens the folder itself. Blocks.
     ///
@@ -246,9 +259,7 @@ impl Root {
     }
 
     fn open_file(&self, path: &[u8], how: ResolveFlags) -> Result<OpenFile, Missing> {
-        // Nothing waits for the other end of a pipe that somebody put there.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = self.open_beneath(path, flags, how)?;
+        let opened = self.open_beneath(path, FILE_FLAGS, how)?;
         let status = fstat(&opened).map_err(missing)?;
         match FileType::from_raw_mode(status.st_mode) {
             FileType::RegularFile => {}
@@ -413,13 +424,13 @@ impl OpenFile {
 
     /// Reads this part where the kernel does not tell whether it is in memory,
     /// but can read it without waiting.
-    pub fn read_untold(&self, offset: u64, len: u64) -> Option<Arc<[u8]>> {
+    pub fn read_untold(&self, offset: u64, len: u64) -> Option<FileBytes> {
         if self.counted_in_memory(offset, len).is_some() {
             return None;
         }
-        let mut bytes = vec![0; len as usize];
-        match self.read_in_memory(offset, &mut bytes, len as usize) {
-            Ok(Hot::Read(read)) if read as u64 == len => Some(bytes.into()),
+        let mut bytes = FileBytes::room(len as usize);
+        match self.read_in_memory(offset, bytes.room_mut(), len as usize) {
+            Ok(Hot::Read(read)) if read as u64 == len => Some(bytes),
             _ => None,
         }
     }
@@ -435,27 +446,26 @@ impl OpenFile {
         Some(pages >= page_count(offset, len))
     }
 
-    /// Reads `len` bytes at `offset`; fewer where the file ends before. Blocks.
+    /// Reads into `room` from `offset` on; how much, which is 0 at the end of the
+    /// file. Blocks.
     ///
     /// # Errors
     /// Those of read(2).
-    pub fn read_from_disk(&self, offset: u64, len: usize) -> io::Result<Arc<[u8]>> {
-        let mut bytes = room(len);
-        // Nobody else has it yet.
-        let room = Arc::get_mut(&mut bytes).unwrap_or_default();
-        let mut filled = 0;
-        while filled < room.len() {
-            match self
-                .file
-                .read_at(&mut room[filled..], offset + filled as u64)
-            {
-                Ok(0) => break,
-                Ok(len) => filled += len,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(self::filled(bytes, filled))
+    pub(super) fn read_from_disk(&self, offset: u64, room: &mut [u8]) -> Result<usize, Errno> {
+        pread(&self.file, room, offset)
+    }
+
+    /// Makes reads go past the page cache; whether they do: not every file
+    /// system has such reads.
+    pub(super) fn read_directly(&self) -> bool {
+        fcntl_setfl(&self.file, FILE_FLAGS | OFlags::DIRECT).is_ok()
+    }
+
+    /// Makes reads go by way of the page cache.
+    pub(super) fn read_as_usual(&self) {
+        // It was so before.
+        let set = fcntl_setfl(&self.file, FILE_FLAGS);
+        debug_assert!(set.is_ok(), "{set:?}");
     }
 
     /// All of it, where that was kept.
@@ -494,19 +504,6 @@ impl OpenFile {
 impl AsFd for OpenFile {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.file.as_fd()
-    }
-}
-
-/// Room for so many bytes of a file.
-pub(super) fn room(len: usize) -> Arc<[u8]> {
-    std::iter::repeat_n(0, len).collect()
-}
-
-/// The first `len` bytes of a room, which were read.
-pub(super) fn filled(room: Arc<[u8]>, len: usize) -> Arc<[u8]> {
-    match len == room.len() {
-        true => room,
-        false => room[..len].into(),
     }
 }
 

@@ -8,7 +8,6 @@
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::io_queue::{Begun, Waiters, Work};
-use super::{Fetched, OpenFile, Part, WHOLE_LEN, Wanted, open};
+use super::{Fetched, FileBytes, OpenFile, Part, WHOLE_LEN, Wanted};
 
 /// What is read in one turn of the event loop, if more could be: hot requests
 /// wait for so many cold ones.
@@ -113,7 +112,7 @@ struct Reading {
     part: Part,
     begun: Begun<Wanted, Fetched>,
     /// Nobody else has it: the kernel writes to it.
-    bytes: Arc<[u8]>,
+    bytes: FileBytes,
     filled: usize,
 }
 
@@ -195,7 +194,7 @@ impl Reader {
 
     fn begin(&mut self, (part, begun): Read) {
         let key = self.readings.insert(Reading {
-            bytes: open::room(part.len),
+            bytes: part.room(),
             part,
             begun,
             filled: 0,
@@ -211,7 +210,7 @@ impl Reader {
             filled,
             ..
         } = &mut self.readings[key];
-        let room = &mut Arc::get_mut(bytes).unwrap_or_default()[*filled..];
+        let room = &mut bytes.room_mut()[*filled..];
         let fd = types::Fd(part.file.as_fd().as_raw_fd());
         let entry = opcode::Read::new(fd, room.as_mut_ptr(), room.len() as u32)
             .offset(part.offset + *filled as u64)
@@ -248,26 +247,28 @@ impl Reader {
         let error = match usize::try_from(result) {
             Ok(len) => {
                 reading.filled += len;
-                if len > 0 && reading.filled < reading.bytes.len() {
+                if len > 0 && reading.part.is_more(reading.filled) {
                     return self.push(key);
                 }
                 None
             }
             Err(_) if result == -libc::EINTR => return self.push(key),
+            // Its blocks are longer than those that we know.
+            Err(_) if result == -libc::EINVAL && reading.part.is_direct => {
+                reading.part.read_as_usual();
+                return self.push(key);
+            }
             Err(_) => Some(Errno::from_raw_os_error(-result)),
         };
         let Reading {
             part,
             begun,
-            bytes,
+            mut bytes,
             filled,
         } = self.readings.remove(key);
-        let bytes = match error {
-            Some(error) => Err(error),
-            None => Ok(open::filled(bytes, filled)),
-        };
-        self.done
-            .push((begun.end(), (part.fetched)(part.file, bytes)));
+        bytes.truncate(part.len.min(filled));
+        let bytes = error.map_or(Ok(bytes), Err);
+        self.done.push((begun.end(), part.end(bytes)));
     }
 }
 
@@ -285,14 +286,15 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::sync::Arc;
 
     use evenkeel_policy::admission::Bounds;
     use evenkeel_testkit::TempDir;
     use tokio::runtime::{Builder, LocalOptions};
 
     use super::*;
-    use crate::files::Hot;
     use crate::files::io_queue::{Entry, IoQueue};
+    use crate::files::{DirectReads, Hot, open};
 
     /// A file with these bytes, in a folder of its own.
     fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {
@@ -303,10 +305,15 @@ mod tests {
         (folder, Arc::new(opened))
     }
 
-    /// Reads these parts of a file at the same time, two in flight; `None` where
+    fn parts(file: &Arc<OpenFile>, parts: &[(u64, usize)]) -> Vec<Part> {
+        let part = |&(offset, len)| Part::of(file.clone(), offset, len);
+        parts.iter().map(part).collect()
+    }
+
+    /// Reads these parts of files at the same time, two in flight; `None` where
     /// the kernel does not let this process have a ring, as in many containers:
     /// there the program has none either.
-    fn read(file: &Arc<OpenFile>, parts: &[(u64, usize)]) -> Option<Vec<Vec<u8>>> {
+    fn read(parts: Vec<Part>) -> Option<Vec<Vec<u8>>> {
         let queue = IoQueue::start(
             "test",
             Bounds {
@@ -326,16 +333,9 @@ mod tests {
                     return None;
                 }
             };
-            let reads = parts.iter().map(|&(offset, len)| {
-                let (ring, file) = (ring.clone(), file.clone());
-                let wanted = Wanted::Bytes(file.id, offset, len as u64);
-                let part = Part {
-                    file,
-                    offset,
-                    len,
-                    fetched: |_, bytes| Fetched::Bytes(bytes),
-                };
-                queue.run(wanted, Entry::Always, ring.work(part))
+            let reads = parts.into_iter().map(|part| {
+                let wanted = Wanted::Bytes(part.file.id, part.offset, part.len as u64);
+                queue.run(wanted, Entry::Always, ring.clone().work(part))
             });
             let mut read = Vec::new();
             let mut reads: Vec<_> = reads.map(Box::pin).collect();
@@ -358,13 +358,13 @@ mod tests {
     fn gives_to_each_the_part_that_it_asked_for() {
         let bytes: Vec<u8> = (0..40_000_u32).map(|it| (it / 7) as u8).collect();
         let (_folder, file) = file(&bytes);
-        let parts: Vec<_> = (0..20)
+        let asked: Vec<_> = (0..20)
             .map(|it| (it * 1_999, 1 + it as usize * 97))
             .collect();
-        let Some(read) = read(&file, &parts) else {
+        let Some(read) = read(parts(&file, &asked)) else {
             return;
         };
-        for ((offset, len), read) in parts.into_iter().zip(read) {
+        for ((offset, len), read) in asked.into_iter().zip(read) {
             assert_eq!(read, bytes[offset as usize..][..len]);
         }
     }
@@ -377,10 +377,66 @@ mod tests {
         assert_eq!(whole.ok(), Some(Hot::Read(10_000)));
         let cut = File::options().write(true).open(folder.join("file"));
         cut.and_then(|it| it.set_len(100)).expect("it is cut off");
-        if let Some(read) = read(&file, &[(0, 10_000), (5_000, 100), (0, 0)]) {
+        let asked = [(0, 10_000), (5_000, 100), (0, 0)];
+        if let Some(read) = read(parts(&file, &asked)) {
             assert_eq!(read, [vec![7; 100], vec![], vec![]]);
         }
         let whole = file.read_whole_in_memory(&mut room);
         assert_eq!(whole.ok(), Some(Hot::Read(100)));
+    }
+
+    /// All of a file, to be read past the page cache where its file system has
+    /// such reads that begin at once; whether it has.
+    fn direct(file: &Arc<OpenFile>) -> (Part, bool) {
+        // No memory: what is read is not worth a place.
+        let reads = DirectReads::new(0);
+        let mut part = Part::of(file.clone(), 0, file.id.len as usize);
+        while file.begins_at_once && !part.is_direct {
+            part.prepare(&reads);
+        }
+        assert_eq!(reads.count(), u64::from(file.begins_at_once));
+        (part, file.begins_at_once)
+    }
+
+    #[test]
+    fn what_is_read_directly_is_the_file_and_leaves_nothing_in_memory() {
+        for len in [1, 511, 512, 4096, 4097, 12_288, 40_000] {
+            let bytes: Vec<u8> = (0..len).map(|it| (it / 7) as u8).collect();
+            let (_folder, file) = file(&bytes);
+            // Else it would be in memory from when it was written.
+            rustix::fs::fsync(&file).expect("it is on the disk");
+            let forget = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+            forget().expect("it is forgotten");
+            let (mut part, is_direct) = direct(&file);
+            assert_eq!(&*part.read().expect("it is read"), &bytes);
+            let (part, _) = direct(&file);
+            if let Some(read) = read(vec![part]) {
+                assert_eq!(read, [bytes.as_slice()]);
+            }
+            let mut room = vec![0; len + 1];
+            let in_memory = file.read_whole_in_memory(&mut room);
+            if is_direct {
+                assert_eq!(in_memory.ok(), Some(Hot::Cold), "{len} bytes");
+            }
+            // From now on by way of the page cache: this takes room as it comes.
+            let read = file.read_from_disk(1, &mut room[..len - 1]);
+            assert_eq!(read, Ok(len - 1));
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_read_directly_as_far_as_it_goes() {
+        for len in [0, 100, 512, 4096, 5_000] {
+            let (folder, file) = file(&[7; 10_000]);
+            let (mut by_thread, _) = direct(&file);
+            let (by_ring, _) = direct(&file);
+            let cut = File::options().write(true).open(folder.join("file"));
+            cut.and_then(|it| it.set_len(len)).expect("it is cut off");
+            let expected = vec![7; len as usize];
+            assert_eq!(&*by_thread.read().expect("it is read"), &expected);
+            if let Some(read) = read(vec![by_ring]) {
+                assert_eq!(read, [expected]);
+            }
+        }
     }
 }

@@ -243,6 +243,8 @@ pub struct DiskFigures {
     pub reads: u64,
     /// Requests that were given what another had asked for.
     pub shared: u64,
+    /// Reads that went past the page cache.
+    pub direct: u64,
     /// Reads that were refused.
     pub refused: u64,
     /// Time in the queue.
@@ -594,6 +596,7 @@ impl Sources {
             max_in_flight: self.config.disk.in_flight,
             reads: counters.done.value(),
             shared: counters.shared.value(),
+            direct: disk.direct_reads.count(),
             refused: counters.refused.value(),
             wait_us: distribution(&counters.wait_us),
             service_us: distribution(&counters.service_us),

@@ -12,5 +12,6 @@ pub mod endpoint;
 pub mod hash;
 pub mod health;
 pub mod queue;
+pub mod reuse;
 pub mod route;
 mod sync;

@@ -290,6 +290,12 @@ const DISK: &[Metric<DiskFigures>] = &[
         "Requests that were given what another had asked for.",
         |it| whole(it.shared),
     ),
+    metric(
+        "direct_total",
+        Counter,
+        "Reads that went past the page cache.",
+        |it| whole(it.direct),
+    ),
     metric("refused_total", Counter, "Reads that were refused.", |it| {
         whole(it.refused)
     }),

@@ -12,7 +12,7 @@ use evenkeel_proto::representation::ByteRange;
 use super::{Request, fields, from_disk};
 use crate::exchange::answer::{self, begin_head, end_head};
 use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare};
-use crate::files::{Entry, Fields, Hot, OpenFile, WHOLE_LEN};
+use crate::files::{Entry, Fields, FileBytes, Hot, OpenFile, WHOLE_LEN};
 use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::stream::Follow;
 use crate::observe::end::{End, Failure};
@@ -44,7 +44,7 @@ enum Slice {
     /// In memory.
     InMemory,
     /// Read from the disk.
-    Read(Arc<[u8]>),
+    Read(FileBytes),
 }
 
 /// Why a file could not be put into a buffer.
@@ -358,7 +358,7 @@ impl Sending<'_> {
         entry: Entry,
         client: &Client,
         progress: &mut Progress<'_>,
-    ) -> Result<Arc<[u8]>, End> {
+    ) -> Result<FileBytes, End> {
         let Request { context, route, .. } = self.request;
         if let Some(bytes) = self.file.read_untold(offset, len) {
             return Ok(bytes);

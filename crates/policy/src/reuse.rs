@@ -1,0 +1,166 @@
+//! Whether what is read from a disk is worth a place in the page cache.
+//!
+//! Where files are many times what memory holds, most of what is read has been
+//! displaced before it is asked for again. To give it a place all the same costs
+//! as much as the read, and displaces what is asked for often. So what was not
+//! read before within as many bytes as could have been kept passes by the cache.
+//! That is the ghost list of 2Q (Johnson and Shasha, "2Q: A Low Overhead High
+//! Performance Buffer Management Replacement Algorithm", VLDB 1994), and the
+//! distance in bytes between two reads is what Linux calls the refault distance
+//! (`mm/workingset.c`).
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The share of memory that the page cache is taken to have: the rest is for
+/// names, for what the kernel keeps of each file, and for programs.
+const CACHE_SHARE: f64 = 0.5;
+/// One read in so many is worth a place whatever is known of it: files that are
+/// read one after the other, always in the same order, would never get one.
+const CHANCE: u64 = 32;
+/// Bytes of a file, about; there is one trace for so many bytes of the cache.
+const FILE_LEN: u64 = 4096;
+/// Traces there are at least, and at most: 4 MiB of them.
+const TRACES_MIN: u64 = 1 << 10;
+const TRACES_MAX: u64 = 1 << 20;
+/// Steps in which time is told over what the cache holds.
+const STEPS: u64 = 1 << 10;
+
+/// What was read of late, by any thread.
+///
+/// Its time is the number of bytes that were read.
+#[derive(Debug)]
+pub struct ReadHistory {
+    /// Bytes that the page cache may hold.
+    cache_len: u64,
+    /// Bytes read since the beginning.
+    read_len: AtomicU64,
+    /// Of each file, where another has not taken its place: some bits of its
+    /// key, and when it was read last. Made when the cache may be full.
+    traces: OnceLock<Box<[AtomicU32]>>,
+}
+
+impl ReadHistory {
+    /// Nothing was read yet. `memory_len` is all the memory there is, in bytes.
+    pub fn new(memory_len: u64) -> Self {
+        ReadHistory {
+            cache_len: ((memory_len as f64 * CACHE_SHARE) as u64).max(1),
+            read_len: AtomicU64::new(0),
+            traces: OnceLock::new(),
+        }
+    }
+
+    /// Notes that `len` bytes are going to be read, which are known by a `hash`;
+    /// whether they are worth a place in the page cache. All are until as many
+    /// were read as there is room for.
+    pub fn is_worth_keeping(&self, hash: u64, len: u64) -> bool {
+        let now = self.read_len.fetch_add(len, Ordering::Relaxed);
+        if now < self.cache_len {
+            return true;
+        }
+        let traces = self.traces.get_or_init(|| {
+            let count = (self.cache_len / FILE_LEN).clamp(TRACES_MIN, TRACES_MAX);
+            let none = std::iter::repeat_with(AtomicU32::default);
+            none.take(count.next_power_of_two() as usize).collect()
+        });
+        // Mixed, for the hash may be of another quality than is needed here.
+        let mixed = mix(hash);
+        let at = mixed as usize & (traces.len() - 1);
+        let step = now / (self.cache_len / STEPS).max(1);
+        // Not what an empty place holds.
+        let tag = (mixed >> 48) as u16 | 1;
+        let trace = u32::from(tag) << 16 | u32::from(step as u16);
+        let before = traces[at].swap(trace, Ordering::Relaxed);
+        let age = (step as u16).wrapping_sub(before as u16);
+        let is_known = (before >> 16) as u16 == tag && u64::from(age) < STEPS;
+        is_known || mix(hash ^ now).is_multiple_of(CHANCE)
+    }
+}
+
+/// Spreads what differs in few bits over all (the finaliser of SplitMix64).
+fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 10_000;
+    /// As many files as the cache may hold.
+    const HELD: u64 = 5_000;
+    const MEMORY_LEN: u64 = 2 * HELD * LEN;
+
+    /// The share of these reads that is worth a place.
+    fn kept(history: &ReadHistory, reads: impl IntoIterator<Item = u64>) -> f64 {
+        let (mut kept, mut all) = (0, 0);
+        for key in reads {
+            kept += u32::from(history.is_worth_keeping(key, LEN));
+            all += 1;
+        }
+        f64::from(kept) / f64::from(all)
+    }
+
+    /// So much was read that the cache may be full.
+    fn filled() -> ReadHistory {
+        let history = ReadHistory::new(MEMORY_LEN);
+        kept(&history, 1_000_000..1_000_000 + HELD);
+        history
+    }
+
+    #[test]
+    fn all_is_kept_until_the_cache_may_be_full() {
+        let history = ReadHistory::new(MEMORY_LEN);
+        assert_eq!(kept(&history, 0..HELD), 1.0);
+        assert!(kept(&history, HELD..2 * HELD) < 0.1);
+    }
+
+    #[test]
+    fn what_is_read_once_passes_by_but_for_a_few() {
+        let share = kept(&filled(), 0..100_000);
+        assert!((0.02..0.06).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn what_is_read_again_soon_is_kept_and_later_is_not() {
+        let again_after = |count: u64| {
+            let history = filled();
+            kept(&history, 0..count);
+            kept(&history, 0..count)
+        };
+        // Some have lost their places to others.
+        assert!(again_after(HELD / 10) > 0.9);
+        assert!(again_after(HELD * 9 / 10) > 0.6);
+        assert!(again_after(HELD * 12 / 10) < 0.1);
+        assert!(again_after(HELD * 40) < 0.1);
+    }
+
+    #[test]
+    fn what_is_read_always_in_the_same_order_is_kept_in_the_end() {
+        let history = filled();
+        let count = HELD * 12 / 10;
+        let mut cold: Vec<u64> = (0..count).collect();
+        for _ in 0..150 {
+            cold.retain(|&key| !history.is_worth_keeping(key, LEN));
+            // Others are read meanwhile.
+            kept(&history, 2_000_000..2_000_000 + count - cold.len() as u64);
+        }
+        let left = cold.len() as f64 / count as f64;
+        assert!(left < 0.1, "{left}");
+    }
+
+    #[test]
+    fn at_random_over_four_times_the_memory_an_eighth_is_kept() {
+        let history = filled();
+        let mut state = 7;
+        let mut next = || {
+            state += 1;
+            mix(state) % (8 * HELD)
+        };
+        kept(&history, std::iter::repeat_with(&mut next).take(100_000));
+        let share = kept(&history, std::iter::repeat_with(&mut next).take(100_000));
+        assert!((0.08..0.16).contains(&share), "{share}");
+    }
+}
