@@ -248,7 +248,7 @@ impl AcceptPause {
                 "listener {name}: accepting pauses: {error}"
             );
         }
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+        context.wheel.sleep(ACCEPT_PAUSE).await;
     }
 
     fn is_over(&mut self, clients: &Clients, listener: usize) {

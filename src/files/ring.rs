@@ -21,6 +21,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::io_queue::{Begun, Waiters, Work};
 use super::{Fetched, FileBytes, OpenFile, Part, WHOLE_LEN, Wanted};
+use crate::net::timer_fd::TimerFd;
 
 /// What is read in one turn of the event loop, if more could be: hot requests
 /// wait for so many cold ones.
@@ -67,6 +68,7 @@ impl Ring {
             // SAFETY: a descriptor is the same as long as it is owned.
             event: unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?,
             wanted,
+            retry: TimerFd::new()?,
             readings: Slab::with_capacity(most),
             done: Vec::with_capacity(most),
         };
@@ -101,6 +103,8 @@ struct Reader {
     /// is an event of its own.
     event: AsyncFd<OwnedFd>,
     wanted: UnboundedReceiver<Read>,
+    /// Until the kernel is asked again.
+    retry: TimerFd,
     /// Those that the kernel has, or will have with the next system call.
     readings: Slab<Reading>,
     /// Those that it has read.
@@ -133,7 +137,9 @@ impl Reader {
                 Ok(()) => return,
                 // It has no memory for it now.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
-                    tokio::time::sleep(RETRY_INTERVAL).await;
+                    if self.retry.set(RETRY_INTERVAL, Duration::ZERO).is_ok() {
+                        self.retry.expired().await;
+                    }
                 }
                 Err(error) => {
                     tracing::error!("files: io_uring: {error}: threads read in its place");
@@ -324,7 +330,7 @@ mod tests {
         )
         .expect("a thread starts");
         let mut builder = Builder::new_current_thread();
-        let runtime = builder.enable_all().build_local(LocalOptions::default());
+        let runtime = builder.enable_io().build_local(LocalOptions::default());
         runtime.expect("a runtime").block_on(async {
             let ring = match Ring::start(2) {
                 Ok(ring) => ring,

@@ -6,6 +6,7 @@ pub mod listen;
 pub mod prefetch;
 pub mod stream;
 pub mod timer;
+pub mod timer_fd;
 
 use rustix::io::Errno;
 

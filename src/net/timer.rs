@@ -6,8 +6,9 @@
 //! A timeout may be up to two ticks late and is never early.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Length of a tick.
@@ -149,6 +150,20 @@ impl Wheel {
     /// Whether the deadline of `timer` has come, or time is up for everybody.
     pub fn has_fired(&self, timer: &Timer) -> bool {
         timer.entry.deadline.get() <= self.now.get() || self.is_stopped.get()
+    }
+
+    /// Waits for so long, or until time is up for everybody.
+    pub async fn sleep(&self, time: Duration) {
+        let timer = self.timer();
+        self.set(&timer, self.deadline(time));
+        poll_fn(|cx| {
+            timer.register(cx);
+            match self.has_fired(&timer) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
     }
 
     /// Fires every timer, those set later included.

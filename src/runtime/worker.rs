@@ -21,6 +21,7 @@ use crate::exchange::identity::IdSource;
 use crate::files::{Disks, Files};
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::timer::{TICK, Wheel};
+use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::failures::Failures;
@@ -70,7 +71,6 @@ impl Worker {
         ask_for_short_slices();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
-            .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())?;
         runtime.block_on(self.serve())
     }
@@ -84,16 +84,20 @@ impl Worker {
             accepting.push(tokio::task::spawn_local(accept));
         }
         let context = &clients.context;
+        let timer = TimerFd::new()?;
         let started = Instant::now();
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        timer.set(TICK, TICK)?;
+        let mut ticks = Ticks {
+            next: started + TICK,
+        };
         let mut deadline = None;
         let mut is_supervised = true;
         let is_idle = || clients.open_count() == 0 && accepting.iter().all(JoinHandle::is_finished);
         while !is_over(deadline, is_idle()) {
             tokio::select! {
-                due = ticks.tick() => {
-                    context.counters.loop_lag_us.record_time(due.elapsed());
+                () = timer.expired() => {
+                    let late = ticks.pass(Instant::now());
+                    context.counters.loop_lag_us.record_time(late);
                     tick(context, started);
                 }
                 changed = self.phase.changed(), if is_supervised => {
@@ -115,7 +119,8 @@ impl Worker {
                 "worker {}: {open} connections cut at the deadline",
                 self.index
             );
-            cut(&clients).await;
+            timer.set(CUT_STEP, CUT_STEP)?;
+            cut(&clients, &timer).await;
         }
         context
             .access_log
@@ -174,12 +179,29 @@ fn answer(clients: &Rc<Clients>, question: Question) {
 
 /// Ends every exchange as one that the stop cut off, and gives them a moment
 /// to say so: to the client where no answer has begun, and to the log.
-async fn cut(clients: &Clients) {
+async fn cut(clients: &Clients, steps: &TimerFd) {
     let until = Instant::now() + CUT_TIME;
     clients.context.wheel.stop();
     while !is_over(Some(until), clients.open_count() == 0) {
-        tokio::time::sleep(CUT_STEP).await;
+        steps.expired().await;
         clients.context.wheel.stop();
+    }
+}
+
+/// The ticks of a worker's clock.
+struct Ticks {
+    /// When the next is due.
+    next: Instant,
+}
+
+impl Ticks {
+    /// Lets those pass that are due; by how much the first of them is late.
+    fn pass(&mut self, now: Instant) -> Duration {
+        let late = now.saturating_duration_since(self.next);
+        while self.next <= now {
+            self.next += TICK;
+        }
+        late
     }
 }
 

@@ -1,0 +1,101 @@
+//! Timers of the kernel's (timerfd_create(2)), which the event loop waits for as
+//! for any socket.
+//!
+//! With the runtime's timers each wait of the loop has a timeout of its own,
+//! which the kernel sets and takes back, and the time is asked for before and
+//! after.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::fs::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A timer that belongs to this thread's runtime.
+#[derive(Debug)]
+pub struct TimerFd(AsyncFd<OwnedFd>);
+
+impl TimerFd {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// There is no descriptor left, or no memory.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let interest = Interest::READABLE;
+        // SAFETY: a descriptor is the same as long as it is owned.
+        unsafe { AsyncFd::register_with_interest(timer, interest) }
+            .map(TimerFd)
+            .map_err(io::Error::from)
+    }
+
+    /// Has it expire after `first`, and then with every `period` unless that is
+    /// zero. What was set before is forgotten.
+    ///
+    /// # Errors
+    /// `first` is longer than the kernel can count.
+    pub fn set(&self, first: Duration, period: Duration) -> io::Result<()> {
+        let time = |it: Duration| Timespec::try_from(it).map_err(io::Error::other);
+        let setting = Itimerspec {
+            it_value: time(first)?,
+            it_interval: time(period)?,
+        };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &setting)?;
+        Ok(())
+    }
+
+    /// Waits until it has expired, once or several times.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
+    pub async fn expired(&self) {
+        match self.0.readable().await {
+            Ok(mut guard) => {
+                // To read how often it expired sets it for the next period. There
+                // is nothing to be read where it was set anew meanwhile.
+                let _ = rustix::io::read(&self.0, &mut [0; 8]);
+                guard.clear_ready();
+            }
+            // It is the end of the runtime.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::runtime::{Builder, LocalOptions};
+
+    use super::*;
+
+    #[test]
+    fn expires_once_or_again_and_again() {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_io().build_local(LocalOptions::default());
+        runtime.expect("a runtime").block_on(async {
+            let timer = TimerFd::new().expect("a timer");
+            let period = Duration::from_millis(10);
+            let begun = Instant::now();
+            timer.set(period, period).expect("it is set");
+            for _ in 0..3 {
+                timer.expired().await;
+            }
+            assert!(begun.elapsed() >= 3 * period);
+            timer.set(period / 2, Duration::ZERO).expect("it is set");
+            let begun = Instant::now();
+            timer.expired().await;
+            assert!(begun.elapsed() >= period / 2);
+            let again = timer.expired();
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(std::pin::pin!(again).poll(&mut cx).is_pending());
+        });
+    }
+}
