@@ -439,7 +439,7 @@ impl Files {
         let wanted = Wanted::Path(route, variant, path.clone());
         let (ring, direct_reads) = (self.ring.clone(), disk.direct_reads.clone());
         let load = Work::Blocking(Box::new(move |begun| {
-            load(&root, &path, &direct_reads, ring.as_ref(), begun)
+            load(&root, &path, direct_reads, ring.as_ref(), begun)
         }));
         let fetched = disk.queue.run(wanted, Entry::IfRoom, load);
         Ok(match fetched.await? {
@@ -471,7 +471,7 @@ impl Files {
         let is_only_here = Arc::strong_count(file) == 1;
         let mut part = Part::of(file.clone(), offset, len as usize);
         if is_only_here {
-            part.prepare(&disk.direct_reads);
+            part.direct_reads = Some(disk.direct_reads.clone());
         }
         let ring = self.ring.as_ref().filter(|ring| ring.takes(file));
         let work = match ring.cloned() {
@@ -578,6 +578,9 @@ struct Part {
     offset: u64,
     /// In bytes.
     len: usize,
+    /// What decides how it is read, until it is begun, where it may be read past
+    /// the page cache: nobody else has the file, or gets it before it was read.
+    direct_reads: Option<Arc<DirectReads>>,
     /// Whether it is read past the page cache.
     is_direct: bool,
     /// What is made of its bytes.
@@ -596,6 +599,7 @@ impl Part {
             file,
             offset,
             len,
+            direct_reads: None,
             is_direct: false,
             fetched: |_, bytes| Fetched::Bytes(bytes),
         }
@@ -621,13 +625,6 @@ impl Part {
         }
     }
 
-    /// Has it read past the page cache if it is all of a file and not worth a
-    /// place there. Nobody else has the file, nor gets it before it was read.
-    fn prepare(&mut self, direct_reads: &DirectReads) {
-        let is_whole = (self.offset, self.len as u64) == (0, self.file.id.len);
-        self.is_direct = is_whole && direct_reads.prepare(&self.file);
-    }
-
     /// Has the rest of it read by way of the page cache.
     fn read_as_usual(&mut self) {
         if std::mem::take(&mut self.is_direct) {
@@ -635,8 +632,12 @@ impl Part {
         }
     }
 
-    /// Room for its bytes.
-    fn room(&self) -> FileBytes {
+    /// Its turn has come: room for its bytes, according to how it is read.
+    fn begin(&mut self) -> FileBytes {
+        let is_whole = (self.offset, self.len as u64) == (0, self.file.id.len);
+        if let Some(direct_reads) = self.direct_reads.take() {
+            self.is_direct = is_whole && direct_reads.prepare(&self.file);
+        }
         match self.is_direct {
             true => FileBytes::blocks(self.len),
             false => FileBytes::room(self.len),
@@ -657,7 +658,7 @@ impl Part {
 
     /// Reads it. Blocks.
     fn read(&mut self) -> ReadBytes {
-        let mut bytes = self.room();
+        let mut bytes = self.begin();
         let mut filled = 0;
         while self.is_more(filled) {
             let at = self.offset + filled as u64;
@@ -680,7 +681,7 @@ impl Part {
 fn load(
     root: &Root,
     path: &[u8],
-    direct_reads: &DirectReads,
+    direct_reads: Arc<DirectReads>,
     ring: Option<&Ring>,
     begun: Begun<Wanted, Fetched>,
 ) {
@@ -692,7 +693,7 @@ fn load(
         return begun.finish(&Fetched::Path(Ok(Found { file, bytes: None })));
     }
     let mut part = Part::whole(file);
-    part.prepare(direct_reads);
+    part.direct_reads = Some(direct_reads);
     let left = match ring.filter(|ring| ring.takes(&part.file)) {
         Some(ring) => ring.begin(part, begun),
         None => Some((part, begun)),

@@ -198,9 +198,9 @@ impl Reader {
         poll_fn(wait).await
     }
 
-    fn begin(&mut self, (part, begun): Read) {
+    fn begin(&mut self, (mut part, begun): Read) {
         let key = self.readings.insert(Reading {
-            bytes: part.room(),
+            bytes: part.begin(),
             part,
             begun,
             filled: 0,
@@ -392,16 +392,13 @@ mod tests {
     }
 
     /// All of a file, to be read past the page cache where its file system has
-    /// such reads that begin at once; whether it has.
-    fn direct(file: &Arc<OpenFile>) -> (Part, bool) {
-        // No memory: what is read is not worth a place.
-        let reads = DirectReads::new(0);
-        let mut part = Part::of(file.clone(), 0, file.id.len as usize);
-        while file.begins_at_once && !part.is_direct {
-            part.prepare(&reads);
+    /// such reads that begin at once.
+    fn direct(file: &Arc<OpenFile>) -> Part {
+        let len = file.id.len as usize;
+        Part {
+            is_direct: file.begins_at_once && file.read_directly(),
+            ..Part::of(file.clone(), 0, len)
         }
-        assert_eq!(reads.count(), u64::from(file.begins_at_once));
-        (part, file.begins_at_once)
     }
 
     #[test]
@@ -413,10 +410,11 @@ mod tests {
             rustix::fs::fsync(&file).expect("it is on the disk");
             let forget = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
             forget().expect("it is forgotten");
-            let (mut part, is_direct) = direct(&file);
+            let mut part = direct(&file);
+            let is_direct = part.is_direct;
+            assert_eq!(is_direct, file.begins_at_once);
             assert_eq!(&*part.read().expect("it is read"), &bytes);
-            let (part, _) = direct(&file);
-            if let Some(read) = read(vec![part]) {
+            if let Some(read) = read(vec![direct(&file)]) {
                 assert_eq!(read, [bytes.as_slice()]);
             }
             let mut room = vec![0; len + 1];
@@ -434,8 +432,8 @@ mod tests {
     fn a_file_that_was_cut_off_is_read_directly_as_far_as_it_goes() {
         for len in [0, 100, 512, 4096, 5_000] {
             let (folder, file) = file(&[7; 10_000]);
-            let (mut by_thread, _) = direct(&file);
-            let (by_ring, _) = direct(&file);
+            let mut by_thread = direct(&file);
+            let by_ring = direct(&file);
             let cut = File::options().write(true).open(folder.join("file"));
             cut.and_then(|it| it.set_len(len)).expect("it is cut off");
             let expected = vec![7; len as usize];
@@ -444,5 +442,28 @@ mod tests {
                 assert_eq!(read, [expected]);
             }
         }
+    }
+
+    #[test]
+    fn only_all_of_a_file_is_read_directly_and_counted_when_its_turn_comes() {
+        let (_folder, file) = file(&[7; 10_000]);
+        // No memory: what is read is not worth a place, but for a read now and
+        // then, and the first one.
+        let reads = Arc::new(DirectReads::new(0));
+        let is_direct = |len| {
+            let mut part = Part::of(file.clone(), 0, len);
+            part.direct_reads = Some(reads.clone());
+            let bytes = part.begin();
+            let is_direct = part.is_direct;
+            assert_eq!(bytes.len() > len, is_direct);
+            part.end(Ok(bytes));
+            is_direct
+        };
+        for _ in 0..100 {
+            assert!(!is_direct(9_999));
+        }
+        let direct = (0..100).filter(|_| is_direct(10_000)).count() as u64;
+        assert_eq!(reads.count(), direct);
+        assert_eq!(direct > 50, file.begins_at_once, "{direct}");
     }
 }
