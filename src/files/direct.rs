@@ -4,6 +4,7 @@
 //! no page is looked for, filled, and taken back from what is asked for often.
 
 use std::fs;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,9 +38,10 @@ impl DirectReads {
     /// do. It is going to be read as a whole, and nobody else has it.
     pub(super) fn prepare(&self, file: &OpenFile) -> bool {
         let id = &file.id;
+        let hash = || BuildHasherDefault::<DefaultHasher>::default().hash_one(id);
         let is_direct = file.begins_at_once
             && id.len > 0
-            && !self.history.is_worth_keeping(id.hash(), id.len)
+            && !self.history.is_worth_keeping(hash(), id.len)
             && file.read_directly();
         if is_direct {
             self.count.fetch_add(1, Ordering::Relaxed);

@@ -14,7 +14,7 @@ pub mod io_queue;
 mod open;
 mod ring;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -121,6 +121,7 @@ impl Disks {
     /// A thread can't be started.
     pub fn start(config: &Config) -> io::Result<Self> {
         let mut of_route = vec![None; config.routes.len()];
+        let memory_len = LazyCell::new(memory_len);
         let mut devices = Vec::new();
         let mut queues = Vec::new();
         for (index, route) in config.routes.iter().enumerate() {
@@ -146,7 +147,7 @@ impl Disks {
                                 wait: config.disk.queue_timeout,
                             },
                         )?,
-                        direct_reads: Arc::new(DirectReads::new(memory_len())),
+                        direct_reads: Arc::new(DirectReads::new(*memory_len)),
                     });
                     queues.len() - 1
                 }
@@ -468,7 +469,7 @@ impl Files {
             return Err(Refused);
         };
         let wanted = Wanted::Bytes(file.id, offset, len);
-        let is_only_here = Arc::strong_count(file) == 1;
+        let is_only_here = !file.is_shared();
         let mut part = Part::of(file.clone(), offset, len as usize);
         if is_only_here {
             part.direct_reads = Some(disk.direct_reads.clone());
@@ -476,10 +477,7 @@ impl Files {
         let ring = self.ring.as_ref().filter(|ring| ring.takes(file));
         let work = match ring.cloned() {
             Some(ring) => ring.work(part),
-            None => Work::blocking(move || {
-                let bytes = part.read();
-                part.end(bytes)
-            }),
+            None => Work::blocking(move || part.fetch()),
         };
         Ok(match disk.queue.run(wanted, entry, work).await? {
             Fetched::Bytes(bytes) => bytes,
@@ -656,6 +654,12 @@ impl Part {
         (self.fetched)(self.file, bytes)
     }
 
+    /// What is made of it, once it was read. Blocks.
+    fn fetch(mut self) -> Fetched {
+        let bytes = self.read();
+        self.end(bytes)
+    }
+
     /// Reads it. Blocks.
     fn read(&mut self) -> ReadBytes {
         let mut bytes = self.begin();
@@ -699,8 +703,7 @@ fn load(
         None => Some((part, begun)),
     };
     // The worker may have ended: others wait for it too.
-    if let Some((mut part, begun)) = left {
-        let bytes = part.read();
-        begun.finish(&part.end(bytes));
+    if let Some((part, begun)) = left {
+        begun.finish(&part.fetch());
     }
 }

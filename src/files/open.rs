@@ -6,13 +6,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{
     FileType, Mode, OFlags, ResolveFlags, Stat, fcntl_setfl, fstat, fstatfs, open, openat2,
@@ -60,13 +59,6 @@ impl FileId {
             changed_ns,
             ..*self
         } == *other
-    }
-
-    /// A number that it has most likely alone.
-    pub(super) fn hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        Hash::hash(self, &mut hasher);
-        hasher.finish()
     }
 
     /// Last change of the contents, in nanoseconds since 1970; 0 before that.
@@ -466,6 +458,12 @@ impl OpenFile {
         // It was so before.
         let set = fcntl_setfl(&self.file, FILE_FLAGS);
         debug_assert!(set.is_ok(), "{set:?}");
+    }
+
+    /// Whether somebody else has it too: another exchange, or those that are kept
+    /// open.
+    pub fn is_shared(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1
     }
 
     /// All of it, where that was kept.

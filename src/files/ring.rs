@@ -15,12 +15,12 @@ use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use slab::Slab;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::io_queue::{Begun, Waiters, Work};
 use super::{Fetched, FileBytes, OpenFile, Part, WHOLE_LEN, Wanted};
+use crate::net::readable;
 use crate::net::timer_fd::TimerFd;
 
 /// What is read in one turn of the event loop, if more could be: hot requests
@@ -65,8 +65,7 @@ impl Ring {
         let (reads, wanted) = mpsc::unbounded_channel();
         let reader = Reader {
             ring,
-            // SAFETY: a descriptor is the same as long as it is owned.
-            event: unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?,
+            event: readable(event)?,
             wanted,
             retry: TimerFd::new()?,
             readings: Slab::with_capacity(most),

@@ -98,14 +98,17 @@ impl Wheel {
     }
 
     /// Moves time on to `elapsed` since the wheel was made, and wakes the tasks
-    /// whose deadline has come.
-    pub fn advance(&self, elapsed: Duration) {
+    /// whose deadline has come. Gives by how much the first tick is late of those
+    /// that have passed meanwhile.
+    pub fn advance(&self, elapsed: Duration) -> Duration {
+        let due = Duration::from_millis((self.now.get() + 1) * TICK.as_millis() as u64);
         let target = (elapsed.as_millis() / TICK.as_millis()) as u64;
         while self.now.get() < target {
             let tick = self.now.get() + 1;
             self.now.set(tick);
             self.turn(tick);
         }
+        elapsed.saturating_sub(due)
     }
 
     fn turn(&self, tick: u64) {

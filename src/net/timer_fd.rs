@@ -13,7 +13,6 @@ use rustix::fs::Timespec;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A timer that belongs to this thread's runtime.
@@ -28,11 +27,7 @@ impl TimerFd {
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let interest = Interest::READABLE;
-        // SAFETY: a descriptor is the same as long as it is owned.
-        unsafe { AsyncFd::register_with_interest(timer, interest) }
-            .map(TimerFd)
-            .map_err(io::Error::from)
+        super::readable(timer).map(TimerFd)
     }
 
     /// Has it expire after `first`, and then with every `period` unless that is

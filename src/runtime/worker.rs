@@ -87,19 +87,12 @@ impl Worker {
         let timer = TimerFd::new()?;
         let started = Instant::now();
         timer.set(TICK, TICK)?;
-        let mut ticks = Ticks {
-            next: started + TICK,
-        };
         let mut deadline = None;
         let mut is_supervised = true;
         let is_idle = || clients.open_count() == 0 && accepting.iter().all(JoinHandle::is_finished);
         while !is_over(deadline, is_idle()) {
             tokio::select! {
-                () = timer.expired() => {
-                    let late = ticks.pass(Instant::now());
-                    context.counters.loop_lag_us.record_time(late);
-                    tick(context, started);
-                }
+                () = timer.expired() => tick(context, started),
                 changed = self.phase.changed(), if is_supervised => {
                     is_supervised = changed.is_ok();
                     deadline = match *self.phase.borrow_and_update() {
@@ -188,23 +181,6 @@ async fn cut(clients: &Clients, steps: &TimerFd) {
     }
 }
 
-/// The ticks of a worker's clock.
-struct Ticks {
-    /// When the next is due.
-    next: Instant,
-}
-
-impl Ticks {
-    /// Lets those pass that are due; by how much the first of them is late.
-    fn pass(&mut self, now: Instant) -> Duration {
-        let late = now.saturating_duration_since(self.next);
-        while self.next <= now {
-            self.next += TICK;
-        }
-        late
-    }
-}
-
 /// Whether a draining worker may end.
 fn is_over(deadline: Option<Instant>, is_idle: bool) -> bool {
     deadline.is_some_and(|deadline| is_idle || Instant::now() >= deadline)
@@ -213,7 +189,8 @@ fn is_over(deadline: Option<Instant>, is_idle: bool) -> bool {
 /// Moves the wheel on, hands log lines over, and once a second sets the clock
 /// and closes idle connections that nobody needs.
 fn tick(context: &Context, started: Instant) {
-    context.wheel.advance(started.elapsed());
+    let late = context.wheel.advance(started.elapsed());
+    context.counters.loop_lag_us.record_time(late);
     context
         .access_log
         .flush(&context.counters.log_lines_dropped);

@@ -12,6 +12,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::hash::mix;
+
 /// The share of memory that the page cache is taken to have: the rest is for
 /// names, for what the kernel keeps of each file, and for programs.
 const CACHE_SHARE: f64 = 0.5;
@@ -75,13 +77,6 @@ impl ReadHistory {
         let is_known = (before >> 16) as u16 == tag && u64::from(age) < STEPS;
         is_known || mix(hash ^ now).is_multiple_of(CHANCE)
     }
-}
-
-/// Spreads what differs in few bits over all (the finaliser of SplitMix64).
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]

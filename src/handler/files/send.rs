@@ -187,7 +187,7 @@ impl Sending<'_> {
 
     /// Whether the file stays open.
     fn is_kept(&self) -> bool {
-        Arc::strong_count(self.file) > 1
+        self.file.is_shared()
     }
 
     /// Whether the file stays open, and has not changed for so long that what it
