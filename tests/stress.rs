@@ -64,6 +64,19 @@ struct Counts {
     is_over: AtomicBool,
 }
 
+impl Counts {
+    /// Waits until so many more requests were answered; whether they were before
+    /// all was over.
+    fn goes_on_for(&self, answers: u64) -> bool {
+        let target = self.answered.load(Ordering::Relaxed) + answers;
+        let is_over = || self.is_over.load(Ordering::Relaxed);
+        until("requests are answered", || {
+            is_over() || self.answered.load(Ordering::Relaxed) >= target
+        });
+        !is_over()
+    }
+}
+
 /// Sends requests one after the other; leaves before the answer to one of
 /// twenty, at once or a moment later.
 fn client(address: SocketAddr, seed: u64, total: u64, counts: &Counts) {
@@ -168,12 +181,11 @@ fn no_limit_is_exceeded_and_nothing_is_left_over() {
             scope.spawn(|| {
                 // Each is gone for a moment now and then.
                 for origin in origins.iter().cycle() {
-                    thread::sleep(Duration::from_millis(300));
-                    if counts.is_over.load(Ordering::Relaxed) {
+                    if !counts.goes_on_for(1_500) {
                         return;
                     }
                     origin.refuse();
-                    thread::sleep(Duration::from_millis(100));
+                    counts.goes_on_for(500);
                     origin.serve();
                 }
             });
