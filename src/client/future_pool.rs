@@ -5,14 +5,10 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 
-use crate::net::prefetch::prefetch;
+use super::Piece;
 
 /// Places kept for reuse.
 const KEPT: usize = 512;
-
-/// What of a future is fetched before it goes on, in bytes: as much as one has
-/// that waits for an endpoint's response. Few others wait at all.
-const FETCHED_LEN: usize = 1408;
 
 /// Free places for one type of future; per worker.
 #[derive(Debug)]
@@ -36,11 +32,9 @@ impl<F: Future> FuturePool<F> {
         let reused = self.free.borrow_mut().pop();
         let mut place = reused.unwrap_or_else(|| Box::pin(None));
         place.set(Some(begin()));
+        Piece::Exchange.is(&*place);
         async move {
             let output = poll_fn(|cx| {
-                // Each level of the future finds its part elsewhere in it: one
-                // after the other they would wait for memory a dozen times.
-                prefetch(&*place, FETCHED_LEN);
                 let running = place.as_mut().as_pin_mut().expect("it was set just now");
                 running.poll(cx)
             })

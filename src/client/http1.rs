@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
-use super::Clients;
+use super::{Clients, Piece};
 use crate::config::Limits;
 use crate::exchange::identity::Identity;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
@@ -21,6 +21,9 @@ use crate::observe::sessions::Track;
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Reads in a row before other connections have a turn.
 const LINGER_TURNS: usize = 16;
+
+/// Exchanges of one client in a row before other connections have a turn.
+const EXCHANGES_PER_TURN: u32 = 16;
 
 /// What reading a head came to.
 enum Read {
@@ -57,6 +60,8 @@ pub(super) fn serve(
         let mut buffer = Buffer::small();
         let context = &clients.context;
         let track = context.sessions.wake(client.session);
+        Piece::Head.is(&*head);
+        Piece::Track.is(&*track);
         let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
         clients.keep_head(head);
         context.sessions.rest(client.session, track);
@@ -83,6 +88,7 @@ fn exchanges(
     track: &Rc<Track>,
 ) -> impl Future<Output = Next> {
     async move {
+        let mut number = 0_u32;
         loop {
             let arrival = match read_head(context, client, buffer, head, track).await {
                 Read::Head(arrival) => arrival,
@@ -93,6 +99,8 @@ fn exchanges(
                 }
             };
             let bytes = buffer.filled();
+            Piece::Bytes.is(bytes);
+            Piece::Fields.is(&head.fields[..]);
             track.begin_exchange(arrival.started, head.line(bytes), head.end);
             let identity = context.identify(client, arrival.started, bytes, head);
             let mut progress = Progress::new(
@@ -125,7 +133,10 @@ fn exchanges(
                 return Next::KeepAlive;
             }
             // A client that pipelines without pause gives way to others.
-            tokio::task::consume_budget().await;
+            number = number.wrapping_add(1);
+            if number.is_multiple_of(EXCHANGES_PER_TURN) {
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::exchange::{Client, Context};
 use crate::net::is_out_of_descriptors;
 use crate::net::listen::{Listener, Peer};
 use crate::net::stream::{Peeked, Stream};
+use crate::net::tasks;
 use crate::net::timer::Timer;
 use crate::observe::access_log::AddressText;
 use crate::observe::sessions::{Accepted, SessionKey};
@@ -147,7 +148,7 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                     continue;
                 };
                 let open = OpenConnection::new(&clients, &client);
-                tokio::task::spawn_local(connection(open, client, places.clone(), serve));
+                tasks::spawn(connection(open, client, places.clone(), serve));
             }
             Err(_) if clients.context.is_draining.get() => return,
             Err(error) => pause.wait(&clients, index, &error).await,
@@ -259,6 +260,39 @@ impl AcceptPause {
     }
 }
 
+/// What a connection's task looks at when it goes on (see [`tasks`]).
+#[derive(Debug, Clone, Copy)]
+enum Piece {
+    Client,
+    Timer,
+    /// What there is of the exchange; in a place of the pool.
+    Exchange,
+    Head,
+    Fields,
+    /// Of the request.
+    Bytes,
+    Track,
+}
+
+impl Piece {
+    /// Most that is fetched of it, in bytes.
+    fn most(self) -> usize {
+        match self {
+            // As much as an exchange has that waits for an endpoint's response:
+            // few others wait at all.
+            Piece::Exchange => 1408,
+            _ => 256,
+        }
+    }
+
+    /// It is this, until it is said to be something else.
+    fn is<T: ?Sized>(self, value: &T) {
+        tasks::will_look_at(self as usize, value, self.most());
+    }
+}
+
+const _: () = assert!((Piece::Track as usize) < tasks::PIECES);
+
 /// One client's connection, from accept to close.
 fn connection<F>(
     open: OpenConnection,
@@ -279,6 +313,8 @@ where
             false => timeouts.head,
         };
         let mut wait = Wait::ForFirst(first_wait);
+        Piece::Client.is(&*client);
+        client.timer.will_be_looked_at(Piece::Timer as usize);
         while wait_for_request(&clients.context, &client, wait).await {
             match places.run(|| serve(clients.clone(), client)).await {
                 Some(idle) => client = idle,
@@ -307,13 +343,18 @@ const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
 fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Future<Output = bool> {
     let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
     context.set_timeout(&client.timer, timeout);
-    let mut is_registered = false;
+    let mut has_waited = false;
     poll_fn(move |cx| {
-        if !is_registered {
+        let is_new = !std::mem::replace(&mut has_waited, true);
+        if is_new {
             client.timer.register(cx);
-            is_registered = true;
         }
         if client.stream.poll_read_ready(cx).is_ready() {
+            // Others have their turn before one that sends without pause.
+            if is_new && matches!(wait, Wait::ForNext(_)) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             return Poll::Ready(true);
         }
         if context.wheel.has_fired(&client.timer) {

@@ -22,7 +22,6 @@ use super::{
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::connect::reason;
-use crate::net::prefetch::prefetch;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
@@ -432,7 +431,6 @@ impl<'a, 'b> Sent<'a, 'b> {
             }
             // Wait first, take a buffer then.
             if self.stream.poll_read_ready(cx).is_ready() {
-                self.prefetch_request(progress);
                 let mut buffer = held.take().unwrap_or_else(response_buffer);
                 let room = buffer.room();
                 let room_len = room.len() - TAILROOM;
@@ -450,16 +448,6 @@ impl<'a, 'b> Sent<'a, 'b> {
                 false => Poll::Pending,
             }
         })
-    }
-
-    /// Has what the end of the exchange looks at on its way to the processor
-    /// while the response is read.
-    fn prefetch_request(&self, progress: &Progress<'_>) {
-        const MOST: usize = 256;
-        let Request { bytes, head, .. } = self.request;
-        prefetch(*bytes, MOST);
-        prefetch(&head.fields[..], MOST);
-        prefetch(&*progress.track, MOST);
     }
 
     /// The request's body is at its end, one way or another.

@@ -5,6 +5,7 @@ pub mod connect;
 pub mod listen;
 pub mod prefetch;
 pub mod stream;
+pub mod tasks;
 pub mod timer;
 pub mod timer_fd;
 

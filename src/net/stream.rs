@@ -96,10 +96,10 @@ impl Stream {
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
         loop {
+            ready!(self.poll_write_ready(cx))?;
             if let Some(written) = self.try_write(bytes, follow) {
                 return Poll::Ready(written);
             }
-            ready!(self.poll_write_ready(cx))?;
         }
     }
 
@@ -109,23 +109,20 @@ impl Stream {
             Follow::Anything => SendFlags::NOSIGNAL,
             Follow::Close | Follow::More => SendFlags::NOSIGNAL | SendFlags::MORE,
         };
-        let mut written = Ok(0);
-        let call = || {
-            written = retry_on_intr(|| rustix::net::send(self, bytes, flags));
-            match written {
-                Ok(len) if len < bytes.len() => Err(io::ErrorKind::WouldBlock.into()),
-                Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
-                _ => Ok(()),
+        // What the event loop knows of the stream is not asked: it takes all of
+        // most writes, and what is known has left the processor's caches.
+        match retry_on_intr(|| rustix::net::send(self, bytes, flags)) {
+            Ok(len) => {
+                if len < bytes.len() {
+                    self.clear_ready(Interest::WRITABLE);
+                }
+                Some(Ok(len))
             }
-        };
-        let was_ready = self.try_io(Interest::WRITABLE, call);
-        match (was_ready, written) {
-            (_, Err(Errno::AGAIN)) => None,
-            (_, Err(error)) => Some(Err(error.into())),
-            (Ok(()), Ok(len)) => Some(Ok(len)),
-            (Err(_), Ok(len)) if len > 0 => Some(Ok(len)),
-            // It was not ready: nothing was called.
-            (Err(_), Ok(_)) => None,
+            Err(Errno::AGAIN) => {
+                self.clear_ready(Interest::WRITABLE);
+                None
+            }
+            Err(error) => Some(Err(error.into())),
         }
     }
 
@@ -199,8 +196,12 @@ impl Stream {
 
     /// Forgets a readiness that a [`peek`](Self::peek) showed to be over.
     pub fn clear_read_ready(&self) {
+        self.clear_ready(Interest::READABLE);
+    }
+
+    fn clear_ready(&self, interest: Interest) {
         // Its result is the one given here.
-        let _ = self.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
+        let _ = self.try_io(interest, || Err(io::ErrorKind::WouldBlock.into()));
     }
 
     /// Whether an idle connection has been closed by its peer, or sent bytes

@@ -11,6 +11,8 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::tasks;
+
 /// Length of a tick.
 pub const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: u64 = 1_000 / TICK.as_millis() as u64;
@@ -190,6 +192,12 @@ impl Entry {
 }
 
 impl Timer {
+    /// Names what there is of it as a piece that this task looks at (see
+    /// [`tasks`]).
+    pub fn will_be_looked_at(&self, piece: usize) {
+        tasks::will_look_at(piece, &*self.entry, size_of::<Entry>());
+    }
+
     /// Names the task to wake; once is enough, for a task keeps its waker.
     pub fn register(&self, cx: &Context<'_>) {
         *self.entry.waker.borrow_mut() = Some(cx.waker().clone());

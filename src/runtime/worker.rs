@@ -11,6 +11,7 @@ use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::task::coop::unconstrained;
 
 use super::Phase;
 use super::scheduling::ask_for_short_slices;
@@ -20,6 +21,7 @@ use crate::exchange::Context;
 use crate::exchange::identity::IdSource;
 use crate::files::{Disks, Files};
 use crate::net::listen::{BoundListener, Listener};
+use crate::net::tasks::Tasks;
 use crate::net::timer::{TICK, Wheel};
 use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout};
@@ -76,6 +78,7 @@ impl Worker {
     }
 
     async fn serve(mut self) -> io::Result<()> {
+        tokio::task::spawn_local(unconstrained(Tasks::of_this_thread().run()));
         let clients = Rc::new(self.clients());
         let mut accepting = Vec::new();
         for (index, socket) in self.sockets.drain(..).enumerate() {

@@ -1,0 +1,582 @@
+//! The tasks of a worker's connections, which one task of the runtime polls in
+//! the order in which they are woken.
+//!
+//! The runtime could poll each by itself, but then none knows what comes after
+//! it. With hundreds of exchanges in flight, what one of them left behind when it
+//! began to wait is in no near cache any more, and each piece that it looks at is
+//! a wait of its own. Here a task names such pieces, and they are fetched while
+//! the one before it runs.
+//!
+//! A waker is a number: to clone one, to drop it, and to wake its task from the
+//! same thread takes no atomic operation.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+use slab::Slab;
+
+use super::prefetch::{LINE_LEN, prefetch, prefetch_lines};
+
+/// Pieces of memory that a task can name.
+pub const PIECES: usize = 7;
+
+/// Tasks polled in a row before the event loop looks for news.
+const TURN: usize = 64;
+
+/// What is fetched of a task itself, in bytes.
+const TASK_LEN: usize = 512;
+
+/// The tasks of one thread. Each thread has one set at most.
+#[derive(Debug)]
+pub struct Tasks(Rc<Set>);
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+#[derive(Debug)]
+struct Set {
+    number: u16,
+    entries: RefCell<Slab<Entry>>,
+    /// Of the task that was spawned last.
+    generation: Cell<u32>,
+    /// Woken and not polled since, in order.
+    ready: RefCell<VecDeque<Id>>,
+    /// The one being polled.
+    present: Cell<Option<Id>>,
+    /// Who polls the tasks, and whether it waits to be told that one is ready.
+    poller: RefCell<Option<Waker>>,
+    is_waiting: Cell<bool>,
+    elsewhere: Arc<Elsewhere>,
+}
+
+struct Entry {
+    generation: u32,
+    is_ready: bool,
+    /// `None` while it is polled.
+    task: Option<Task>,
+    pieces: [Cell<Lines>; PIECES],
+}
+
+/// What other threads wake.
+#[derive(Debug, Default)]
+struct Elsewhere(Mutex<Woken>);
+
+#[derive(Debug, Default)]
+struct Woken {
+    ids: Vec<Id>,
+    poller: Option<Waker>,
+}
+
+thread_local! {
+    static SET: RefCell<Option<Rc<Set>>> = const { RefCell::new(None) };
+}
+
+/// Where the wakers of other threads find a set: its number is its index.
+static SETS: RwLock<Vec<Weak<Elsewhere>>> = RwLock::new(Vec::new());
+
+impl Tasks {
+    /// The set of the current thread, without a task.
+    ///
+    /// # Panics
+    /// The thread has one already.
+    pub fn of_this_thread() -> Self {
+        let elsewhere = Arc::<Elsewhere>::default();
+        let set = Rc::new(Set {
+            number: register(&elsewhere),
+            entries: RefCell::default(),
+            generation: Cell::new(0),
+            ready: RefCell::default(),
+            present: Cell::new(None),
+            poller: RefCell::default(),
+            is_waiting: Cell::new(false),
+            elsewhere,
+        });
+        let before = SET.replace(Some(set.clone()));
+        assert!(before.is_none(), "a thread has one set of tasks");
+        Tasks(set)
+    }
+
+    /// Polls the tasks, for ever.
+    ///
+    /// # Cancellation
+    /// Dropping the future drops the tasks.
+    pub async fn run(self) {
+        loop {
+            poll_fn(|cx| self.0.poll_ready(cx)).await;
+            self.0.turn();
+            if !self.0.ready.borrow().is_empty() {
+                // The event loop looks for news first.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// Gives a set its number.
+fn register(elsewhere: &Arc<Elsewhere>) -> u16 {
+    let mut sets = SETS.write().unwrap_or_else(PoisonError::into_inner);
+    let free = sets.iter().position(|it| it.strong_count() == 0);
+    let number = free.unwrap_or(sets.len());
+    if number == sets.len() {
+        sets.push(Weak::new());
+    }
+    sets[number] = Arc::downgrade(elsewhere);
+    u16::try_from(number).expect("there are fewer threads")
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        SET.take();
+        // They may wake each other meanwhile.
+        let entries = std::mem::take(&mut *self.0.entries.borrow_mut());
+        drop(entries);
+    }
+}
+
+/// Begins a task of this thread's set. One that panics ends, and no other.
+///
+/// # Panics
+/// The thread has no set.
+pub fn spawn(task: impl Future<Output = ()> + 'static) {
+    SET.with_borrow(|set| {
+        let set = set.as_ref().expect("the thread has a set of tasks");
+        set.spawn(Box::pin(task));
+    });
+}
+
+/// Says that this task will look at `value`, at no more than its first `most`
+/// bytes, whenever it goes on; until it says something else of this `piece`,
+/// which is below [`PIECES`]. Nothing comes of it in tasks of other kinds.
+pub fn will_look_at<T: ?Sized>(piece: usize, value: &T, most: usize) {
+    SET.with_borrow(|set| {
+        if let Some(set) = set
+            && let Some(present) = set.present.get()
+        {
+            let entries = set.entries.borrow();
+            entries[present.index()].pieces[piece].set(Lines::of(value, most));
+        }
+    });
+}
+
+impl Set {
+    fn spawn(&self, task: Task) {
+        let generation = self.generation.get().wrapping_add(1);
+        self.generation.set(generation);
+        let id = {
+            let mut entries = self.entries.borrow_mut();
+            let place = entries.vacant_entry();
+            let id = Id::new(self.number, generation, place.key());
+            place.insert(Entry {
+                generation: id.generation(),
+                is_ready: false,
+                task: Some(task),
+                pieces: Default::default(),
+            });
+            id
+        };
+        self.wake(id);
+    }
+
+    /// To be called in the set's thread.
+    fn wake(&self, id: Id) {
+        let is_news = match self.entries.borrow_mut().get_mut(id.index()) {
+            Some(entry) if entry.generation == id.generation() => {
+                !std::mem::replace(&mut entry.is_ready, true)
+            }
+            // It has ended.
+            _ => false,
+        };
+        if !is_news {
+            return;
+        }
+        self.ready.borrow_mut().push_back(id);
+        if self.is_waiting.replace(false)
+            && let Some(poller) = &*self.poller.borrow()
+        {
+            poller.wake_by_ref();
+        }
+    }
+
+    /// Waits until a task is ready.
+    fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.is_waiting.set(false);
+        for id in self.elsewhere.take(cx.waker()) {
+            self.wake(id);
+        }
+        if !self.ready.borrow().is_empty() {
+            return Poll::Ready(());
+        }
+        let mut poller = self.poller.borrow_mut();
+        if !poller.as_ref().is_some_and(|it| it.will_wake(cx.waker())) {
+            *poller = Some(cx.waker().clone());
+        }
+        self.is_waiting.set(true);
+        Poll::Pending
+    }
+
+    /// Polls those that are ready, each once at most.
+    fn turn(&self) {
+        let count = self.ready.borrow().len().min(TURN);
+        let mut next = self.next();
+        if let Some(first) = next {
+            self.fetch(first);
+        }
+        for _ in 0..count {
+            let Some(id) = next else { return };
+            self.ready.borrow_mut().pop_front();
+            next = self.next();
+            if let Some(next) = next {
+                self.fetch(next);
+            }
+            self.poll(id);
+        }
+    }
+
+    fn next(&self) -> Option<Id> {
+        self.ready.borrow().front().copied()
+    }
+
+    fn fetch(&self, id: Id) {
+        if let Some(entry) = self.entries.borrow().get(id.index()) {
+            entry.fetch();
+        }
+    }
+
+    fn poll(&self, id: Id) {
+        let task = match self.entries.borrow_mut().get_mut(id.index()) {
+            Some(entry) if entry.generation == id.generation() => {
+                entry.is_ready = false;
+                entry.task.take()
+            }
+            // It was ready and ended all the same.
+            _ => None,
+        };
+        let Some(mut task) = task else { return };
+        self.present.set(Some(id));
+        // There is nothing in it to be dropped.
+        let waker = ManuallyDrop::new(id.waker());
+        let cx = &mut Context::from_waker(&waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
+        self.present.set(None);
+        if let Ok(Poll::Pending) = polled {
+            self.entries.borrow_mut()[id.index()].task = Some(task);
+        } else {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
+            self.entries.borrow_mut().remove(id.index());
+        }
+    }
+}
+
+impl Entry {
+    fn fetch(&self) {
+        if let Some(task) = &self.task {
+            prefetch(&**task, TASK_LEN);
+        }
+        for lines in &self.pieces {
+            lines.get().fetch();
+        }
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Entry")
+            .field("is_ready", &self.is_ready)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Elsewhere {
+    fn wake(&self, id: Id) {
+        let poller = {
+            let mut woken = self.lock();
+            woken.ids.push(id);
+            match woken.ids.len() {
+                1 => woken.poller.clone(),
+                // It was told before.
+                _ => None,
+            }
+        };
+        if let Some(poller) = poller {
+            poller.wake();
+        }
+    }
+
+    /// Takes what was woken, and has `poller` told of what is from now on.
+    fn take(&self, poller: &Waker) -> Vec<Id> {
+        let mut woken = self.lock();
+        if !woken.poller.as_ref().is_some_and(|it| it.will_wake(poller)) {
+            woken.poller = Some(poller.clone());
+        }
+        std::mem::take(&mut woken.ids)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Woken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a task is known by: the number of its set, its index there, and what
+/// tells it from those that had the index before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Id(usize);
+
+impl Id {
+    const INDEX_BITS: u32 = 24;
+    const GENERATION_BITS: u32 = 24;
+    const INDEX: usize = (1 << Self::INDEX_BITS) - 1;
+    const GENERATION: usize = (1 << Self::GENERATION_BITS) - 1;
+
+    fn new(set: u16, generation: u32, index: usize) -> Self {
+        debug_assert!(index <= Self::INDEX, "there are fewer descriptors");
+        let generation = generation as usize & Self::GENERATION;
+        let high = usize::from(set) << Self::GENERATION_BITS | generation;
+        Id(high << Self::INDEX_BITS | index & Self::INDEX)
+    }
+
+    fn set(self) -> usize {
+        self.0 >> (Self::GENERATION_BITS + Self::INDEX_BITS)
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> Self::INDEX_BITS & Self::GENERATION) as u32
+    }
+
+    fn index(self) -> usize {
+        self.0 & Self::INDEX
+    }
+
+    fn waker(self) -> Waker {
+        let data = std::ptr::without_provenance(self.0);
+        // SAFETY: the functions of the table take `data` for the number that it
+        // is; there is nothing to be kept or freed, and any thread may wake.
+        unsafe { Waker::new(data, &WAKER) }
+    }
+
+    fn wake(self) {
+        // A thread that ends has no set any more.
+        let is_here = SET.try_with(|set| match &*set.borrow() {
+            Some(set) if usize::from(set.number) == self.set() => {
+                set.wake(self);
+                true
+            }
+            _ => false,
+        });
+        if is_here != Ok(true) {
+            self.wake_elsewhere();
+        }
+    }
+
+    #[cold]
+    fn wake_elsewhere(self) {
+        let elsewhere = {
+            let sets = SETS.read().unwrap_or_else(PoisonError::into_inner);
+            sets.get(self.set()).and_then(Weak::upgrade)
+        };
+        // The tasks of a set that is gone are gone.
+        if let Some(elsewhere) = elsewhere {
+            elsewhere.wake(self);
+        }
+    }
+}
+
+/// A set's number and the two of its tasks fit into a pointer.
+const _: () = assert!(usize::BITS >= u16::BITS + Id::GENERATION_BITS + Id::INDEX_BITS);
+
+static WAKER: RawWakerVTable = RawWakerVTable::new(
+    |data| RawWaker::new(data, &WAKER),
+    |data| Id(data.addr()).wake(),
+    |data| Id(data.addr()).wake(),
+    |_| {},
+);
+
+/// A piece of memory: the number of its cache lines above its address.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lines(usize);
+
+impl Lines {
+    const ADDRESS_BITS: u32 = 48;
+    const ADDRESS: usize = (1 << Self::ADDRESS_BITS) - 1;
+
+    fn of<T: ?Sized>(value: &T, most: usize) -> Self {
+        let address = (&raw const *value).addr() & Self::ADDRESS;
+        let count = size_of_val(value).min(most).div_ceil(LINE_LEN);
+        Lines(count << Self::ADDRESS_BITS | address)
+    }
+
+    fn fetch(self) {
+        prefetch_lines(self.0 & Self::ADDRESS, self.0 >> Self::ADDRESS_BITS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::sync::{mpsc, oneshot};
+    use tokio::task::{spawn_local, yield_now};
+
+    use super::*;
+
+    /// Runs `test` in a runtime that polls a set of tasks besides.
+    fn with_tasks(test: impl Future<Output = ()>) {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_all().build_local(LocalOptions::default());
+        runtime.expect("a runtime").block_on(async {
+            spawn_local(Tasks::of_this_thread().run());
+            let limit = Duration::from_secs(10);
+            tokio::time::timeout(limit, test).await.expect("in time");
+        });
+    }
+
+    /// Begins tasks that say their number each time they are polled, and are
+    /// ready at the third. Gives what they say and their wakers.
+    fn speakers(count: usize) -> (mpsc::UnboundedReceiver<usize>, Rc<RefCell<Vec<Waker>>>) {
+        let (said, heard) = mpsc::unbounded_channel();
+        let wakers = Rc::<RefCell<Vec<Waker>>>::default();
+        for number in 0..count {
+            let (said, wakers) = (said.clone(), wakers.clone());
+            let mut polls = 0;
+            spawn(poll_fn(move |cx| {
+                said.send(number).expect("somebody listens");
+                polls += 1;
+                if polls == 1 {
+                    wakers.borrow_mut().push(cx.waker().clone());
+                }
+                match polls {
+                    3 => Poll::Ready(()),
+                    _ => Poll::Pending,
+                }
+            }));
+        }
+        (heard, wakers)
+    }
+
+    async fn next(heard: &mut mpsc::UnboundedReceiver<usize>, count: usize) -> Vec<usize> {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.push(heard.recv().await.expect("it is said"));
+        }
+        yield_now().await;
+        assert!(heard.try_recv().is_err(), "no more than {all:?}");
+        all
+    }
+
+    #[test]
+    fn polls_in_the_order_of_wakes_and_once_for_several() {
+        with_tasks(async {
+            let (mut heard, wakers) = speakers(3);
+            assert_eq!(next(&mut heard, 3).await, [0, 1, 2]);
+            for task in [2, 0, 2, 0] {
+                wakers.borrow()[task].wake_by_ref();
+            }
+            assert_eq!(next(&mut heard, 2).await, [2, 0]);
+        });
+    }
+
+    #[test]
+    fn wakes_from_other_threads() {
+        with_tasks(async {
+            let (mut heard, wakers) = speakers(2);
+            assert_eq!(next(&mut heard, 2).await, [0, 1]);
+            let theirs = wakers.borrow().clone();
+            let thread =
+                std::thread::spawn(move || theirs.iter().rev().for_each(Waker::wake_by_ref));
+            assert_eq!(next(&mut heard, 2).await, [1, 0]);
+            thread.join().expect("it wakes");
+        });
+    }
+
+    #[test]
+    fn a_waker_of_a_task_that_ended_wakes_none() {
+        with_tasks(async {
+            let (mut heard, wakers) = speakers(1);
+            for _ in 0..2 {
+                assert_eq!(next(&mut heard, 1).await, [0]);
+                wakers.borrow()[0].wake_by_ref();
+            }
+            assert_eq!(next(&mut heard, 1).await, [0]);
+            let old = wakers.borrow()[0].clone();
+            // It gets the index of the one that ended.
+            let (mut heard, wakers) = speakers(1);
+            assert_eq!(next(&mut heard, 1).await, [0]);
+            let index = |waker: &Waker| Id(waker.data().addr()).index();
+            assert_eq!(index(&old), index(&wakers.borrow()[0]));
+            old.wake_by_ref();
+            let thread = std::thread::spawn(move || old.wake());
+            thread.join().expect("it wakes none");
+            next(&mut heard, 0).await;
+        });
+    }
+
+    #[test]
+    fn a_panic_ends_its_task_only() {
+        with_tasks(async {
+            let (reply, answer) = oneshot::channel();
+            spawn(async { panic!("as the test wants it") });
+            spawn(async { reply.send(7).expect("somebody listens") });
+            assert_eq!(answer.await, Ok(7));
+        });
+    }
+
+    #[test]
+    fn tasks_that_never_rest_leave_room_for_others() {
+        with_tasks(async {
+            for _ in 0..2 * TURN {
+                spawn(poll_fn(|cx| {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }));
+            }
+            // The driver of the runtime has its turn, and so has this task.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        });
+    }
+
+    #[test]
+    fn what_is_left_is_dropped_with_the_set() {
+        let held = Rc::new(());
+        let waker = Rc::<RefCell<Option<Waker>>>::default();
+        with_tasks(async {
+            let (reply, answer) = oneshot::channel();
+            let (held, waker) = (held.clone(), waker.clone());
+            let mut reply = Some(reply);
+            spawn(poll_fn(move |cx| {
+                let _still_there = &held;
+                *waker.borrow_mut() = Some(cx.waker().clone());
+                reply.take().map(|it| it.send(()));
+                Poll::Pending
+            }));
+            answer.await.expect("it was polled");
+        });
+        assert_eq!(Rc::strong_count(&held), 1);
+        waker.take().expect("it was polled").wake();
+    }
+
+    #[test]
+    fn pieces_are_named_in_any_task() {
+        let value = [0_u8; 1000];
+        let lines = Lines::of(&value, 640);
+        assert_eq!(lines.0 >> Lines::ADDRESS_BITS, 10);
+        assert_eq!(lines.0 & Lines::ADDRESS, (&raw const value).addr());
+        will_look_at(0, &value, 64);
+        with_tasks(async move {
+            let (reply, answer) = oneshot::channel();
+            spawn(async move {
+                for piece in 0..PIECES {
+                    will_look_at(piece, &value, usize::MAX);
+                }
+                yield_now().await;
+                reply.send(value[0]).expect("somebody listens");
+            });
+            assert_eq!(answer.await, Ok(0));
+        });
+    }
+}
