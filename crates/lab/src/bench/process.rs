@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ impl Process {
     /// # Errors
     /// The kernel's.
     pub fn start(mut command: Command) -> io::Result<Self> {
-        let child = command.stdin(Stdio::null()).spawn()?;
+        let child = command.spawn()?;
         Ok(Self { child })
     }
 
@@ -63,6 +63,11 @@ impl Process {
             std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// Its input and output, if they were to be written and read; once.
+    pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        self.child.stdin.take().zip(self.child.stdout.take())
     }
 
     /// Its output, if that was to be read; once.
@@ -173,6 +178,7 @@ pub fn pinned(core: usize, program: &Path) -> io::Result<Command> {
 /// This program's own path can't be found.
 pub fn pinned_in(group: Option<&Path>, core: usize, program: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
+    command.stdin(Stdio::null());
     command.args(["pinned", "--core", &core.to_string()]);
     if let Some(group) = group {
         command.arg("--group").arg(group);

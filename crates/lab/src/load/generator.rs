@@ -98,11 +98,15 @@ impl Generator {
         })
     }
 
-    /// Runs the load to its end.
+    /// Runs the load to its end. It can be run again: connections that are open
+    /// are used again, and what was counted is forgotten.
     ///
     /// # Errors
     /// The kernel's; a failed exchange is counted, and no error.
     pub fn run(&mut self) -> io::Result<Summary> {
+        self.errors = Errors::default();
+        self.opened = 0;
+        self.requests.forget();
         if !self.options.no_keepalive {
             self.open_all();
         }
@@ -137,6 +141,9 @@ impl Generator {
 
     fn open_all(&mut self) {
         for key in 0..self.connections.len() {
+            if self.connections[key].phase != Phase::Closed {
+                continue;
+            }
             self.open(key);
             if key % OPENING_GROUP == OPENING_GROUP - 1 {
                 std::thread::sleep(OPENING_PAUSE);

@@ -81,6 +81,10 @@ pub struct Options {
     /// open for so many seconds after the summary is printed.
     #[arg(long)]
     pub hold: Option<f64>,
+    /// Load once for each line that comes on standard input, over the same
+    /// connections, and print a summary of each.
+    #[arg(long, conflicts_with_all = ["hold", "count"])]
+    pub on_demand: bool,
     /// Wait so many seconds between opening the connections and the first request.
     #[arg(long, default_value_t = 0.0)]
     pub settle: f64,
@@ -108,12 +112,20 @@ impl Options {
     }
 }
 
-/// Loads, prints the summary as one line of JSON, and holds if told to.
+/// Loads, prints the summary as one line of JSON, and holds if told to; or does
+/// so on demand.
 ///
 /// # Errors
 /// Options that make no sense, and the kernel's.
 pub fn run(options: &Options) -> io::Result<()> {
     let mut generator = Generator::new(options)?;
+    if options.on_demand {
+        for line in io::stdin().lines() {
+            line?;
+            println!("{}", serde_json::to_string(&generator.run()?)?);
+        }
+        return Ok(());
+    }
     let summary = generator.run()?;
     println!("{}", serde_json::to_string(&summary)?);
     if let Some(seconds) = options.hold {

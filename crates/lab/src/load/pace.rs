@@ -52,8 +52,10 @@ impl Pace {
         }
     }
 
-    /// Begins at `now`, and ends by itself after `length`.
+    /// Begins at `now`, and ends by itself after `length`. It may have begun
+    /// before.
     pub fn begin(&mut self, now: Instant, length: Duration) {
+        self.issued = 0;
         self.due = now;
         self.ends = now + length;
     }
@@ -166,6 +168,17 @@ mod tests {
         assert!(pace.is_over(start));
         assert_eq!(pace.next(start), None);
         assert_eq!(pace.drain(), 0);
+    }
+
+    #[test]
+    fn it_begins_again() {
+        let (mut pace, start) = began(CLOSED, 1);
+        pace.issue();
+        assert!(pace.is_over(start));
+        let later = start + LENGTH;
+        pace.begin(later, LENGTH);
+        assert_eq!(pace.next(later), Some(later));
+        assert!(!pace.is_over(later));
     }
 
     #[test]

@@ -198,6 +198,14 @@ impl Requests {
         self.kinds[self.all[request].kind].refused += 1;
     }
 
+    /// Forgets how long requests took, and the answers of 503.
+    pub fn forget(&mut self) {
+        for kind in &mut self.kinds {
+            kind.latency_ns.reset();
+            kind.refused = 0;
+        }
+    }
+
     /// All answers of 503.
     #[must_use]
     pub fn refused(&self) -> u64 {
