@@ -1,6 +1,9 @@
 //! Messages and connections: persistence, pipelining, versions, answers
 //! without a body, informational answers.
 
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+
 use evenkeel_testkit::RawOrigin;
 use evenkeel_testkit::deadline::until;
 
@@ -30,6 +33,33 @@ fn pipelined_requests_are_answered_in_order() {
         let bodies = paths.map(|_| client.read_response("GET").unwrap().text());
         assert_eq!(bodies, ["abc", "pong", "abcde", "abcdefg", "pong"]);
         assert_serves(&mut client);
+    });
+}
+
+#[test]
+fn clients_that_pipeline_without_pause_give_way_to_others() {
+    test(|| {
+        let site = Site {
+            server: "[[route]]\nmatch = { path = '/own' }\nanswer = {}",
+            ..Site::default()
+        };
+        let (_origin, proxy) = site.with_origin();
+        let requests = get("/own").repeat(1_000);
+        let floods = [(); 2].map(|()| TcpStream::connect(proxy.address("web")).unwrap());
+        std::thread::scope(|scope| {
+            for mut flood in &floods {
+                let requests = requests.as_bytes();
+                // Both end when the stream is shut down.
+                scope.spawn(move || while flood.write_all(requests).is_ok() {});
+                scope.spawn(move || std::io::copy(&mut flood, &mut std::io::sink()));
+            }
+            let served = || (0..500).for_each(|_| assert_serves(&mut proxy.client()));
+            let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(served));
+            for flood in &floods {
+                flood.shutdown(Shutdown::Both).unwrap();
+            }
+            served.unwrap();
+        });
     });
 }
 
