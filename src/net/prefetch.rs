@@ -6,27 +6,48 @@
 //! come together, and while a system call takes its time.
 
 /// Length of a cache line of all processors that are asked, in bytes.
-pub const LINE_LEN: usize = 64;
+const LINE_LEN: usize = 64;
 
-/// Has the cache lines of `value` fetched, of its first `most` bytes. Worth it
-/// where a few dozen of them are looked at soon, one after the other.
-#[inline(always)]
-pub fn prefetch<T: ?Sized>(value: &T, most: usize) {
-    let len = size_of_val(value).min(most);
-    prefetch_lines((&raw const *value).addr(), len.div_ceil(LINE_LEN));
+/// A piece of memory: the number of its cache lines above its address.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lines(usize);
+
+impl Lines {
+    const ADDRESS_BITS: u32 = 48;
+    const ADDRESS: usize = (1 << Self::ADDRESS_BITS) - 1;
+
+    /// Where `value` is, no more than its first `most` bytes.
+    pub fn of<T: ?Sized>(value: &T, most: usize) -> Self {
+        let address = (&raw const *value).addr() & Self::ADDRESS;
+        let count = size_of_val(value).min(most).div_ceil(LINE_LEN);
+        Lines(count << Self::ADDRESS_BITS | address)
+    }
+
+    /// Has them fetched, whatever is there by now. Worth it where a few dozen of
+    /// them are looked at soon, one after the other.
+    #[inline(always)]
+    pub fn fetch(self) {
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..self.0 >> Self::ADDRESS_BITS {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let address = (self.0 & Self::ADDRESS) + line * LINE_LEN;
+            let line = std::ptr::without_provenance(address);
+            // SAFETY: it changes nothing that a program can see, whatever the
+            // address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+        }
+    }
 }
 
-/// Has so many cache lines fetched from `address` on, whatever is there.
-#[inline(always)]
-pub fn prefetch_lines(address: usize, count: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in 0..count {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let line = std::ptr::without_provenance(address.wrapping_add(line * LINE_LEN));
-        // SAFETY: it changes nothing that a program can see, whatever the
-        // address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_known_by_its_address_and_its_lines() {
+        let value = [0_u8; 1000];
+        let lines = Lines::of(&value, 640);
+        assert_eq!(lines.0 >> Lines::ADDRESS_BITS, 10);
+        assert_eq!(lines.0 & Lines::ADDRESS, (&raw const value).addr());
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (address, count);
 }

@@ -137,27 +137,13 @@ impl Stream {
         len: usize,
     ) -> Poll<io::Result<usize>> {
         loop {
-            let mut written = Ok(0);
-            let mut was_called = false;
-            let call = || {
-                was_called = true;
-                let mut at = offset;
-                written = retry_on_intr(|| sendfile(self, file, Some(&mut at), len));
-                match written {
-                    // Less may be the file's end as well: the next call tells.
-                    Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
-                    _ => Ok(()),
-                }
-            };
-            // Whether it was ready shows by the call.
-            let _ = self.try_io(Interest::WRITABLE, call);
-            match written {
-                Err(Errno::AGAIN) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
-                Ok(len) if was_called => return Poll::Ready(Ok(len)),
-                Ok(_) => {}
-            }
             ready!(self.poll_write_ready(cx))?;
+            let mut at = offset;
+            match retry_on_intr(|| sendfile(self, file, Some(&mut at), len)) {
+                Err(Errno::AGAIN) => self.clear_ready(Interest::WRITABLE),
+                // Less may be the file's end as well: the next call tells.
+                written => return Poll::Ready(written.map_err(io::Error::from)),
+            }
         }
     }
 

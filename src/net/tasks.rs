@@ -22,7 +22,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use slab::Slab;
 
-use super::prefetch::{LINE_LEN, prefetch, prefetch_lines};
+use super::prefetch::Lines;
 
 /// Pieces of memory that a task can name.
 pub const PIECES: usize = 7;
@@ -49,8 +49,7 @@ struct Set {
     ready: RefCell<VecDeque<Id>>,
     /// The one being polled.
     present: Cell<Option<Id>>,
-    /// Who polls the tasks, and whether it waits to be told that one is ready.
-    poller: RefCell<Option<Waker>>,
+    /// Whether who polls the tasks waits to be told that one is ready.
     is_waiting: Cell<bool>,
     elsewhere: Arc<Elsewhere>,
 }
@@ -63,7 +62,7 @@ struct Entry {
     pieces: [Cell<Lines>; PIECES],
 }
 
-/// What other threads wake.
+/// What other threads wake, and who polls the tasks.
 #[derive(Debug, Default)]
 struct Elsewhere(Mutex<Woken>);
 
@@ -93,7 +92,6 @@ impl Tasks {
             generation: Cell::new(0),
             ready: RefCell::default(),
             present: Cell::new(None),
-            poller: RefCell::default(),
             is_waiting: Cell::new(false),
             elsewhere,
         });
@@ -197,9 +195,9 @@ impl Set {
         }
         self.ready.borrow_mut().push_back(id);
         if self.is_waiting.replace(false)
-            && let Some(poller) = &*self.poller.borrow()
+            && let Some(poller) = self.elsewhere.poller()
         {
-            poller.wake_by_ref();
+            poller.wake();
         }
     }
 
@@ -211,10 +209,6 @@ impl Set {
         }
         if !self.ready.borrow().is_empty() {
             return Poll::Ready(());
-        }
-        let mut poller = self.poller.borrow_mut();
-        if !poller.as_ref().is_some_and(|it| it.will_wake(cx.waker())) {
-            *poller = Some(cx.waker().clone());
         }
         self.is_waiting.set(true);
         Poll::Pending
@@ -276,7 +270,7 @@ impl Set {
 impl Entry {
     fn fetch(&self) {
         if let Some(task) = &self.task {
-            prefetch(&**task, TASK_LEN);
+            Lines::of(&**task, TASK_LEN).fetch();
         }
         for lines in &self.pieces {
             lines.get().fetch();
@@ -315,6 +309,11 @@ impl Elsewhere {
             woken.poller = Some(poller.clone());
         }
         std::mem::take(&mut woken.ids)
+    }
+
+    /// Who polls the tasks.
+    fn poller(&self) -> Option<Waker> {
+        self.lock().poller.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Woken> {
@@ -395,25 +394,6 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(
     |data| Id(data.addr()).wake(),
     |_| {},
 );
-
-/// A piece of memory: the number of its cache lines above its address.
-#[derive(Debug, Clone, Copy, Default)]
-struct Lines(usize);
-
-impl Lines {
-    const ADDRESS_BITS: u32 = 48;
-    const ADDRESS: usize = (1 << Self::ADDRESS_BITS) - 1;
-
-    fn of<T: ?Sized>(value: &T, most: usize) -> Self {
-        let address = (&raw const *value).addr() & Self::ADDRESS;
-        let count = size_of_val(value).min(most).div_ceil(LINE_LEN);
-        Lines(count << Self::ADDRESS_BITS | address)
-    }
-
-    fn fetch(self) {
-        prefetch_lines(self.0 & Self::ADDRESS, self.0 >> Self::ADDRESS_BITS);
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -563,9 +543,6 @@ mod tests {
     #[test]
     fn pieces_are_named_in_any_task() {
         let value = [0_u8; 1000];
-        let lines = Lines::of(&value, 640);
-        assert_eq!(lines.0 >> Lines::ADDRESS_BITS, 10);
-        assert_eq!(lines.0 & Lines::ADDRESS, (&raw const value).addr());
         will_look_at(0, &value, 64);
         with_tasks(async move {
             let (reply, answer) = oneshot::channel();

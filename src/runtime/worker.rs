@@ -78,6 +78,7 @@ impl Worker {
     }
 
     async fn serve(mut self) -> io::Result<()> {
+        // What the runtime allows one task in a row would be for all of them.
         tokio::task::spawn_local(unconstrained(Tasks::of_this_thread().run()));
         let clients = Rc::new(self.clients());
         let mut accepting = Vec::new();

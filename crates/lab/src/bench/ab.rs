@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
 
 use super::case::{AbPlan, ConnectionUse};
 use super::process::{LOAD_CORE, pinned};
@@ -61,7 +60,6 @@ fn ab(address: SocketAddr, plan: &AbPlan) -> io::Result<Summary> {
         .args(["-q", "-s", "30", "-n", &plan.count.to_string()])
         .args(["-c", &plan.connections.to_string()])
         .arg(format!("http://{address}/{}", plan.size))
-        .stdin(Stdio::null())
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let complete = figure(&text, "Complete requests:").unwrap_or(0.0) as u64;

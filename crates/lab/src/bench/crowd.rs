@@ -1,15 +1,14 @@
 //! The cases about many connections and long times: memory of idle
 //! connections, nine thousand at once, and the soak.
 
-use std::io::{self, BufRead, BufReader};
-use std::process::Stdio;
+use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::process::{LOAD_CORE, Memory, Process, pinned};
+use super::process::{Memory, Process};
 use super::proxy::{Kind, Proxy, Site};
 use super::report::{CaseReport, Limit, Row, Verdict};
-use super::rounds::{Stage, load, measured};
+use super::rounds::{LoadProcess, Stage, load, measured};
 use crate::load::Summary;
 use crate::socket::Waiting;
 
@@ -58,21 +57,10 @@ pub fn idle(site: &Site, kinds: &[Kind], connections: usize) -> io::Result<Vec<R
     Ok(rows)
 }
 
-fn hold(proxy: &Proxy, connections: usize) -> io::Result<(Summary, Process)> {
-    let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
-    command
-        .arg("load")
-        .arg(format!("--to={}", proxy.address))
-        .arg(format!("--connections={connections}"))
-        .arg("--hold=60")
-        .stdout(Stdio::piped());
-    let mut process = Process::start(command)?;
-    let output = process
-        .take_output()
-        .ok_or_else(|| io::Error::other("load has no output"))?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    Ok((serde_json::from_str(&line)?, process))
+fn hold(proxy: &Proxy, connections: usize) -> io::Result<(Summary, LoadProcess)> {
+    let arguments = [format!("--connections={connections}"), "--hold=60".into()];
+    let mut holder = LoadProcess::start(proxy.address, &arguments)?;
+    Ok((holder.summary()?, holder))
 }
 
 /// Bytes per idle connection of each proxy, and what is required.

@@ -70,11 +70,6 @@ impl Process {
         self.child.stdin.take().zip(self.child.stdout.take())
     }
 
-    /// Its output, if that was to be read; once.
-    pub fn take_output(&mut self) -> Option<ChildStdout> {
-        self.child.stdout.take()
-    }
-
     /// Lets everything else on its core go first.
     ///
     /// # Errors

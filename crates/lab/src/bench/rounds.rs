@@ -74,7 +74,7 @@ impl Stage {
         }
         let mut loads = Vec::new();
         for proxy in &self.proxies {
-            let mut load = LoadOnDemand::start(proxy.address, plan)?;
+            let mut load = LoadProcess::on_demand(proxy.address, plan)?;
             load.run()?;
             loads.push(load);
         }
@@ -123,20 +123,22 @@ const SLICE_SECONDS: f64 = 0.25;
 /// What is kept of the latencies of each.
 const SLICE_PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 100.0];
 
-/// A load generator that keeps its connections between one round and the next.
-struct LoadOnDemand {
+/// A load generator that runs besides, and whose summaries are read as they come.
+#[derive(Debug)]
+pub struct LoadProcess {
     to: SocketAddr,
     demands: ChildStdin,
     summaries: BufReader<ChildStdout>,
-    /// Kept only to end with it.
-    _process: Process,
+    process: Process,
 }
 
-impl LoadOnDemand {
-    fn start(to: SocketAddr, plan: &LoadPlan) -> io::Result<Self> {
-        let mut arguments = load_arguments(plan, SLICE_SECONDS);
-        arguments.push("--on-demand".into());
-        let mut command = load_command(to, &arguments)?;
+impl LoadProcess {
+    /// Starts a load.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub fn start(to: SocketAddr, arguments: &[String]) -> io::Result<Self> {
+        let mut command = load_command(to, arguments)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(command)?;
         let (demands, summaries) = process
@@ -146,12 +148,36 @@ impl LoadOnDemand {
             to,
             demands,
             summaries: BufReader::new(summaries),
-            _process: process,
+            process,
         })
     }
 
+    /// A load that keeps its connections between one round and the next.
+    fn on_demand(to: SocketAddr, plan: &LoadPlan) -> io::Result<Self> {
+        let mut arguments = load_arguments(plan, SLICE_SECONDS);
+        arguments.push("--on-demand".into());
+        Self::start(to, &arguments)
+    }
+
+    /// Has it give way to every other load on its core.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn yield_to_others(&self) -> io::Result<()> {
+        self.process.yield_to_others()
+    }
+
+    /// Has a load on demand run once.
     fn run(&mut self) -> io::Result<Summary> {
         self.demands.write_all(b"\n")?;
+        self.summary()
+    }
+
+    /// Waits for its next summary.
+    ///
+    /// # Errors
+    /// It said nothing.
+    pub fn summary(&mut self) -> io::Result<Summary> {
         let mut line = String::new();
         self.summaries.read_line(&mut line)?;
         Ok(serde_json::from_str(&line)?)
@@ -260,7 +286,6 @@ pub fn measured(
 /// It can't be started, or failed.
 pub fn load(address: SocketAddr, arguments: &[String]) -> io::Result<Summary> {
     let output = load_command(address, arguments)?
-        .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {
@@ -276,7 +301,7 @@ pub fn load(address: SocketAddr, arguments: &[String]) -> io::Result<Summary> {
 ///
 /// # Errors
 /// This program's own path can't be found.
-pub fn load_command(address: SocketAddr, arguments: &[String]) -> io::Result<Command> {
+fn load_command(address: SocketAddr, arguments: &[String]) -> io::Result<Command> {
     let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
     command
         .arg("load")
