@@ -17,6 +17,7 @@ mod page;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::config::{Accepting, Address};
 use crate::net::listen::{self, BoundListener, Listener, Peer};
-use crate::net::stream::Stream;
+use crate::net::poller::Poller;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
 use crate::runtime::Phase;
@@ -115,6 +116,7 @@ pub(crate) fn start(
             sources,
             phase,
         });
+        let poller = Poller::of_this_thread()?;
         runtime.block_on(async {
             tokio::task::spawn_local(watch_limits(admin.clone()));
             if sockets.status.is_some() || sockets.control.is_some() {
@@ -131,9 +133,11 @@ pub(crate) fn start(
                 let listener = Listener::register(socket)?;
                 tokio::task::spawn_local(control::serve(admin.clone(), listener));
             }
-            // An error means that whoever could stop it is gone.
-            let _ = stopped.await;
-            Ok(())
+            tokio::select! {
+                failed = poller.serve() => failed,
+                // An error means that whoever could stop it is gone.
+                _ = stopped => Ok(()),
+            }
         })
     })?;
     Ok(AdminThread {
@@ -200,8 +204,8 @@ impl Acceptor {
         }
     }
 
-    /// The next connection. That none can be had is said once.
-    async fn accept(&mut self) -> (Stream, Peer) {
+    /// The next connection's socket. That none can be had is said once.
+    async fn accept(&mut self) -> (OwnedFd, Peer) {
         let what = self.what;
         loop {
             match poll_fn(|cx| self.listener.poll_accept(cx)).await {

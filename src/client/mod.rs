@@ -141,7 +141,7 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                 return;
             }
         }
-        match accepted {
+        match accepted.and_then(|(socket, peer)| Ok((Stream::new(socket)?, peer))) {
             Ok((stream, peer)) => {
                 pause.is_over(&clients, index);
                 let Some(client) = admit(&clients, stream, peer, index) else {

@@ -33,7 +33,7 @@ impl ClientWatch {
     pub fn poll_gone(&mut self, cx: &mut Context<'_>, client: &Stream) -> Poll<()> {
         while self.is_on && client.poll_read_ready(cx).is_ready() {
             match client.peek() {
-                Peeked::Nothing => client.clear_read_ready(),
+                Peeked::Nothing => {}
                 Peeked::Data => self.is_on = false,
                 Peeked::End if self.request_end.elapsed() < HALF_CLOSE_GRACE => self.is_on = false,
                 Peeked::End | Peeked::Broken => return Poll::Ready(()),

@@ -547,7 +547,7 @@ impl Files {
                 continue;
             }
             let (files, folder) = (self.clone(), folder.clone());
-            tokio::task::spawn_local(async move {
+            crate::net::tasks::spawn(async move {
                 let Some(disk) = files.disk(folder.route) else {
                     return;
                 };

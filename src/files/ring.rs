@@ -15,12 +15,12 @@ use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use slab::Slab;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::io_queue::{Begun, Waiters, Work};
 use super::{Fetched, FileBytes, OpenFile, Part, WHOLE_LEN, Wanted};
-use crate::net::readable;
+use crate::net::poller::{Interest, Side, Source};
+use crate::net::tasks;
 use crate::net::timer_fd::TimerFd;
 
 /// What is read in one turn of the event loop, if more could be: hot requests
@@ -43,7 +43,7 @@ pub(super) type Read = (Part, Begun<Wanted, Fetched>);
 
 impl Ring {
     /// A ring for at most so many reads at once, which belongs to this thread
-    /// and its runtime.
+    /// and its tasks.
     ///
     /// # Errors
     /// The kernel has none (it is older than Linux 6.1), or does not let us have
@@ -65,13 +65,13 @@ impl Ring {
         let (reads, wanted) = mpsc::unbounded_channel();
         let reader = Reader {
             ring,
-            event: readable(event)?,
+            event: Source::new(event, Interest::Read)?,
             wanted,
             retry: TimerFd::new()?,
             readings: Slab::with_capacity(most),
             done: Vec::with_capacity(most),
         };
-        tokio::task::spawn_local(reader.run());
+        tasks::spawn(reader.run());
         Ok(Ring(reads))
     }
 
@@ -100,7 +100,7 @@ struct Reader {
     ring: IoUring,
     /// Is signalled where the ring has to be looked at. Never read: each signal
     /// is an event of its own.
-    event: AsyncFd<OwnedFd>,
+    event: Source<OwnedFd>,
     wanted: UnboundedReceiver<Read>,
     /// Until the kernel is asked again.
     retry: TimerFd,
@@ -190,9 +190,9 @@ impl Reader {
                 Poll::Ready(None) if self.readings.is_empty() => return Poll::Ready(false),
                 Poll::Ready(None) | Poll::Pending => {}
             }
-            let ready = std::task::ready!(self.event.poll_read_ready(cx));
-            // It is an error at the end of the runtime.
-            Poll::Ready(ready.map(|mut guard| guard.clear_ready()).is_ok())
+            std::task::ready!(self.event.poll_ready(cx, Side::Read));
+            self.event.is_blocked(Side::Read);
+            Poll::Ready(true)
         };
         poll_fn(wait).await
     }
@@ -293,13 +293,11 @@ mod tests {
     use std::fs::File;
     use std::sync::Arc;
 
-    use evenkeel_policy::admission::Bounds;
-    use evenkeel_testkit::TempDir;
-    use tokio::runtime::{Builder, LocalOptions};
-
     use super::*;
     use crate::files::io_queue::{Entry, IoQueue};
     use crate::files::{DirectReads, Hot, open};
+    use evenkeel_policy::admission::Bounds;
+    use evenkeel_testkit::TempDir;
 
     /// A file with these bytes, in a folder of its own.
     fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {
@@ -328,9 +326,8 @@ mod tests {
             },
         )
         .expect("a thread starts");
-        let mut builder = Builder::new_current_thread();
-        let runtime = builder.enable_io().build_local(LocalOptions::default());
-        runtime.expect("a runtime").block_on(async {
+        let tasks = tasks::Tasks::of_this_thread().expect("a set of tasks");
+        let read = tasks.run_until(async move {
             let ring = match Ring::start(2) {
                 Ok(ring) => ring,
                 Err(error) => {
@@ -356,7 +353,8 @@ mod tests {
                 }
             }
             Some(read)
-        })
+        });
+        read.expect("the event loop runs")
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Connecting to an endpoint.
 
+use std::future::poll_fn;
 use std::io;
 
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::stream::Stream;
 use crate::config::Address;
@@ -16,20 +17,27 @@ use crate::config::Address;
 /// # Cancellation
 /// Dropping the future closes the socket.
 pub async fn connect(address: &Address) -> io::Result<Stream> {
-    match address {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let (socket, address) = match address {
         Address::Tcp(address) => {
-            let socket = Socket::new(
-                Domain::for_address(*address),
-                Type::STREAM.nonblocking().cloexec(),
-                Some(Protocol::TCP),
-            )?;
+            let domain = Domain::for_address(*address);
+            let socket = Socket::new(domain, kind, Some(Protocol::TCP))?;
             socket.set_tcp_nodelay(true)?;
-            let socket = TcpSocket::from_std_stream(socket.into());
-            let stream: TcpStream = socket.connect(*address).await?;
-            Ok(Stream::Tcp(stream))
+            (socket, SockAddr::from(*address))
         }
-        Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
+        Address::Unix(path) => (
+            Socket::new(Domain::UNIX, kind, None)?,
+            SockAddr::unix(path)?,
+        ),
+    };
+    match socket.connect(&address) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {}
+        done => return done.and_then(|()| Stream::new(socket.into())),
     }
+    let stream = Stream::new(socket.into())?;
+    poll_fn(|cx| stream.poll_write_ready(cx)).await;
+    rustix::net::sockopt::socket_error(&stream)??;
+    Ok(stream)
 }
 
 /// The system's words for an error, without its number and in lower case.

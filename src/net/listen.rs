@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
@@ -15,11 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpStream, UnixStream};
 
-use super::stream::Stream;
+use super::poller::{Interest, Side, Source};
 use crate::config::{Accepting, Address};
 
 /// A bound socket, not yet part of any event loop.
@@ -169,7 +166,7 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 /// A listening socket on a worker's event loop.
 #[derive(Debug)]
 pub struct Listener {
-    socket: AsyncFd<Socket>,
+    socket: Source<Socket>,
     kind: Kind,
     /// Whether the last readiness has brought a connection already.
     has_accepted: Cell<bool>,
@@ -196,11 +193,8 @@ impl Listener {
     /// # Errors
     /// The event loop can't take it (out of file descriptors).
     pub fn register(bound: BoundListener) -> io::Result<Self> {
-        // SAFETY: the socket's descriptor is its own and stays the same, and
-        // the `AsyncFd`, which owns it, deregisters it before it is closed.
-        let socket = unsafe { AsyncFd::register_with_interest(bound.socket, Interest::READABLE)? };
         Ok(Listener {
-            socket,
+            socket: Source::new(bound.socket, Interest::Read)?,
             kind: match bound.address {
                 Address::Tcp(_) => Kind::Tcp,
                 Address::Unix(_) => Kind::Unix,
@@ -209,10 +203,10 @@ impl Listener {
         })
     }
 
-    /// The next connection.
-    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
+    /// The next connection's socket, which does not block.
+    pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
         loop {
-            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
+            ready!(self.socket.poll_ready(cx, Side::Read));
             // The kernel makes a file before it looks whether anybody waits:
             // to ask first is cheaper than an accept in vain.
             if !self.has_accepted.get() || self.somebody_waits() {
@@ -225,7 +219,7 @@ impl Listener {
                 }
             }
             self.has_accepted.set(false);
-            ready.clear_ready();
+            self.socket.is_blocked(Side::Read);
         }
     }
 
@@ -239,7 +233,7 @@ impl Listener {
         rustix::event::poll(&mut socket, Some(&now)) != Ok(0)
     }
 
-    fn accept(&self) -> io::Result<(Stream, Peer)> {
+    fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match self.kind {
             Kind::Tcp => {
@@ -247,13 +241,11 @@ impl Listener {
                 let peer = peer
                     .and_then(|peer| SocketAddr::try_from(peer).ok())
                     .ok_or(io::ErrorKind::ConnectionAborted)?;
-                let stream = TcpStream::from_std(socket.into())?;
-                Ok((Stream::Tcp(stream), Peer::Tcp(peer)))
+                Ok((socket, Peer::Tcp(peer)))
             }
             Kind::Unix => {
                 let socket = rustix::net::accept_with(&self.socket, flags)?;
-                let stream = UnixStream::from_std(socket.into())?;
-                Ok((Stream::Unix(stream), Peer::Unix))
+                Ok((socket, Peer::Unix))
             }
         }
     }

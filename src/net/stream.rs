@@ -4,23 +4,18 @@
 //! without a buffer, and takes one when there is something to read.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
 use rustix::fs::sendfile;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
-use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
 
-/// A connected stream.
+use super::poller::{Interest, Side, Source};
+
+/// A connected stream: TCP over IPv4 or IPv6, or a Unix socket.
 #[derive(Debug)]
-pub enum Stream {
-    /// TCP over IPv4 or IPv6.
-    Tcp(TcpStream),
-    /// A Unix stream socket.
-    Unix(UnixStream),
-}
+pub struct Stream(Source<OwnedFd>);
 
 /// What follows the bytes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,55 +43,47 @@ pub enum Peeked {
 }
 
 impl Stream {
+    /// A stream of a socket that does not block.
+    ///
+    /// # Errors
+    /// As [`Source::new`].
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        Source::new(socket, Interest::ReadWrite).map(Stream)
+    }
+
     /// Ready when a read would not block. Holds no buffer.
-    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Stream::Tcp(stream) => stream.poll_read_ready(cx),
-            Stream::Unix(stream) => stream.poll_read_ready(cx),
-        }
+    pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_ready(cx, Side::Read)
     }
 
     /// Reads into `room`; 0 is the end. A short read is taken as the sign that
     /// nothing is left, which saves the read that would say so.
-    ///
-    /// The system call is made here rather than by tokio's own read: that one
-    /// looks at the readiness once more and goes through the C library's
-    /// cancellation points, 3 % of an exchange together.
-    pub fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
-            let mut read = Ok(0);
-            let call = || {
-                read = retry_on_intr(|| rustix::net::recv(self, &mut *room, RecvFlags::empty()))
-                    .map(|(len, _)| len);
-                match read {
+            ready!(self.poll_read_ready(cx));
+            match retry_on_intr(|| rustix::net::recv(self, &mut *room, RecvFlags::empty())) {
+                Ok((len, _)) => {
                     // What waits behind a part of an error queue is unknown.
-                    Ok(len) if len == 0 || len == room.len() => Ok(()),
-                    Ok(_) | Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
-                    Err(_) => Ok(()),
+                    if len > 0 && len < room.len() {
+                        self.0.is_drained(Side::Read);
+                    }
+                    return Poll::Ready(Ok(len));
                 }
-            };
-            let was_ready = self.try_io(Interest::READABLE, call);
-            match (was_ready, read) {
-                (_, Err(Errno::AGAIN)) => {}
-                (_, Err(error)) => return Poll::Ready(Err(error.into())),
-                (Ok(()), Ok(len)) => return Poll::Ready(Ok(len)),
-                (Err(_), Ok(len)) if len > 0 => return Poll::Ready(Ok(len)),
-                // It was not ready: nothing was called.
-                (Err(_), Ok(_)) => {}
+                Err(Errno::AGAIN) => self.0.is_blocked(Side::Read),
+                Err(error) => return Poll::Ready(Err(error.into())),
             }
-            ready!(self.poll_read_ready(cx))?;
         }
     }
 
     /// Writes a part of `bytes`.
     pub fn poll_write(
         &self,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
         bytes: &[u8],
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.poll_write_ready(cx))?;
+            ready!(self.poll_write_ready(cx));
             if let Some(written) = self.try_write(bytes, follow) {
                 return Poll::Ready(written);
             }
@@ -114,12 +101,12 @@ impl Stream {
         match retry_on_intr(|| rustix::net::send(self, bytes, flags)) {
             Ok(len) => {
                 if len < bytes.len() {
-                    self.clear_ready(Interest::WRITABLE);
+                    self.0.is_drained(Side::Write);
                 }
                 Some(Ok(len))
             }
             Err(Errno::AGAIN) => {
-                self.clear_ready(Interest::WRITABLE);
+                self.0.is_blocked(Side::Write);
                 None
             }
             Err(error) => Some(Err(error.into())),
@@ -131,36 +118,25 @@ impl Stream {
     /// it is not in memory.
     pub fn poll_send_file(
         &self,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
         file: BorrowedFd<'_>,
         offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.poll_write_ready(cx))?;
+            ready!(self.poll_write_ready(cx));
             let mut at = offset;
             match retry_on_intr(|| sendfile(self, file, Some(&mut at), len)) {
-                Err(Errno::AGAIN) => self.clear_ready(Interest::WRITABLE),
+                Err(Errno::AGAIN) => self.0.is_blocked(Side::Write),
                 // Less may be the file's end as well: the next call tells.
                 written => return Poll::Ready(written.map_err(io::Error::from)),
             }
         }
     }
 
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Stream::Tcp(stream) => stream.poll_write_ready(cx),
-            Stream::Unix(stream) => stream.poll_write_ready(cx),
-        }
-    }
-
-    /// Runs `call` if the stream is ready, and forgets the readiness if it
-    /// says that it would block.
-    fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.try_io(interest, call),
-            Stream::Unix(stream) => stream.try_io(interest, call),
-        }
+    /// Ready when a write would not block.
+    pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_ready(cx, Side::Write)
     }
 
     /// Closes the sending side.
@@ -168,52 +144,33 @@ impl Stream {
         rustix::net::shutdown(self, rustix::net::Shutdown::Write).map_err(io::Error::from)
     }
 
-    /// Looks at the next byte without taking it: one system call.
+    /// Looks at the next byte without taking it: one system call. Where there is
+    /// nothing, the next wait for it begins.
     pub fn peek(&self) -> Peeked {
         let mut byte = [0; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(self, &mut byte, flags) {
+        match retry_on_intr(|| rustix::net::recv(self, &mut byte, flags)) {
             Ok((0, _)) => Peeked::End,
             Ok(_) => Peeked::Data,
-            Err(Errno::AGAIN | Errno::INTR) => Peeked::Nothing,
+            Err(Errno::AGAIN) => {
+                self.0.is_blocked(Side::Read);
+                Peeked::Nothing
+            }
             Err(_) => Peeked::Broken,
         }
-    }
-
-    /// Forgets a readiness that a [`peek`](Self::peek) showed to be over.
-    pub fn clear_read_ready(&self) {
-        self.clear_ready(Interest::READABLE);
-    }
-
-    fn clear_ready(&self, interest: Interest) {
-        // Its result is the one given here.
-        let _ = self.try_io(interest, || Err(io::ErrorKind::WouldBlock.into()));
     }
 
     /// Whether an idle connection has been closed by its peer, or sent bytes
     /// that nobody asked for. The event loop has noticed: a system call is made
     /// only to confirm it.
     pub fn is_stale(&self) -> bool {
-        let mut is_stale = false;
-        // Its result says no more than `is_stale` does.
-        let _ = self.try_io(Interest::READABLE, || match self.peek() {
-            Peeked::Nothing => Err(io::ErrorKind::WouldBlock.into()),
-            Peeked::Data | Peeked::End | Peeked::Broken => {
-                is_stale = true;
-                Ok(())
-            }
-        });
-        is_stale
+        self.0.is_ready(Side::Read) && self.peek() != Peeked::Nothing
     }
 
     /// Whether bytes wait to be read, as far as the event loop has noticed: a
     /// system call is made only to confirm it.
     pub fn has_unread(&self) -> bool {
-        let peeked = self.try_io(Interest::READABLE, || match self.peek() {
-            Peeked::Data => Ok(()),
-            Peeked::Nothing | Peeked::End | Peeked::Broken => Err(io::ErrorKind::Other.into()),
-        });
-        peeked.is_ok()
+        self.0.is_ready(Side::Read) && self.peek() == Peeked::Data
     }
 
     /// Makes the coming close a reset, so that the peer can't take what it got
@@ -227,9 +184,6 @@ impl Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
+        self.0.as_fd()
     }
 }

@@ -1,8 +1,7 @@
-//! The tasks of a worker's connections, which one task of the runtime polls in
-//! the order in which they are woken.
+//! The tasks of a worker: its event loop, which polls them in the order in which
+//! they are woken.
 //!
-//! The runtime could poll each by itself, but then none knows what comes after
-//! it. With hundreds of exchanges in flight, what one of them left behind when it
+//! With hundreds of exchanges in flight, what one of them left behind when it
 //! began to wait is in no near cache any more, and each piece that it looks at is
 //! a wait of its own. Here a task names such pieces, and they are fetched while
 //! the one before it runs.
@@ -12,16 +11,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
 
+use super::poller::{Interest, Poller, Side, Source};
 use super::prefetch::Lines;
 
 /// Pieces of memory that a task can name.
@@ -35,7 +37,13 @@ const TASK_LEN: usize = 512;
 
 /// The tasks of one thread. Each thread has one set at most.
 #[derive(Debug)]
-pub struct Tasks(Rc<Set>);
+pub struct Tasks {
+    set: Rc<Set>,
+    /// Has news when other threads have woken tasks. Never read: each signal is
+    /// an event of its own.
+    calls: Source<Arc<Elsewhere>>,
+    poller: Poller,
+}
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -49,9 +57,6 @@ struct Set {
     ready: RefCell<VecDeque<Id>>,
     /// The one being polled.
     present: Cell<Option<Id>>,
-    /// Whether who polls the tasks waits to be told that one is ready.
-    is_waiting: Cell<bool>,
-    elsewhere: Arc<Elsewhere>,
 }
 
 struct Entry {
@@ -62,14 +67,12 @@ struct Entry {
     pieces: [Cell<Lines>; PIECES],
 }
 
-/// What other threads wake, and who polls the tasks.
-#[derive(Debug, Default)]
-struct Elsewhere(Mutex<Woken>);
-
-#[derive(Debug, Default)]
-struct Woken {
-    ids: Vec<Id>,
-    poller: Option<Waker>,
+/// What other threads wake.
+#[derive(Debug)]
+struct Elsewhere {
+    woken: Mutex<Vec<Id>>,
+    /// By which the thread of the tasks learns of it.
+    event: OwnedFd,
 }
 
 thread_local! {
@@ -82,35 +85,59 @@ static SETS: RwLock<Vec<Weak<Elsewhere>>> = RwLock::new(Vec::new());
 impl Tasks {
     /// The set of the current thread, without a task.
     ///
+    /// # Errors
+    /// The process is out of descriptors.
+    ///
     /// # Panics
-    /// The thread has one already.
-    pub fn of_this_thread() -> Self {
-        let elsewhere = Arc::<Elsewhere>::default();
+    /// The thread has one already, or a poller.
+    pub fn of_this_thread() -> io::Result<Self> {
+        let poller = Poller::of_this_thread()?;
+        let elsewhere = Arc::new(Elsewhere {
+            woken: Mutex::default(),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
+        let calls = Source::new(elsewhere.clone(), Interest::Read)?;
         let set = Rc::new(Set {
             number: register(&elsewhere),
             entries: RefCell::default(),
             generation: Cell::new(0),
             ready: RefCell::default(),
             present: Cell::new(None),
-            is_waiting: Cell::new(false),
-            elsewhere,
         });
         let before = SET.replace(Some(set.clone()));
         assert!(before.is_none(), "a thread has one set of tasks");
-        Tasks(set)
+        Ok(Tasks { set, calls, poller })
     }
 
-    /// Polls the tasks, for ever.
+    /// Runs `main` to its end as one of the tasks, and the others meanwhile.
+    /// Those that are left then are dropped.
     ///
-    /// # Cancellation
-    /// Dropping the future drops the tasks.
-    pub async fn run(self) {
+    /// # Errors
+    /// The kernel lacks memory to say what there is.
+    ///
+    /// # Panics
+    /// `main` does.
+    pub fn run_until<T: 'static>(
+        mut self,
+        main: impl Future<Output = T> + 'static,
+    ) -> io::Result<T> {
+        let outcome = Rc::new(Cell::new(None));
+        let of_main = outcome.clone();
+        self.set.spawn(Box::pin(async move {
+            let of_main = of_main;
+            of_main.set(Some(main.await));
+        }));
         loop {
-            poll_fn(|cx| self.0.poll_ready(cx)).await;
-            self.0.turn();
-            if !self.0.ready.borrow().is_empty() {
-                // The event loop looks for news first.
-                tokio::task::yield_now().await;
+            self.set.turn();
+            // Its task holds the other one.
+            if Rc::strong_count(&outcome) == 1 {
+                return Ok(outcome.take().expect("the main task did not panic"));
+            }
+            let is_busy = !self.set.ready.borrow().is_empty();
+            self.poller.look(is_busy)?;
+            if self.calls.is_ready(Side::Read) {
+                self.calls.is_blocked(Side::Read);
+                self.calls.get().take().for_each(|id| self.set.wake(id));
             }
         }
     }
@@ -132,7 +159,7 @@ impl Drop for Tasks {
     fn drop(&mut self) {
         SET.take();
         // They may wake each other meanwhile.
-        let entries = std::mem::take(&mut *self.0.entries.borrow_mut());
+        let entries = std::mem::take(&mut *self.set.entries.borrow_mut());
         drop(entries);
     }
 }
@@ -190,28 +217,9 @@ impl Set {
             // It has ended.
             _ => false,
         };
-        if !is_news {
-            return;
+        if is_news {
+            self.ready.borrow_mut().push_back(id);
         }
-        self.ready.borrow_mut().push_back(id);
-        if self.is_waiting.replace(false)
-            && let Some(poller) = self.elsewhere.poller()
-        {
-            poller.wake();
-        }
-    }
-
-    /// Waits until a task is ready.
-    fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
-        self.is_waiting.set(false);
-        for id in self.elsewhere.take(cx.waker()) {
-            self.wake(id);
-        }
-        if !self.ready.borrow().is_empty() {
-            return Poll::Ready(());
-        }
-        self.is_waiting.set(true);
-        Poll::Pending
     }
 
     /// Polls those that are ready, each once at most.
@@ -288,36 +296,27 @@ impl std::fmt::Debug for Entry {
 
 impl Elsewhere {
     fn wake(&self, id: Id) {
-        let poller = {
-            let mut woken = self.lock();
-            woken.ids.push(id);
-            match woken.ids.len() {
-                1 => woken.poller.clone(),
-                // It was told before.
-                _ => None,
-            }
-        };
-        if let Some(poller) = poller {
-            poller.wake();
-        }
-    }
-
-    /// Takes what was woken, and has `poller` told of what is from now on.
-    fn take(&self, poller: &Waker) -> Vec<Id> {
         let mut woken = self.lock();
-        if !woken.poller.as_ref().is_some_and(|it| it.will_wake(poller)) {
-            woken.poller = Some(poller.clone());
+        woken.push(id);
+        if woken.len() == 1 {
+            // It can't fail: nobody can count as far as it does.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
-        std::mem::take(&mut woken.ids)
     }
 
-    /// Who polls the tasks.
-    fn poller(&self) -> Option<Waker> {
-        self.lock().poller.clone()
+    /// Takes what was woken.
+    fn take(&self) -> impl Iterator<Item = Id> + use<> {
+        std::mem::take(&mut *self.lock()).into_iter()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Woken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Id>> {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Elsewhere {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
     }
 }
 
@@ -397,23 +396,28 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::time::Duration;
 
-    use tokio::runtime::{Builder, LocalOptions};
     use tokio::sync::{mpsc, oneshot};
-    use tokio::task::{spawn_local, yield_now};
+    use tokio::task::yield_now;
 
     use super::*;
+    use crate::net::timer_fd::TimerFd;
 
-    /// Runs `test` in a runtime that polls a set of tasks besides.
-    fn with_tasks(test: impl Future<Output = ()>) {
-        let mut builder = Builder::new_current_thread();
-        let runtime = builder.enable_all().build_local(LocalOptions::default());
-        runtime.expect("a runtime").block_on(async {
-            spawn_local(Tasks::of_this_thread().run());
-            let limit = Duration::from_secs(10);
-            tokio::time::timeout(limit, test).await.expect("in time");
+    /// Runs `test` as the main task of a set.
+    fn with_tasks(test: impl Future<Output = ()> + 'static) {
+        let tasks = Tasks::of_this_thread().expect("a set of tasks");
+        let limited = tasks.run_until(async {
+            let limit = TimerFd::new().expect("a timer");
+            let time = Duration::from_secs(10);
+            limit.set(time, Duration::ZERO).expect("it is set");
+            tokio::select! {
+                () = test => {}
+                () = limit.expired() => panic!("it takes too long"),
+            }
         });
+        limited.expect("the event loop runs");
     }
 
     /// Begins tasks that say their number each time they are polled, and are
@@ -515,8 +519,11 @@ mod tests {
                     Poll::Pending
                 }));
             }
-            // The driver of the runtime has its turn, and so has this task.
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            // There is a look for news, and this task has its turn.
+            let timer = TimerFd::new().expect("a timer");
+            let time = Duration::from_millis(1);
+            timer.set(time, Duration::ZERO).expect("it is set");
+            timer.expired().await;
         });
     }
 
@@ -524,9 +531,10 @@ mod tests {
     fn what_is_left_is_dropped_with_the_set() {
         let held = Rc::new(());
         let waker = Rc::<RefCell<Option<Waker>>>::default();
+        let (theirs, its_waker) = (held.clone(), waker.clone());
         with_tasks(async {
             let (reply, answer) = oneshot::channel();
-            let (held, waker) = (held.clone(), waker.clone());
+            let (held, waker) = (theirs, its_waker);
             let mut reply = Some(reply);
             spawn(poll_fn(move |cx| {
                 let _still_there = &held;

@@ -206,24 +206,16 @@ impl Timer {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::task::Wake;
 
-    #[derive(Default)]
-    struct Wakes(AtomicU32);
+    use evenkeel_testkit::Wakes;
 
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use super::*;
 
     fn registered(wheel: &Wheel) -> (Timer, Arc<Wakes>) {
-        let wakes = Arc::new(Wakes::default());
+        let (wakes, waker) = Wakes::of_new_waker();
         let timer = wheel.timer();
-        timer.register(&Context::from_waker(&Waker::from(wakes.clone())));
+        timer.register(&Context::from_waker(&waker));
         (timer, wakes)
     }
 
@@ -237,7 +229,7 @@ mod tests {
             for (_, timeout) in moves.iter().filter(|(at, _)| *at == now) {
                 wheel.set(&timer, wheel.deadline(Duration::from_millis(*timeout)));
             }
-            if wakes.0.load(Ordering::Relaxed) > 0 {
+            if wakes.count() > 0 {
                 assert!(wheel.has_fired(&timer));
                 return Some(now);
             }
@@ -284,7 +276,7 @@ mod tests {
         wheel.set(&timer, wheel.deadline(Duration::from_millis(500)));
         assert!(!wheel.has_fired(&timer));
         wheel.advance(Duration::from_secs(100));
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
     }
 
     #[test]
@@ -294,6 +286,6 @@ mod tests {
         wheel.set(&dropped, wheel.deadline(Duration::from_millis(300)));
         drop(dropped);
         wheel.advance(Duration::from_secs(100));
-        assert_eq!(dropped_wakes.0.load(Ordering::Relaxed), 0);
+        assert_eq!(dropped_wakes.count(), 0);
     }
 }

@@ -1,10 +1,10 @@
 //! Timers of the kernel's (timerfd_create(2)), which the event loop waits for as
 //! for any socket.
 //!
-//! With the runtime's timers each wait of the loop has a timeout of its own,
-//! which the kernel sets and takes back, and the time is asked for before and
-//! after.
+//! A timeout of the wait itself is set and taken back by the kernel each time,
+//! and the time is asked for before and after.
 
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use rustix::fs::Timespec;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
-use tokio::io::unix::AsyncFd;
 
-/// A timer that belongs to this thread's runtime.
+use super::poller::{Interest, Side, Source};
+
+/// A timer that belongs to this thread's poller.
 #[derive(Debug)]
-pub struct TimerFd(AsyncFd<OwnedFd>);
+pub struct TimerFd(Source<OwnedFd>);
 
 impl TimerFd {
     /// A timer that is not set.
@@ -27,7 +28,7 @@ impl TimerFd {
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        super::readable(timer).map(TimerFd)
+        Source::new(timer, Interest::Read).map(TimerFd)
     }
 
     /// Has it expire after `first`, and then with every `period` unless that is
@@ -50,16 +51,11 @@ impl TimerFd {
     /// # Cancellation
     /// Nothing is lost.
     pub async fn expired(&self) {
-        match self.0.readable().await {
-            Ok(mut guard) => {
-                // To read how often it expired sets it for the next period. There
-                // is nothing to be read where it was set anew meanwhile.
-                let _ = rustix::io::read(&self.0, &mut [0; 8]);
-                guard.clear_ready();
-            }
-            // It is the end of the runtime.
-            Err(_) => std::future::pending().await,
-        }
+        poll_fn(|cx| self.0.poll_ready(cx, Side::Read)).await;
+        // To read how often it expired sets it for the next period. There is
+        // nothing to be read where it was set anew meanwhile.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        self.0.is_blocked(Side::Read);
     }
 }
 
@@ -67,15 +63,13 @@ impl TimerFd {
 mod tests {
     use std::time::Instant;
 
-    use tokio::runtime::{Builder, LocalOptions};
-
     use super::*;
+    use crate::net::tasks::Tasks;
 
     #[test]
     fn expires_once_or_again_and_again() {
-        let mut builder = Builder::new_current_thread();
-        let runtime = builder.enable_io().build_local(LocalOptions::default());
-        runtime.expect("a runtime").block_on(async {
+        let tasks = Tasks::of_this_thread().expect("a set of tasks");
+        let tested = tasks.run_until(async {
             let timer = TimerFd::new().expect("a timer");
             let period = Duration::from_millis(10);
             let begun = Instant::now();
@@ -92,5 +86,6 @@ mod tests {
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(std::pin::pin!(again).poll(&mut cx).is_pending());
         });
+        tested.expect("the event loop runs");
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::connect::connect;
+use crate::net::poller::Poller;
 use crate::net::timer::TICK;
 use crate::observe::probes::Probes;
 use crate::upstream::change::log_change;
@@ -60,14 +61,15 @@ pub(super) fn start(
             probes,
             permits: Semaphore::new(MOST_AT_ONCE),
         });
+        let poller = Poller::of_this_thread()?;
         runtime.block_on(async {
             tokio::select! {
-                () = health.watch() => {}
+                () = health.watch() => Ok(()),
+                failed = poller.serve() => failed,
                 // An error means that whoever could stop it is gone.
-                _ = stopped => {}
+                _ = stopped => Ok(()),
             }
-        });
-        Ok(())
+        })
     })?;
     Ok(HealthThread { stop, thread })
 }
@@ -260,10 +262,11 @@ fn shown(elapsed: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::SocketAddr;
 
     use evenkeel_policy::health::{Guard, Observed};
     use evenkeel_testkit::deadline::until;
+    use socket2::{Domain, Socket, Type};
 
     use super::*;
     use crate::config::{NameLookup, load_text};
@@ -279,9 +282,11 @@ mod tests {
     /// Without a probe: exchanges said that it can't be reached.
     #[test]
     fn an_unreachable_endpoint_is_tried_until_it_opens() {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = port.local_addr().unwrap();
-        drop(port);
+        // Bound, so that nobody else gets the port, and refused until it listens.
+        let port = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        port.bind(&any.into()).unwrap();
+        let address = port.local_addr().unwrap().as_socket().unwrap();
         let text = format!(
             "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
              [upstream.app]\nendpoints = ['{address}']"
@@ -306,7 +311,7 @@ mod tests {
             assert!(is_unreachable());
             noted.elapsed() > Duration::from_millis(500)
         });
-        let _listener = TcpListener::bind(address).unwrap();
+        port.listen(1).unwrap();
         until("it is reachable again", || !is_unreachable());
         health.stop();
     }

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::task::coop::unconstrained;
 
 use super::Phase;
 use super::scheduling::ask_for_short_slices;
@@ -21,7 +19,7 @@ use crate::exchange::Context;
 use crate::exchange::identity::IdSource;
 use crate::files::{Disks, Files};
 use crate::net::listen::{BoundListener, Listener};
-use crate::net::tasks::Tasks;
+use crate::net::tasks::{self, Tasks};
 use crate::net::timer::{TICK, Wheel};
 use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout};
@@ -71,21 +69,20 @@ impl Worker {
     /// Serves until told to drain and drained, or the deadline has passed.
     pub fn run(self) -> io::Result<()> {
         ask_for_short_slices();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build_local(tokio::runtime::LocalOptions::default())?;
-        runtime.block_on(self.serve())
+        Tasks::of_this_thread()?.run_until(self.serve())?
     }
 
     async fn serve(mut self) -> io::Result<()> {
-        // What the runtime allows one task in a row would be for all of them.
-        tokio::task::spawn_local(unconstrained(Tasks::of_this_thread().run()));
         let clients = Rc::new(self.clients());
-        let mut accepting = Vec::new();
+        // Each task that accepts holds another.
+        let accepting = Rc::new(());
         for (index, socket) in self.sockets.drain(..).enumerate() {
             let listener = Listener::register(socket)?;
-            let accept = client::accept(clients.clone(), listener, index);
-            accepting.push(tokio::task::spawn_local(accept));
+            let (clients, is_accepting) = (clients.clone(), accepting.clone());
+            tasks::spawn(async move {
+                let _is_accepting = is_accepting;
+                client::accept(clients, listener, index).await;
+            });
         }
         let context = &clients.context;
         let timer = TimerFd::new()?;
@@ -93,7 +90,7 @@ impl Worker {
         timer.set(TICK, TICK)?;
         let mut deadline = None;
         let mut is_supervised = true;
-        let is_idle = || clients.open_count() == 0 && accepting.iter().all(JoinHandle::is_finished);
+        let is_idle = || clients.open_count() == 0 && Rc::strong_count(&accepting) == 1;
         while !is_over(deadline, is_idle()) {
             tokio::select! {
                 () = timer.expired() => tick(context, started),
@@ -162,7 +159,7 @@ fn answer(clients: &Rc<Clients>, question: Question) {
     match question {
         Question::Sessions(max, reply) => {
             let clients = clients.clone();
-            tokio::task::spawn_local(async move {
+            tasks::spawn(async move {
                 let context = &clients.context;
                 let list = context.sessions.list(max, context.wheel.now(), TICK);
                 let _ = reply.send(list.await);

@@ -316,11 +316,13 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::ops::RangeInclusive;
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     use evenkeel_testkit::TempDir;
 
     use super::*;
+    use crate::net::poller::Poller;
+    use crate::net::tasks::Tasks;
 
     fn request(expect: RangeInclusive<u16>, body: Option<&str>) -> ProbeRequest {
         ProbeRequest {
@@ -347,8 +349,13 @@ mod tests {
             .enable_all()
             .build()
             .unwrap();
-        let probed = runtime.block_on(probe(address, settings, name));
-        probed.map_err(|failure| failure.to_string())
+        let poller = Poller::of_this_thread().unwrap();
+        runtime.block_on(async {
+            tokio::select! {
+                failed = poller.serve() => panic!("{failed:?}"),
+                probed = probe(address, settings, name) => probed.map_err(|it| it.to_string()),
+            }
+        })
     }
 
     /// Reads until the empty line, sends the pieces, and closes.
@@ -523,22 +530,17 @@ mod tests {
 
     #[test]
     fn content_is_found_across_two_reads() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let (stream, mut other) = tokio::net::UnixStream::pair().unwrap();
-            let stream = Stream::Unix(stream);
-            tokio::io::AsyncWriteExt::write_all(&mut other, b"ell")
-                .await
-                .unwrap();
+        let tasks = Tasks::of_this_thread().unwrap();
+        let found = tasks.run_until(async {
+            let (stream, mut other) = UnixStream::pair().unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let stream = Stream::new(stream.into()).unwrap();
+            other.write_all(b"ell").unwrap();
             drop(other);
             let begun = b"is it all w".to_vec();
-            find_in_body(&stream, begun, BodyFraming::UntilClose, "all well")
-                .await
-                .unwrap();
+            find_in_body(&stream, begun, BodyFraming::UntilClose, "all well").await
         });
+        found.unwrap().unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! * [`raw`]: HTTP by hand on either side, for what no library would send.
 //! * [`process`]: other programs, as servers and as clients.
 //! * [`slow_disk`]: a file system whose reads wait for the test.
+//! * [`wakes`]: a waker that counts.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
 pub mod deadline;
@@ -15,9 +16,11 @@ pub mod proxy;
 pub mod raw;
 pub mod slow_disk;
 pub mod temp;
+pub mod wakes;
 
 pub use origin::{Origin, OriginHandle, OriginListener, OriginOptions, OriginStats};
 pub use proxy::{Proxy, ProxySetup};
 pub use raw::{RawClient, RawOrigin, RawStream, Response};
 pub use slow_disk::{Reads, SlowDisk};
 pub use temp::TempDir;
+pub use wakes::Wakes;

@@ -23,7 +23,6 @@ use tokio::time::timeout;
 
 use super::{Acceptor, Admin, Place};
 use crate::net::listen::Listener;
-use crate::net::stream::Stream;
 
 /// Longest line of commands, in bytes.
 const MAX_LINE_LEN: usize = 16 * 1024;
@@ -48,11 +47,14 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let refused = Rc::new(Cell::new(0));
     let mut acceptor = Acceptor::new("control socket", listener);
     loop {
-        let (stream, _) = acceptor.accept().await;
-        let Stream::Unix(stream) = stream else {
-            continue;
+        let (socket, _) = acceptor.accept().await;
+        let connection = match UnixStream::from_std(socket.into()) {
+            Ok(stream) => Connection::new(stream),
+            Err(error) => {
+                tracing::warn!("control socket: a connection was closed: {error}");
+                continue;
+            }
         };
-        let connection = Connection::new(stream);
         let Some(place) = Place::take(&open, MAX_CONNECTIONS) else {
             // Where even those are many, the further ones are just closed.
             if let Some(place) = Place::take(&refused, MAX_CONNECTIONS) {

@@ -25,13 +25,13 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::monitor::Span;
 use super::{Acceptor, Admin, csv, metrics};
 use crate::config::Address;
 use crate::net::listen::{Listener, Peer};
-use crate::net::stream::Stream;
 use crate::runtime::Phase;
 use answer::{Answer, AnswerBody, json, text, with_place, with_type};
 use quiet::{Activity, Watched};
@@ -155,7 +155,7 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let mut is_full_known = false;
     let mut acceptor = Acceptor::new("status page", listener);
     loop {
-        let (stream, peer) = acceptor.accept().await;
+        let (socket, peer) = acceptor.accept().await;
         let count = site.connections.borrow().len();
         if count >= MOST_CONNECTIONS {
             if !std::mem::replace(&mut is_full_known, true) {
@@ -168,9 +168,14 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
             }
         }
         is_full_known &= count >= MOST_CONNECTIONS / 2;
-        match stream {
-            Stream::Tcp(stream) => connection(&site, peer, stream),
-            Stream::Unix(stream) => connection(&site, peer, stream),
+        let begun = match peer {
+            Peer::Tcp(_) => {
+                TcpStream::from_std(socket.into()).map(|it| connection(&site, peer, it))
+            }
+            Peer::Unix => UnixStream::from_std(socket.into()).map(|it| connection(&site, peer, it)),
+        };
+        if let Err(error) = begun {
+            tracing::warn!("status page: a connection was closed: {error}");
         }
     }
 }
