@@ -343,7 +343,7 @@ fn a_stuck_reader_slows_no_request_and_no_other_log() {
         let mut client = proxy.client();
         let target = format!("/ping?{}", "x".repeat(7_000));
         // More than the pipe and everything before it hold.
-        let count = 2_000;
+        let count = 4_000;
         for _ in 0..count {
             assert_eq!(client.get(&target).unwrap().text(), "pong");
         }

@@ -32,7 +32,7 @@ use clock::{Clock, Seconds};
 use line::{Line, Room};
 use names::Names;
 
-pub use entries::{Batch, Entries};
+pub use entries::{Batch, Entries, HAND_OVER_LEN};
 pub use record::{AddressText, Exchange, Figures, Open, Phase, Reason, Source, Times};
 
 /// One worker's side of the access logs.

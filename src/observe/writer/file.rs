@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_setfl};
 
 use super::Written;
+use crate::observe::access_log::HAND_OVER_LEN;
 
 /// A file that lines are appended to.
 pub(super) struct FileSink {
@@ -47,12 +48,12 @@ const DIRECT_LEN: usize = 1024 * 1024;
 const DIRECT_MIN_LEN: usize = 64 * 1024;
 /// What such writes begin and end at: a multiple of the block of any disk.
 const BLOCK: usize = 4096;
-/// Room for what is held: with one more buffer of lines, most of the time.
-const CAPACITY: usize = DIRECT_LEN + 512 * 1024;
-/// With more buffers than this waiting, the disk is too slow for them.
-const BEHIND: usize = 4;
+/// Room for what is held: with the lines of one more buffer, most of the time.
+const CAPACITY: usize = DIRECT_LEN + 2 * HAND_OVER_LEN;
+/// With more than this waiting, in bytes, the disk is too slow for it.
+const BEHIND: usize = 4 * HAND_OVER_LEN;
 /// A write past the page cache that takes longer shows that the disk has much
-/// else to do: the queue in front of this thread holds a third of a second.
+/// else to do: the queue in front of this thread holds half a second.
 const SLOW_WRITE: Duration = Duration::from_millis(50);
 /// How long the page cache takes everything then.
 const SLOW_TIME: Duration = Duration::from_secs(5);
@@ -114,8 +115,8 @@ impl FileSink {
     }
 
     /// Writes what was put there, so many lines, or holds it for a larger
-    /// write. `are_many`: they filled a buffer, behind which `waiting` more
-    /// are.
+    /// write. `are_many`: they filled a buffer; `waiting`: what waits behind
+    /// them, in bytes.
     pub fn write(&mut self, count: u64, are_many: bool, waiting: usize) -> Written {
         let is_held = are_many || self.held.lines > 0;
         self.held.lines += count;

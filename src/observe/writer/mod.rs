@@ -105,8 +105,8 @@ impl Sink {
     }
 
     /// Writes what was put there, so many lines, or holds it for a larger
-    /// write. `are_many`: they filled a buffer, behind which `waiting` more
-    /// are.
+    /// write. `are_many`: they filled a buffer; `waiting`: what waits behind
+    /// them, in bytes.
     fn write(&mut self, count: u64, are_many: bool, waiting: usize) -> Written {
         match self {
             Sink::File(file) => file.write(count, are_many, waiting),

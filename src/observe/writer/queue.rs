@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use crate::observe::access_log::{Batch, Entries};
 
-/// Buffers that may wait before lines are dropped.
-const BUFFERS_WAITING: usize = 32;
+/// Exchanges of this size may wait before lines are dropped, in bytes.
+const WAITING_SIZE: usize = 16 * 1024 * 1024;
 /// Empty buffers that are kept for workers.
 const SPARE_BUFFERS: usize = 4;
 
@@ -26,6 +26,8 @@ pub(super) struct Queue {
 struct State {
     /// Exchanges; `None` is to open the destination anew.
     batches: VecDeque<Option<Batch>>,
+    /// Of all of them, in bytes.
+    size: usize,
     /// Empty buffers: memory that was just used is in the processor's cache.
     spare: Vec<Entries>,
     /// Lines handed over that nobody said yet to have dealt with.
@@ -37,7 +39,8 @@ struct State {
 /// What a thread is to do next.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Write the lines of these exchanges; so many buffers wait behind them.
+    /// Write the lines of these exchanges; those that wait behind them are of
+    /// this size, in bytes.
     Write(Batch, usize),
     /// Open the destination anew.
     Reopen,
@@ -52,9 +55,11 @@ impl Queue {
     /// Gives them back when too many wait.
     pub fn send(&self, batch: Batch) -> Result<Entries, Batch> {
         let mut state = self.lock();
-        if state.batches.len() >= BUFFERS_WAITING || state.is_closed {
+        let size = state.size + batch.entries.size();
+        if size > WAITING_SIZE || state.is_closed {
             return Err(batch);
         }
+        state.size = size;
         state.unsettled += batch.entries.len();
         state.batches.push_back(Some(batch));
         let empty = state.spare.pop().unwrap_or_default();
@@ -84,7 +89,10 @@ impl Queue {
         let mut state = self.lock();
         loop {
             match state.batches.pop_front() {
-                Some(Some(batch)) => return Some(Message::Write(batch, state.batches.len())),
+                Some(Some(batch)) => {
+                    state.size -= batch.entries.size();
+                    return Some(Message::Write(batch, state.size));
+                }
                 Some(None) => return Some(Message::Reopen),
                 None if state.is_closed => return None,
                 None => {}
@@ -156,8 +164,10 @@ mod tests {
         queue.reopen();
         assert!(queue.send(Batch::of_nothing(2)).is_ok());
         assert_eq!(queue.unsettled(), 3);
-        let Some(Message::Write(first, 2)) = queue.next(None) else {
-            panic!("exchanges, with two messages behind them");
+        let behind = Batch::of_nothing(2).entries.size();
+        let first = match queue.next(None) {
+            Some(Message::Write(first, size)) if size == behind => first,
+            other => panic!("exchanges, with two behind them: {other:?}"),
         };
         queue.settle(first.entries.len());
         queue.give_back(first.entries);
@@ -176,12 +186,15 @@ mod tests {
     #[test]
     fn is_bounded() {
         let queue = Queue::default();
-        for _ in 0..BUFFERS_WAITING {
-            assert!(queue.send(Batch::of_nothing(1)).is_ok());
+        let quarter = WAITING_SIZE / Batch::of_nothing(1).entries.size() / 4;
+        for _ in 0..4 {
+            assert!(queue.send(Batch::of_nothing(quarter)).is_ok());
         }
         let back = queue.send(Batch::of_nothing(7)).expect_err("it is full");
         assert_eq!(back.entries.len(), 7);
-        assert_eq!(queue.unsettled(), BUFFERS_WAITING as u64);
+        assert_eq!(queue.unsettled(), 4 * quarter as u64);
+        assert!(matches!(queue.next(None), Some(Message::Write(..))));
+        assert!(queue.send(back).is_ok());
     }
 
     #[test]
