@@ -14,4 +14,5 @@ pub mod handler;
 pub mod net;
 pub mod observe;
 pub mod runtime;
+pub mod scheduling;
 pub mod upstream;

@@ -22,7 +22,6 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::{Accepting, Address};
@@ -31,6 +30,7 @@ use crate::net::poller::Poller;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
 use crate::runtime::Phase;
+use crate::scheduling::step_back;
 use monitor::Monitor;
 
 /// Connections that may wait to be accepted.
@@ -106,6 +106,7 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new().name("admin".to_owned());
     let thread = thread.spawn(move || {
         let _while_running = while_running;
+        // A scrape of many endpoints delays no request.
         step_back();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -168,23 +169,6 @@ async fn watch_limits(admin: Rc<Admin>) {
     loop {
         looks.tick().await;
         watch.look(&admin.sources, Instant::now());
-    }
-}
-
-/// How much less the thread's work counts than a worker's where a processor
-/// can't do both: about a tenth.
-const NICE: i32 = 10;
-
-/// Lets the workers go first, so that a scrape of many endpoints delays no
-/// request. A process that is further back already stays there.
-fn step_back() {
-    // On Linux the priority is a thread's, and `None` the one that calls.
-    let set = getpriority_process(None).and_then(|own| match own < NICE {
-        true => setpriority_process(None, NICE),
-        false => Ok(()),
-    });
-    if let Err(error) = set {
-        tracing::warn!("the admin thread keeps its priority: {error}");
     }
 }
 

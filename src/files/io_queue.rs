@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::observe::counters::Counter;
 use crate::observe::histogram::Histogram;
+use crate::scheduling::{ask_for_short_slices, step_back};
 
 /// A queue, and its threads; they end when it is dropped.
 #[derive(Debug)]
@@ -396,7 +397,14 @@ impl<K: Key, T: Product> Shared<K, T> {
         let thread = std::thread::Builder::new().name(format!("{}-{index}", self.name));
         // It is not waited for: it may hang in a read of a disk that never
         // answers, and ends with the process.
-        thread.spawn(move || shared.work())?;
+        thread.spawn(move || {
+            // What is in memory does not wait for what is not; and where one of
+            // these threads has what a worker waits for, it does not wait long
+            // for the others.
+            step_back();
+            ask_for_short_slices();
+            shared.work();
+        })?;
         Ok(())
     }
 

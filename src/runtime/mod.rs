@@ -4,7 +4,6 @@
 //! event loop each (`worker`); one more watches the endpoints (`health`).
 
 mod health;
-mod scheduling;
 mod worker;
 
 use std::io;

@@ -12,7 +12,6 @@ use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
 use super::Phase;
-use super::scheduling::ask_for_short_slices;
 use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
@@ -29,6 +28,7 @@ use crate::observe::inquiry::{Question, Questions};
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
+use crate::scheduling::ask_for_short_slices;
 use crate::upstream::Upstream;
 
 /// What the workers share, and nothing else.

@@ -1,5 +1,7 @@
 //! How the kernel shares the cores between our threads.
 
+use rustix::process::{getpriority_process, setpriority_process};
+
 /// What a worker runs for before another thread gets its turn, in nanoseconds:
 /// the shortest that the kernel takes.
 const SLICE_NS: u64 = 100_000;
@@ -13,7 +15,7 @@ const SLICE_NS: u64 = 100_000;
 /// kernels take the call and do nothing with the slice; where it fails
 /// everything works as before. Other policies than the usual one are the
 /// operator's choice, and stay.
-pub(super) fn ask_for_short_slices() {
+pub fn ask_for_short_slices() {
     const CALLING_THREAD: libc::pid_t = 0;
     const NO_FLAGS: libc::c_uint = 0;
     const LEN: usize = size_of::<libc::sched_attr>();
@@ -51,6 +53,25 @@ pub(super) fn ask_for_short_slices() {
             NO_FLAGS,
         )
     };
+}
+
+/// How much less the work of some threads counts than a worker's where a
+/// processor can't do both: about a tenth.
+const NICE: i32 = 10;
+
+/// Lets the workers go before the calling thread. A process that is further back
+/// already stays there.
+pub fn step_back() {
+    // On Linux the priority is a thread's, and `None` the one that calls.
+    let set = getpriority_process(None).and_then(|own| match own < NICE {
+        true => setpriority_process(None, NICE),
+        false => Ok(()),
+    });
+    if let Err(error) = set {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("a");
+        tracing::warn!("the {name} thread keeps its priority: {error}");
+    }
 }
 
 #[cfg(test)]
