@@ -29,8 +29,8 @@ use evenkeel_proto::coding::Coding;
 use rustix::io::Errno;
 
 use crate::config::{Action, Config};
-use crate::net::is_out_of_descriptors;
 use crate::net::timer::TICK;
+use crate::net::{is_out_of_descriptors, tasks};
 use cache::OpenFiles;
 use compressed::CompressedFiles;
 use direct::{DirectReads, memory_len};
@@ -547,7 +547,7 @@ impl Files {
                 continue;
             }
             let (files, folder) = (self.clone(), folder.clone());
-            crate::net::tasks::spawn(async move {
+            tasks::spawn(async move {
                 let Some(disk) = files.disk(folder.route) else {
                     return;
                 };

@@ -191,7 +191,7 @@ impl Reader {
                 Poll::Ready(None) | Poll::Pending => {}
             }
             std::task::ready!(self.event.poll_ready(cx, Side::Read));
-            self.event.is_blocked(Side::Read);
+            self.event.note_blocked(Side::Read);
             Poll::Ready(true)
         };
         poll_fn(wait).await
@@ -293,11 +293,12 @@ mod tests {
     use std::fs::File;
     use std::sync::Arc;
 
+    use evenkeel_policy::admission::Bounds;
+    use evenkeel_testkit::TempDir;
+
     use super::*;
     use crate::files::io_queue::{Entry, IoQueue};
     use crate::files::{DirectReads, Hot, open};
-    use evenkeel_policy::admission::Bounds;
-    use evenkeel_testkit::TempDir;
 
     /// A file with these bytes, in a folder of its own.
     fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {

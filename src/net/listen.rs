@@ -219,7 +219,7 @@ impl Listener {
                 }
             }
             self.has_accepted.set(false);
-            self.socket.is_blocked(Side::Read);
+            self.socket.note_blocked(Side::Read);
         }
     }
 

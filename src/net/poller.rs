@@ -265,13 +265,13 @@ impl<T: AsFd> Source<T> {
 
     /// All was taken that is there now. That the peer has ended, or all is over,
     /// is known still: it is said once.
-    pub fn is_drained(&self, side: Side) {
+    pub fn note_drained(&self, side: Side) {
         self.place
             .with_entry(|entry| entry.ready.remove(side.passing()));
     }
 
     /// The kernel has said that there is nothing.
-    pub fn is_blocked(&self, side: Side) {
+    pub fn note_blocked(&self, side: Side) {
         self.place
             .with_entry(|entry| entry.ready.remove(side.all()));
     }
@@ -333,8 +333,8 @@ mod tests {
         peer.write_all(b"a").expect("it is sent");
         poller.look(false).expect("a look");
         assert_eq!(is_ready(&source), [true, true]);
-        source.is_drained(Side::Read);
-        source.is_drained(Side::Write);
+        source.note_drained(Side::Read);
+        source.note_drained(Side::Write);
         poller.look(true).expect("a look");
         assert_eq!(is_ready(&source), [false, false], "each is said once");
         peer.write_all(b"b").expect("it is sent");
@@ -350,9 +350,9 @@ mod tests {
         let end = peer.shutdown(std::net::Shutdown::Write);
         end.expect("it ends");
         poller.look(false).expect("a look");
-        source.is_drained(Side::Read);
+        source.note_drained(Side::Read);
         assert!(source.is_ready(Side::Read));
-        source.is_blocked(Side::Read);
+        source.note_blocked(Side::Read);
         assert!(!source.is_ready(Side::Read));
     }
 

@@ -65,11 +65,11 @@ impl Stream {
                 Ok((len, _)) => {
                     // What waits behind a part of an error queue is unknown.
                     if len > 0 && len < room.len() {
-                        self.0.is_drained(Side::Read);
+                        self.0.note_drained(Side::Read);
                     }
                     return Poll::Ready(Ok(len));
                 }
-                Err(Errno::AGAIN) => self.0.is_blocked(Side::Read),
+                Err(Errno::AGAIN) => self.0.note_blocked(Side::Read),
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
@@ -101,12 +101,12 @@ impl Stream {
         match retry_on_intr(|| rustix::net::send(self, bytes, flags)) {
             Ok(len) => {
                 if len < bytes.len() {
-                    self.0.is_drained(Side::Write);
+                    self.0.note_drained(Side::Write);
                 }
                 Some(Ok(len))
             }
             Err(Errno::AGAIN) => {
-                self.0.is_blocked(Side::Write);
+                self.0.note_blocked(Side::Write);
                 None
             }
             Err(error) => Some(Err(error.into())),
@@ -127,7 +127,7 @@ impl Stream {
             ready!(self.poll_write_ready(cx));
             let mut at = offset;
             match retry_on_intr(|| sendfile(self, file, Some(&mut at), len)) {
-                Err(Errno::AGAIN) => self.0.is_blocked(Side::Write),
+                Err(Errno::AGAIN) => self.0.note_blocked(Side::Write),
                 // Less may be the file's end as well: the next call tells.
                 written => return Poll::Ready(written.map_err(io::Error::from)),
             }
@@ -153,7 +153,7 @@ impl Stream {
             Ok((0, _)) => Peeked::End,
             Ok(_) => Peeked::Data,
             Err(Errno::AGAIN) => {
-                self.0.is_blocked(Side::Read);
+                self.0.note_blocked(Side::Read);
                 Peeked::Nothing
             }
             Err(_) => Peeked::Broken,

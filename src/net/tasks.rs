@@ -136,7 +136,7 @@ impl Tasks {
             let is_busy = !self.set.ready.borrow().is_empty();
             self.poller.look(is_busy)?;
             if self.calls.is_ready(Side::Read) {
-                self.calls.is_blocked(Side::Read);
+                self.calls.note_blocked(Side::Read);
                 self.calls.get().take().for_each(|id| self.set.wake(id));
             }
         }

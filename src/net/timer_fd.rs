@@ -55,7 +55,7 @@ impl TimerFd {
         // To read how often it expired sets it for the next period. There is
         // nothing to be read where it was set anew meanwhile.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
-        self.0.is_blocked(Side::Read);
+        self.0.note_blocked(Side::Read);
     }
 }
 
