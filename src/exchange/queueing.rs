@@ -72,16 +72,10 @@ impl Queueing<'_, '_> {
             let is_gone = match request.is_whole() {
                 true => watch.poll_gone(cx, &client.stream).is_ready(),
                 // Who ends before its request does has left.
-                false => loop {
-                    if client.stream.poll_read_ready(cx).is_pending() {
-                        break false;
-                    }
-                    match client.stream.peek() {
-                        Peeked::Nothing => {}
-                        Peeked::Data => break false,
-                        Peeked::End | Peeked::Broken => break true,
-                    }
-                },
+                false => matches!(
+                    client.stream.poll_peek(cx),
+                    Poll::Ready(Peeked::End | Peeked::Broken)
+                ),
             };
             if is_gone {
                 return Poll::Ready(Waited::ClientGone);

@@ -1,6 +1,6 @@
 //! Notices that a client has left while its request is being answered.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use crate::net::stream::{Peeked, Stream};
@@ -31,14 +31,18 @@ impl ClientWatch {
     /// Ready when the client has left. Costs a system call only when its
     /// connection became readable: by its next request, or by its end.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>, client: &Stream) -> Poll<()> {
-        while self.is_on && client.poll_read_ready(cx).is_ready() {
-            match client.peek() {
-                Peeked::Nothing => {}
-                Peeked::Data => self.is_on = false,
-                Peeked::End if self.request_end.elapsed() < HALF_CLOSE_GRACE => self.is_on = false,
-                Peeked::End | Peeked::Broken => return Poll::Ready(()),
-            }
+        if !self.is_on {
+            return Poll::Pending;
         }
-        Poll::Pending
+        let is_gone = match ready!(client.poll_peek(cx)) {
+            Peeked::End => self.request_end.elapsed() >= HALF_CLOSE_GRACE,
+            Peeked::Broken => true,
+            Peeked::Data | Peeked::Nothing => false,
+        };
+        self.is_on = is_gone;
+        match is_gone {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     }
 }

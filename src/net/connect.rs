@@ -4,9 +4,10 @@ use std::future::poll_fn;
 use std::io;
 
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr};
 
 use super::stream::Stream;
+use super::stream_socket;
 use crate::config::Address;
 
 /// Opens a connection.
@@ -17,18 +18,13 @@ use crate::config::Address;
 /// # Cancellation
 /// Dropping the future closes the socket.
 pub async fn connect(address: &Address) -> io::Result<Stream> {
-    let kind = Type::STREAM.nonblocking().cloexec();
     let (socket, address) = match address {
         Address::Tcp(address) => {
-            let domain = Domain::for_address(*address);
-            let socket = Socket::new(domain, kind, Some(Protocol::TCP))?;
+            let socket = stream_socket(Domain::for_address(*address))?;
             socket.set_tcp_nodelay(true)?;
             (socket, SockAddr::from(*address))
         }
-        Address::Unix(path) => (
-            Socket::new(Domain::UNIX, kind, None)?,
-            SockAddr::unix(path)?,
-        ),
+        Address::Unix(path) => (stream_socket(Domain::UNIX)?, SockAddr::unix(path)?),
     };
     match socket.connect(&address) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {}

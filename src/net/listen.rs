@@ -14,9 +14,10 @@ use std::task::{Context, Poll, ready};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 use rustix::net::SocketFlags;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Socket};
 
 use super::poller::{Interest, Side, Source};
+use super::stream_socket;
 use crate::config::{Accepting, Address};
 
 /// A bound socket, not yet part of any event loop.
@@ -48,7 +49,7 @@ pub fn bind(
 /// As [`bind`].
 pub fn bind_private(path: &Path, backlog: u32) -> io::Result<BoundListener> {
     remove_dead_socket(path)?;
-    let socket = unix_socket()?;
+    let socket = stream_socket(Domain::UNIX)?;
     let mode = Mode::from_raw_mode(PRIVATE_MODE);
     // The file begins with the socket's mode, less what the umask takes; so
     // there is no moment at which others may connect.
@@ -118,11 +119,7 @@ fn defer_accept(socket: &Socket) -> io::Result<()> {
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        Some(Protocol::TCP),
-    )?;
+    let socket = stream_socket(Domain::for_address(address))?;
     socket.set_reuse_address(true)?;
     Ok(socket)
 }
@@ -136,7 +133,7 @@ fn bound_socket(address: SocketAddr) -> io::Result<Socket> {
 
 fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundListener>> {
     remove_dead_socket(path)?;
-    let socket = unix_socket()?;
+    let socket = stream_socket(Domain::UNIX)?;
     socket.bind(&socket2::SockAddr::unix(path)?)?;
     socket.listen(backlog.min(i32::MAX as u32) as i32)?;
     (0..workers)
@@ -147,10 +144,6 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundL
             })
         })
         .collect()
-}
-
-fn unix_socket() -> io::Result<Socket> {
-    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
 }
 
 /// A socket file that nobody listens on is left over from a process that was

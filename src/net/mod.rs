@@ -10,7 +10,15 @@ pub mod tasks;
 pub mod timer;
 pub mod timer_fd;
 
+use std::io;
+
 use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
+
+/// A stream socket that does not block: TCP for internet domains.
+fn stream_socket(domain: Domain) -> io::Result<Socket> {
+    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)
+}
 
 /// Whether an error says that there is no descriptor left, for this process or
 /// for all.

@@ -160,6 +160,17 @@ impl Stream {
         }
     }
 
+    /// Waits until there is something to [`peek`](Self::peek) at.
+    pub fn poll_peek(&self, cx: &Context<'_>) -> Poll<Peeked> {
+        loop {
+            ready!(self.poll_read_ready(cx));
+            match self.peek() {
+                Peeked::Nothing => {}
+                peeked => return Poll::Ready(peeked),
+            }
+        }
+    }
+
     /// Whether an idle connection has been closed by its peer, or sent bytes
     /// that nobody asked for. The event loop has noticed: a system call is made
     /// only to confirm it.

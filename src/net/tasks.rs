@@ -124,7 +124,6 @@ impl Tasks {
         let outcome = Rc::new(Cell::new(None));
         let of_main = outcome.clone();
         self.set.spawn(Box::pin(async move {
-            let of_main = of_main;
             of_main.set(Some(main.await));
         }));
         loop {
@@ -296,9 +295,13 @@ impl std::fmt::Debug for Entry {
 
 impl Elsewhere {
     fn wake(&self, id: Id) {
-        let mut woken = self.lock();
-        woken.push(id);
-        if woken.len() == 1 {
+        let is_first = {
+            let mut woken = self.lock();
+            woken.push(id);
+            woken.len() == 1
+        };
+        // The thread may take the core at once, and would wait for the lock.
+        if is_first {
             // It can't fail: nobody can count as far as it does.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
