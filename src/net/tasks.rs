@@ -32,6 +32,10 @@ pub const PIECES: usize = 7;
 /// Tasks polled in a row before the event loop looks for news.
 const TURN: usize = 64;
 
+/// Up to so many tasks leave what they look at in the nearest caches, and
+/// nothing is fetched.
+const FEW: usize = 32;
+
 /// What is fetched of a task itself, in bytes.
 const TASK_LEN: usize = 512;
 
@@ -224,23 +228,23 @@ impl Set {
     /// Polls those that are ready, each once at most.
     fn turn(&self) {
         let count = self.ready.borrow().len().min(TURN);
-        let mut next = self.next();
-        if let Some(first) = next {
-            self.fetch(first);
-        }
-        for _ in 0..count {
-            let Some(id) = next else { return };
-            self.ready.borrow_mut().pop_front();
-            next = self.next();
-            if let Some(next) = next {
+        let are_many = self.entries.borrow().len() > FEW;
+        let next = || {
+            let next = self.ready.borrow().front().copied();
+            if let Some(next) = next
+                && are_many
+            {
                 self.fetch(next);
             }
+            next
+        };
+        let mut following = next();
+        for _ in 0..count {
+            let Some(id) = following else { return };
+            self.ready.borrow_mut().pop_front();
+            following = next();
             self.poll(id);
         }
-    }
-
-    fn next(&self) -> Option<Id> {
-        self.ready.borrow().front().copied()
     }
 
     fn fetch(&self, id: Id) {

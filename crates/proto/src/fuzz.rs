@@ -37,12 +37,19 @@ pub fn request_head(data: &[u8]) {
         );
     }
     if whole != Ok(Parsed::Complete) {
+        check_undecided(data, whole.is_err());
         return;
     }
     let again = parse_request(&data[..head.end], &mut before);
     assert_eq!((again, before.framing), (whole, head.framing));
     check_request(data, &head);
     check_rewritten_request(data, &head);
+}
+
+/// More bytes are only waited for where there is no empty line yet.
+fn check_undecided(data: &[u8], is_refused: bool) {
+    let has_empty_line = data.windows(4).any(|four| four == b"\r\n\r\n");
+    assert!(is_refused || !has_empty_line, "what is whole is decided");
 }
 
 fn prefixes(len: usize) -> impl Iterator<Item = usize> {
@@ -153,6 +160,7 @@ pub fn response_head(data: &[u8]) {
         );
     }
     if whole != Ok(Parsed::Complete) {
+        check_undecided(data, whole.is_err());
         return;
     }
     check_response(data, method, &head);

@@ -151,35 +151,116 @@ impl FieldKind {
     /// Recognises a field name, without regard to case.
     pub fn from_name(name: &[u8]) -> Self {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        // Most names are told apart by their length and first letter.
-        let first = name.first().map_or(0, |first| first | 0x20);
-        match (name.len(), first) {
-            (2, b't') if is("te") => FieldKind::HopByHop,
-            (3, b'v') if is("via") => FieldKind::Via,
-            (4, b'h') if is("host") => FieldKind::Host,
-            (5, b'p') if is("proxy") => FieldKind::HopByHop,
-            (6, b'e') if is("expect") => FieldKind::Expect,
-            (7, b'r') if is("referer") => FieldKind::Referer,
-            (7, b'u') if is("upgrade") => FieldKind::Upgrade,
-            (9, b'f') if is("forwarded") => FieldKind::Forwarded,
-            (10, b'c') if is("connection") => FieldKind::Connection,
-            (10, b'k') if is("keep-alive") => FieldKind::HopByHop,
-            (10, b'u') if is("user-agent") => FieldKind::UserAgent,
-            (10, b't') if is("tracestate") => FieldKind::TraceState,
-            (11, b't') if is("traceparent") => FieldKind::TraceParent,
-            (12, b'x') if is("x-request-id") => FieldKind::RequestId,
-            (14, b'c') if is("content-length") => FieldKind::ContentLength,
-            (14, b'h') if is("http2-settings") => FieldKind::HopByHop,
-            (15, b'x') if is("x-forwarded-for") => FieldKind::Forwarded,
-            (16, b'x') if is("x-forwarded-host") || is("x-forwarded-port") => FieldKind::Forwarded,
-            (16, b'p') if is("proxy-connection") => FieldKind::HopByHop,
-            (17, b't') if is("transfer-encoding") => FieldKind::TransferEncoding,
-            (17, b'x') if is("x-forwarded-proto") => FieldKind::Forwarded,
-            (18, b'p') if is("proxy-authenticate") => FieldKind::HopByHop,
-            (19, b'p') if is("proxy-authorization") => FieldKind::HopByHop,
-            (12 | 14..=17, b'c' | b't' | b'x') if passes_for_another(name) => FieldKind::HopByHop,
+        match NameKey::of(name) {
+            names::HOST => FieldKind::Host,
+            names::CONTENT_LENGTH => FieldKind::ContentLength,
+            names::TRANSFER_ENCODING if is("transfer-encoding") => FieldKind::TransferEncoding,
+            names::CONNECTION => FieldKind::Connection,
+            names::UPGRADE => FieldKind::Upgrade,
+            names::EXPECT => FieldKind::Expect,
+            names::VIA => FieldKind::Via,
+            names::REFERER => FieldKind::Referer,
+            names::USER_AGENT => FieldKind::UserAgent,
+            names::X_REQUEST_ID => FieldKind::RequestId,
+            names::TRACEPARENT => FieldKind::TraceParent,
+            names::TRACESTATE => FieldKind::TraceState,
+            names::FORWARDED
+            | names::X_FORWARDED_FOR
+            | names::X_FORWARDED_HOST
+            | names::X_FORWARDED_PORT => FieldKind::Forwarded,
+            names::X_FORWARDED_PROTO if is("x-forwarded-proto") => FieldKind::Forwarded,
+            names::TE
+            | names::PROXY
+            | names::KEEP_ALIVE
+            | names::HTTP2_SETTINGS
+            | names::PROXY_CONNECTION => FieldKind::HopByHop,
+            names::PROXY_AUTHENTICATE if is("proxy-authenticate") => FieldKind::HopByHop,
+            names::PROXY_AUTHORIZATION if is("proxy-authorization") => FieldKind::HopByHop,
+            _ if passes_for_another(name) => FieldKind::HopByHop,
             _ => FieldKind::Other,
         }
+    }
+}
+
+/// What tells a name from others, without regard to case: its length, its first
+/// and its last eight bytes. Up to 16 bytes that is all of it.
+#[derive(PartialEq, Eq)]
+struct NameKey {
+    len: usize,
+    first: u64,
+    last: u64,
+}
+
+impl NameKey {
+    const fn of(name: &[u8]) -> Self {
+        let (first, last) = if let (Some(first), Some(last)) =
+            (name.first_chunk::<8>(), name.last_chunk::<8>())
+        {
+            (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
+        } else if let (Some(first), Some(last)) = (name.first_chunk::<4>(), name.last_chunk::<4>())
+        {
+            (
+                u32::from_le_bytes(*first) as u64,
+                u32::from_le_bytes(*last) as u64,
+            )
+        } else {
+            let first = match *name {
+                [a, b, c] => [a, b, c, 0],
+                [a, b] => [a, b, 0, 0],
+                [a] => [a, 0, 0, 0],
+                _ => [0; 4],
+            };
+            (u32::from_le_bytes(first) as u64, 0)
+        };
+        NameKey {
+            len: name.len(),
+            first: lower(first),
+            last: lower(last),
+        }
+    }
+}
+
+/// Eight bytes with letters in lower case. Of the others `@` and `[` to `_` are
+/// changed as well, into such as are in no known name.
+const fn lower(eight: u64) -> u64 {
+    eight | (eight & 0x4040_4040_4040_4040) >> 1
+}
+
+/// The keys of the names that are known.
+mod names {
+    use super::NameKey;
+
+    macro_rules! keys {
+        ($($key:ident = $name:literal;)*) => {
+            $(pub const $key: NameKey = NameKey::of($name);)*
+        };
+    }
+
+    keys! {
+        CONNECTION = b"connection";
+        CONTENT_LENGTH = b"content-length";
+        EXPECT = b"expect";
+        FORWARDED = b"forwarded";
+        HOST = b"host";
+        HTTP2_SETTINGS = b"http2-settings";
+        KEEP_ALIVE = b"keep-alive";
+        PROXY = b"proxy";
+        PROXY_AUTHENTICATE = b"proxy-authenticate";
+        PROXY_AUTHORIZATION = b"proxy-authorization";
+        PROXY_CONNECTION = b"proxy-connection";
+        REFERER = b"referer";
+        TE = b"te";
+        TRACEPARENT = b"traceparent";
+        TRACESTATE = b"tracestate";
+        TRANSFER_ENCODING = b"transfer-encoding";
+        UPGRADE = b"upgrade";
+        USER_AGENT = b"user-agent";
+        VIA = b"via";
+        X_FORWARDED_FOR = b"x-forwarded-for";
+        X_FORWARDED_HOST = b"x-forwarded-host";
+        X_FORWARDED_PORT = b"x-forwarded-port";
+        X_FORWARDED_PROTO = b"x-forwarded-proto";
+        X_REQUEST_ID = b"x-request-id";
     }
 }
 
@@ -187,6 +268,13 @@ impl FieldKind {
 /// does) would take `name` for one that frames or that only a proxy may set:
 /// `Content_Length`, `X_Forwarded_For`.
 fn passes_for_another(name: &[u8]) -> bool {
+    // Most names are told apart by their length and first letter.
+    if !matches!(
+        (name.len(), name.first()),
+        (12 | 14..=17, Some(b'c' | b'C' | b't' | b'T' | b'x' | b'X'))
+    ) {
+        return false;
+    }
     const GUARDED: [&str; 7] = [
         "content-length",
         "x-request-id",

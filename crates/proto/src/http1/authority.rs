@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use super::grammar::among;
+
 /// An authority without user information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Authority {
@@ -44,16 +46,8 @@ pub(super) fn read(authority: &[u8]) -> Option<Authority> {
 }
 
 /// `unreserved`, `sub-delims` without the comma, and `%` (RFC 3986 §3.2.2).
-const IN_NAME: [bool; 256] = {
-    let mut table = [false; 256];
-    let allowed = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-._~!$&'()*+;=%";
-    let mut index = 0;
-    while index < allowed.len() {
-        table[allowed[index] as usize] = true;
-        index += 1;
-    }
-    table
-};
+const IN_NAME: [bool; 256] =
+    among(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-._~!$&'()*+;=%");
 
 #[cfg(test)]
 mod tests {

@@ -11,9 +11,10 @@
 //! A size line or a trailer section is taken only when it is whole and valid,
 //! so that no byte of a malformed one is ever passed on.
 
-use super::{MAX_BODY_BYTES, MAX_FIELDS, fields};
+use super::MAX_BODY_BYTES;
+use super::grammar::{self, Stop};
 use crate::error::BodyError;
-use crate::head::FieldKind;
+use crate::head::{Field, FieldKind};
 
 /// Longest trailer section, in bytes.
 pub const MAX_TRAILER_LEN: usize = 8 * 1024;
@@ -164,19 +165,14 @@ impl ChunkedDecoder {
 fn trailer_len(input: &[u8]) -> Result<usize, BodyError> {
     // What comes after the limit may be the next message.
     let input = &input[..input.len().min(MAX_TRAILER_LEN)];
-    let mut lines = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let (len, lines) = match httparse::parse_headers(input, &mut lines) {
-        Ok(httparse::Status::Complete(parsed)) => parsed,
-        Ok(httparse::Status::Partial) if fields::lines_end_in_crlf(input) => return Ok(0),
-        Err(httparse::Error::TooManyHeaders)
-            if fields::first_lines_end_in_crlf(input, MAX_FIELDS + 1) =>
-        {
-            return Err(BodyError::TrailerTooLarge);
-        }
-        Ok(httparse::Status::Partial) | Err(_) => return Err(BodyError::Trailer),
+    let mut fields = Vec::new();
+    let len = match grammar::field_lines(input, 0, &mut fields) {
+        Ok(end) => end,
+        Err(Stop::Short) => return Ok(0),
+        Err(Stop::Odd) => return Err(BodyError::Trailer),
+        Err(Stop::TooManyFields) => return Err(BodyError::TrailerTooLarge),
     };
-    let is_forbidden = lines.iter().any(|line| is_forbidden(line.name.as_bytes()));
-    if is_forbidden || !fields::lines_end_in_crlf(&input[..len]) {
+    if fields.iter().any(|field| is_forbidden(field, input)) {
         return Err(BodyError::Trailer);
     }
     Ok(len)
@@ -184,7 +180,7 @@ fn trailer_len(input: &[u8]) -> Result<usize, BodyError> {
 
 /// RFC 9110 §6.5.1: what frames, routes, authenticates or says how to read the
 /// content has no place behind it. An endpoint may merge trailers into the head.
-fn is_forbidden(name: &[u8]) -> bool {
+fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
     const FORBIDDEN: [&str; 12] = [
         "authorization",
         "cache-control",
@@ -199,20 +195,19 @@ fn is_forbidden(name: &[u8]) -> bool {
         "trailer",
         "www-authenticate",
     ];
-    let kind = FieldKind::from_name(name);
     let is_head_field = !matches!(
-        kind,
+        field.kind,
         FieldKind::Other | FieldKind::UserAgent | FieldKind::Referer
     );
     is_head_field
         || FORBIDDEN
             .iter()
-            .any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
+            .any(|forbidden| field.is_named(forbidden.as_bytes(), buf))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::BodyDecoder;
+    use super::super::{BodyDecoder, MAX_FIELDS};
     use super::*;
     use crate::head::BodyFraming;
 

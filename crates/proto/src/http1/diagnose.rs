@@ -6,6 +6,7 @@
 //! way: what it says of some bytes it says of all that begins with them.
 
 use super::MAX_FIELDS;
+use super::grammar::{is_blank, is_token_byte};
 use crate::error::RequestError;
 
 /// What became clear of a head that is not good.
@@ -90,7 +91,7 @@ impl<'a> Scan<'a> {
     fn request_line(&mut self) -> Result<(), Stop> {
         let method = self.run(is_token_byte);
         self.space_after(method)?;
-        // What httparse lets pass; the rest is for the one who reads the target.
+        // What the grammar lets pass; the rest is for the one who reads the target.
         let target = self.run(|byte| byte > b' ' && byte != 0x7f);
         self.space_after(target)?;
         if std::str::from_utf8(target).is_err() {
@@ -159,15 +160,6 @@ fn fault(byte: u8, otherwise: RequestError) -> Stop {
         b'\n' => RequestError::BareLf,
         _ => otherwise,
     })
-}
-
-fn is_blank(byte: u8) -> bool {
-    byte == b' ' || byte == b'\t'
-}
-
-/// `tchar` of RFC 9110 §5.6.2.
-pub(super) fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

@@ -1,48 +1,7 @@
-//! Field lines: from the grammar's output to spans with a meaning.
-
-use httparse::Header;
+//! What fields say: options of a connection, lists, numbers, framing.
 
 use super::{MAX_BODY_BYTES, MAX_FIELDS};
-use crate::head::{Field, FieldKind, Span};
-
-/// Where `part` lies in `buf`; both come from the same buffer.
-pub(super) fn span_in(buf: &[u8], part: &[u8]) -> Span {
-    let start = (part.as_ptr() as usize).wrapping_sub(buf.as_ptr() as usize);
-    Span::new(start, start + part.len())
-}
-
-/// Fills `fields` from the parsed lines of `buf`.
-pub(super) fn collect(buf: &[u8], lines: &[Header<'_>], fields: &mut Vec<Field>) {
-    fields.clear();
-    fields.extend(lines.iter().map(|line| Field {
-        name: span_in(buf, line.name.as_bytes()),
-        value: span_in(buf, line.value),
-        kind: FieldKind::from_name(line.name.as_bytes()),
-    }));
-}
-
-/// Whether every line of a whole head ends in CRLF: httparse lets a bare LF
-/// pass. Each line ends right before a field's name, or at the end.
-pub(super) fn head_lines_end_in_crlf(buf: &[u8], lines: &[Header<'_>], end: usize) -> bool {
-    let is_after_crlf = |at: usize| at >= 2 && buf[at - 2] == b'\r';
-    let starts = lines
-        .iter()
-        .map(|line| span_in(buf, line.name.as_bytes()).start as usize);
-    // The last field's line, then the empty one.
-    buf[..end].ends_with(b"\r\n\r\n") && starts.fold(true, |all, start| all & is_after_crlf(start))
-}
-
-/// Whether every LF of `head` follows a CR, in a head that may go on.
-pub(super) fn lines_end_in_crlf(head: &[u8]) -> bool {
-    memchr::memchr_iter(b'\n', head).all(|lf| lf > 0 && head[lf - 1] == b'\r')
-}
-
-/// As [`lines_end_in_crlf`], for so many lines from the start.
-pub(super) fn first_lines_end_in_crlf(head: &[u8], count: usize) -> bool {
-    memchr::memchr_iter(b'\n', head)
-        .take(count)
-        .all(|lf| lf > 0 && head[lf - 1] == b'\r')
-}
+use crate::head::{Field, FieldKind};
 
 /// What the `Connection` fields of a message say.
 #[derive(Debug, Default, Clone, Copy)]

@@ -8,6 +8,7 @@ pub mod body;
 pub mod chunked;
 mod diagnose;
 pub(crate) mod fields;
+mod grammar;
 mod request;
 mod response;
 pub mod write;

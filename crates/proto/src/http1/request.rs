@@ -1,11 +1,10 @@
-//! A request's head: the grammar by httparse, the rules around it here.
+//! A request's head: its lines, and the rules that they have to keep.
 
-use std::mem::MaybeUninit;
-
+use super::Parsed;
 use super::authority;
 use super::diagnose::{self, Finding};
 use super::fields::{self, Framing, FramingError};
-use super::{MAX_FIELDS, Parsed};
+use super::grammar::{self, Stop};
 use crate::error::RequestError;
 use crate::head::{BodyFraming, FieldKind, Method, RequestHead, Span, Version};
 
@@ -17,45 +16,42 @@ use crate::head::{BodyFraming, FieldKind, Method, RequestHead, Span, Version};
 /// The first rule of RFC 9112 or RFC 9110 §7.2 that the head breaks. The
 /// connection must then be closed: what follows can't be told apart.
 pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, RequestError> {
-    let mut lines = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-    let mut request = httparse::Request::new(&mut []);
-    let end = match request.parse_with_uninit_headers(buf, &mut lines) {
-        Ok(httparse::Status::Complete(end)) => end,
-        Ok(httparse::Status::Partial) => return partial(buf),
-        Err(_) => return refusal(buf),
-    };
-    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
-    else {
-        return Err(RequestError::RequestLine);
-    };
-    head.method = Method::from_token(method.as_bytes());
-    head.method_span = fields::span_in(buf, method.as_bytes());
-    head.target = fields::span_in(buf, target.as_bytes());
-    head.version = match minor {
-        0 => Version::Http10,
-        _ => Version::Http11,
-    };
-    head.start = head.method_span.start as usize;
-    head.end = end;
-    let is_sound = matches!(&buf[..head.start], b"" | b"\r\n")
-        && fields::head_lines_end_in_crlf(buf, request.headers, end);
-    if !is_sound {
-        return refusal(buf);
+    match read_lines(buf, head) {
+        Ok(()) => {}
+        Err(Stop::Short) => return Ok(Parsed::Partial),
+        Err(Stop::Odd | Stop::TooManyFields) => return refusal(buf),
     }
-    fields::collect(buf, request.headers, &mut head.fields);
     read_fields(buf, head)?;
     read_target(buf, head)?;
     Ok(Parsed::Complete)
 }
 
-/// Tells a head that may still become whole from one that can't: httparse
-/// skips any number of empty lines, RFC 9112 §2.2 asks for at least one, and
-/// it lets a bare LF pass.
-fn partial(buf: &[u8]) -> Result<Parsed, RequestError> {
-    if buf.starts_with(b"\r\n\r") || !fields::lines_end_in_crlf(buf) {
-        return refusal(buf);
+/// `method SP target SP version` and the fields (RFC 9112 §3), behind one
+/// empty line at most (§2.2).
+fn read_lines(buf: &[u8], head: &mut RequestHead) -> Result<(), Stop> {
+    head.start = match buf.first() {
+        Some(b'\r') => grammar::line_end(buf, 0)?,
+        _ => 0,
+    };
+    head.method_span = Span::new(head.start, grammar::token_end(buf, head.start));
+    let target_start = word_end(buf, head.method_span)?;
+    head.target = Span::new(target_start, grammar::target_end(buf, target_start));
+    let version_start = word_end(buf, head.target)?;
+    let (version, end) = grammar::version(buf, version_start)?;
+    let fields_start = grammar::line_end(buf, end)?;
+    head.version = version;
+    head.method = Method::from_token(head.method_span.of(buf));
+    head.end = grammar::field_lines(buf, fields_start, &mut head.fields)?;
+    Ok(())
+}
+
+/// Takes the space behind a word of at least one byte.
+fn word_end(buf: &[u8], word: Span) -> Result<usize, Stop> {
+    let end = grammar::expect(buf, word.end as usize, b' ')?;
+    if word.is_empty() {
+        return Err(Stop::Odd);
     }
-    Ok(Parsed::Partial)
+    Ok(end)
 }
 
 /// Why `buf` is refused; `Partial` while that depends on bytes to come.
@@ -164,7 +160,7 @@ fn request_framing(buf: &[u8], head: &RequestHead) -> Result<BodyFraming, Reques
 /// Splits the target by its form (RFC 9112 §3.2).
 fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let target = head.target.of(buf);
-    // httparse lets bytes above 0x7f and fragments pass.
+    // The grammar lets bytes above 0x7f and fragments pass.
     let is_odd = |byte: u8| byte >= 0x80 || byte == b'#';
     // Without an early end the compiler looks at many bytes at a time.
     if target.iter().fold(false, |odd, &byte| odd | is_odd(byte)) {
@@ -244,6 +240,7 @@ fn split_query(buf: &[u8], head: &mut RequestHead) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http1::MAX_FIELDS;
 
     /// Parses whole, then byte by byte: no prefix says something else.
     fn parse(request: &[u8]) -> Result<RequestHead, RequestError> {

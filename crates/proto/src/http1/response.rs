@@ -1,9 +1,8 @@
-//! A response's head: the grammar by httparse, the rules around it here.
+//! A response's head: its lines, and the rules that they have to keep.
 
-use std::mem::MaybeUninit;
-
+use super::Parsed;
 use super::fields::{self, Framing};
-use super::{MAX_FIELDS, Parsed};
+use super::grammar::{self, Stop};
 use crate::error::ResponseError;
 use crate::head::{BodyFraming, FieldKind, Method, ResponseHead, Span, Version};
 
@@ -17,49 +16,17 @@ pub fn parse_response(
     method: Method,
     head: &mut ResponseHead,
 ) -> Result<Parsed, ResponseError> {
-    // httparse would skip empty lines before the status line, and take a status
-    // below 100.
-    let start = &buf[..buf.len().min(b"HTTP/".len())];
-    if !b"HTTP/".starts_with(start) || buf.get("HTTP/1.1 ".len()) == Some(&b'0') {
-        return Err(ResponseError::StatusLine);
+    match read_status_line(buf, head) {
+        Ok(()) => {}
+        Err(Stop::Short) => return Ok(Parsed::Partial),
+        Err(Stop::Odd | Stop::TooManyFields) => return Err(ResponseError::StatusLine),
     }
-    let mut lines = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-    let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut response,
-        buf,
-        &mut lines,
-    );
-    let end = match parsed {
-        Ok(httparse::Status::Complete(end)) => end,
-        Ok(httparse::Status::Partial) if fields::lines_end_in_crlf(buf) => {
-            return Ok(Parsed::Partial);
-        }
-        Ok(httparse::Status::Partial) => return Err(ResponseError::Field),
-        Err(httparse::Error::TooManyHeaders) => return Err(too_many_fields(buf)),
-        Err(
-            httparse::Error::HeaderName | httparse::Error::HeaderValue | httparse::Error::NewLine,
-        ) => return Err(ResponseError::Field),
-        Err(_) => return Err(ResponseError::StatusLine),
-    };
-    let (Some(status), Some(minor)) = (response.code, response.version) else {
-        return Err(ResponseError::StatusLine);
-    };
-    if !fields::head_lines_end_in_crlf(buf, response.headers, end) {
-        return Err(ResponseError::Field);
+    match grammar::field_lines(buf, head.end, &mut head.fields) {
+        Ok(end) => head.end = end,
+        Err(Stop::Short) => return Ok(Parsed::Partial),
+        Err(Stop::Odd) => return Err(ResponseError::Field),
+        Err(Stop::TooManyFields) => return Err(ResponseError::TooManyFields),
     }
-    head.status = status;
-    head.version = match minor {
-        0 => Version::Http10,
-        _ => Version::Http11,
-    };
-    head.reason = match response.reason {
-        Some(reason) if !reason.is_empty() => fields::span_in(buf, reason.as_bytes()),
-        _ => reason_span(buf),
-    };
-    head.start = 0;
-    head.end = end;
-    fields::collect(buf, response.headers, &mut head.fields);
     let options =
         fields::connection_options(buf, &mut head.fields).ok_or(ResponseError::TooManyFields)?;
     head.framing = response_framing(buf, method, head)?;
@@ -69,19 +36,22 @@ pub fn parse_response(
     Ok(Parsed::Complete)
 }
 
-/// A bare LF among the fields that fit is found first, as it is in a part.
-fn too_many_fields(buf: &[u8]) -> ResponseError {
-    match fields::first_lines_end_in_crlf(buf, MAX_FIELDS + 2) {
-        true => ResponseError::TooManyFields,
-        false => ResponseError::Field,
-    }
-}
-
-/// The reason phrase, as sent: httparse drops one with bytes above 0x7f.
-fn reason_span(buf: &[u8]) -> Span {
-    let line_end = memchr::memchr(b'\r', buf).unwrap_or(0);
-    let start = "HTTP/1.1 200 ".len().min(line_end);
-    Span::new(start, line_end)
+/// `version SP status [SP reason]` (RFC 9112 §4); `head.end` is where it ends.
+///
+/// Deviation: the space before a reason that is missing may be missing too.
+fn read_status_line(buf: &[u8], head: &mut ResponseHead) -> Result<(), Stop> {
+    let (version, end) = grammar::version(buf, 0)?;
+    let (status, end) = grammar::status(buf, grammar::expect(buf, end, b' ')?)?;
+    let (reason_start, reason_end) = match buf.get(end) {
+        Some(b' ') => (end + 1, grammar::text_end(buf, end + 1)),
+        _ => (end, end),
+    };
+    head.start = 0;
+    head.end = grammar::line_end(buf, reason_end)?;
+    head.version = version;
+    head.status = status;
+    head.reason = Span::new(reason_start, reason_end);
+    Ok(())
 }
 
 /// RFC 9112 §6.3 for responses.
@@ -119,6 +89,7 @@ fn response_framing(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http1::MAX_FIELDS;
 
     /// Parses whole, then byte by byte: no prefix says something else.
     fn parse(response: &[u8], method: Method) -> Result<ResponseHead, ResponseError> {
@@ -159,7 +130,7 @@ mod tests {
             ("HTTP/1.1 099 OK\r\nX: y\n\r\n", StatusLine),
             ("HTTP/1.1 200 O\0K\r\n\r\n", StatusLine),
             ("HTTP/1.1 200 O\rK\r\n\r\n", StatusLine),
-            ("HTTP/1.1 200 OK\nX: y\r\n\r\n", Field),
+            ("HTTP/1.1 200 OK\nX: y\r\n\r\n", StatusLine),
             ("HTTP/1.1 200 OK\r\nX: y\n\r\n", Field),
             ("HTTP/1.1 200 OK\r\nX : y\r\n\r\n", Field),
             ("HTTP/1.1 200 OK\r\nX: y\r\n z\r\n\r\n", Field),
@@ -198,7 +169,7 @@ mod tests {
         for (part, error) in [
             ("\r", StatusLine),
             ("HTTP/1.1 0", StatusLine),
-            ("HTTP/1.1 200 OK\n", Field),
+            ("HTTP/1.1 200 OK\n", StatusLine),
             ("HTTP/1.1 200 OK\r\nX: y\nZ", Field),
         ] {
             let refused = parse_response(part.as_bytes(), Method::Get, &mut head);

@@ -136,18 +136,20 @@ fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
     }
     match client.address {
         Some(address) if address.contains(&b':') => {
-            push_all(out, [b"Forwarded: for=\"[", address, b"]\""]);
+            push_all(out, [b"Forwarded: for=\"[", address, b"]\";proto="]);
         }
-        Some(address) => push_all(out, [b"Forwarded: for=", address, b""]),
-        None => out.extend_from_slice(b"Forwarded: for=unknown"),
+        Some(address) => push_all(out, [b"Forwarded: for=", address, b";proto="]),
+        None => out.extend_from_slice(b"Forwarded: for=unknown;proto="),
     }
-    push_all(out, [b";proto=", scheme, b""]);
+    out.extend_from_slice(scheme);
     if !host.is_empty() {
         push_all(out, [b";host=\"", host, b"\""]);
     }
     out.extend_from_slice(b"\r\n");
 }
 
+/// In line, so that of what is constant each piece is a store or two.
+#[inline(always)]
 fn push_all(out: &mut Vec<u8>, parts: [&[u8]; 3]) {
     for part in parts {
         out.extend_from_slice(part);
