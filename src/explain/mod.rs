@@ -25,6 +25,7 @@ use crate::client::http1::check_limits;
 use crate::config::{self, Action, Address, Config, Proxying};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM};
+use crate::handler::files::{Try, Wanted, folder_location};
 use crate::handler::{self, RequestFacts};
 use crate::observe::access_log::AddressText;
 use crate::observe::calendar::unix_time;
@@ -115,13 +116,30 @@ pub enum ActionStep {
         root: String,
         /// What is taken off the front of the request's path; may be empty.
         strip: String,
-        /// What is looked for, in order; `$path` stands for the request's path.
-        candidates: Vec<String>,
+        /// What is looked for, in order.
+        candidates: Vec<CandidateStep>,
+        /// What stands for a folder, in order.
+        index: Vec<String>,
+        /// Whether a folder without one is answered with a list.
+        is_listed: bool,
+        /// Path of the file that goes with a 404.
+        not_found: Option<String>,
         /// Where the request goes if nothing is found; `None` is a 404.
         upstream: Option<Box<UpstreamStep>>,
     },
     /// An upstream's endpoint.
     Upstream(Box<UpstreamStep>),
+}
+
+/// What is looked for in a folder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CandidateStep {
+    /// As configured: `$path` stands for the request's path.
+    pub candidate: String,
+    /// The path in the folder; `None` where it can be no file's.
+    pub path: Option<String>,
+    /// Whether it is passed over, since a name in it is hidden.
+    pub is_hidden: bool,
 }
 
 /// How an upstream answers.
@@ -353,14 +371,31 @@ pub fn explain(
             status: *status,
             location: handler::expand(location, bytes, &head),
         },
-        Action::Files(files) => ActionStep::Files {
-            root: files.root.display().to_string(),
-            strip: files.strip.clone(),
-            candidates: files.candidates.clone(),
-            upstream: files
-                .fallback
-                .map(|proxying| Box::new(upstream_step(config, running, proxying, &facts))),
-        },
+        Action::Files(files) => {
+            let wanted = Wanted::by(&head, bytes, files);
+            if let Wanted::Refused(failure) = wanted
+                && !(failure == Failure::NoMethod && files.fallback.is_some())
+            {
+                explanation.refused = Some(Refused::new(failure.into(), None));
+            }
+            match wanted {
+                Wanted::ToFolder => ActionStep::Redirect {
+                    status: 301,
+                    location: folder_location(&head, bytes),
+                },
+                wanted => ActionStep::Files {
+                    root: files.root.display().to_string(),
+                    strip: files.strip.clone(),
+                    candidates: candidate_steps(files, &wanted),
+                    index: files.index.clone(),
+                    is_listed: files.is_listed,
+                    not_found: files.not_found.clone(),
+                    upstream: files
+                        .fallback
+                        .map(|proxying| Box::new(upstream_step(config, running, proxying, &facts))),
+                },
+            }
+        }
         Action::Upstream(proxying) => {
             let limit = settings.limits.body_bytes;
             if let BodyFraming::Length { bytes } = head.framing
@@ -374,6 +409,26 @@ pub fn explain(
         }
     });
     Ok(explanation)
+}
+
+/// What is looked for; nothing where the path alone decides.
+fn candidate_steps(files: &config::Files, wanted: &Wanted<'_>) -> Vec<CandidateStep> {
+    let Wanted::Path(path) = wanted else {
+        return Vec::new();
+    };
+    let step = |candidate: &String| {
+        let (path, is_hidden) = match Try::of(candidate, path.as_ref(), files) {
+            Try::Path(path) => (Some(path), false),
+            Try::Hidden(path) => (Some(path), true),
+            Try::NoFile => (None, false),
+        };
+        CandidateStep {
+            candidate: candidate.clone(),
+            path: path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+            is_hidden,
+        }
+    };
+    files.candidates.iter().map(step).collect()
 }
 
 fn is_no_route(refused: &Refused) -> bool {

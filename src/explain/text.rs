@@ -58,19 +58,12 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         Some(ActionStep::Redirect { status, location }) => {
             page.line(&format!("redirect: {status} to {location}"));
         }
-        Some(ActionStep::Files {
-            root,
-            strip,
-            candidates,
-            upstream,
-        }) => {
-            page.files(root, strip, candidates);
-            match upstream {
-                Some(step) => {
-                    page.line("where none of them is there:");
-                    page.upstream(step);
-                }
-                None => page.line("where none of them is there: 404"),
+        // The path alone has decided.
+        Some(ActionStep::Files { .. }) if explanation.refused.is_some() => {}
+        Some(step @ ActionStep::Files { upstream, .. }) => {
+            page.files(step);
+            if let Some(step) = upstream {
+                page.upstream(step);
             }
         }
         Some(ActionStep::Upstream(step)) => page.upstream(step),
@@ -140,15 +133,53 @@ impl Page {
         self.line(&format!("  {sign} {asks}: the request has {has}"));
     }
 
-    fn files(&mut self, root: &str, strip: &str, candidates: &[String]) {
+    fn files(&mut self, step: &ActionStep) {
+        let ActionStep::Files {
+            root,
+            strip,
+            candidates,
+            index,
+            is_listed,
+            not_found,
+            upstream,
+        } = step
+        else {
+            return;
+        };
         let root = self.paint(Tone::Strong, root);
         self.line(&format!(
-            "files of {root}: the first that is there of {}",
-            candidates.join(", ")
+            "files of {root}: the first of these that is there"
         ));
+        for step in candidates {
+            let candidate = &step.candidate;
+            self.line(&match &step.path {
+                Some(path) if step.is_hidden => {
+                    format!("  - {candidate}: /{path} is hidden, and passed over")
+                }
+                Some(path) => format!("  + {candidate}: /{path}"),
+                None => format!("  - {candidate}: no file can have this path"),
+            });
+        }
+        if candidates.is_empty() {
+            self.line("  - none: no file is meant by this request");
+        }
         if !strip.is_empty() {
             self.line(&format!("  $path is the request's without {strip}"));
         }
+        let for_folder = match (index.join(", "), is_listed) {
+            (index, false) if index.is_empty() => None,
+            (index, true) if index.is_empty() => Some("a list of it".to_owned()),
+            (index, false) => Some(index),
+            (index, true) => Some(format!("{index}, else a list of it")),
+        };
+        if let Some(answer) = for_folder {
+            self.line(&format!("  for a folder: {answer}"));
+        }
+        self.line(&match (upstream, not_found) {
+            (Some(_), _) => "where none of them is there:".to_owned(),
+            (None, Some(path)) => format!("where none of them is there: 404 with {path}"),
+            (None, None) => "where none of them is there: 404".to_owned(),
+        });
     }
 
     fn upstream(&mut self, step: &UpstreamStep) {

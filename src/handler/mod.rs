@@ -1,6 +1,6 @@
 //! What answers a request: a route's action, or a refusal where none matches.
 
-mod files;
+pub(crate) mod files;
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -272,7 +272,7 @@ fn says_which_files_and_who_answers_where_there_are_none() {
 bind = "127.0.0.1:0"
 
 [[route]]
-match = { path = "/img/*" }
+match = { path = ["/img", "/img/*"] }
 files = { root = "/srv/img", strip = "/img", try = ["$path", "$path.png"], upstream = "app" }
 priority = 7
 
@@ -288,7 +288,8 @@ endpoints = ["10.0.0.1:80"]
         assert_eq!(action["action"], "files");
         assert_eq!(action["root"], "/srv/img");
         assert_eq!(action["strip"], "/img");
-        assert_eq!(action["candidates"][1], "$path.png");
+        assert_eq!(action["candidates"][1]["candidate"], "$path.png");
+        assert_eq!(action["candidates"][1]["path"], "a.png");
         assert_eq!(action["upstream"]["name"], "app");
         assert_eq!(action["upstream"]["priority"], 7);
         let action = &explained("http://a.test/")["action"];
@@ -299,13 +300,38 @@ endpoints = ["10.0.0.1:80"]
             String::from_utf8(output).unwrap()
         };
         let text = shown("http://a.test/img/a");
-        let expected = "files of /srv/img: the first that is there of $path, $path.png\n  \
-                        $path is the request's without /img\n\
+        let expected = "files of /srv/img: the first of these that is there\n  \
+                        + $path: /a\n  + $path.png: /a.png\n  \
+                        $path is the request's without /img\n  \
+                        for a folder: index.html\n\
                         where none of them is there:\nupstream app, balanced by";
         assert!(text.contains(expected), "{text}");
         let text = shown("http://a.test/");
         let last = text.lines().last();
         assert_eq!(last, Some("where none of them is there: 404"), "{text}");
+        for (url, line) in [
+            (
+                "http://a.test/img/.git/config",
+                "  - $path.png: /.git/config.png is hidden, and passed over",
+            ),
+            ("http://a.test/img", "redirect: 301 to /img/"),
+            (
+                "http://a.test/a%00",
+                "refused with 400 bad-path: no file can have this path",
+            ),
+        ] {
+            let text = shown(url);
+            assert!(text.lines().any(|it| it == line), "{text}");
+        }
+        let post = |url| {
+            let output = explain(&config, &["POST", url]).stdout;
+            String::from_utf8(output).unwrap()
+        };
+        assert!(
+            post("http://a.test/")
+                .ends_with("refused with 405 no-method: files are for GET and HEAD\n")
+        );
+        assert!(post("http://a.test/img/a").contains("upstream app, balanced by"));
     });
 }
 

@@ -7,12 +7,11 @@ mod compress;
 mod fields;
 mod listing;
 mod send;
+mod wanted;
 
 use std::borrow::Cow;
 
 use evenkeel_proto::coding::Coding;
-use evenkeel_proto::error::PathError;
-use evenkeel_proto::file_path;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
@@ -24,6 +23,7 @@ use crate::files::{Found, Look, Missing, Refused};
 use crate::observe::access_log::Source;
 use crate::observe::end::{End, Failure};
 use send::Sending;
+pub(crate) use wanted::{Try, Wanted, folder_location};
 
 /// A request for a file, and what it is answered from.
 #[derive(Clone, Copy)]
@@ -92,10 +92,7 @@ pub(super) async fn answer(
     let has_body = head.framing != BodyFraming::None;
     let mut is_second_try = false;
     loop {
-        let answering = match head.method {
-            Method::Get | Method::Head => find(&request, client, progress).await,
-            _ => Answering::Refused(Failure::NoMethod),
-        };
+        let answering = find(&request, client, progress).await;
         let representation = match (answering, fallback) {
             (Answering::File(representation), _) => representation,
             (Answering::ToFolder, _) => {
@@ -211,30 +208,16 @@ async fn find<'a>(
         ..
     } = *request;
     progress.figures.source = Some(Source::Hot);
-    let path = match file_path::decode(head.path.of(bytes)) {
-        Ok(path) => match stripped(path, &settings.strip) {
-            Some(path) => Some(path),
-            None => return rare(missing(request, client, progress)).await,
-        },
-        // No file has such a name, but another may stand for it.
-        Err(PathError::NameTooLong | PathError::TooLong) => None,
-        Err(PathError::EncodedSlash) if settings.stands_for_others() => None,
-        Err(_) => return Answering::Refused(Failure::BadPath),
+    let path = match Wanted::by(head, bytes, settings) {
+        Wanted::Refused(failure) => return Answering::Refused(failure),
+        Wanted::ToFolder => return Answering::ToFolder,
+        Wanted::Nothing => return rare(missing(request, client, progress)).await,
+        Wanted::Path(path) => path,
     };
-    let asked = head.path.of(bytes);
-    if path
-        .as_ref()
-        .is_some_and(|path| is_folder_of_strip(asked, path, settings))
-    {
-        return Answering::ToFolder;
-    }
     for candidate in &settings.candidates {
-        let Some(path) = substituted(candidate, path.as_ref()) else {
+        let Try::Path(path) = Try::of(candidate, path.as_ref(), settings) else {
             continue;
         };
-        if !settings.shows_hidden && file_path::is_hidden(&path) {
-            continue;
-        }
         match open(request, client, path.clone(), progress).await {
             Err(Failure::NoFile) => {}
             Err(failure) => return Answering::Refused(failure),
@@ -416,44 +399,6 @@ fn failure_of(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
     }
 }
 
-/// What is left of a path behind what is stripped of it.
-fn stripped<'a>(path: Cow<'a, [u8]>, strip: &str) -> Option<Cow<'a, [u8]>> {
-    let Some(strip) = strip.strip_prefix('/') else {
-        return Some(path);
-    };
-    let rest = match path.strip_prefix(strip.as_bytes())? {
-        b"" => b"",
-        rest => rest.strip_prefix(b"/")?,
-    };
-    let start = path.len() - rest.len();
-    Some(match path {
-        Cow::Borrowed(path) => Cow::Borrowed(&path[start..]),
-        Cow::Owned(path) => Cow::Owned(path[start..].to_vec()),
-    })
-}
-
-/// Whether a request is for what is stripped and no more: the folder itself,
-/// without the slash at its end.
-fn is_folder_of_strip(asked: &[u8], rest: &[u8], settings: &config::Files) -> bool {
-    rest.is_empty()
-        && !settings.strip.is_empty()
-        && matches!(asked, [.., last] if !b"/.".contains(last))
-}
-
-/// A path to try, without its leading slash; `None` where it is made of that of
-/// the request, and that can be no file's.
-fn substituted<'a>(candidate: &'a str, path: Option<&Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
-    Some(match candidate.split_once(config::Files::PATH) {
-        Some(("" | "/", "")) => path?.clone(),
-        Some((before, after)) => {
-            let before = before.trim_matches('/').as_bytes();
-            let slash: &[u8] = if before.is_empty() { b"" } else { b"/" };
-            Cow::Owned([before, slash, path?, after.as_bytes()].concat())
-        }
-        None => Cow::Borrowed(candidate.trim_start_matches('/').as_bytes()),
-    })
-}
-
 /// Sends the client to the same path with a slash at its end.
 async fn to_folder(
     request: &Request<'_>,
@@ -466,14 +411,7 @@ async fn to_folder(
         head,
         ..
     } = *request;
-    // At the start of a target two slashes lead to another host.
-    // Browsers take a backslash for a slash.
-    let path = String::from_utf8_lossy(head.path.of(bytes)).replace('\\', "%5C");
-    let mut location = format!("/{}/", path.trim_start_matches('/'));
-    if !head.query.is_empty() {
-        location.push('?');
-        location.push_str(&String::from_utf8_lossy(head.query.of(bytes)));
-    }
+    let location = wanted::folder_location(head, bytes);
     let answer = Answer {
         status: 301,
         content_type: "text/plain; charset=utf-8",
