@@ -234,10 +234,13 @@ fn parse(
     *seen = bytes.len();
     match parsed {
         Parsed::Complete => check_limits(limits, head).map(|()| Parsed::Complete),
-        Parsed::Partial if bytes.len() >= limits.head_bytes => match memchr::memchr(b'\n', bytes) {
-            Some(line_end) if line_end <= limits.target_bytes => Err(RequestError::HeadTooLarge),
-            _ => Err(RequestError::TargetTooLong),
-        },
+        Parsed::Partial if bytes.len() >= limits.head_bytes => {
+            let line = bytes.strip_prefix(b"\r\n").unwrap_or(bytes);
+            match memchr::memchr(b'\n', line) {
+                Some(len) if len <= limits.target_bytes => Err(RequestError::HeadTooLarge),
+                _ => Err(RequestError::TargetTooLong),
+            }
+        }
         Parsed::Partial => Ok(Parsed::Partial),
     }
 }

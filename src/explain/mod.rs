@@ -392,6 +392,7 @@ pub fn explain(
                     not_found: files.not_found.clone(),
                     upstream: files
                         .fallback
+                        .filter(|_| explanation.refused.is_none())
                         .map(|proxying| Box::new(upstream_step(config, running, proxying, &facts))),
                 },
             }
@@ -411,7 +412,7 @@ pub fn explain(
     Ok(explanation)
 }
 
-/// What is looked for; nothing where the path alone decides.
+/// What is looked for; nothing where the request's line alone decides.
 fn candidate_steps(files: &config::Files, wanted: &Wanted<'_>) -> Vec<CandidateStep> {
     let Wanted::Path(path) = wanted else {
         return Vec::new();

@@ -58,7 +58,7 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         Some(ActionStep::Redirect { status, location }) => {
             page.line(&format!("redirect: {status} to {location}"));
         }
-        // The path alone has decided.
+        // Its line or its path alone has decided.
         Some(ActionStep::Files { .. }) if explanation.refused.is_some() => {}
         Some(step @ ActionStep::Files { upstream, .. }) => {
             page.files(step);
@@ -76,12 +76,7 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
 
 impl Page {
     fn paint(&self, tone: Tone, text: &str) -> String {
-        // What is shown came from a command line and a configuration: it moves
-        // no cursor.
-        let text: String = text
-            .chars()
-            .map(|it| if it.is_control() { '\u{fffd}' } else { it })
-            .collect();
+        let text = tame(text);
         let code = match tone {
             Tone::Good => 32,
             Tone::Bad => 31,
@@ -94,6 +89,8 @@ impl Page {
         }
     }
 
+    /// Adds a line. What it shows of a request that is not painted is
+    /// [tame](tame).
     fn line(&mut self, line: &str) {
         self.out.push_str(line);
         self.out.push('\n');
@@ -152,7 +149,7 @@ impl Page {
         ));
         for step in candidates {
             let candidate = &step.candidate;
-            self.line(&match &step.path {
+            self.line(&match step.path.as_deref().map(tame) {
                 Some(path) if step.is_hidden => {
                     format!("  - {candidate}: /{path} is hidden, and passed over")
                 }
@@ -288,6 +285,12 @@ impl Page {
             refused.status, refused.word, refused.text
         ));
     }
+}
+
+/// Text that moves no cursor: it came from a command line or a configuration.
+fn tame(text: &str) -> String {
+    let tame = |it: char| if it.is_control() { '\u{fffd}' } else { it };
+    text.chars().map(tame).collect()
 }
 
 fn time(millis: u64) -> String {

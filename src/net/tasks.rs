@@ -3,8 +3,8 @@
 //!
 //! With hundreds of exchanges in flight, what one of them left behind when it
 //! began to wait is in no near cache any more, and each piece that it looks at is
-//! a wait of its own. Here a task names such pieces, and they are fetched while
-//! the one before it runs.
+//! a wait of its own. Here a task names such pieces, and where there are many
+//! tasks they are fetched while the one before it runs.
 //!
 //! A waker is a number: to clone one, to drop it, and to wake its task from the
 //! same thread takes no atomic operation.

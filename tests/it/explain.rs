@@ -315,6 +315,7 @@ endpoints = ["10.0.0.1:80"]
                 "  - $path.png: /.git/config.png is hidden, and passed over",
             ),
             ("http://a.test/img", "redirect: 301 to /img/"),
+            ("http://a.test/%1b%0aok", "  + $path: /\u{fffd}\u{fffd}ok"),
             (
                 "http://a.test/a%00",
                 "refused with 400 bad-path: no file can have this path",

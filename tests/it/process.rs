@@ -172,6 +172,21 @@ fn a_log_that_nobody_reads_does_not_keep_the_process() {
 }
 
 #[test]
+fn as_many_descriptors_are_used_as_are_granted_to_who_asks() {
+    test(|| {
+        let origin = origin();
+        let limits = ["prlimit", "--nofile=40:1000"];
+        let setup = ProxySetup {
+            through: limits.map(str::to_owned).to_vec(),
+            ..ProxySetup::default()
+        };
+        let proxy = Site::default().start_with(&[origin.address.to_string()], &setup);
+        let mut crowd: Vec<RawClient> = (0..100).map(|_| proxy.client()).collect();
+        crowd.iter_mut().for_each(assert_serves);
+    });
+}
+
+#[test]
 fn out_of_descriptors_it_waits_without_spinning_and_recovers() {
     test(|| {
         let origin = origin();

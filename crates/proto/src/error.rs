@@ -104,7 +104,7 @@ reasons! {
 reasons! {
     /// Why a response's head is not believed; the client is answered 502.
     ResponseError {
-        /// Not HTTP/1.
+        /// The first line is not HTTP/1's, or does not end in CRLF.
         StatusLine => 502, "upstream-status-line", "the endpoint's status line is malformed";
         /// A malformed field line.
         Field => 502, "upstream-field", "a field of the endpoint's answer is malformed";

@@ -446,6 +446,53 @@ mod tests {
     }
 
     #[test]
+    fn no_other_name_is_taken_for_one_that_is_known() {
+        const KNOWN: [&str; 24] = [
+            "te",
+            "via",
+            "host",
+            "proxy",
+            "expect",
+            "referer",
+            "upgrade",
+            "forwarded",
+            "connection",
+            "keep-alive",
+            "user-agent",
+            "tracestate",
+            "traceparent",
+            "x-request-id",
+            "content-length",
+            "http2-settings",
+            "x-forwarded-for",
+            "proxy-connection",
+            "x-forwarded-host",
+            "x-forwarded-port",
+            "transfer-encoding",
+            "x-forwarded-proto",
+            "proxy-authenticate",
+            "proxy-authorization",
+        ];
+        for known in KNOWN {
+            let kind = FieldKind::from_name(known.as_bytes());
+            assert_ne!(kind, FieldKind::Other, "{known}");
+            for at in 0..known.len() {
+                for byte in 0..=u8::MAX {
+                    let mut name = known.as_bytes().to_vec();
+                    name[at] = byte;
+                    let found = FieldKind::from_name(&name);
+                    if name.eq_ignore_ascii_case(known.as_bytes()) {
+                        assert_eq!(found, kind, "{}", name.escape_ascii());
+                    } else if !byte.is_ascii_alphanumeric() {
+                        let is_apart = matches!(found, FieldKind::Other | FieldKind::HopByHop);
+                        assert!(is_apart, "{}", name.escape_ascii());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn knows_names_that_pass_for_others() {
         for (name, kind) in [
             ("Content_Length", FieldKind::HopByHop),

@@ -1,5 +1,5 @@
-//! Which files a request may be answered with: from its path alone, before any
-//! is looked for.
+//! Which files a request may be answered with: from its method and path alone,
+//! before any is looked for.
 
 use std::borrow::Cow;
 

@@ -218,13 +218,15 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Rounds of `ab` with so many requests: the long ones take their time.
+    /// Rounds of `ab` with so many requests: the long ones take their time. What
+    /// bounds them is the core that `ab` and the origins share, so that proxies
+    /// differ by less than rounds do: three are too few.
     #[must_use]
     pub fn rounds_of_ab(self, count: u64) -> usize {
         if count < 10_000 {
             self.rounds
         } else {
-            self.rounds.min(3)
+            self.rounds.min(7)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Names the rule that a request's head breaks first.
 //!
-//! The parser only says that a token was bad; people want to know which rule
-//! was broken. This runs after a refusal, never on the good path. It goes
+//! The grammar only says that a byte stands where it must not; people want to
+//! know which rule was broken. This runs after a refusal, never on the good path. It goes
 //! byte by byte, so the answer is the same however the head was cut up on its
 //! way: what it says of some bytes it says of all that begins with them.
 
@@ -91,12 +91,12 @@ impl<'a> Scan<'a> {
     fn request_line(&mut self) -> Result<(), Stop> {
         let method = self.run(is_token_byte);
         self.space_after(method)?;
-        // What the grammar lets pass; the rest is for the one who reads the target.
-        let target = self.run(|byte| byte > b' ' && byte != 0x7f);
-        self.space_after(target)?;
-        if std::str::from_utf8(target).is_err() {
+        // As the grammar has it; the rest is for the one who reads the target.
+        let target = self.run(|byte| byte.is_ascii_graphic());
+        if self.peek()? >= 0x80 {
             return Err(Stop::Fault(RequestError::Target));
         }
+        self.space_after(target)?;
         self.version()?;
         self.line_end(RequestError::RequestLine)
     }
@@ -215,6 +215,15 @@ mod tests {
                 let before = first_fault(&head.as_bytes()[..len]);
                 assert_eq!(before, Finding::Undecided, "{len} bytes of {head:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_target_is_ascii() {
+        assert_eq!(first_fault(b"GET /a"), Finding::Undecided);
+        for more in [&b"\xe9"[..], b"\xe9 HTTP/1.1\r\nA(", "\u{e9}".as_bytes()] {
+            let head = [b"GET /a", more].concat();
+            assert_eq!(first_fault(&head), Finding::Broken(Target));
         }
     }
 

@@ -110,20 +110,22 @@ pub(super) fn token_end(buf: &[u8], at: usize) -> usize {
 /// Where a field's value or a reason phrase from `at` ends: before the first
 /// control byte other than a tab.
 pub(super) fn text_end(buf: &[u8], at: usize) -> usize {
-    let mut at = run_end::<b' '>(buf, at);
+    let mut at = run_end::<b' ', true>(buf, at);
     while buf.get(at) == Some(&b'\t') {
-        at = run_end::<b' '>(buf, at + 1);
+        at = run_end::<b' ', true>(buf, at + 1);
     }
     at
 }
 
-/// Where a target from `at` ends: before the first space or control byte.
+/// Where a target from `at` ends: before the first byte that is not visible
+/// ASCII.
 pub(super) fn target_end(buf: &[u8], at: usize) -> usize {
-    run_end::<b'!'>(buf, at)
+    run_end::<b'!', false>(buf, at)
 }
 
-/// The first byte from `at` that is less than `LEAST`, or is DEL.
-fn run_end<const LEAST: u8>(buf: &[u8], mut at: usize) -> usize {
+/// The first byte from `at` that is less than `LEAST`, or is DEL, or is above it
+/// unless that `TAKES_HIGH` ones.
+fn run_end<const LEAST: u8, const TAKES_HIGH: bool>(buf: &[u8], mut at: usize) -> usize {
     const fn every(byte: u8) -> u64 {
         u64::from_ne_bytes([byte; 8])
     }
@@ -134,7 +136,8 @@ fn run_end<const LEAST: u8>(buf: &[u8], mut at: usize) -> usize {
         let unlike_del = eight ^ every(0x7f);
         let less = eight.wrapping_sub(every(LEAST)) & !eight;
         let del = unlike_del.wrapping_sub(every(1)) & !unlike_del;
-        let found = (less | del) & every(0x80);
+        let high = if TAKES_HIGH { 0 } else { eight };
+        let found = (less | del | high) & every(0x80);
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
@@ -143,6 +146,7 @@ fn run_end<const LEAST: u8>(buf: &[u8], mut at: usize) -> usize {
     while let Some(&byte) = buf.get(at)
         && byte >= LEAST
         && byte != 0x7f
+        && (TAKES_HIGH || byte.is_ascii())
     {
         at += 1;
     }
@@ -235,7 +239,7 @@ mod tests {
                 skip + rest.iter().take_while(|&&byte| !ends(byte)).count()
             };
             prop_assert_eq!(text_end(&buf, skip), end(|byte| byte != b'\t' && byte.is_ascii_control()));
-            prop_assert_eq!(target_end(&buf, skip), end(|byte| byte == b' ' || byte.is_ascii_control()));
+            prop_assert_eq!(target_end(&buf, skip), end(|byte| !byte.is_ascii_graphic()));
         }
 
         #[test]
