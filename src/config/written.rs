@@ -64,7 +64,8 @@ options! {
         /// process ends.
         drain_timeout: Span = Default("'30s'"),
         /// Path of the Unix socket on which `evenkeel ctl` and `evenkeel top`
-        /// reach the process. The user and the group that it runs as may
+        /// reach the process, absolute or from the folder that each runs in. The
+        /// user and the group that it runs as may
         /// connect, and so may change endpoints.
         control: SocketPath = Optional("no control socket"),
     }
@@ -85,8 +86,9 @@ options! {
 options! {
     /// Where and how requests are logged, one line each.
     pub struct AccessLogTable as "the access log" {
-        /// The file that lines are appended to; `"-"` is standard output. USR1
-        /// opens it anew.
+        /// The file that lines are appended to, an absolute path or one from the
+        /// folder that the program runs in; `"-"` is standard output. USR1 opens
+        /// it anew.
         path: LogPath = Depends(log_path_default, "`\"-\"`, unless `syslog` is written"),
         /// A syslog daemon that gets each line as a message: its place, or a
         /// table.
@@ -410,7 +412,9 @@ options! {
         /// Longest wait.
         timeout: Timeout = Default("'10s'"),
         /// Whether requests wait while no endpoint is up; without it they are
-        /// answered 503 at once.
+        /// answered at once: 503 where that is known, else 502 or 504, by what
+        /// came of the attempts. They never wait where the operator has
+        /// stopped every endpoint.
         hold: bool = Default("true"),
         /// Who is served next.
         discipline: Discipline = Default("'fifo'"),
@@ -493,7 +497,7 @@ options! {
     /// Bounds on how long an attempt may take.
     pub struct UpstreamTimeouts as "the timeouts of an upstream" {
         /// Establishing a connection; another endpoint is tried then, and the
-        /// answer is 502 where none is left.
+        /// answer is 504 where none is left.
         connect: Timeout = Default("'1s'"),
         /// From the last byte of the request to the first of the response; the
         /// answer is 504 beyond it.

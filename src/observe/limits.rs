@@ -230,7 +230,10 @@ impl Limit {
                 "its budget of retries is used up",
                 "its budget of retries was used up",
             ),
-            Limit::LogLines => ("its writer can't keep up", "its writer couldn't keep up"),
+            Limit::LogLines => (
+                "lines can't be written, or not as fast as they come",
+                "lines couldn't be written, or not as fast as they came",
+            ),
             Limit::Spans => (
                 "the collector can't be reached or can't keep up",
                 "the collector couldn't be reached or keep up",

@@ -399,9 +399,12 @@ fn summarise(config: &Config, counters: &[Arc<Counters>], unwritten: u64) {
             .map(|(word, count)| format!("{word} {count}"))
             .collect();
         tracing::info!(
-            "listener {}: {connections} connections, {requests} requests ({})",
+            "listener {}: {connections} connections, {requests} requests{}",
             listener.name,
-            ends.join(", ")
+            match ends.join(", ") {
+                ends if ends.is_empty() => ends,
+                ends => format!(" ({ends})"),
+            }
         );
     }
     let dropped: u64 = counters.iter().map(|c| c.log_lines_dropped.value()).sum();
