@@ -90,7 +90,7 @@ impl Page {
     }
 
     /// Adds a line. What it shows of a request that is not painted is
-    /// [tame](tame).
+    /// [`tame`].
     fn line(&mut self, line: &str) {
         self.out.push_str(line);
         self.out.push('\n');
