@@ -8,6 +8,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -78,7 +79,7 @@ impl Counts {
 }
 
 /// Sends requests one after the other; leaves before the answer to one of
-/// twenty, at once or a moment later.
+/// twenty, at once, or when it begins, or after waiting for that in vain.
 fn client(address: SocketAddr, seed: u64, total: u64, counts: &Counts) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut connection = None;
@@ -97,7 +98,9 @@ fn client(address: SocketAddr, seed: u64, total: u64, counts: &Counts) {
         if random.u8(..20) == 0 {
             counts.left.fetch_add(1, Ordering::Relaxed);
             if random.bool() {
-                thread::sleep(Duration::from_micros(random.u64(..500)));
+                let patience = Duration::from_micros(random.u64(1..500));
+                let _ = stream.set_read_timeout(Some(patience));
+                let _ = stream.peek(&mut [0]);
             }
             let socket = socket2::SockRef::from(&stream);
             // A reset leaves no doubt that it has left.
@@ -141,11 +144,12 @@ fn read_answer(stream: &mut TcpStream) -> Option<()> {
     }
 }
 
-/// Weights, limits and the operator's wishes change, again and again.
-fn meddle(running: &Running, counts: &Counts) {
+/// Weights, limits and the operator's wishes change, again and again, until
+/// nobody is there any more who could tell that all is `over`.
+fn meddle(running: &Running, over: &Receiver<()>) {
     let app = &running.dispatchers()[0];
     let mut random = fastrand::Rng::with_seed(5);
-    while !counts.is_over.load(Ordering::Relaxed) {
+    while over.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout) {
         let endpoint = random.usize(..3);
         let state = &app.states()[endpoint];
         match random.u8(..4) {
@@ -155,7 +159,6 @@ fn meddle(running: &Running, counts: &Counts) {
             2 => _ = app.set_admin(endpoint, Admin::Drain, Instant::now()),
             _ => _ = app.set_admin(endpoint, Admin::Ready, Instant::now()),
         }
-        thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -177,7 +180,9 @@ fn no_limit_is_exceeded_and_nothing_is_left_over() {
                     scope.spawn(move || client(address, seed, total, counts))
                 })
                 .collect();
-            scope.spawn(|| meddle(&running, &counts));
+            let (clients_go_on, over) = mpsc::channel();
+            let running = &running;
+            scope.spawn(move || meddle(running, &over));
             scope.spawn(|| {
                 // Each is gone for a moment now and then.
                 for origin in origins.iter().cycle() {
@@ -191,6 +196,7 @@ fn no_limit_is_exceeded_and_nothing_is_left_over() {
             });
             let ended: Vec<_> = clients.into_iter().map(|it| it.join()).collect();
             counts.is_over.store(true, Ordering::Relaxed);
+            drop(clients_go_on);
             assert!(ended.iter().all(Result::is_ok), "a client panicked");
         });
         let app = &running.dispatchers()[0];
