@@ -269,8 +269,7 @@ pub struct FieldName(pub String);
 /// Whether text can be the name of a header field or a cookie (RFC 9110
 /// §5.6.2, a token).
 pub fn is_token(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(allowed)
+    evenkeel_proto::http1::is_token(text.as_bytes())
 }
 
 impl FromText for FieldName {

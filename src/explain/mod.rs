@@ -25,7 +25,7 @@ use crate::client::http1::check_limits;
 use crate::config::{self, Action, Address, Config, Proxying};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM};
-use crate::handler::files::{Try, Wanted, folder_location};
+use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::{self, RequestFacts};
 use crate::observe::access_log::AddressText;
 use crate::observe::calendar::unix_time;
@@ -111,24 +111,28 @@ pub enum ActionStep {
         location: String,
     },
     /// Files of a folder.
-    Files {
-        /// The folder.
-        root: String,
-        /// What is taken off the front of the request's path; may be empty.
-        strip: String,
-        /// What is looked for, in order.
-        candidates: Vec<CandidateStep>,
-        /// What stands for a folder, in order.
-        index: Vec<String>,
-        /// Whether a folder without one is answered with a list.
-        is_listed: bool,
-        /// Path of the file that goes with a 404.
-        not_found: Option<String>,
-        /// Where the request goes if nothing is found; `None` is a 404.
-        upstream: Option<Box<UpstreamStep>>,
-    },
+    Files(Box<FilesStep>),
     /// An upstream's endpoint.
     Upstream(Box<UpstreamStep>),
+}
+
+/// How files of a folder answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FilesStep {
+    /// The folder.
+    pub root: String,
+    /// What is taken off the front of the request's path; may be empty.
+    pub strip: String,
+    /// What is looked for, in order.
+    pub candidates: Vec<CandidateStep>,
+    /// What stands for a folder, in order.
+    pub index: Vec<String>,
+    /// Whether a folder without one is answered with a list.
+    pub is_listed: bool,
+    /// Path of the file that goes with a 404.
+    pub not_found: Option<String>,
+    /// Where the request goes if nothing is found; `None` is a 404.
+    pub upstream: Option<UpstreamStep>,
 }
 
 /// What is looked for in a folder.
@@ -374,7 +378,7 @@ pub fn explain(
         Action::Files(files) => {
             let wanted = Wanted::by(&head, bytes, files);
             if let Wanted::Refused(failure) = wanted
-                && !(failure == Failure::NoMethod && files.fallback.is_some())
+                && fallback(failure, files).is_none()
             {
                 explanation.refused = Some(Refused::new(failure.into(), None));
             }
@@ -383,7 +387,7 @@ pub fn explain(
                     status: 301,
                     location: folder_location(&head, bytes),
                 },
-                wanted => ActionStep::Files {
+                wanted => ActionStep::Files(Box::new(FilesStep {
                     root: files.root.display().to_string(),
                     strip: files.strip.clone(),
                     candidates: candidate_steps(files, &wanted),
@@ -393,8 +397,8 @@ pub fn explain(
                     upstream: files
                         .fallback
                         .filter(|_| explanation.refused.is_none())
-                        .map(|proxying| Box::new(upstream_step(config, running, proxying, &facts))),
-                },
+                        .map(|proxying| upstream_step(config, running, proxying, &facts)),
+                })),
             }
         }
         Action::Upstream(proxying) => {

@@ -1,7 +1,8 @@
 //! An explanation for people.
 
 use super::{
-    ActionStep, ConditionStep, EndpointStep, Explanation, NowStep, Refused, RouteStep, UpstreamStep,
+    ActionStep, ConditionStep, EndpointStep, Explanation, FilesStep, NowStep, Refused, RouteStep,
+    UpstreamStep,
 };
 use crate::config::Colour;
 
@@ -59,13 +60,8 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
             page.line(&format!("redirect: {status} to {location}"));
         }
         // Its line or its path alone has decided.
-        Some(ActionStep::Files { .. }) if explanation.refused.is_some() => {}
-        Some(step @ ActionStep::Files { upstream, .. }) => {
-            page.files(step);
-            if let Some(step) = upstream {
-                page.upstream(step);
-            }
-        }
+        Some(ActionStep::Files(_)) if explanation.refused.is_some() => {}
+        Some(ActionStep::Files(step)) => page.files(step),
         Some(ActionStep::Upstream(step)) => page.upstream(step),
     }
     if let Some(refused) = &explanation.refused {
@@ -130,40 +126,28 @@ impl Page {
         self.line(&format!("  {sign} {asks}: the request has {has}"));
     }
 
-    fn files(&mut self, step: &ActionStep) {
-        let ActionStep::Files {
-            root,
-            strip,
-            candidates,
-            index,
-            is_listed,
-            not_found,
-            upstream,
-        } = step
-        else {
-            return;
-        };
-        let root = self.paint(Tone::Strong, root);
+    fn files(&mut self, step: &FilesStep) {
+        let root = self.paint(Tone::Strong, &step.root);
         self.line(&format!(
             "files of {root}: the first of these that is there"
         ));
-        for step in candidates {
-            let candidate = &step.candidate;
-            self.line(&match step.path.as_deref().map(tame) {
-                Some(path) if step.is_hidden => {
+        for candidate_step in &step.candidates {
+            let candidate = &candidate_step.candidate;
+            self.line(&match candidate_step.path.as_deref().map(tame) {
+                Some(path) if candidate_step.is_hidden => {
                     format!("  - {candidate}: /{path} is hidden, and passed over")
                 }
                 Some(path) => format!("  + {candidate}: /{path}"),
                 None => format!("  - {candidate}: no file can have this path"),
             });
         }
-        if candidates.is_empty() {
+        if step.candidates.is_empty() {
             self.line("  - none: no file is meant by this request");
         }
-        if !strip.is_empty() {
-            self.line(&format!("  $path is the request's without {strip}"));
+        if !step.strip.is_empty() {
+            self.line(&format!("  $path is the request's without {}", step.strip));
         }
-        let for_folder = match (index.join(", "), is_listed) {
+        let for_folder = match (step.index.join(", "), step.is_listed) {
             (index, false) if index.is_empty() => None,
             (index, true) if index.is_empty() => Some("a list of it".to_owned()),
             (index, false) => Some(index),
@@ -172,11 +156,15 @@ impl Page {
         if let Some(answer) = for_folder {
             self.line(&format!("  for a folder: {answer}"));
         }
-        self.line(&match (upstream, not_found) {
-            (Some(_), _) => "where none of them is there:".to_owned(),
-            (None, Some(path)) => format!("where none of them is there: 404 with {path}"),
-            (None, None) => "where none of them is there: 404".to_owned(),
-        });
+        const OTHERWISE: &str = "where none of them is there:";
+        match (&step.upstream, &step.not_found) {
+            (Some(upstream), _) => {
+                self.line(OTHERWISE);
+                self.upstream(upstream);
+            }
+            (None, Some(path)) => self.line(&format!("{OTHERWISE} 404 with {path}")),
+            (None, None) => self.line(&format!("{OTHERWISE} 404")),
+        }
     }
 
     fn upstream(&mut self, step: &UpstreamStep) {

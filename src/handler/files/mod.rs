@@ -23,7 +23,7 @@ use crate::files::{Found, Look, Missing, Refused};
 use crate::observe::access_log::Source;
 use crate::observe::end::{End, Failure};
 use send::Sending;
-pub(crate) use wanted::{Try, Wanted, folder_location};
+pub(crate) use wanted::{Try, Wanted, fallback, folder_location};
 
 /// A request for a file, and what it is answered from.
 #[derive(Clone, Copy)]
@@ -88,24 +88,22 @@ pub(super) async fn answer(
     progress: &mut Progress<'_>,
 ) -> Answered {
     let Request { head, context, .. } = request;
-    let fallback = request.settings.fallback;
     let has_body = head.framing != BodyFraming::None;
     let mut is_second_try = false;
     loop {
-        let answering = find(&request, client, progress).await;
-        let representation = match (answering, fallback) {
-            (Answering::File(representation), _) => representation,
-            (Answering::ToFolder, _) => {
+        let representation = match find(&request, client, progress).await {
+            Answering::File(representation) => representation,
+            Answering::ToFolder => {
                 return Answered::Here(rare(to_folder(&request, client, progress)).await);
             }
-            (Answering::Listing(path), _) => {
+            Answering::Listing(path) => {
                 let listing = listing::answer(&request, &path, client, progress);
                 return Answered::Here(rare(listing).await);
             }
-            (Answering::Refused(Failure::NoFile | Failure::NoMethod), Some(proxying)) => {
-                return Answered::Elsewhere(proxying);
-            }
-            (Answering::Refused(failure), _) => {
+            Answering::Refused(failure) => {
+                if let Some(proxying) = fallback(failure, request.settings) {
+                    return Answered::Elsewhere(proxying);
+                }
                 return Answered::Here(rare(refuse(&request, client, failure, progress)).await);
             }
         };
@@ -411,7 +409,7 @@ async fn to_folder(
         head,
         ..
     } = *request;
-    let location = wanted::folder_location(head, bytes);
+    let location = folder_location(head, bytes);
     let answer = Answer {
         status: 301,
         content_type: "text/plain; charset=utf-8",

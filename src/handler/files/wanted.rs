@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use evenkeel_proto::error::PathError;
 use evenkeel_proto::{Method, RequestHead, file_path};
 
-use crate::config;
+use crate::config::{self, Proxying};
 use crate::observe::end::Failure;
 
 /// What a request wants of a folder.
@@ -73,6 +73,13 @@ impl<'a> Try<'a> {
             Some(path) => Try::Path(path),
         }
     }
+}
+
+/// Who answers in place of files after a failure: the route's upstream, where
+/// there is no file or files are not for the method.
+pub(crate) fn fallback(failure: Failure, settings: &config::Files) -> Option<Proxying> {
+    let is_for_it = matches!(failure, Failure::NoFile | Failure::NoMethod);
+    settings.fallback.filter(|_| is_for_it)
 }
 
 /// What is left of a path behind what is stripped of it.

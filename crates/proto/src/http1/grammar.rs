@@ -28,14 +28,11 @@ pub(super) fn field_lines(
     fields.clear();
     while buf.get(at) != Some(&b'\r') {
         let name = Span::new(at, token_end(buf, at));
-        let colon = expect(buf, name.end as usize, b':')?;
-        if name.is_empty() {
-            return Err(Stop::Odd);
-        }
+        let value_at = word_end(buf, name, b':')?;
         if fields.len() == MAX_FIELDS {
             return Err(Stop::TooManyFields);
         }
-        let value_start = blanks_end(buf, colon);
+        let value_start = blanks_end(buf, value_at);
         let value_end = text_end(buf, value_start);
         at = line_end(buf, value_end)?;
         fields.push(Field {
@@ -47,12 +44,25 @@ pub(super) fn field_lines(
     line_end(buf, at)
 }
 
-/// Takes `byte`, which must be at `at`; returns what is behind it.
-pub(super) fn expect(buf: &[u8], at: usize, byte: u8) -> Result<usize, Stop> {
-    match buf.get(at) {
-        Some(&found) if found == byte => Ok(at + 1),
-        Some(_) => Err(Stop::Odd),
-        None => Err(Stop::Short),
+/// The byte at `at`.
+fn byte(buf: &[u8], at: usize) -> Result<u8, Stop> {
+    buf.get(at).copied().ok_or(Stop::Short)
+}
+
+/// Takes `wanted`, which must be at `at`; returns what is behind it.
+pub(super) fn expect(buf: &[u8], at: usize, wanted: u8) -> Result<usize, Stop> {
+    match byte(buf, at)? == wanted {
+        true => Ok(at + 1),
+        false => Err(Stop::Odd),
+    }
+}
+
+/// Takes the `delimiter` behind a word, which must have a byte at least.
+pub(super) fn word_end(buf: &[u8], word: Span, delimiter: u8) -> Result<usize, Stop> {
+    let end = expect(buf, word.end as usize, delimiter)?;
+    match word.is_empty() {
+        true => Err(Stop::Odd),
+        false => Ok(end),
     }
 }
 
@@ -76,11 +86,10 @@ pub(super) fn line_end(buf: &[u8], at: usize) -> Result<usize, Stop> {
 /// Reads `HTTP/1.0` or `HTTP/1.1`; returns what is behind it, too.
 pub(super) fn version(buf: &[u8], at: usize) -> Result<(Version, usize), Stop> {
     let at = expect_all(buf, at, b"HTTP/1.")?;
-    match buf.get(at) {
-        Some(b'1') => Ok((Version::Http11, at + 1)),
-        Some(b'0') => Ok((Version::Http10, at + 1)),
-        Some(_) => Err(Stop::Odd),
-        None => Err(Stop::Short),
+    match byte(buf, at)? {
+        b'1' => Ok((Version::Http11, at + 1)),
+        b'0' => Ok((Version::Http10, at + 1)),
+        _ => Err(Stop::Odd),
     }
 }
 
@@ -88,11 +97,10 @@ pub(super) fn version(buf: &[u8], at: usize) -> Result<(Version, usize), Stop> {
 pub(super) fn status(buf: &[u8], at: usize) -> Result<(u16, usize), Stop> {
     let mut status = 0;
     for place in at..at + 3 {
-        match buf.get(place) {
-            Some(b'0') if place == at => return Err(Stop::Odd),
-            Some(&byte @ b'0'..=b'9') => status = status * 10 + u16::from(byte - b'0'),
-            Some(_) => return Err(Stop::Odd),
-            None => return Err(Stop::Short),
+        match byte(buf, place)? {
+            b'0' if place == at => return Err(Stop::Odd),
+            digit @ b'0'..=b'9' => status = status * 10 + u16::from(digit - b'0'),
+            _ => return Err(Stop::Odd),
         }
     }
     Ok((status, at + 3))
@@ -172,6 +180,11 @@ fn without_blanks_behind(buf: &[u8], start: usize, mut end: usize) -> Span {
 /// Space or tab.
 pub(super) fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
+}
+
+/// Whether `text` is a token (RFC 9110 §5.6.2), as names of fields are.
+pub fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && token_end(text, 0) == text.len()
 }
 
 /// `tchar` of RFC 9110 §5.6.2.

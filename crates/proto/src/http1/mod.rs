@@ -15,6 +15,7 @@ pub mod write;
 
 pub use body::{Advance, BodyDecoder};
 pub use chunked::ChunkedDecoder;
+pub use grammar::is_token;
 pub use request::parse_request;
 pub use response::parse_response;
 

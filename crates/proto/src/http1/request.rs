@@ -34,24 +34,15 @@ fn read_lines(buf: &[u8], head: &mut RequestHead) -> Result<(), Stop> {
         _ => 0,
     };
     head.method_span = Span::new(head.start, grammar::token_end(buf, head.start));
-    let target_start = word_end(buf, head.method_span)?;
+    let target_start = grammar::word_end(buf, head.method_span, b' ')?;
     head.target = Span::new(target_start, grammar::target_end(buf, target_start));
-    let version_start = word_end(buf, head.target)?;
+    let version_start = grammar::word_end(buf, head.target, b' ')?;
     let (version, end) = grammar::version(buf, version_start)?;
     let fields_start = grammar::line_end(buf, end)?;
     head.version = version;
     head.method = Method::from_token(head.method_span.of(buf));
     head.end = grammar::field_lines(buf, fields_start, &mut head.fields)?;
     Ok(())
-}
-
-/// Takes the space behind a word of at least one byte.
-fn word_end(buf: &[u8], word: Span) -> Result<usize, Stop> {
-    let end = grammar::expect(buf, word.end as usize, b' ')?;
-    if word.is_empty() {
-        return Err(Stop::Odd);
-    }
-    Ok(end)
 }
 
 /// Why `buf` is refused; `Partial` while that depends on bytes to come.
