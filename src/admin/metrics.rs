@@ -2,17 +2,19 @@
 //! scraper asked for.
 //!
 //! `catalogue` says which families there are and `haproxy` gives them
-//! HAProxy's names; `text` and `protobuf` write them. docs/metrics.md lists
-//! them for people; a test compares it with the catalogue.
+//! HAProxy's names; `text` and `protobuf` write them, a piece at a time.
+//! docs/metrics.md lists them for people; a test compares it with the catalogue.
 
 mod catalogue;
 mod family;
 mod haproxy;
+mod pieces;
 mod protobuf;
 mod text;
 
 use crate::observe::figures::{Figures, UpstreamFigures};
 use family::Labels;
+pub use pieces::Pieces;
 use text::Dialect;
 
 /// The forms in which metrics are exposed.
@@ -91,40 +93,29 @@ impl Format {
     }
 }
 
-/// All metrics, as the body of an answer.
-pub fn body(figures: &Figures, names: Names, format: Format) -> Vec<u8> {
-    let len = capacity(figures);
-    match format {
-        Format::Text => {
-            let mut text = text::Text::new(Dialect::Prometheus, len);
-            write(figures, names, &mut text);
-            text.finish()
-        }
-        Format::OpenMetrics => {
-            let mut text = text::Text::new(Dialect::OpenMetrics, len);
-            write(figures, names, &mut text);
-            text.finish()
-        }
-        Format::Protobuf => {
-            let mut protobuf = protobuf::Protobuf::new();
-            write(figures, names, &mut protobuf);
-            protobuf.finish()
-        }
-    }
+/// All metrics, in pieces that are written as they are asked for.
+pub fn pieces(figures: Figures, names: Names, format: Format) -> Pieces {
+    Pieces::new(async move |out| {
+        let dialect = match format {
+            Format::Text => Dialect::Prometheus,
+            Format::OpenMetrics => Dialect::OpenMetrics,
+            Format::Protobuf => {
+                let mut protobuf = protobuf::Protobuf::new(out);
+                write(&figures, names, &mut protobuf).await;
+                return protobuf.finish();
+            }
+        };
+        let mut text = text::Text::new(dialect, out);
+        write(&figures, names, &mut text).await;
+        text.finish();
+    })
 }
 
-fn write(figures: &Figures, names: Names, out: &mut impl family::Writer) {
+async fn write(figures: &Figures, names: Names, out: &mut impl family::Writer) {
     match names {
-        Names::Evenkeel => catalogue::write(figures, out),
-        Names::Haproxy => haproxy::write(figures, out),
+        Names::Evenkeel => catalogue::write(figures, out).await,
+        Names::Haproxy => haproxy::write(figures, out).await,
     }
-}
-
-/// About as many bytes as the text takes, so that it need not grow often.
-fn capacity(figures: &Figures) -> usize {
-    let endpoints: usize = figures.upstreams.iter().map(|it| it.endpoints.len()).sum();
-    let groups = figures.listeners.len() + figures.routes.len() + figures.upstreams.len();
-    (endpoints + groups + 1) * 12 * 1024
 }
 
 /// The labels of every endpoint of an upstream.

@@ -13,6 +13,8 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use crate::admin::metrics::Pieces;
+
 pub(super) type Answer = Response<AnswerBody>;
 
 /// What is sent of an answer at a time, in bytes; hyper puts up to sixteen of
@@ -20,10 +22,14 @@ pub(super) type Answer = Response<AnswerBody>;
 const PIECE_LEN: usize = 16 * 1024;
 
 /// Text, or messages as they come.
-#[derive(Debug)]
 pub(super) enum AnswerBody {
     /// What is left of it; `None` once all was taken.
     Whole(Option<Bytes>),
+    /// Is written as it is sent.
+    Pieces {
+        pieces: Pieces,
+        _place: OwnedSemaphorePermit,
+    },
     /// Until the sender is dropped.
     Messages(mpsc::Receiver<Bytes>),
 }
@@ -39,6 +45,7 @@ impl Body for AnswerBody {
         let frame = |bytes: Option<Bytes>| bytes.map(|bytes| Ok(Frame::data(bytes)));
         match self.get_mut() {
             AnswerBody::Whole(rest) => Poll::Ready(frame(next_piece(rest))),
+            AnswerBody::Pieces { pieces, .. } => Poll::Ready(frame(pieces.next().map(Bytes::from))),
             AnswerBody::Messages(messages) => messages.poll_recv(cx).map(frame),
         }
     }
@@ -52,7 +59,7 @@ impl Body for AnswerBody {
             AnswerBody::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64))
             }
-            AnswerBody::Messages(_) => SizeHint::default(),
+            AnswerBody::Pieces { .. } | AnswerBody::Messages(_) => SizeHint::default(),
         }
     }
 }
@@ -128,6 +135,19 @@ pub(super) fn with_place(
         _place: place,
     };
     with_type(StatusCode::OK, content_type, Bytes::from_owner(placed))
+}
+
+/// The same of an answer that is written as it is sent.
+pub(super) fn in_pieces(
+    place: OwnedSemaphorePermit,
+    content_type: &'static str,
+    pieces: Pieces,
+) -> Answer {
+    let body = AnswerBody::Pieces {
+        pieces,
+        _place: place,
+    };
+    answer(StatusCode::OK, content_type, body)
 }
 
 pub(super) fn text(status: StatusCode, body: impl Into<String>) -> Answer {

@@ -26,15 +26,15 @@ use hyper_util::rt::TokioIo;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::monitor::Span;
 use super::{Acceptor, Admin, csv, metrics};
 use crate::config::Address;
 use crate::net::listen::{Listener, Peer};
 use crate::runtime::Phase;
-use answer::{Answer, AnswerBody, json, text, with_place, with_type};
-use quiet::{Activity, Watched};
+use answer::{Answer, AnswerBody, in_pieces, json, text, with_place, with_type};
+use quiet::{Activity, Noted, Watched};
 use tokens::Tokens;
 use viewers::Viewers;
 
@@ -196,10 +196,10 @@ fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite +
             async move {
                 activity.request();
                 let answer = site.answer(from, request).await;
-                if let AnswerBody::Whole(_) = answer.body() {
+                if !matches!(answer.body(), AnswerBody::Messages(_)) {
                     activity.answer();
                 }
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(answer.map(|body| Noted::new(body, activity)))
             }
         });
         let served = http1::Builder::new()
@@ -230,9 +230,9 @@ impl Site {
     }
 
     /// An answer that holds one of few places until it is sent.
-    fn long(&self, content_type: &'static str, body: impl FnOnce() -> Vec<u8>) -> Answer {
+    fn long(&self, made: impl FnOnce(OwnedSemaphorePermit) -> Answer) -> Answer {
         match self.long_answers.clone().try_acquire_owned() {
-            Ok(place) => with_place(place, content_type, body()),
+            Ok(place) => made(place),
             Err(_) => text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("{MOST_LONG_ANSWERS} answers of this length are being read: try again\n"),
@@ -257,15 +257,19 @@ impl Site {
         let admin = &self.admin;
         match resource {
             Resource::Page => page(),
-            Resource::Json => self.long("application/json", || figures(admin)),
+            Resource::Json => {
+                self.long(|place| with_place(place, "application/json", figures(admin)))
+            }
             Resource::Metrics => {
                 let (format, names) = metrics_wanted(&request);
-                self.long(format.content_type(), || {
-                    metrics::body(&admin.sources.read(), names, format)
+                self.long(|place| {
+                    let pieces = metrics::pieces(admin.sources.read(), names, format);
+                    in_pieces(place, format.content_type(), pieces)
                 })
             }
-            Resource::Csv => self.long("text/plain; charset=utf-8", || {
-                csv::table(&admin.sources.read())
+            Resource::Csv => self.long(|place| {
+                let table = csv::table(&admin.sources.read());
+                with_place(place, "text/plain; charset=utf-8", table)
             }),
             Resource::Health => text(StatusCode::OK, "ok\n"),
             Resource::Ready => ready(admin),

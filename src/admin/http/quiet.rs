@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
@@ -32,6 +33,8 @@ enum Step {
     Request,
     /// An answer is sent.
     Answer,
+    /// The last of an answer is on its way.
+    Rest,
     /// It is kept for another request.
     Kept,
 }
@@ -68,7 +71,7 @@ impl Activity {
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match self.step.get() {
             (Step::Head | Step::Kept, since) => Some(since),
-            (Step::Request | Step::Answer, _) => None,
+            (Step::Request | Step::Answer | Step::Rest, _) => None,
         }
     }
 
@@ -86,7 +89,7 @@ impl Activity {
                 Step::Head => since + HEAD_TIMEOUT,
                 Step::Kept => since + KEEP_TIMEOUT,
                 Step::Request => quiet,
-                Step::Answer => quiet.min(since + ANSWER_TIMEOUT),
+                Step::Answer | Step::Rest => quiet.min(since + ANSWER_TIMEOUT),
             };
             let now = Instant::now();
             if now >= due {
@@ -106,6 +109,45 @@ impl Activity {
 
     fn has_moved(&self) {
         self.moved.set(Instant::now());
+    }
+}
+
+/// The body of an answer, which notes when there is no more of it.
+pub(super) struct Noted<B> {
+    body: B,
+    activity: Rc<Activity>,
+}
+
+impl<B> Noted<B> {
+    pub(super) fn new(body: B, activity: Rc<Activity>) -> Self {
+        Noted { body, activity }
+    }
+}
+
+/// hyper drops a body once it has all of it.
+impl<B> Drop for Noted<B> {
+    fn drop(&mut self) {
+        self.activity.enter(Step::Rest);
+    }
+}
+
+impl<B: Body + Unpin> Body for Noted<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -155,10 +197,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         Poll::Ready(Ok(len))
     }
 
-    /// Is asked for when all of an answer has been written.
+    /// Is asked for when all that there is of an answer has been written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        if let (Step::Answer, _) = self.activity.step.get() {
+        if let (Step::Rest, _) = self.activity.step.get() {
             self.activity.enter(Step::Kept);
         }
         Poll::Ready(Ok(()))

@@ -450,41 +450,41 @@ const ENDPOINT: &[Metric<EndpointFigures>] = &[
 ];
 
 /// Writes all of them.
-pub(super) fn write(figures: &Figures, out: &mut impl Writer) {
+pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     let none = Labels::default();
-    each(PROCESS, "process_", &[(&none, figures)], out);
-    each(WHOLE, "evenkeel_", &[(&none, figures)], out);
+    each(PROCESS, "process_", &[(&none, figures)], out).await;
+    each(WHOLE, "evenkeel_", &[(&none, figures)], out).await;
     let version = Labels::new(&[("version", figures.version)]);
-    each(&[BUILD], "evenkeel_", &[(&version, figures)], out);
+    each(&[BUILD], "evenkeel_", &[(&version, figures)], out).await;
     let hash = Labels::new(&[("hash", figures.config.hash.as_str())]);
-    each(&[CONFIG], "evenkeel_", &[(&hash, figures)], out);
+    each(&[CONFIG], "evenkeel_", &[(&hash, figures)], out).await;
 
     let label = |it: &ListenerFigures| Labels::new(&[("listener", it.name.as_str())]);
     let labels: Vec<_> = figures.listeners.iter().map(label).collect();
     let listeners: Vec<_> = labels.iter().zip(&figures.listeners).collect();
-    each(LISTENER, "evenkeel_listener_", &listeners, out);
-    exchanges("evenkeel_listener_", &listeners, |it| &it.exchanges, out);
+    each(LISTENER, "evenkeel_listener_", &listeners, out).await;
+    exchanges("evenkeel_listener_", &listeners, |it| &it.exchanges, out).await;
 
     let label = |it: &RouteFigures| Labels::new(&[("route", it.name.as_str())]);
     let labels: Vec<_> = figures.routes.iter().map(label).collect();
     let routes: Vec<_> = labels.iter().zip(&figures.routes).collect();
-    exchanges("evenkeel_route_", &routes, |it| &it.exchanges, out);
+    exchanges("evenkeel_route_", &routes, |it| &it.exchanges, out).await;
     let files = routes.iter();
     let files: Vec<_> = files
         .filter_map(|(labels, route)| Some((*labels, route.files.as_ref()?)))
         .collect();
-    each(FILES, "evenkeel_route_files_", &files, out);
+    each(FILES, "evenkeel_route_files_", &files, out).await;
 
     let label = |it: &DiskFigures| Labels::new(&[("disk", it.name.as_str())]);
     let labels: Vec<_> = figures.disks.iter().map(label).collect();
     let disks: Vec<_> = labels.iter().zip(&figures.disks).collect();
-    each(DISK, "evenkeel_disk_", &disks, out);
+    each(DISK, "evenkeel_disk_", &disks, out).await;
 
     let label = |it: &UpstreamFigures| Labels::new(&[("upstream", it.name.as_str())]);
     let labels: Vec<_> = figures.upstreams.iter().map(label).collect();
     let upstreams: Vec<_> = labels.iter().zip(&figures.upstreams).collect();
-    each(UPSTREAM, "evenkeel_upstream_", &upstreams, out);
-    exchanges("evenkeel_upstream_", &upstreams, |it| &it.exchanges, out);
+    each(UPSTREAM, "evenkeel_upstream_", &upstreams, out).await;
+    exchanges("evenkeel_upstream_", &upstreams, |it| &it.exchanges, out).await;
 
     let lanes = figures.upstreams.iter().flat_map(|upstream| {
         upstream.lanes.iter().map(|lane| {
@@ -494,7 +494,7 @@ pub(super) fn write(figures: &Figures, out: &mut impl Writer) {
     });
     let lanes: Vec<_> = lanes.collect();
     let lanes: Vec<_> = lanes.iter().map(|(labels, lane)| (labels, *lane)).collect();
-    each(LANE, "evenkeel_lane_", &lanes, out);
+    each(LANE, "evenkeel_lane_", &lanes, out).await;
 
     let labels = figures.upstreams.iter();
     let labels: Vec<_> = labels
@@ -502,9 +502,9 @@ pub(super) fn write(figures: &Figures, out: &mut impl Writer) {
         .collect();
     let endpoints = figures.upstreams.iter().flat_map(|it| &it.endpoints);
     let endpoints: Vec<_> = labels.iter().zip(endpoints).collect();
-    each(ENDPOINT, "evenkeel_endpoint_", &endpoints, out);
+    each(ENDPOINT, "evenkeel_endpoint_", &endpoints, out).await;
     let phases: Vec<_> = endpoints.iter().map(|(it, of)| (*it, &of.phases)).collect();
-    each(PHASES, "evenkeel_endpoint_", &phases, out);
+    each(PHASES, "evenkeel_endpoint_", &phases, out).await;
 }
 
 const BUILD: Metric<Figures> = metric("build_info", Gauge, "Always 1.", |_| whole(1_u64));
@@ -516,7 +516,7 @@ const CONFIG: Metric<Figures> = metric(
 );
 
 /// What listeners, routes and upstreams have in common.
-fn exchanges<T>(
+async fn exchanges<T>(
     scope: &'static str,
     objects: &[(&Labels, &T)],
     of: impl Fn(&T) -> &ExchangeFigures,
@@ -526,7 +526,7 @@ fn exchanges<T>(
         .iter()
         .map(|(labels, it)| (*labels, of(it)))
         .collect();
-    each(EXCHANGES, scope, &exchanges, out);
+    each(EXCHANGES, scope, &exchanges, out).await;
     let phases: Vec<_> = exchanges.iter().map(|(it, of)| (*it, &of.phases)).collect();
-    each(PHASES, scope, &phases, out);
+    each(PHASES, scope, &phases, out).await;
 }

@@ -1,6 +1,7 @@
 //! What a metric is, before it has a format: families, their samples, and who
 //! writes them.
 
+use super::pieces::Output;
 use crate::observe::figures::{Ends, StatusFigures};
 use crate::observe::histogram::Distribution;
 
@@ -116,6 +117,8 @@ pub(super) trait Writer {
     fn sample(&mut self, labels: &Labels, more: Option<(&'static str, &'static str)>, value: Value);
     /// A sample of a family of distributions.
     fn distribution(&mut self, labels: &Labels, distribution: &Distribution);
+    /// Where all of it goes.
+    fn output(&mut self) -> &mut Output;
 
     /// What one object shows.
     fn reading(&mut self, labels: &Labels, reading: Reading<'_>) {
@@ -162,7 +165,7 @@ pub(super) struct Metric<T> {
 }
 
 /// Writes families for these objects.
-pub(super) fn each<T>(
+pub(super) async fn each<T>(
     metrics: &[Metric<T>],
     scope: &'static str,
     objects: &[(&Labels, &T)],
@@ -177,6 +180,7 @@ pub(super) fn each<T>(
         });
         for (labels, object) in objects {
             out.reading(labels, (metric.read)(object));
+            out.output().pause().await;
         }
     }
 }

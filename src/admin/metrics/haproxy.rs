@@ -310,21 +310,21 @@ const SERVER: &[Metric<EndpointFigures>] = &[
 ];
 
 /// Writes all of them.
-pub(super) fn write(figures: &Figures, out: &mut impl Writer) {
+pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     let none = Labels::default();
     let version = Labels::new(&[("version", figures.version)]);
-    each(PROCESS, "haproxy_process_", &[(&none, figures)], out);
-    each(BUILD, "haproxy_process_", &[(&version, figures)], out);
+    each(PROCESS, "haproxy_process_", &[(&none, figures)], out).await;
+    each(BUILD, "haproxy_process_", &[(&version, figures)], out).await;
 
     let label = |it: &ListenerFigures| Labels::new(&[("proxy", it.name.as_str())]);
     let labels: Vec<_> = figures.listeners.iter().map(label).collect();
     let frontends: Vec<_> = labels.iter().zip(&figures.listeners).collect();
-    each(FRONTEND, "haproxy_frontend_", &frontends, out);
+    each(FRONTEND, "haproxy_frontend_", &frontends, out).await;
 
     let label = |it: &UpstreamFigures| Labels::new(&[("proxy", it.name.as_str())]);
     let labels: Vec<_> = figures.upstreams.iter().map(label).collect();
     let backends: Vec<_> = labels.iter().zip(&figures.upstreams).collect();
-    each(BACKEND, "haproxy_backend_", &backends, out);
+    each(BACKEND, "haproxy_backend_", &backends, out).await;
 
     let labels = figures.upstreams.iter();
     let labels: Vec<_> = labels
@@ -332,7 +332,7 @@ pub(super) fn write(figures: &Figures, out: &mut impl Writer) {
         .collect();
     let servers = figures.upstreams.iter().flat_map(|it| &it.endpoints);
     let servers: Vec<_> = labels.iter().zip(servers).collect();
-    each(SERVER, "haproxy_server_", &servers, out);
+    each(SERVER, "haproxy_server_", &servers, out).await;
 }
 
 /// Responses by class; what had none is `other`, as HAProxy has it.

@@ -5,6 +5,7 @@
 //! with its length before it.
 
 use super::family::{Family, Kind, Labels, Value, Writer};
+use super::pieces::Output;
 use super::text::{bounds, counts_below};
 use crate::observe::histogram::Distribution;
 
@@ -57,7 +58,7 @@ const HISTOGRAM: u64 = 4;
 /// Messages in the making.
 #[derive(Debug)]
 pub(super) struct Protobuf {
-    out: Vec<u8>,
+    out: Output,
     kind: Kind,
     /// The family's name, help and type, until its first sample is there.
     head: Vec<u8>,
@@ -69,9 +70,9 @@ pub(super) struct Protobuf {
 }
 
 impl Protobuf {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(out: Output) -> Self {
         Protobuf {
-            out: Vec::new(),
+            out,
             kind: Kind::Gauge,
             head: Vec::new(),
             family: Vec::new(),
@@ -81,9 +82,9 @@ impl Protobuf {
         }
     }
 
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) {
         self.end_family();
-        self.out
+        self.out.end();
     }
 
     /// A family without a sample is left out.
@@ -186,6 +187,10 @@ impl Writer for Protobuf {
         self.metric.extend_from_slice(&labels.protobuf);
         bytes(&mut self.metric, field::METRIC_HISTOGRAM, &self.histogram);
         bytes(&mut self.family, field::FAMILY_METRIC, &self.metric);
+    }
+
+    fn output(&mut self) -> &mut Output {
+        &mut self.out
     }
 }
 

@@ -6,6 +6,7 @@
 //! are there, without formatting machinery.
 
 use super::family::{Family, Kind, Labels, Value, Writer};
+use super::pieces::Output;
 use crate::observe::histogram::{Distribution, PER_OCTAVE};
 
 /// The bounds of histograms of times, as powers of two of a microsecond, each
@@ -81,7 +82,7 @@ pub(super) enum Dialect {
 #[derive(Debug)]
 pub(super) struct Text {
     dialect: Dialect,
-    out: Vec<u8>,
+    out: Output,
     kind: Kind,
     /// The family's name.
     name: Vec<u8>,
@@ -90,21 +91,21 @@ pub(super) struct Text {
 }
 
 impl Text {
-    pub(super) fn new(dialect: Dialect, capacity: usize) -> Self {
+    pub(super) fn new(dialect: Dialect, out: Output) -> Self {
         Text {
             dialect,
-            out: Vec::with_capacity(capacity),
+            out,
             kind: Kind::Gauge,
             name: Vec::new(),
             prefix: Vec::new(),
         }
     }
 
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) {
         if self.dialect == Dialect::OpenMetrics {
             self.out.extend_from_slice(b"# EOF\n");
         }
-        self.out
+        self.out.end();
     }
 
     /// A line whose name is the family's with a suffix.
@@ -196,6 +197,10 @@ impl Writer for Text {
         };
         self.line("_sum", labels, sum);
         self.line("_count", labels, Value::Whole(distribution.count()));
+    }
+
+    fn output(&mut self) -> &mut Output {
+        &mut self.out
     }
 }
 

@@ -1,0 +1,105 @@
+//! A text that is made as it is sent: whoever sends it asks for the next piece,
+//! and no more than one is in memory.
+//!
+//! What writes is an `async` function that stops wherever a piece is full. It
+//! waits for nothing but to be asked for the next one.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// From how many bytes on a piece is handed over. Many kernels let no other
+/// thread have the core while they copy what one call sends, and hyper puts up
+/// to sixteen pieces into one.
+const PIECE_LEN: usize = 8 * 1024;
+/// What it has room for, so that a sample seldom has it grow.
+const CAPACITY: usize = PIECE_LEN + 4 * 1024;
+
+/// Where a piece is put for who asked for it.
+type Handed = Rc<RefCell<Option<Vec<u8>>>>;
+
+/// What writes, as the one who sends it has it.
+pub struct Pieces {
+    /// `None` once all is written.
+    writing: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    handed: Handed,
+}
+
+impl Pieces {
+    /// A text that is written when its pieces are asked for; the writer ends
+    /// its output.
+    pub(super) fn new<W>(writing: impl FnOnce(Output) -> W) -> Self
+    where
+        W: Future<Output = ()> + 'static,
+    {
+        let handed = Handed::default();
+        let output = Output {
+            bytes: Vec::with_capacity(CAPACITY),
+            handed: handed.clone(),
+        };
+        Pieces {
+            writing: Some(Box::pin(writing(output))),
+            handed,
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let writing = self.writing.as_mut()?.as_mut();
+        let mut cx = Context::from_waker(Waker::noop());
+        if writing.poll(&mut cx).is_ready() {
+            self.writing = None;
+        }
+        self.handed.take()
+    }
+}
+
+/// What writes, as the writer has it: the piece in the making.
+#[derive(Debug)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    handed: Handed,
+}
+
+impl Output {
+    /// Hands the piece over if it is full, and goes on once another is asked
+    /// for.
+    pub(super) async fn pause(&mut self) {
+        if self.bytes.len() < PIECE_LEN {
+            return;
+        }
+        let piece = std::mem::replace(&mut self.bytes, Vec::with_capacity(CAPACITY));
+        *self.handed.borrow_mut() = Some(piece);
+        let mut is_asked = false;
+        poll_fn(|_| match std::mem::replace(&mut is_asked, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
+    /// Hands over what is left; nothing is written after that.
+    pub(super) fn end(self) {
+        *self.handed.borrow_mut() = Some(self.bytes);
+    }
+}
+
+impl Deref for Output {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Output {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
