@@ -236,6 +236,20 @@ pub enum CtlVerb {
         #[command(subcommand)]
         what: GetVerb,
     },
+    /// As HAProxy has it: `ready`
+    #[command(after_help = "Example:\n  evenkeel ctl enable server app/10.0.0.1:8080")]
+    Enable {
+        /// What to enable.
+        #[command(subcommand)]
+        what: ServerVerb,
+    },
+    /// As HAProxy has it: `stop`
+    #[command(after_help = "Example:\n  evenkeel ctl disable server app/10.0.0.1:8080")]
+    Disable {
+        /// What to disable.
+        #[command(subcommand)]
+        what: ServerVerb,
+    },
 }
 
 /// What can be shown.
@@ -268,6 +282,22 @@ pub enum ShowVerb {
     Stat,
     /// As HAProxy has it: names of upstreams
     Backend,
+    /// As HAProxy has it: endpoints with what was set for them
+    Servers {
+        /// What of them.
+        #[command(subcommand)]
+        what: ServersVerb,
+    },
+}
+
+/// What can be shown of servers.
+#[derive(Debug, Subcommand)]
+pub enum ServersVerb {
+    /// Their states, in the form that HAProxy loads again
+    State {
+        /// One upstream only
+        backend: Option<String>,
+    },
 }
 
 /// What can be set.
@@ -288,6 +318,23 @@ pub enum SetVerb {
         what: String,
         /// ready, drain or maint; or a weight, or a part of the one configured: 50%
         value: String,
+    },
+    /// As HAProxy has it: a server's weight
+    Weight {
+        /// UPSTREAM/ENDPOINT
+        server: String,
+        /// A weight, or a part of the one configured: 50%
+        weight: String,
+    },
+}
+
+/// What can be enabled and disabled.
+#[derive(Debug, Subcommand)]
+pub enum ServerVerb {
+    /// A server
+    Server {
+        /// UPSTREAM/ENDPOINT
+        server: String,
     },
 }
 

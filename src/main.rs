@@ -10,10 +10,12 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use evenkeel::config::{self, Address, Colour, Loaded, NameLookup, Report};
+use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
 use evenkeel_testkit::{Origin, OriginOptions};
+
+use ctl::socket::Socket;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -115,12 +117,16 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
         ..asked
     };
     let Loaded { config, .. } = load(source, NameLookup::Skip)?;
-    let explained = match (request.live, &config.server.control) {
-        (false, _) => explain::explain(&config, None, &asked).map_err(|it| it.to_string()),
-        (true, Some(Address::Unix(path))) => explain::live::ask(path, &asked),
-        (true, _) => Err("--live needs a control socket: set `server.control`".into()),
+    let explanation = match request.live {
+        false => explain::explain(&config, None, &asked)
+            .unwrap_or_else(|error| cli::wrong_call(&error.to_string())),
+        true => {
+            let socket = Socket::configured(&config, source)?;
+            let answer = socket.ask(&explain::live::command(&asked));
+            let explanation = answer.and_then(|answer| explain::live::read(&answer));
+            explanation.map_err(|error| complain(&error))?
+        }
     };
-    let explanation = explained.map_err(|error| complain(&error))?;
     match request.json {
         true => print(&format!("{}\n", serde_json::json!(explanation))),
         false => print(&explain::text::render(

@@ -23,6 +23,7 @@ const MAX_HEAD_LIMIT: u64 = 128 * 1024;
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_names(file, report);
     check_listeners(file, report);
+    check_addresses(file, report);
     check_routes(file, names, report);
     access_log::check(file, report);
     check_otlp(file, report);
@@ -135,22 +136,45 @@ fn check_listeners(file: &File, report: &mut Report) {
             .mistake_without_place("there is no listener, so no client could connect")
             .help("add one:\n[[listener]]\nbind = \":8080\"");
     }
-    let mut first_places: HashMap<&Address, &Place> = HashMap::new();
     for listener in listeners {
         check_head_limit(listener, report);
-        let Some(bind) = &listener.bind.value else {
-            continue;
-        };
-        let any_port = matches!(&bind.0, Address::Tcp(address) if address.port() == 0);
-        if let Some(first) = first_places.get(&bind.0).filter(|_| !any_port) {
-            report
-                .mistake(
-                    &listener.bind.place,
-                    "a second listener at the same address",
-                )
-                .related(first, "the first one");
-        } else {
-            first_places.insert(&bind.0, &listener.bind.place);
+    }
+}
+
+/// No two of those who listen may do so at the same address: the kernel would
+/// share connections out among them.
+fn check_addresses(file: &File, report: &mut Report) {
+    let listeners = file.listener.value.iter().flatten().filter_map(|it| {
+        let bind = &it.bind;
+        Some(("listener", &bind.value.as_ref()?.0, &bind.place))
+    });
+    let control = file.server.value.iter().filter_map(|it| {
+        let path = &it.control;
+        Some(("control socket", &path.value.as_ref()?.0, &path.place))
+    });
+    let status = file.status.value.iter().filter_map(|it| match it {
+        written::Status::Off => None,
+        written::Status::On(it) => {
+            Some(("status page", &it.bind.value.as_ref()?.0, &it.bind.place))
+        }
+    });
+    let mut first: HashMap<&Address, (&str, &Place)> = HashMap::new();
+    for (what, address, place) in listeners.chain(status).chain(control) {
+        let any_port = matches!(address, Address::Tcp(address) if address.port() == 0);
+        match first.get(address).filter(|_| !any_port) {
+            None => {
+                first.insert(address, (what, place));
+            }
+            Some((first, at)) if *first == what => {
+                report
+                    .mistake(place, format!("a second {what} at the same address"))
+                    .related(at, "the first one");
+            }
+            Some((first, at)) => {
+                report
+                    .mistake(place, format!("the {what} is at the address of a {first}"))
+                    .related(at, format!("the {first}"));
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 pub mod socket;
 
-use crate::cli::{Control, CtlVerb, GetVerb, SetVerb, ShowVerb};
+use crate::cli::{Control, CtlVerb, GetVerb, ServerVerb, ServersVerb, SetVerb, ShowVerb};
 use crate::{Failed, complain};
 use socket::Socket;
 
@@ -43,8 +43,10 @@ fn is_refused(answer: &str, verb: &CtlVerb, json: bool) -> bool {
     let said = answer.trim();
     match verb {
         CtlVerb::Set {
-            what: SetVerb::Server { .. },
-        } => !said.is_empty(),
+            what: SetVerb::Server { .. } | SetVerb::Weight { .. },
+        }
+        | CtlVerb::Enable { .. }
+        | CtlVerb::Disable { .. } => !said.is_empty(),
         CtlVerb::Get {
             what: GetVerb::Weight { .. },
         } => !said.starts_with(|it: char| it.is_ascii_digit()),
@@ -72,10 +74,19 @@ fn command(verb: &CtlVerb) -> String {
             } => ["set", "server", server, what, value]
                 .map(String::from)
                 .into(),
+            SetVerb::Weight { server, weight } => {
+                ["set", "weight", server, weight].map(String::from).into()
+            }
         },
         CtlVerb::Get {
             what: GetVerb::Weight { server },
         } => vec!["get".into(), "weight".into(), server.clone()],
+        CtlVerb::Enable {
+            what: ServerVerb::Server { server },
+        } => vec!["enable".into(), "server".into(), server.clone()],
+        CtlVerb::Disable {
+            what: ServerVerb::Server { server },
+        } => vec!["disable".into(), "server".into(), server.clone()],
     };
     let quoted: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     quoted.join(" ")
@@ -98,6 +109,13 @@ fn show(what: &ShowVerb) -> Vec<String> {
         ShowVerb::Info => word("info"),
         ShowVerb::Stat => word("stat"),
         ShowVerb::Backend => word("backend"),
+        ShowVerb::Servers {
+            what: ServersVerb::State { backend },
+        } => {
+            let mut words = with("servers", Some("state".to_owned()));
+            words.extend(backend.clone());
+            words
+        }
     }
 }
 

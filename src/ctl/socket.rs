@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel::config::{self, Address, NameLookup};
+use evenkeel::config::{Address, Config, NameLookup};
 
-use crate::cli::Control;
+use crate::cli::{Control, Source};
 use crate::{Failed, complain, load_quietly, note};
 
 /// Longest silence of the process: `rates` is silent for as long as it is
@@ -28,18 +28,23 @@ impl Socket {
         if let Some(path) = &control.socket {
             return Ok(Socket { path: path.clone() });
         }
-        let config::Loaded { config, .. } = load_quietly(&control.source, NameLookup::Skip)?;
-        match config.server.control {
+        let loaded = load_quietly(&control.source, NameLookup::Skip)?;
+        Socket::configured(&loaded.config, &control.source)
+    }
+
+    /// The one of a configuration.
+    pub fn configured(config: &Config, source: &Source) -> Result<Self, Failed> {
+        match &config.server.control {
             Some(Address::Unix(path)) => {
-                if control.source.verbose > 0 {
+                if source.verbose > 0 {
                     note(&format!("control socket {}", path.display()));
                 }
-                Ok(Socket { path })
+                Ok(Socket { path: path.clone() })
             }
             _ => Err(complain(&format!(
                 "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel.sock\"\n\n\
-                 and start the program anew, or name the socket with --socket",
-                control.source.config.display()
+                 and start the program anew",
+                source.config.display()
             ))),
         }
     }
@@ -75,7 +80,10 @@ impl Socket {
     }
 
     fn unreachable(&self, error: &io::Error) -> String {
-        let path = self.path.display();
+        // Where it is named from the folder of the call, which may be another
+        // one than the program's.
+        let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        let path = path.display();
         match error.kind() {
             io::ErrorKind::NotFound => {
                 format!("{path}: there is no such socket; is the program running?")

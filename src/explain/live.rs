@@ -4,11 +4,7 @@
 //! it is one word whatever stands in it; the answer is one object, the
 //! explanation or `{"error": …}`.
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use serde_json::json;
 
@@ -19,9 +15,6 @@ use crate::observe::figures::Sources;
 /// The command's name.
 pub const COMMAND: &str = "explain";
 
-/// Longest wait for the process.
-const TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Answers the command in the running process: `asked` is what stands behind
 /// its name.
 pub fn answer(sources: &Sources, asked: &str) -> String {
@@ -30,7 +23,12 @@ pub fn answer(sources: &Sources, asked: &str) -> String {
         .ok_or_else(|| "explain takes a request, as `evenkeel explain` sends it".to_owned())
         .and_then(|asked| {
             let running = Some(&*sources.dispatchers);
-            explain(&sources.config, running, &asked).map_err(|error| error.to_string())
+            let explained = explain(&sources.config, running, &asked);
+            explained.map_err(|error| error.to_string())
+        })
+        .map(|explanation| Explanation {
+            draining: sources.is_draining.load(Ordering::Relaxed),
+            ..explanation
         });
     let answer = match explained {
         Ok(explanation) => json!(explanation),
@@ -39,23 +37,24 @@ pub fn answer(sources: &Sources, asked: &str) -> String {
     format!("{answer}\n")
 }
 
-/// Has the process behind the control socket at `path` explain.
+/// The command that asks for what `asked` would get.
+pub fn command(asked: &Asked) -> String {
+    let asked = to_hex(json!(asked).to_string().as_bytes());
+    format!("{COMMAND} {asked}")
+}
+
+/// Reads what a process answered to the command.
 ///
 /// # Errors
-/// It can't be reached, or can't explain: the text says why.
-pub fn ask(path: &Path, asked: &Asked) -> Result<Explanation, String> {
-    let socket = path.display();
-    let asked = to_hex(json!(asked).to_string().as_bytes());
-    let answer = exchange(path, &format!("{COMMAND} {asked}\n"))
-        .map_err(|error| format!("control socket {socket}: {error}"))?;
-    let answer: serde_json::Value = serde_json::from_str(&answer)
-        .map_err(|_| format!("control socket {socket}: it answered: {}", answer.trim()))?;
-    if let Some(error) = answer.get("error").and_then(|it| it.as_str()) {
+/// It can't explain: the text says why.
+pub fn read(answer: &str) -> Result<Explanation, String> {
+    let value: serde_json::Value = serde_json::from_str(answer)
+        .map_err(|_| format!("the process answered: {}", answer.trim()))?;
+    if let Some(error) = value.get("error").and_then(|it| it.as_str()) {
         return Err(error.to_owned());
     }
-    serde_json::from_value(answer).map_err(|error| {
-        format!("control socket {socket}: the process is of another version: {error}")
-    })
+    serde_json::from_value(value)
+        .map_err(|error| format!("the process is of another version: {error}"))
 }
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -71,17 +70,6 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
             _ => None,
         })
         .collect()
-}
-
-fn exchange(path: &Path, command: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    stream.write_all(command.as_bytes())?;
-    stream.shutdown(Shutdown::Write)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 #[cfg(test)]

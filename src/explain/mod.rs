@@ -43,6 +43,8 @@ pub struct Explanation {
     pub client: String,
     /// Whether this is of the running process.
     pub live: bool,
+    /// Whether that takes no new connections any more.
+    pub draining: bool,
     /// The listener that it comes by.
     pub listener: ListenerStep,
     /// The routes that were tried, in order.
@@ -317,6 +319,7 @@ pub fn explain(
         request: asked.title.clone(),
         client: client.to_string(),
         live: running.is_some(),
+        draining: false,
         listener: ListenerStep {
             name: settings.name.clone(),
             bind: settings.bind.to_string(),

@@ -40,6 +40,12 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         "listener {name} ({}): {}",
         listener.bind, listener.why
     ));
+    if explanation.draining {
+        let draining = page.paint(Tone::Bad, "draining");
+        page.line(&format!(
+            "  {draining}: open connections are served, new ones refused"
+        ));
+    }
     for route in &explanation.routes {
         page.route(route);
     }

@@ -93,6 +93,10 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
+/// Signals that follow the first one so soon are the same wish: some programs,
+/// such as `timeout`, signal a process and then its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
 /// Runs until TERM or INT, then drains; the next of them cuts what is still
 /// open. USR1 opens the files of the access logs anew.
 ///
@@ -129,6 +133,7 @@ pub fn run(config: Config) -> io::Result<()> {
             ),
             None => tracing::error!("a thread ended by itself: stopping"),
         }
+        let signalled = Instant::now();
         let (phase, log_sender) = (running.phase.clone(), running.log_sender.clone());
         let mut stopped = tokio::task::spawn_blocking(move || running.stop(timeout));
         let mut is_hurried = false;
@@ -139,6 +144,9 @@ pub fn run(config: Config) -> io::Result<()> {
                     break;
                 }
                 name = stop.next(), if !is_hurried => {
+                    if signalled.elapsed() < SAME_SIGNAL {
+                        continue;
+                    }
                     is_hurried = true;
                     tracing::warn!("{name} again: what is open is cut");
                     phase.send_replace(Phase::Drain { deadline: Instant::now() });

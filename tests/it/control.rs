@@ -493,6 +493,28 @@ fn ctl_shows_and_changes() {
             (code, shown.as_str(), said.as_str()),
             (Some(1), "", "evenkeel: No such server.\n")
         );
+        let state = || {
+            let (code, shown, _) = texts(&ctl(&proxy, &["show", "servers", "state", "app"]));
+            let server: Vec<_> = shown.lines().nth(2).unwrap().split(' ').collect();
+            // The state that the operator set, and the weight.
+            (code, server[6].to_owned(), server[7].to_owned())
+        };
+        let known = |admin: &str, weight: &str| (Some(0), admin.to_owned(), weight.to_owned());
+        assert_eq!(state(), known("0", "1"));
+        for (args, expected) in [
+            (&["disable", "server", &name][..], known("1", "1")),
+            (&["enable", "server", &name], known("0", "1")),
+            (&["set", "weight", &name, "7"], known("0", "7")),
+        ] {
+            let silence = (Some(0), String::new(), String::new());
+            assert_eq!(texts(&ctl(&proxy, args)), silence, "{args:?}");
+            assert_eq!(state(), expected, "{args:?}");
+        }
+        let (code, _, said) = texts(&ctl(&proxy, &["enable", "server", "app/nobody"]));
+        assert_eq!(
+            (code, said.as_str()),
+            (Some(1), "evenkeel: No such server.\n")
+        );
         assert_eq!(ctl(&proxy, &["frobnicate"]).status.code(), Some(2));
         assert_eq!(
             ctl(&proxy, &["weight", &name, "much"]).status.code(),

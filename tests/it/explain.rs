@@ -210,13 +210,13 @@ fn a_wrong_call_is_told_apart_from_a_failure() {
             (&["--client", "me", "GET", "http://a/"], 2, "--client"),
             (
                 &["--listener", "nope", "GET", "http://a/"],
-                1,
+                2,
                 "there is no listener \"nope\"; there are web, inner",
             ),
             (
                 &["--live", "GET", "http://a/"],
                 1,
-                "control.sock: No such file",
+                "control.sock: there is no such socket; is the program running?",
             ),
         ] {
             let output = file.explain(args);
@@ -423,6 +423,14 @@ fn live_says_what_would_happen_now() {
             "-H",
             "X-Token: abc",
         ];
-        assert_eq!(live(&proxy, &admin)["action"]["now"]["now"], "served");
+        let now = live(&proxy, &admin);
+        assert_eq!(now["action"]["now"]["now"], "served");
+        assert_eq!(now["draining"], false);
+        proxy.terminate();
+        until("it drains", || live(&proxy, &admin)["draining"] == true);
+        let text = explain(&config, &["--live", "GET", "http://app.test/"]).stdout;
+        let text = String::from_utf8(text).unwrap();
+        let expected = "  draining: open connections are served, new ones refused\n";
+        assert!(text.contains(expected), "{text}");
     });
 }

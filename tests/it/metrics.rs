@@ -440,7 +440,9 @@ fn names_and_fields_are_haproxys() {
         let head = |csv: &str| csv.lines().next().unwrap().to_owned();
         let theirs = head(&from_unix(&socket, "/;csv"));
         let ours = head(&body(&proxy, "/;csv"));
-        assert_eq!(ours, head(&body(&proxy, "/status;csv")));
+        for path in ["/status;csv", "/;csv;norefresh"] {
+            assert_eq!(ours, head(&body(&proxy, path)), "{path}");
+        }
         assert!(
             theirs.starts_with(ours.trim_end_matches(',')),
             "{ours}\n{theirs}"

@@ -42,7 +42,7 @@ help                         this text
 prompt, quit                 keep this connection for further commands; end it
 As HAProxy has them: show stat, show info, show servers state, show backend,
 set server B/S state ready|drain|maint, set server B/S weight N|N%,
-get weight B/S, enable server B/S, disable server B/S.
+set weight B/S N|N%, get weight B/S, enable server B/S, disable server B/S.
 UPSTREAM/* is every endpoint of an upstream. `json` before a command, except
 those of HAProxy, gives JSON. Several commands are separated by `;`.
 ";

@@ -247,6 +247,8 @@ impl Site {
             return text(StatusCode::MISDIRECTED_REQUEST, what);
         }
         let path = request.uri().path();
+        // HAProxy's page would refresh itself otherwise.
+        let path = path.strip_suffix(";norefresh").unwrap_or(path);
         let Some((_, method, resource, _)) = RESOURCES.iter().find(|it| it.0 == path) else {
             return not_found();
         };
