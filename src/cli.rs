@@ -86,7 +86,11 @@ pub enum Verb {
     #[command(
         after_help = "Examples:\n  evenkeel origin --listen 127.0.0.1:8081\n  \
         evenkeel origin --name slow --service exp:40ms --threads 4\n  \
-        evenkeel origin --service '95%fixed:5ms,5%fixed:500ms' --fail-rate 0.01"
+        evenkeel origin --service '95%fixed:5ms,5%fixed:500ms' --fail-rate 0.01\n\n\
+        Pages: /ping, /healthz, /medium-payload (20 KB), /large-payload (200 KB),\n  \
+        /custom-payload?size=N, /N (N bytes), /chunked/N, /drip/N/MS, /slow/MS, /status/NNN,\n  \
+        /headers, /echo, /early, /close, /close/N, /upgrade, /events, /events/COUNT/MS,\n  \
+        /origin/stats"
     )]
     Origin {
         /// Its shape.
@@ -264,6 +268,8 @@ pub enum ShowVerb {
     Listeners,
     /// Routes: requests, errors, times
     Routes,
+    /// Files from memory and from disks; the disks' queues
+    Files,
     /// Open connections, those with an exchange first
     Sessions {
         /// Rows to show

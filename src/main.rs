@@ -13,6 +13,7 @@ use clap::Parser;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
+use evenkeel::observe::quantity::counted;
 use evenkeel_testkit::{Origin, OriginOptions};
 
 use ctl::socket::Socket;
@@ -98,12 +99,12 @@ fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(
     print(&format!(
         "{} is fine: {}, {}, {}{}\n",
         source.config.display(),
-        count(config.listeners.len(), "listener"),
-        count(config.routes.len(), "route"),
-        count(config.upstreams.len(), "upstream"),
+        counted(config.listeners.len() as u64, "listener"),
+        counted(config.routes.len() as u64, "route"),
+        counted(config.upstreams.len() as u64, "upstream"),
         match warnings.warning_count() {
             0 => String::new(),
-            warnings => format!("; {}", count(warnings, "warning")),
+            warnings => format!("; {}", counted(warnings as u64, "warning")),
         }
     ))
 }
@@ -154,7 +155,7 @@ fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Fail
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     config::load(&source.config, &source.sets, variables, lookup).map_err(|report| {
         show(&report);
-        let mistakes = count(report.mistake_count(), "mistake");
+        let mistakes = counted(report.mistake_count() as u64, "mistake");
         complain(&format!("{mistakes} in the configuration"))
     })
 }
@@ -193,8 +194,4 @@ fn colour(output: &impl IsTerminal) -> Colour {
         true => Colour::On,
         false => Colour::Off,
     }
-}
-
-fn count(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -103,6 +103,7 @@ fn show(what: &ShowVerb) -> Vec<String> {
         ShowVerb::Upstreams { name } => with("upstreams", name.clone()),
         ShowVerb::Listeners => word("listeners"),
         ShowVerb::Routes => word("routes"),
+        ShowVerb::Files => word("files"),
         ShowVerb::Sessions { count } => with("sessions", count.map(|it| it.to_string())),
         ShowVerb::Queue => word("queue"),
         ShowVerb::Errors { count } => with("errors", count.map(|it| it.to_string())),

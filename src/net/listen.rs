@@ -147,13 +147,17 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundL
 }
 
 /// A socket file that nobody listens on is left over from a process that was
-/// killed; one that answers belongs to somebody.
+/// killed; one that answers belongs to somebody, and so does any other file.
 fn remove_dead_socket(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
-        std::fs::remove_file(path)?;
+    let is_there = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    match std::fs::symlink_metadata(path) {
+        Err(_) => Ok(()),
+        Ok(meta) if !meta.file_type().is_socket() => is_there("a file that is no socket is there"),
+        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+            is_there("another process listens there")
+        }
+        Ok(_) => std::fs::remove_file(path),
     }
-    Ok(())
 }
 
 /// A listening socket on a worker's event loop.

@@ -50,6 +50,11 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
+/// `1 request`, `12 requests`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 fn three_digits(value: f64) -> String {
     match value {
         value if value < 9.995 => format!("{value:.2}"),

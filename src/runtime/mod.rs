@@ -29,6 +29,7 @@ use crate::observe::figures::{Figures, Sources, Started};
 use crate::observe::inquiry;
 use crate::observe::otlp::{self, Exporter, SpanCounts};
 use crate::observe::probes::Probes;
+use crate::observe::quantity::counted;
 use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream;
 use health::HealthThread;
@@ -407,8 +408,10 @@ fn summarise(config: &Config, counters: &[Arc<Counters>], unwritten: u64) {
             .map(|(word, count)| format!("{word} {count}"))
             .collect();
         tracing::info!(
-            "listener {}: {connections} connections, {requests} requests{}",
+            "listener {}: {}, {}{}",
             listener.name,
+            counted(connections, "connection"),
+            counted(requests, "request"),
             match ends.join(", ") {
                 ends if ends.is_empty() => ends,
                 ends => format!(" ({ends})"),

@@ -453,6 +453,39 @@ fn the_event_log_tells_as_much_as_is_asked_for() {
 }
 
 #[test]
+fn files_and_disks_are_shown() {
+    test(|| {
+        let (_origin, proxy) = site("");
+        assert_eq!(ask(&proxy, "show files"), "no route serves files\n\n");
+        let config = "[server]\nworkers = 1\ncontrol = \"$DIR/control.sock\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nname = \"images\"\nfiles = { root = \"$DIR\" }\n";
+        let proxy = Proxy::start(program(), config).unwrap();
+        let mut client = proxy.client();
+        for _ in 0..3 {
+            client.send(get("/evenkeel.toml")).unwrap();
+            assert_eq!(client.read_response("GET").unwrap().status, 200);
+        }
+        let known = || {
+            let shown = json(&proxy, "show files");
+            let count = |word: &str| shown["routes"][0][word].as_u64().unwrap();
+            assert_eq!(shown["routes"][0]["route"], "images");
+            assert!(shown["disks"][0]["reads"].is_u64());
+            (count("hot") + count("cold"), count("refused"))
+        };
+        until("they are counted", || known() == (3, 0));
+        let (code, shown, _) = texts(&ctl(&proxy, &["show", "files"]));
+        assert_eq!(code, Some(0));
+        let root = proxy.path("").display().to_string();
+        let root = root.trim_end_matches('/');
+        for title in ["ROUTE ", "DISK "] {
+            assert!(shown.lines().any(|it| it.starts_with(title)), "{shown}");
+        }
+        assert!(shown.contains(&format!("images  {root}")), "{shown}");
+    });
+}
+
+#[test]
 fn ctl_shows_and_changes() {
     test(|| {
         let (origin, proxy) = site("");

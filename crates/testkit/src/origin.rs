@@ -4,7 +4,7 @@
 //! faults, all seeded, so that balancers, queues and failure handling can be
 //! measured against it. It runs on a thread of its own with its own runtime.
 //!
-//! Pages: `/ping`, `/medium-payload`, `/large-payload`,
+//! Pages: `/ping`, `/healthz`, `/medium-payload`, `/large-payload`,
 //! `/custom-payload?size=N`, `/N`, `/chunked/N`, `/close`, `/close/N`,
 //! `/drip/N/MS`, `/slow/MS`, `/status/NNN`, `/headers`, `/echo`, `/early`,
 //! `/upgrade`, `/events`, `/events/COUNT/MS`, `/origin/stats`.

@@ -28,6 +28,7 @@ const HELP: &str = "\
 show upstreams [NAME]        upstreams with their endpoints: state, load, counts
 show listeners               listeners: connections, requests, times
 show routes                  routes: requests, errors, times
+show files                   files from memory and from disks; the disks' queues
 show sessions [N]            open connections, those with an exchange first
 show queue                   who waits for an endpoint, and for how long
 show errors [N]              the last exchanges that failed or were refused
@@ -143,6 +144,7 @@ async fn native(admin: &Admin, words: &[&str], format: Format) -> Option<Answer>
         ["show", "upstreams", name] => show::upstream(&sources.read(), name, format),
         ["show", "listeners"] => show::listeners(&sources.read(), format),
         ["show", "routes"] => show::routes(&sources.read(), format),
+        ["show", "files"] => show::files(&sources.read(), format),
         ["show", "queue"] => show::queue(sources, format),
         ["show", "sessions" | "sess"] => show::sessions(sources, DEFAULT_ROWS, format).await,
         ["show", "sessions" | "sess", count] => match rows(count) {

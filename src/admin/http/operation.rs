@@ -27,6 +27,9 @@ const NO_TOKEN: &str = "nothing can be changed from here: the configuration name
     (write one to a file, and name that as `token_file` of `[status]`)\n";
 
 /// What is to be done.
+/// What an order looks like.
+const FORM: &str = r#"{"upstream": "NAME", "endpoint": "NAME", "admin": "ready", "drain" or "stop"}, or "weight": N in place of "admin""#;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Order {
@@ -82,7 +85,10 @@ pub(super) async fn change(
     };
     let order: Order = match serde_json::from_slice(&body) {
         Ok(order) => order,
-        Err(error) => return text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+        Err(error) => {
+            let what = format!("{error}\nexpected {FORM}\n");
+            return text(StatusCode::BAD_REQUEST, what);
+        }
     };
     let operation = match (order.admin, order.weight) {
         (Some(Word::Ready), None) => Operation::Admin(Wanted::Ready),

@@ -97,6 +97,7 @@ pub(super) fn find(request: &Request) -> Page {
     let path = request.path();
     match path {
         "/ping" => return answer(Answer::text(200, "pong")),
+        "/healthz" => return answer(Answer::text(200, "ok\n")),
         "/medium-payload" => return answer(Answer::pattern(20_000)),
         "/large-payload" => return answer(Answer::pattern(200_000)),
         "/custom-payload" => {
