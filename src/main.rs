@@ -123,7 +123,7 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
             .unwrap_or_else(|error| cli::wrong_call(&error.to_string())),
         true => {
             let socket = Socket::configured(&config, source)?;
-            let answer = socket.ask(&explain::live::command(&asked));
+            let answer = socket.ask(&explain::live::command(&asked), ctl::socket::TIMEOUT);
             let explanation = answer.and_then(|answer| explain::live::read(&answer));
             explanation.map_err(|error| complain(&error))?
         }

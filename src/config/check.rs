@@ -8,6 +8,7 @@ mod files;
 mod upstream;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use super::diagnostics::Report;
 use super::setting::{Field, Placed, read_text};
@@ -141,16 +142,12 @@ fn check_listeners(file: &File, report: &mut Report) {
     }
 }
 
-/// No two of those who listen may do so at the same address: the kernel would
-/// share connections out among them.
+/// No two of those who listen may do so at the same address: the second would
+/// fail to.
 fn check_addresses(file: &File, report: &mut Report) {
     let listeners = file.listener.value.iter().flatten().filter_map(|it| {
         let bind = &it.bind;
         Some(("listener", &bind.value.as_ref()?.0, &bind.place))
-    });
-    let control = file.server.value.iter().filter_map(|it| {
-        let path = &it.control;
-        Some(("control socket", &path.value.as_ref()?.0, &path.place))
     });
     let status = file.status.value.iter().filter_map(|it| match it {
         written::Status::Off => None,
@@ -158,24 +155,42 @@ fn check_addresses(file: &File, report: &mut Report) {
             Some(("status page", &it.bind.value.as_ref()?.0, &it.bind.place))
         }
     });
-    let mut first: HashMap<&Address, (&str, &Place)> = HashMap::new();
+    let control = file.server.value.iter().filter_map(|it| {
+        let path = &it.control;
+        Some(("control socket", &path.value.as_ref()?.0, &path.place))
+    });
+    let mut taken: Vec<(&str, &Address, &Place)> = Vec::new();
     for (what, address, place) in listeners.chain(status).chain(control) {
-        let any_port = matches!(address, Address::Tcp(address) if address.port() == 0);
-        match first.get(address).filter(|_| !any_port) {
-            None => {
-                first.insert(address, (what, place));
-            }
-            Some((first, at)) if *first == what => {
+        let first = taken.iter().find(|(_, it, _)| collide(it, address));
+        match first {
+            None => taken.push((what, address, place)),
+            Some((first, _, at)) if *first == what => {
                 report
                     .mistake(place, format!("a second {what} at the same address"))
                     .related(at, "the first one");
             }
-            Some((first, at)) => {
+            Some((first, _, at)) => {
                 report
                     .mistake(place, format!("the {what} is at the address of a {first}"))
                     .related(at, format!("the {first}"));
             }
         }
+    }
+}
+
+/// Whether nobody can listen at one of these while somebody does at the other.
+/// All addresses of IPv6 are those of IPv4 too (ipv6(7)).
+fn collide(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Tcp(one), Address::Tcp(other)) => {
+            let covers = |all: IpAddr, it: IpAddr| {
+                all == it || all.is_unspecified() && (all.is_ipv6() || it.is_ipv4())
+            };
+            let (ip, other_ip) = (one.ip(), other.ip());
+            let is_same_port = one.port() == other.port() && one.port() != 0;
+            is_same_port && (covers(ip, other_ip) || covers(other_ip, ip))
+        }
+        _ => one == other,
     }
 }
 

@@ -14,7 +14,9 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
         line.insert_str(0, "json ");
     }
     let socket = Socket::find(control)?;
-    let answer = socket.ask(&line).map_err(|error| complain(&error))?;
+    let answer = socket
+        .ask(&line, socket::LONG_TIMEOUT)
+        .map_err(|error| complain(&error))?;
     if is_refused(&answer, verb, json) {
         let said = answer.trim_end();
         return Err(match json {
@@ -33,6 +35,9 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
     }
 }
 
+/// What a list of servers' states begins with.
+const SERVERS_STATE_VERSION: &str = "1\n";
+
 /// Whether the process refused a command: by saying so, or, of those that
 /// answer as HAProxy does, by saying anything in place of nothing, or no number
 /// in place of one.
@@ -50,6 +55,9 @@ fn is_refused(answer: &str, verb: &CtlVerb, json: bool) -> bool {
         CtlVerb::Get {
             what: GetVerb::Weight { .. },
         } => !said.starts_with(|it: char| it.is_ascii_digit()),
+        CtlVerb::Show {
+            what: ShowVerb::Servers { .. },
+        } => !said.starts_with(SERVERS_STATE_VERSION),
         _ => said.starts_with("error: "),
     }
 }

@@ -10,9 +10,11 @@ use evenkeel::config::{Address, Config, NameLookup};
 use crate::cli::{Control, Source};
 use crate::{Failed, complain, load_quietly, note};
 
-/// Longest silence of the process: `rates` is silent for as long as it is
-/// asked to be.
-const TIMEOUT: Duration = Duration::from_secs(75);
+/// Longest silence of the process where `rates` may be asked for, which is
+/// silent for as long as it is told to be.
+pub const LONG_TIMEOUT: Duration = Duration::from_secs(75);
+/// The same where it has nothing to wait for.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest answer that is read.
 const MAX_ANSWER_LEN: u64 = 256 * 1024 * 1024;
 
@@ -43,22 +45,23 @@ impl Socket {
             }
             _ => Err(complain(&format!(
                 "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel.sock\"\n\n\
-                 and start the program anew",
+                 and start the program anew; `evenkeel ctl` and `evenkeel top` also take --socket",
                 source.config.display()
             ))),
         }
     }
 
-    /// Sends one line of commands, and gives the whole answer.
+    /// Sends one line of commands, and gives the whole answer, unless the
+    /// process is silent for longer than `timeout`.
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.
-    pub fn ask(&self, line: &str) -> Result<String, String> {
+    pub fn ask(&self, line: &str, timeout: Duration) -> Result<String, String> {
         let mut stream =
             UnixStream::connect(&self.path).map_err(|error| self.unreachable(&error))?;
         let mut exchange = || -> io::Result<Vec<u8>> {
-            stream.set_read_timeout(Some(TIMEOUT))?;
-            stream.set_write_timeout(Some(TIMEOUT))?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
             stream.write_all(format!("{line}\n").as_bytes())?;
             let mut answer = Vec::new();
             (&stream).take(MAX_ANSWER_LEN).read_to_end(&mut answer)?;
@@ -66,7 +69,7 @@ impl Socket {
         };
         let answer = exchange().map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
-                format!("{}: no answer within {TIMEOUT:?}", self.path.display())
+                format!("{}: no answer within {timeout:?}", self.path.display())
             }
             _ => format!("{}: {error}", self.path.display()),
         })?;

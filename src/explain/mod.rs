@@ -44,6 +44,7 @@ pub struct Explanation {
     /// Whether this is of the running process.
     pub live: bool,
     /// Whether that takes no new connections any more.
+    #[serde(default)]
     pub draining: bool,
     /// The listener that it comes by.
     pub listener: ListenerStep,

@@ -153,10 +153,14 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(_) => Ok(()),
         Ok(meta) if !meta.file_type().is_socket() => is_there("a file that is no socket is there"),
-        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            is_there("another process listens there")
-        }
-        Ok(_) => std::fs::remove_file(path),
+        Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => is_there("another process listens there"),
+        },
     }
 }
 

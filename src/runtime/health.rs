@@ -22,6 +22,7 @@ use crate::net::connect::connect;
 use crate::net::poller::Poller;
 use crate::net::timer::TICK;
 use crate::observe::probes::Probes;
+use crate::observe::quantity::counted;
 use crate::upstream::change::log_change;
 use crate::upstream::probe::{Passed, ProbeFailure, probe};
 
@@ -217,11 +218,18 @@ impl Watch {
             .dispatcher()
             .probed(self.endpoint, outcome.is_ok(), Instant::now());
         let detail = match outcome {
-            Ok(passed) => format!("{}, {}", count(health.rise, "probe"), shown(passed.elapsed)),
+            Ok(passed) => format!(
+                "{}, {}",
+                counted(u64::from(health.rise), "probe"),
+                shown(passed.elapsed)
+            ),
             Err(failure) => {
                 let (upstream, name) = (&self.upstream().name, &self.config().name);
                 tracing::debug!("upstream {upstream}: endpoint {name}: probe failed: {failure}");
-                format!("{}: {failure}", count(health.fall, "failed probe"))
+                format!(
+                    "{}: {failure}",
+                    counted(u64::from(health.fall), "failed probe")
+                )
             }
         };
         self.log(change, Some(&detail));
@@ -248,10 +256,6 @@ impl Watch {
             pause = (pause * 2).min(LONGEST_TRY);
         }
     }
-}
-
-fn count(count: u32, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// In milliseconds: whole ones from 10 on.

@@ -98,8 +98,8 @@ fn raise_descriptor_limit() {
 /// such as `timeout`, signal a process and then its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Runs until TERM or INT, then drains; the next of them cuts what is still
-/// open. USR1 opens the files of the access logs anew.
+/// Runs until TERM or INT, then drains; the next of them that is not the same
+/// wish cuts what is still open. USR1 opens the files of the access logs anew.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
@@ -145,7 +145,8 @@ pub fn run(config: Config) -> io::Result<()> {
                     break;
                 }
                 name = stop.next(), if !is_hurried => {
-                    if signalled.elapsed() < SAME_SIGNAL {
+                    if signal.is_some() && signalled.elapsed() < SAME_SIGNAL {
+                        tracing::info!("{name} again, at once: taken for the same");
                         continue;
                     }
                     is_hurried = true;

@@ -19,7 +19,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::cli::Control;
-use crate::ctl::socket::Socket;
+use crate::ctl::socket::{self, Socket};
 use crate::{Failed, colour, complain, print};
 use keys::Todo;
 use model::Model;
@@ -65,7 +65,7 @@ pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
 
 /// One picture as plain text.
 fn snapshot(socket: &Socket, interval: f64) -> Result<(), Failed> {
-    let answer = socket.ask(&format!("rates {interval}"));
+    let answer = socket.ask(&format!("rates {interval}"), socket::LONG_TIMEOUT);
     let answer = answer.map_err(|error| complain(&error))?;
     match answer.strip_prefix("error: ") {
         Some(error) => Err(complain(error.trim_end())),
@@ -135,7 +135,7 @@ fn watch(socket: Socket, interval: f64, sender: Sender<News>) -> io::Result<()> 
 
 /// What happens within so many seconds.
 fn rates(socket: &Socket, seconds: f64) -> Result<Box<Rates>, String> {
-    let answer = socket.ask(&format!("json rates {seconds}"))?;
+    let answer = socket.ask(&format!("json rates {seconds}"), socket::LONG_TIMEOUT)?;
     serde_json::from_str(&answer).map_err(|_| match refusal(&answer) {
         Some(error) => error,
         None => "the process gave an answer of another version".to_owned(),
@@ -153,7 +153,7 @@ fn carry_out(socket: Socket, command: String, sender: &Sender<News>) {
     let sender = sender.clone();
     let thread = std::thread::Builder::new().name("command".to_owned());
     let spawned = thread.spawn(move || {
-        let answer = socket.ask(&command);
+        let answer = socket.ask(&command, socket::TIMEOUT);
         let done = answer.and_then(|answer| match answer.strip_prefix("error: ") {
             Some(error) => Err(error.trim_end().to_owned()),
             None => Ok(answer.trim_end().replace('\n', "; ")),

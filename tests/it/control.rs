@@ -548,6 +548,11 @@ fn ctl_shows_and_changes() {
             (code, said.as_str()),
             (Some(1), "evenkeel: No such server.\n")
         );
+        let (code, shown, said) = texts(&ctl(&proxy, &["show", "servers", "state", "none"]));
+        assert_eq!(
+            (code, shown.as_str(), said.as_str()),
+            (Some(1), "", "evenkeel: Can't find backend.\n")
+        );
         assert_eq!(ctl(&proxy, &["frobnicate"]).status.code(), Some(2));
         assert_eq!(
             ctl(&proxy, &["weight", &name, "much"]).status.code(),

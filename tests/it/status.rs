@@ -65,6 +65,30 @@ fn order_well(proxy: &Proxy, order: &Value) -> Response {
     self::order(proxy, &fields, &order.to_string())
 }
 
+/// Metrics are written as they are sent; without chunks, only a length tells
+/// whether all of them came.
+#[test]
+fn all_metrics_come_however_they_are_asked_for() {
+    test(|| {
+        let (_origins, proxy) = site();
+        let ask = |method: &str, version: &str| {
+            let mut client = status_client(&proxy);
+            let request = format!("{method} /metrics HTTP/{version}\r\nHost: localhost\r\n\r\n");
+            client.send(request).unwrap();
+            client.read_response(method).unwrap()
+        };
+        let last = "evenkeel_endpoint_response_size_bytes_count{";
+        let chunked = ask("GET", "1.1");
+        assert_eq!(chunked.field("transfer-encoding"), Some("chunked"));
+        assert!(chunked.text().contains(last));
+        let counted = ask("GET", "1.0");
+        let len = counted.field("content-length").unwrap().parse();
+        assert_eq!(len, Ok(counted.body.len()));
+        assert!(counted.text().contains(last));
+        assert_eq!(ask("HEAD", "1.1").body, b"");
+    });
+}
+
 #[test]
 fn every_path_answers_as_it_should() {
     test(|| {
@@ -72,6 +96,12 @@ fn every_path_answers_as_it_should() {
         for (path, content_type, part) in [
             ("/", "text/html; charset=utf-8", "<title>Evenkeel</title>"),
             ("/status.json", "application/json", "\"uptime_ms\":"),
+            (
+                "/metrics",
+                "text/plain; version=0.0.4; charset=utf-8",
+                "\nevenkeel_workers ",
+            ),
+            ("/;csv", "text/plain; charset=utf-8", "# pxname,"),
             ("/healthz", "text/plain; charset=utf-8", "ok\n"),
             ("/ready", "text/plain; charset=utf-8", "ready\n"),
             ("/plots.json", "application/json", "\"endpoints\":["),
@@ -280,7 +310,7 @@ fn orders_that_make_no_sense() {
                 400,
                 "wieght",
             ),
-            (json!([1, 2]), 400, "expected"),
+            (json!([1, 2]), 400, "expected {\"upstream\": "),
         ] {
             let response = order_well(&proxy, &order);
             assert_eq!(response.status, status, "{order}");

@@ -28,6 +28,8 @@ pub(super) enum AnswerBody {
     /// Is written as it is sent.
     Pieces {
         pieces: Pieces,
+        /// What is left of the last one.
+        rest: Option<Bytes>,
         _place: OwnedSemaphorePermit,
     },
     /// Until the sender is dropped.
@@ -45,7 +47,12 @@ impl Body for AnswerBody {
         let frame = |bytes: Option<Bytes>| bytes.map(|bytes| Ok(Frame::data(bytes)));
         match self.get_mut() {
             AnswerBody::Whole(rest) => Poll::Ready(frame(next_piece(rest))),
-            AnswerBody::Pieces { pieces, .. } => Poll::Ready(frame(pieces.next().map(Bytes::from))),
+            AnswerBody::Pieces { pieces, rest, .. } => {
+                if rest.is_none() {
+                    *rest = pieces.next().map(Bytes::from);
+                }
+                Poll::Ready(frame(next_piece(rest)))
+            }
             AnswerBody::Messages(messages) => messages.poll_recv(cx).map(frame),
         }
     }
@@ -137,7 +144,8 @@ pub(super) fn with_place(
     with_type(StatusCode::OK, content_type, Bytes::from_owner(placed))
 }
 
-/// The same of an answer that is written as it is sent.
+/// The same of an answer that is written as it is sent: until its last piece
+/// was taken.
 pub(super) fn in_pieces(
     place: OwnedSemaphorePermit,
     content_type: &'static str,
@@ -145,6 +153,7 @@ pub(super) fn in_pieces(
 ) -> Answer {
     let body = AnswerBody::Pieces {
         pieces,
+        rest: None,
         _place: place,
     };
     answer(StatusCode::OK, content_type, body)

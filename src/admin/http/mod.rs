@@ -21,7 +21,7 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -246,9 +246,11 @@ impl Site {
             let what = "this is reached by the name localhost, or by address\n";
             return text(StatusCode::MISDIRECTED_REQUEST, what);
         }
-        let path = request.uri().path();
-        // HAProxy's page would refresh itself otherwise.
-        let path = path.strip_suffix(";norefresh").unwrap_or(path);
+        let path = match request.uri().path() {
+            // As HAProxy's page is asked for where it should not refresh itself.
+            "/;csv;norefresh" => "/;csv",
+            path => path,
+        };
         let Some((_, method, resource, _)) = RESOURCES.iter().find(|it| it.0 == path) else {
             return not_found();
         };
@@ -266,7 +268,15 @@ impl Site {
                 let (format, names) = metrics_wanted(&request);
                 self.long(|place| {
                     let pieces = metrics::pieces(admin.sources.read(), names, format);
-                    in_pieces(place, format.content_type(), pieces)
+                    match request.version() {
+                        // Where nothing says how long an answer is, one that
+                        // is cut off looks complete.
+                        Version::HTTP_10 => {
+                            let whole: Vec<_> = pieces.collect();
+                            with_place(place, format.content_type(), whole.concat())
+                        }
+                        _ => in_pieces(place, format.content_type(), pieces),
+                    }
                 })
             }
             Resource::Csv => self.long(|place| {

@@ -26,10 +26,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const NO_TOKEN: &str = "nothing can be changed from here: the configuration names no token\n\
     (write one to a file, and name that as `token_file` of `[status]`)\n";
 
-/// What is to be done.
 /// What an order looks like.
 const FORM: &str = r#"{"upstream": "NAME", "endpoint": "NAME", "admin": "ready", "drain" or "stop"}, or "weight": N in place of "admin""#;
 
+/// What is to be done.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Order {

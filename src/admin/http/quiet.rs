@@ -127,7 +127,11 @@ impl<B> Noted<B> {
 /// hyper drops a body once it has all of it.
 impl<B> Drop for Noted<B> {
     fn drop(&mut self) {
-        self.activity.enter(Step::Rest);
+        match self.activity.step.get() {
+            // It takes as long as it takes from its beginning.
+            (Step::Answer, since) => self.activity.step.set((Step::Rest, since)),
+            _ => self.activity.enter(Step::Rest),
+        }
     }
 }
 
@@ -222,5 +226,60 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper::body::Bytes;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// An answer of which more is to come.
+    struct Unfinished;
+
+    impl Body for Unfinished {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_once_the_last_of_its_answer_is_written() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut stream = Watched::new(near);
+        let activity = stream.activity();
+        assert!(activity.idle_since().is_some(), "a head is to come");
+        activity.request();
+        activity.answer();
+        let body = Noted::new(Unfinished, activity.clone());
+        stream.write_all(b"the first piece").await.unwrap();
+        poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx))
+            .await
+            .unwrap();
+        assert_eq!(activity.idle_since(), None, "there is more of it");
+        let (_, begun) = activity.step.get();
+        drop(body);
+        let (step, since) = activity.step.get();
+        assert!(matches!(step, Step::Rest), "{step:?}");
+        assert_eq!(since, begun, "one time for all of it");
+        assert_eq!(activity.idle_since(), None, "it is on its way");
+        poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx))
+            .await
+            .unwrap();
+        assert!(activity.idle_since().is_some(), "it waits for a request");
+        far.write_all(b"G").await.unwrap();
+        stream.read_u8().await.unwrap();
+        let (step, _) = activity.step.get();
+        assert!(matches!(step, Step::Head), "{step:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! A text that is made as it is sent: whoever sends it asks for the next piece,
-//! and no more than one is in memory.
+//! and no more than one is in memory. Protocol buffers need the length of a
+//! family before it, so that there each family is a piece.
 //!
 //! What writes is an `async` function that stops wherever a piece is full. It
 //! waits for nothing but to be asked for the next one.
@@ -56,7 +57,12 @@ impl Iterator for Pieces {
         if writing.poll(&mut cx).is_ready() {
             self.writing = None;
         }
-        self.handed.take()
+        let piece = self.handed.take();
+        debug_assert!(
+            piece.is_some() || self.writing.is_none(),
+            "what writes waits for nothing but to be asked"
+        );
+        piece
     }
 }
 

@@ -359,6 +359,26 @@ fn protobuf_is_read_by_a_decoder() {
     assert_eq!(queue.histogram.as_ref().unwrap().schema, 3);
 }
 
+/// No piece is longer than what is enough for one and a sample of all buckets,
+/// but for families that have their lengths before them.
+#[test]
+fn many_endpoints_are_many_pieces() {
+    const MOST: usize = 16 * 1024;
+    for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
+        let figures = sources(100).read();
+        let lens: Vec<_> = pieces(figures, Names::Evenkeel, format)
+            .map(|piece| piece.len())
+            .collect();
+        let all: usize = lens.iter().sum();
+        assert!(all > 20 * MOST, "{format:?}: {all}");
+        let most = lens.iter().copied().max().unwrap();
+        match format {
+            Format::Text | Format::OpenMetrics => assert!(most < MOST, "{format:?}: {most}"),
+            Format::Protobuf => assert!(most < all / 4, "{format:?}: {most} of {all}"),
+        }
+    }
+}
+
 /// What a scrape of 1,000 endpoints takes of the processor, the least of 20:
 /// `cargo test --profile quick --lib -- --nocapture a_thousand`.
 #[test]
