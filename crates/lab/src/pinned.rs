@@ -17,9 +17,9 @@ pub struct Options {
     /// The core to stay on.
     #[arg(long)]
     core: usize,
-    /// The folder of the memory control group to enter.
+    /// The folder of a control group to enter; may be given several times.
     #[arg(long)]
-    group: Option<PathBuf>,
+    group: Vec<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -30,7 +30,7 @@ pub struct Options {
 /// # Errors
 /// No such core, group or program.
 pub fn run(options: &Options) -> io::Result<std::convert::Infallible> {
-    if let Some(group) = &options.group {
+    for group in &options.group {
         fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
     }
     let mut cores = CpuSet::new();

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -164,18 +164,18 @@ impl Memory {
 /// # Errors
 /// This program's own path can't be found.
 pub fn pinned(core: usize, program: &Path) -> io::Result<Command> {
-    pinned_in(None, core, program)
+    pinned_in(&[], core, program)
 }
 
-/// A command like that of `pinned`, in a memory control group.
+/// A command like that of `pinned`, in the control groups of these folders.
 ///
 /// # Errors
 /// This program's own path can't be found.
-pub fn pinned_in(group: Option<&Path>, core: usize, program: &Path) -> io::Result<Command> {
+pub fn pinned_in(groups: &[PathBuf], core: usize, program: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.stdin(Stdio::null());
     command.args(["pinned", "--core", &core.to_string()]);
-    if let Some(group) = group {
+    for group in groups {
         command.arg("--group").arg(group);
     }
     command.arg("--").arg(program);

@@ -17,6 +17,8 @@ pub enum Plan {
     Cold {
         /// At once.
         connections: usize,
+        /// As often as the disk can be read from; `None` is as often as it takes.
+        reads_per_second: Option<u32>,
     },
     /// Hot files, without and with cold ones beside.
     Beside,
@@ -61,7 +63,18 @@ pub fn all() -> Vec<Case> {
         case(
             "cold-64",
             "random files, memory for a quarter of them, 64 connections",
-            Plan::Cold { connections: 64 },
+            Plan::Cold {
+                connections: 64,
+                reads_per_second: None,
+            },
+        ),
+        case(
+            "cold-64-disk",
+            "random files, memory for a quarter, a disk that takes 6,000 reads/s, 64 connections",
+            Plan::Cold {
+                connections: 64,
+                reads_per_second: Some(6_000),
+            },
         ),
         case(
             "hot-beside-cold",

@@ -22,17 +22,24 @@ const PER_SECOND_MIN: [(Kind, Option<f64>); 4] = [
     (Kind::Fio, Some(0.9)),
 ];
 
-/// Random files over so many connections.
+/// Random files over so many connections, from a disk as it is or from one that
+/// can be read from so many times a second.
 ///
 /// # Errors
 /// Something can't be started.
-pub fn run(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
-    let servers = Servers::start(setting, &setting.kinds, Room::Quarter)?;
+pub fn run(
+    setting: &Setting,
+    connections: usize,
+    reads_per_second: Option<u32>,
+    report: &mut CaseReport,
+) -> io::Result<()> {
+    let room = reads_per_second.map_or(Room::Quarter, Room::QuarterAndReads);
+    let servers = Servers::start(setting, &setting.kinds, room)?;
     let mut arguments = setting.asking(connections, 0.0);
     arguments.push(format!("--seconds={}", setting.effort.seconds));
     report.rows = servers.stage.rounds(setting.effort.rounds, |server| {
         if server.kind == Kind::Fio {
-            return fio(setting, servers.group(Kind::Fio));
+            return fio(setting, servers.groups(Kind::Fio));
         }
         refill(setting, server)?;
         measured(server, |address| load(address, &arguments))
@@ -57,10 +64,10 @@ pub fn run(setting: &Setting, connections: usize, report: &mut CaseReport) -> io
 ///
 /// One file, because of hundreds of thousands `fio` keeps more in memory than
 /// the group has; it opens nothing, so that it is faster than whoever does.
-fn fio(setting: &Setting, group: Option<&Path>) -> io::Result<Round> {
+fn fio(setting: &Setting, groups: &[PathBuf]) -> io::Result<Round> {
     let file = lay_out(setting)?;
     let run = |arguments: &[String]| {
-        let mut command = pinned_in(group, PROXY_CORE, Path::new("fio"))?;
+        let mut command = pinned_in(groups, PROXY_CORE, Path::new("fio"))?;
         read(command.args(arguments), &file)
     };
     // Out of the page cache first, then as much as the servers get; what is

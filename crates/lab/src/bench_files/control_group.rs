@@ -1,72 +1,142 @@
-//! A memory control group of the kernel, version 2 or 1, for one server.
+//! Control groups of the kernel, version 2 or 1, for one server: how much memory
+//! it has, and how often it may read from a disk.
 //!
 //! Pages of files count against the group whose process had them read.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{major, minor};
+
 /// Where version 2 is.
 const UNIFIED: &str = "/sys/fs/cgroup";
-/// Where version 1 is.
+/// Where version 1 is: a hierarchy for memory, another for disks.
 const MEMORY: &str = "/sys/fs/cgroup/memory";
+const DISKS: &str = "/sys/fs/cgroup/blkio";
 /// How often a group is tried to be removed while its last process ends.
 const REMOVALS_MAX: u32 = 50;
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A control group that ends with its owner, who ends its processes before.
+/// How often a disk may be read from.
 #[derive(Debug)]
+pub struct DiskLimit {
+    /// Its numbers, as `MAJOR:MINOR`.
+    device: String,
+    reads_per_second: u32,
+}
+
+impl DiskLimit {
+    /// A limit on the disk that `path` is on.
+    ///
+    /// # Errors
+    /// It is on none.
+    pub fn of(path: &Path, reads_per_second: u32) -> io::Result<Self> {
+        let on = fs::metadata(path)?.dev();
+        let device = |folder: &Path| -> io::Result<String> {
+            Ok(fs::read_to_string(folder.join("dev"))?.trim().to_owned())
+        };
+        let place = format!("/sys/dev/block/{}:{}", major(on), minor(on));
+        let place = Path::new(&place).canonicalize()?;
+        // Only whole disks have limits.
+        let whole = match (place.join("partition").exists(), place.parent()) {
+            (true, Some(disk)) => device(disk)?,
+            _ => device(&place)?,
+        };
+        Ok(DiskLimit {
+            device: whole,
+            reads_per_second,
+        })
+    }
+}
+
+/// Control groups that end with their owner, who ends their processes before.
+#[derive(Debug, Default)]
 pub struct ControlGroup {
-    folder: PathBuf,
+    /// One, or with version 1 one for each of what is limited.
+    folders: Vec<PathBuf>,
 }
 
 impl ControlGroup {
-    /// Makes a group of at most `len` bytes.
+    /// Makes a group of at most `len` bytes, with a limit on a disk or without.
     ///
     /// # Errors
     /// The kernel's, most likely because that takes root.
-    pub fn make(len: u64) -> io::Result<Self> {
+    pub fn make(len: u64, disk: Option<&DiskLimit>) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("evenkeel-lab-{}-{number}", std::process::id());
-        let made = if Path::new(MEMORY).join("tasks").exists() {
-            Self::limited(Path::new(MEMORY).join(name), "memory.limit_in_bytes", len)
-        } else {
-            // On most machines it is there already.
-            let _ = fs::write(format!("{UNIFIED}/cgroup.subtree_control"), "+memory");
-            Self::limited(Path::new(UNIFIED).join(name), "memory.max", len)
+        let mut group = Self::default();
+        let made = match Path::new(MEMORY).join("tasks").exists() {
+            true => group.limit_in_version_1(&name, len, disk),
+            false => group.limit_in_version_2(&name, len, disk),
         };
         made.map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("make a memory control group: {error}"),
-            )
-        })
-    }
-
-    fn limited(folder: PathBuf, limit: &str, len: u64) -> io::Result<Self> {
-        fs::create_dir(&folder)?;
-        let group = Self { folder };
-        fs::write(group.folder.join(limit), len.to_string())?;
+            io::Error::new(error.kind(), format!("make a control group: {error}"))
+        })?;
         Ok(group)
     }
 
-    /// As `pinned` takes it.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    fn limit_in_version_1(
+        &mut self,
+        name: &str,
+        len: u64,
+        disk: Option<&DiskLimit>,
+    ) -> io::Result<()> {
+        let memory = self.folder(MEMORY, name)?;
+        fs::write(memory.join("memory.limit_in_bytes"), len.to_string())?;
+        if let Some(disk) = disk {
+            let limit = format!("{} {}", disk.device, disk.reads_per_second);
+            let disks = self.folder(DISKS, name)?;
+            fs::write(disks.join("blkio.throttle.read_iops_device"), limit)?;
+        }
+        Ok(())
+    }
+
+    fn limit_in_version_2(
+        &mut self,
+        name: &str,
+        len: u64,
+        disk: Option<&DiskLimit>,
+    ) -> io::Result<()> {
+        // On most machines they are there already.
+        let _ = fs::write(format!("{UNIFIED}/cgroup.subtree_control"), "+memory +io");
+        let folder = self.folder(UNIFIED, name)?;
+        fs::write(folder.join("memory.max"), len.to_string())?;
+        if let Some(disk) = disk {
+            let limit = format!("{} riops={}", disk.device, disk.reads_per_second);
+            fs::write(folder.join("io.max"), limit)?;
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, hierarchy: &str, name: &str) -> io::Result<PathBuf> {
+        let folder = Path::new(hierarchy).join(name);
+        fs::create_dir(&folder)?;
+        self.folders.push(folder.clone());
+        Ok(folder)
+    }
+
+    /// As `pinned` takes them.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
     }
 }
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         for _ in 0..REMOVALS_MAX {
-            if fs::remove_dir(&self.folder).is_ok() {
+            self.folders.retain(|it| fs::remove_dir(it).is_err());
+            if self.folders.is_empty() {
                 return;
             }
             std::thread::sleep(REMOVAL_INTERVAL);
         }
-        eprintln!("evenkeel-lab: {} is left over", self.folder.display());
+        for folder in &self.folders {
+            eprintln!("evenkeel-lab: {} is left over", folder.display());
+        }
     }
 }

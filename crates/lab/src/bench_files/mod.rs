@@ -162,7 +162,10 @@ fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {
     match case.plan {
         Plan::Memory { connections } => warm::memory(setting, connections, &mut report)?,
         Plan::HotFile { connections } => warm::hot_file(setting, connections, &mut report)?,
-        Plan::Cold { connections } => cold::run(setting, connections, &mut report)?,
+        Plan::Cold {
+            connections,
+            reads_per_second,
+        } => cold::run(setting, connections, reads_per_second, &mut report)?,
         Plan::Beside => beside::beside(setting, &mut report)?,
         Plan::Crowd => beside::crowd(setting, &mut report)?,
         Plan::Overload => overload::run(setting, &mut report)?,

@@ -5,10 +5,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Setting;
-use super::control_group::ControlGroup;
+use super::control_group::{ControlGroup, DiskLimit};
 use crate::bench::process::Process;
 use crate::bench::proxy::{Kind, Proxy, access_log, nginx_frame};
 use crate::bench::rounds::{Stage, load};
@@ -28,6 +28,8 @@ pub enum Room {
     Everything,
     /// As much as a quarter of the files.
     Quarter,
+    /// The same, with a disk that can be read from so many times a second.
+    QuarterAndReads(u32),
 }
 
 /// Servers that accept, each in a control group if its room is limited.
@@ -49,12 +51,16 @@ impl Servers {
         let mut groups = Vec::new();
         for kind in kinds {
             let mut site = setting.site.clone();
-            if room == Room::Quarter {
-                let group = ControlGroup::make(memory_len(setting))?;
-                site.group = Some(group.folder().to_owned());
+            let root = setting.set.root();
+            let disk = match room {
+                Room::QuarterAndReads(count) => Some(DiskLimit::of(root, count)?),
+                Room::Everything | Room::Quarter => None,
+            };
+            if room != Room::Everything {
+                let group = ControlGroup::make(memory_len(setting), disk.as_ref())?;
+                site.groups = group.folders().to_vec();
                 groups.push(group);
             }
-            let root = setting.set.root();
             let descriptors = site.descriptors;
             proxies.push(match kind {
                 Kind::Fio => Proxy {
@@ -80,10 +86,11 @@ impl Servers {
         Ok(Self { stage, groups })
     }
 
-    /// The control group of `kind`, where its room is limited.
-    pub fn group(&self, kind: Kind) -> Option<&Path> {
-        let at = self.stage.proxies.iter().position(|it| it.kind == kind)?;
-        Some(self.groups.get(at)?.folder())
+    /// The control groups of `kind`, where its room is limited.
+    pub fn groups(&self, kind: Kind) -> &[PathBuf] {
+        let at = self.stage.proxies.iter().position(|it| it.kind == kind);
+        let group = at.and_then(|at| self.groups.get(at));
+        group.map_or(&[], ControlGroup::folders)
     }
 }
 
