@@ -98,7 +98,7 @@ fn raise_descriptor_limit() {
 /// such as `timeout`, signal a process and then its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Runs until TERM or INT, then drains; the next of them that is not the same
+/// Runs until TERM, INT or QUIT, then drains; the next of them that is not the same
 /// wish cuts what is still open. USR1 opens the files of the access logs anew.
 ///
 /// # Errors
@@ -114,9 +114,10 @@ pub fn run(config: Config) -> io::Result<()> {
         .enable_all()
         .build()?;
     // Before anyone can connect: from then on a signal is to drain.
-    let (mut stop, mut reopen) = {
+    let (mut stop, mut reopen, mut reload) = {
         let _in_runtime = runtime.enter();
-        (StopSignals::new()?, signal(SignalKind::user_defined1())?)
+        let reopen = signal(SignalKind::user_defined1())?;
+        (StopSignals::new()?, reopen, signal(SignalKind::hangup())?)
     };
     let mut running = start(config)?;
     let timeout = running.config.server.drain_timeout;
@@ -126,6 +127,9 @@ pub fn run(config: Config) -> io::Result<()> {
                 signal = stop.next() => break Some(signal),
                 _ = running.ended.recv() => break None,
                 _ = reopen.recv() => running.log_sender.reopen(),
+                _ = reload.recv() => {
+                    tracing::warn!("HUP: a configuration is not read again: it stays as it is");
+                }
             }
         };
         match signal {
@@ -163,11 +167,12 @@ pub fn run(config: Config) -> io::Result<()> {
     })
 }
 
-/// TERM and INT, taken over from their default.
+/// TERM, INT and QUIT, taken over from their default.
 #[derive(Debug)]
 pub struct StopSignals {
     term: Signal,
     int: Signal,
+    quit: Signal,
 }
 
 impl StopSignals {
@@ -179,6 +184,7 @@ impl StopSignals {
         Ok(StopSignals {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
         })
     }
 
@@ -190,6 +196,7 @@ impl StopSignals {
         tokio::select! {
             _ = self.term.recv() => "TERM",
             _ = self.int.recv() => "INT",
+            _ = self.quit.recv() => "QUIT",
         }
     }
 }
@@ -421,7 +428,8 @@ fn summarise(config: &Config, counters: &[Arc<Counters>], unwritten: u64) {
     }
     let dropped: u64 = counters.iter().map(|c| c.log_lines_dropped.value()).sum();
     if dropped + unwritten > 0 {
-        tracing::warn!("access log: {} lines were lost", dropped + unwritten);
+        let lost = counted(dropped + unwritten, "line");
+        tracing::warn!("access log: {lost} lost");
     }
     tracing::info!("stopped");
 }

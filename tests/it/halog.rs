@@ -298,6 +298,12 @@ fn termination_states_are_those_of_haproxy() {
                 times.collect::<Vec<_>>()
             });
             assert_eq!(reached[0], reached[1], "{what}: {lines:#?}");
+            // The place in the queue, be it the server's or the backend's.
+            let places = lines.each_ref().map(|line| {
+                let places = fields(line)[11].split('/');
+                places.map(|it| it.parse::<u32>().unwrap()).sum::<u32>()
+            });
+            assert_eq!(places[0], places[1], "{what}: {lines:#?}");
         }
     });
 }

@@ -118,6 +118,24 @@ fn draining(path: &str) -> (OriginHandle, Proxy, RawClient) {
 }
 
 #[test]
+fn hup_changes_nothing_and_quit_drains() {
+    test(|| {
+        let (_origin, mut proxy) = Site::default().with_origin();
+        let mut client = proxy.client();
+        proxy.signal(Signal::HUP);
+        until("it is said", || {
+            let said = "HUP: a configuration is not read again";
+            proxy.stderr().contains(said)
+        });
+        client.send(get("/ping")).unwrap();
+        assert_eq!(client.read_response("GET").unwrap().status, 200);
+        proxy.signal(Signal::QUIT);
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        assert!(proxy.stderr().contains("QUIT: accepting nothing more"));
+    });
+}
+
+#[test]
 fn a_second_term_cuts_what_is_open() {
     test(|| {
         let (_origin, mut proxy, mut busy) = draining("/slow/60000");

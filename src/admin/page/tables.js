@@ -222,7 +222,7 @@ class Table {
 /** The columns that everything has: rate, errors and times. */
 function commonColumns(model) {
   const timeColumn = (title, key, hint, className) =>
-    new Column(title, { className: "num " + className, width: "74px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
+    new Column(title, { className: "num " + className, width: "84px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
   return [
     new Column("Req/s", { className: "num", width: "58px", hint: "requests a second, over five seconds", sort: (row) => rateOf(row, model), fill: fillRate(model) }),
     new Column("", { className: "w2", width: "84px", hint: "requests, and errors in red", fill: fillSpark }),
@@ -319,7 +319,7 @@ function endpointTable(upstream, model, open) {
   });
   const columns = [
     name,
-    new Column("State", { width: "106px", fill: fillState }),
+    new Column("State", { width: "116px", fill: fillState }),
     new Column("Last probe", { className: "w1", hint: "what it answered, and when", fill: fillProbe(model) }),
     new Column("In flight", { className: "w2", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
     new Column("Share", { className: "w2", width: "100px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),

@@ -112,7 +112,12 @@ fn push_counts(line: &mut Line<'_>, record: &Record<'_>) {
     }
     line.number(u64::from(figures.attempts.saturating_sub(1)));
     line.literal(b" 0/");
-    line.number(u64::from(figures.queued_behind));
+    // 0 is who did not wait; the first in the queue is 1.
+    let place = match figures.times.queue {
+        Some(_) => u64::from(figures.queued_behind) + 1,
+        None => 0,
+    };
+    line.number(place);
 }
 
 fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {

@@ -11,7 +11,7 @@
 //! go of them later.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -85,7 +85,19 @@ impl FileSink {
     }
 
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self::new(open(path)?, Some(path.to_owned())))
+        let mut sink = Self::new(open(path)?, Some(path.to_owned()));
+        sink.end_line_of_others();
+        Ok(sink)
+    }
+
+    /// Where the file ends within a line, as a process leaves it that had no
+    /// room for the rest, the first of ours begins on a line of its own.
+    fn end_line_of_others(&mut self) {
+        let path = self.path.as_deref().filter(|_| is_regular(&self.file));
+        self.is_line_begun = path.is_some_and(ends_within_a_line);
+        if self.is_line_begun {
+            self.rest = b"\n".to_vec();
+        }
     }
 
     fn new(file: File, path: Option<PathBuf>) -> Self {
@@ -272,9 +284,9 @@ impl FileSink {
                 return 0;
             }
             let lost = self.finish_line();
-            self.is_line_begun = false;
             self.is_direct = is_regular(&file);
             self.file = file;
+            self.end_line_of_others();
             lost
         }))
     }
@@ -383,6 +395,19 @@ fn is_regular(file: &File) -> bool {
 fn is_same(one: &File, other: &File) -> bool {
     let of = |file: &File| file.metadata().map(|it| (it.dev(), it.ino()));
     matches!((of(one), of(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Whether the last line of a file has no end. Of one that can't be read it is
+/// not known.
+fn ends_within_a_line(path: &Path) -> bool {
+    let last = || -> io::Result<u8> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        Ok(last[0])
+    };
+    last().is_ok_and(|last| last != b'\n')
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -522,6 +547,15 @@ mod tests {
         assert!((1..BLOCK).contains(&given.sink.held.bytes().len()));
         given.check();
         assert!(!given.sink.is_line_begun);
+    }
+
+    #[test]
+    fn what_another_process_left_of_a_line_stays_alone() {
+        let mut given = Given::new("a line\nhalf of o");
+        given.expected.push(b'\n');
+        given.write(300, 0);
+        given.write(2 * MANY, 0);
+        given.check();
     }
 
     #[test]
