@@ -319,7 +319,7 @@ function endpointTable(upstream, model, open) {
   });
   const columns = [
     name,
-    new Column("State", { width: "116px", fill: fillState }),
+    new Column("State", { width: "136px", fill: fillState }),
     new Column("Last probe", { className: "w1", hint: "what it answered, and when", fill: fillProbe(model) }),
     new Column("In flight", { className: "w2", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
     new Column("Share", { className: "w2", width: "100px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
