@@ -34,17 +34,35 @@ pub(super) fn push_hashed(line: &mut Line<'_>, value: &[u8]) {
     });
 }
 
-/// What stands between the quotes of a JSON string. Bytes above 0x7f need not
-/// be UTF-8: they are shown as Latin-1.
+/// What stands between the quotes of a JSON string, in ASCII. Bytes that are no
+/// UTF-8 are shown as Latin-1.
 pub(super) fn push_json(line: &mut Line<'_>, value: &[u8]) {
-    push_escaped(line, value, is_plain, |line, byte| {
-        if byte == b'"' || byte == b'\\' {
-            line.literal(&[b'\\', byte]);
-        } else {
-            line.literal(b"\\u00");
-            push_hex(line, byte);
+    if are_plain(value) {
+        return line.bytes(value);
+    }
+    for chunk in value.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            push_json_letter(line, letter);
         }
-    });
+        for &byte in chunk.invalid() {
+            push_json_letter(line, char::from(byte));
+        }
+    }
+}
+
+fn push_json_letter(line: &mut Line<'_>, letter: char) {
+    match u8::try_from(letter) {
+        Ok(byte) if is_plain(byte) => line.byte(byte),
+        Ok(byte @ (b'"' | b'\\')) => line.literal(&[b'\\', byte]),
+        _ => {
+            for unit in letter.encode_utf16(&mut [0; 2]) {
+                line.literal(b"\\u");
+                for byte in unit.to_be_bytes() {
+                    push_hex(line, byte);
+                }
+            }
+        }
+    }
 }
 
 /// Whether no byte needs an escape, but for formats with a sign of their own.
@@ -111,6 +129,27 @@ mod tests {
             });
             let text: String = serde_json::from_slice(&json).expect("a JSON string");
             assert_eq!(text, String::from_iter(['a', char::from(byte), 'b']));
+        }
+    }
+
+    #[test]
+    fn json_has_the_letters_that_utf_8_stands_for() {
+        for (value, expected) in [
+            (
+                &"naïve \u{202e}日本 🦀\"\\".as_bytes()[..],
+                "naïve \u{202e}日本 🦀\"\\",
+            ),
+            (b"\xc3\xa9 and \xe9", "é and é"),
+            (b"cut off: \xf0\x9f\xa6", "cut off: \u{f0}\u{9f}\u{a6}"),
+        ] {
+            let json = written(|line| {
+                line.byte(b'"');
+                push_json(line, value);
+                line.byte(b'"');
+            });
+            assert!(json.is_ascii(), "{json:?}");
+            let text: String = serde_json::from_slice(&json).expect("a JSON string");
+            assert_eq!(text, expected);
         }
     }
 
