@@ -136,7 +136,7 @@ mod tests {
     fn json_has_the_letters_that_utf_8_stands_for() {
         for (value, expected) in [
             (
-                &"naïve \u{202e}日本 🦀\"\\".as_bytes()[..],
+                "naïve \u{202e}日本 🦀\"\\".as_bytes(),
                 "naïve \u{202e}日本 🦀\"\\",
             ),
             (b"\xc3\xa9 and \xe9", "é and é"),
