@@ -60,7 +60,7 @@ enum Resource {
 }
 
 /// Where, how, and what it is.
-const RESOURCES: [(&str, Method, Resource, &str); 11] = [
+const RESOURCES: [(&str, Method, Resource, &str); 12] = [
     ("/", Method::GET, Resource::Page, "the status page"),
     (
         "/status.json",
@@ -81,6 +81,7 @@ const RESOURCES: [(&str, Method, Resource, &str); 11] = [
         "figures in HAProxy's fields",
     ),
     ("/status;csv", Method::GET, Resource::Csv, "the same"),
+    ("/;csv;norefresh", Method::GET, Resource::Csv, "the same"),
     (
         "/healthz",
         Method::GET,
@@ -246,11 +247,7 @@ impl Site {
             let what = "this is reached by the name localhost, or by address\n";
             return text(StatusCode::MISDIRECTED_REQUEST, what);
         }
-        let path = match request.uri().path() {
-            // As HAProxy's page is asked for where it should not refresh itself.
-            "/;csv;norefresh" => "/;csv",
-            path => path,
-        };
+        let path = request.uri().path();
         let Some((_, method, resource, _)) = RESOURCES.iter().find(|it| it.0 == path) else {
             return not_found();
         };

@@ -231,8 +231,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
     use hyper::body::Bytes;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -263,9 +261,7 @@ mod tests {
         activity.answer();
         let body = Noted::new(Unfinished, activity.clone());
         stream.write_all(b"the first piece").await.unwrap();
-        poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx))
-            .await
-            .unwrap();
+        stream.flush().await.unwrap();
         assert_eq!(activity.idle_since(), None, "there is more of it");
         let (_, begun) = activity.step.get();
         drop(body);
@@ -273,9 +269,7 @@ mod tests {
         assert!(matches!(step, Step::Rest), "{step:?}");
         assert_eq!(since, begun, "one time for all of it");
         assert_eq!(activity.idle_since(), None, "it is on its way");
-        poll_fn(|cx| Pin::new(&mut stream).poll_flush(cx))
-            .await
-            .unwrap();
+        stream.flush().await.unwrap();
         assert!(activity.idle_since().is_some(), "it waits for a request");
         far.write_all(b"G").await.unwrap();
         stream.read_u8().await.unwrap();

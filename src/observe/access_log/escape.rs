@@ -112,6 +112,17 @@ mod tests {
     use super::super::line::written;
     use super::*;
 
+    /// What a reader gets of the JSON string that a value becomes.
+    fn read_as_json(value: &[u8]) -> String {
+        let json = written(|line| {
+            line.byte(b'"');
+            push_json(line, value);
+            line.byte(b'"');
+        });
+        assert!(json.is_ascii(), "{json:?}");
+        serde_json::from_slice(&json).expect("a JSON string")
+    }
+
     #[test]
     fn no_byte_can_forge_a_line() {
         for byte in 0..=255u8 {
@@ -122,12 +133,7 @@ mod tests {
             }
             let word = written(|line| push_word(line, &[byte]));
             assert!(!word.contains(&b' '));
-            let json = written(|line| {
-                line.byte(b'"');
-                push_json(line, &[b'a', byte, b'b']);
-                line.byte(b'"');
-            });
-            let text: String = serde_json::from_slice(&json).expect("a JSON string");
+            let text = read_as_json(&[b'a', byte, b'b']);
             assert_eq!(text, String::from_iter(['a', char::from(byte), 'b']));
         }
     }
@@ -142,14 +148,7 @@ mod tests {
             (b"\xc3\xa9 and \xe9", "é and é"),
             (b"cut off: \xf0\x9f\xa6", "cut off: \u{f0}\u{9f}\u{a6}"),
         ] {
-            let json = written(|line| {
-                line.byte(b'"');
-                push_json(line, value);
-                line.byte(b'"');
-            });
-            assert!(json.is_ascii(), "{json:?}");
-            let text: String = serde_json::from_slice(&json).expect("a JSON string");
-            assert_eq!(text, expected);
+            assert_eq!(read_as_json(value), expected);
         }
     }
 

@@ -36,18 +36,15 @@ impl DiskLimit {
     /// It is on none.
     pub fn of(path: &Path, reads_per_second: u32) -> io::Result<Self> {
         let on = fs::metadata(path)?.dev();
-        let device = |folder: &Path| -> io::Result<String> {
-            Ok(fs::read_to_string(folder.join("dev"))?.trim().to_owned())
-        };
         let place = format!("/sys/dev/block/{}:{}", major(on), minor(on));
-        let place = Path::new(&place).canonicalize()?;
+        let mut disk = Path::new(&place).canonicalize()?;
         // Only whole disks have limits.
-        let whole = match (place.join("partition").exists(), place.parent()) {
-            (true, Some(disk)) => device(disk)?,
-            _ => device(&place)?,
-        };
+        if disk.join("partition").exists() {
+            disk.pop();
+        }
+        let device = fs::read_to_string(disk.join("dev"))?.trim().to_owned();
         Ok(DiskLimit {
-            device: whole,
+            device,
             reads_per_second,
         })
     }
@@ -70,54 +67,48 @@ impl ControlGroup {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("evenkeel-lab-{}-{number}", std::process::id());
         let mut group = Self::default();
-        let made = match Path::new(MEMORY).join("tasks").exists() {
-            true => group.limit_in_version_1(&name, len, disk),
-            false => group.limit_in_version_2(&name, len, disk),
-        };
-        made.map_err(|error| {
+        group.limit(&name, len, disk).map_err(|error| {
             io::Error::new(error.kind(), format!("make a control group: {error}"))
         })?;
         Ok(group)
     }
 
-    fn limit_in_version_1(
-        &mut self,
-        name: &str,
-        len: u64,
-        disk: Option<&DiskLimit>,
-    ) -> io::Result<()> {
-        let memory = self.folder(MEMORY, name)?;
-        fs::write(memory.join("memory.limit_in_bytes"), len.to_string())?;
+    fn limit(&mut self, name: &str, len: u64, disk: Option<&DiskLimit>) -> io::Result<()> {
+        let is_version_1 = Path::new(MEMORY).join("tasks").exists();
+        let (memory, disks, reads) = match is_version_1 {
+            true => (
+                (MEMORY, "memory.limit_in_bytes"),
+                (DISKS, "blkio.throttle.read_iops_device"),
+                "",
+            ),
+            false => {
+                // On most machines they are there already.
+                let _ = fs::write(format!("{UNIFIED}/cgroup.subtree_control"), "+memory +io");
+                ((UNIFIED, "memory.max"), (UNIFIED, "io.max"), "riops=")
+            }
+        };
+        self.write(name, memory, &len.to_string())?;
         if let Some(disk) = disk {
-            let limit = format!("{} {}", disk.device, disk.reads_per_second);
-            let disks = self.folder(DISKS, name)?;
-            fs::write(disks.join("blkio.throttle.read_iops_device"), limit)?;
+            let limit = format!("{} {reads}{}", disk.device, disk.reads_per_second);
+            self.write(name, disks, &limit)?;
         }
         Ok(())
     }
 
-    fn limit_in_version_2(
+    /// Sets a limit in the group's folder of a hierarchy, which is made if it is
+    /// not there yet.
+    fn write(
         &mut self,
         name: &str,
-        len: u64,
-        disk: Option<&DiskLimit>,
+        (hierarchy, file): (&str, &str),
+        limit: &str,
     ) -> io::Result<()> {
-        // On most machines they are there already.
-        let _ = fs::write(format!("{UNIFIED}/cgroup.subtree_control"), "+memory +io");
-        let folder = self.folder(UNIFIED, name)?;
-        fs::write(folder.join("memory.max"), len.to_string())?;
-        if let Some(disk) = disk {
-            let limit = format!("{} riops={}", disk.device, disk.reads_per_second);
-            fs::write(folder.join("io.max"), limit)?;
-        }
-        Ok(())
-    }
-
-    fn folder(&mut self, hierarchy: &str, name: &str) -> io::Result<PathBuf> {
         let folder = Path::new(hierarchy).join(name);
-        fs::create_dir(&folder)?;
-        self.folders.push(folder.clone());
-        Ok(folder)
+        if !self.folders.contains(&folder) {
+            fs::create_dir(&folder)?;
+            self.folders.push(folder.clone());
+        }
+        fs::write(folder.join(file), limit)
     }
 
     /// As `pinned` takes them.

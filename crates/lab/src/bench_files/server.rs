@@ -49,13 +49,13 @@ impl Servers {
     pub fn start(setting: &Setting, kinds: &[Kind], room: Room) -> io::Result<Self> {
         let mut proxies = Vec::new();
         let mut groups = Vec::new();
+        let root = setting.set.root();
+        let disk = match room {
+            Room::QuarterAndReads(count) => Some(DiskLimit::of(root, count)?),
+            Room::Everything | Room::Quarter => None,
+        };
         for kind in kinds {
             let mut site = setting.site.clone();
-            let root = setting.set.root();
-            let disk = match room {
-                Room::QuarterAndReads(count) => Some(DiskLimit::of(root, count)?),
-                Room::Everything | Room::Quarter => None,
-            };
             if room != Room::Everything {
                 let group = ControlGroup::make(memory_len(setting), disk.as_ref())?;
                 site.groups = group.folders().to_vec();
