@@ -119,7 +119,7 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
     };
     let Loaded { config, .. } = load(source, NameLookup::Skip)?;
     let explanation = match request.live {
-        false => explain::explain(&config, None, &asked)
+        false => explain::explain(&config, &asked)
             .unwrap_or_else(|error| cli::wrong_call(&error.to_string())),
         true => {
             let socket = Socket::configured(&config, source)?;

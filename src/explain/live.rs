@@ -6,35 +6,86 @@
 
 use std::sync::atomic::Ordering;
 
+use evenkeel_policy::balance::Learned;
+use evenkeel_policy::dispatch::Outlook;
 use serde_json::json;
 
 use super::asked::Asked;
-use super::{Explanation, explain};
+use super::{ActionStep, Explanation, LearnedStep, UpstreamStep, WorkerStep, explain_on};
 use crate::observe::figures::Sources;
+use crate::observe::inquiry::{Answers, Prospect, Question, WorkerOutlook, ask};
 
 /// The command's name.
 pub const COMMAND: &str = "explain";
 
 /// Answers the command in the running process: `asked` is what stands behind
 /// its name.
-pub fn answer(sources: &Sources, asked: &str) -> String {
+pub async fn answer(sources: &Sources, asked: &str) -> String {
     let explained = from_hex(asked)
         .and_then(|json| serde_json::from_slice::<Asked>(&json).ok())
         .ok_or_else(|| "explain takes a request, as `evenkeel explain` sends it".to_owned())
         .and_then(|asked| {
             let running = Some(&*sources.dispatchers);
-            let explained = explain(&sources.config, running, &asked);
+            let explained = explain_on(&sources.config, running, &asked);
             explained.map_err(|error| error.to_string())
-        })
-        .map(|explanation| Explanation {
-            draining: sources.is_draining.load(Ordering::Relaxed),
-            ..explanation
         });
     let answer = match explained {
-        Ok(explanation) => json!(explanation),
+        Ok((mut explanation, prospect)) => {
+            explanation.draining = sources.is_draining.load(Ordering::Relaxed);
+            if let (Some(step), Some(prospect)) = (upstream_of(&mut explanation), prospect) {
+                add_workers(step, sources, prospect).await;
+            }
+            json!(explanation)
+        }
         Err(error) => json!({ "error": error }),
     };
     format!("{answer}\n")
+}
+
+fn upstream_of(explanation: &mut Explanation) -> Option<&mut UpstreamStep> {
+    match explanation.action.as_mut()? {
+        ActionStep::Upstream(step) => Some(step),
+        ActionStep::Files(files) => files.upstream.as_mut(),
+        ActionStep::Answer { .. } | ActionStep::Redirect { .. } => None,
+    }
+}
+
+/// Has every worker say where it would send the request: each has a balancer
+/// of its own.
+async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prospect) {
+    let question = |reply| Question::Outlook(prospect, reply);
+    let Answers { answers, silent } = ask(&sources.inquiries, question).await;
+    step.silent_workers = silent;
+    let endpoints = &sources.config.upstreams[prospect.upstream].endpoints;
+    let workers = answers.iter().map(|it| WorkerStep {
+        worker: it.worker,
+        endpoint: match it.outlook {
+            Outlook::Served { endpoint } => Some(endpoints[endpoint].name.clone()),
+            Outlook::Waits { .. } | Outlook::Refused(_) => None,
+        },
+    });
+    step.workers = workers.collect();
+    for (index, endpoint) in step.endpoints.iter_mut().enumerate() {
+        endpoint.learned = learned_step(&answers, index);
+    }
+}
+
+/// What the workers have learned of an endpoint.
+fn learned_step(answers: &[WorkerOutlook], endpoint: usize) -> Option<LearnedStep> {
+    let learned = answers.iter().filter_map(|it| it.learned[endpoint]);
+    let steps = learned.map(|learned| match learned {
+        Learned::Slowness(times) => LearnedStep::Slowness([times; 2]),
+        Learned::Time(time) => LearnedStep::FirstByteUs([time.as_secs_f64() * 1e6; 2]),
+    });
+    let widen = |a: [f64; 2], b: [f64; 2]| [a[0].min(b[0]), a[1].max(b[1])];
+    steps.reduce(|all, one| match (all, one) {
+        (LearnedStep::Slowness(a), LearnedStep::Slowness(b)) => LearnedStep::Slowness(widen(a, b)),
+        (LearnedStep::FirstByteUs(a), LearnedStep::FirstByteUs(b)) => {
+            LearnedStep::FirstByteUs(widen(a, b))
+        }
+        // The workers of an upstream have the same balancer.
+        (all, _) => all,
+    })
 }
 
 /// The command that asks for what `asked` would get.

@@ -31,6 +31,7 @@ use crate::observe::access_log::AddressText;
 use crate::observe::calendar::unix_time;
 use crate::observe::end::{End, Failure};
 use crate::observe::figures::{State, effective_weight};
+use crate::observe::inquiry::Prospect;
 use crate::upstream;
 use asked::Asked;
 
@@ -162,6 +163,12 @@ pub struct UpstreamStep {
     pub key: Option<KeyStep>,
     /// The endpoint, where the balancer leaves no choice: by key, or the first.
     pub endpoint: Option<String>,
+    /// Where each worker would send it now; only of the running process.
+    #[serde(default)]
+    pub workers: Vec<WorkerStep>,
+    /// Workers that have ended, or did not say so in time.
+    #[serde(default)]
+    pub silent_workers: usize,
     /// All of them.
     pub endpoints: Vec<EndpointStep>,
     /// The lane that the route is kept to.
@@ -178,6 +185,26 @@ pub struct UpstreamStep {
     pub now: Option<NowStep>,
     /// The head that the endpoint gets, line by line.
     pub head: Vec<String>,
+}
+
+/// What a worker would do with a request, were it its next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStep {
+    /// Its index.
+    pub worker: usize,
+    /// The endpoint; `None` where there is no slot now.
+    pub endpoint: Option<String>,
+}
+
+/// What the workers' balancers have learned of an endpoint, from the least to
+/// the most of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LearnedStep {
+    /// Times as long as the upstream's mean to the first byte.
+    Slowness([f64; 2]),
+    /// To the first byte.
+    FirstByteUs([f64; 2]),
 }
 
 /// What a balancer by key goes by.
@@ -208,6 +235,9 @@ pub struct EndpointStep {
     pub in_flight: u32,
     /// Most of them.
     pub max_in_flight: Option<u32>,
+    /// What has been learned of it; only of the running process.
+    #[serde(default)]
+    pub learned: Option<LearnedStep>,
 }
 
 /// A part of the upstream's slots.
@@ -303,16 +333,21 @@ impl std::fmt::Display for Unexplained {
     }
 }
 
-/// Says what `asked` gets on this configuration; with the dispatchers of a
-/// running process, at this moment.
+/// Says what `asked` gets on this configuration.
 ///
 /// # Errors
 /// It asks for something that the configuration does not have.
-pub fn explain(
+pub fn explain(config: &Config, asked: &Asked) -> Result<Explanation, Unexplained> {
+    explain_on(config, None, asked).map(|(explanation, _)| explanation)
+}
+
+/// The same; with the dispatchers of a running process, at this moment, and
+/// with what its workers can say more of.
+fn explain_on(
     config: &Config,
     running: Option<&[Arc<Dispatcher>]>,
     asked: &Asked,
-) -> Result<Explanation, Unexplained> {
+) -> Result<(Explanation, Option<Prospect>), Unexplained> {
     let (listener, why) = find_listener(config, asked)?;
     let settings = &config.listeners[listener];
     let client = asked.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -340,7 +375,7 @@ pub fn explain(
     });
     if let Err(error) = parsed {
         explanation.refused = Some(Refused::new(error.into(), None));
-        return Ok(explanation);
+        return Ok((explanation, None));
     }
     let facts = RequestFacts {
         bytes,
@@ -363,8 +398,9 @@ pub fn explain(
         explanation.not_reached = behind.map(|it| it.name.clone()).collect();
     }
     let Some(route) = route else {
-        return Ok(explanation);
+        return Ok((explanation, None));
     };
+    let mut prospect = None;
     explanation.action = Some(match &config.routes[route].action {
         Action::Answer {
             status,
@@ -401,7 +437,10 @@ pub fn explain(
                     upstream: files
                         .fallback
                         .filter(|_| explanation.refused.is_none())
-                        .map(|proxying| upstream_step(config, running, proxying, &facts)),
+                        .map(|proxying| {
+                            let own = prospect.insert(prospect_of(config, proxying, &facts));
+                            upstream_step(config, running, own, &facts)
+                        }),
                 })),
             }
         }
@@ -413,11 +452,11 @@ pub fn explain(
                 let end = End::Failure(Failure::BodyTooLarge);
                 explanation.refused = Some(Refused::new(end, None));
             }
-            let step = upstream_step(config, running, *proxying, &facts);
-            ActionStep::Upstream(Box::new(step))
+            let own = prospect.insert(prospect_of(config, *proxying, &facts));
+            ActionStep::Upstream(Box::new(upstream_step(config, running, own, &facts)))
         }
     });
-    Ok(explanation)
+    Ok((explanation, prospect))
 }
 
 /// What is looked for; nothing where the request's line alone decides.
@@ -500,39 +539,53 @@ fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
     }
 }
 
+/// What the request asks the upstream with.
+fn prospect_of(config: &Config, proxying: Proxying, facts: &RequestFacts<'_>) -> Prospect {
+    let settings = &config.upstreams[proxying.upstream];
+    let takes_key = settings.balance.takes_key();
+    let now = Instant::now();
+    Prospect {
+        upstream: proxying.upstream,
+        asking: Asking {
+            tried: &[],
+            key: if takes_key {
+                settings.key.hash(facts)
+            } else {
+                0
+            },
+            lane: proxying.lane,
+            priority: proxying.priority,
+            arrived: now,
+            now,
+        },
+    }
+}
+
 fn upstream_step(
     config: &Config,
     running: Option<&[Arc<Dispatcher>]>,
-    proxying: Proxying,
+    prospect: &Prospect,
     facts: &RequestFacts<'_>,
 ) -> UpstreamStep {
-    let settings = &config.upstreams[proxying.upstream];
+    let Prospect { upstream, asking } = prospect;
+    let settings = &config.upstreams[*upstream];
     let own;
     let dispatcher = match running {
-        Some(dispatchers) => &*dispatchers[proxying.upstream],
+        Some(dispatchers) => &*dispatchers[*upstream],
         None => {
             own = upstream::dispatcher(settings);
             &own
         }
     };
     let balance = settings.balance;
-    let key = balance.takes_key().then(|| settings.key.hash(facts));
-    let now = Instant::now();
-    let asking = Asking {
-        tried: &[],
-        key: key.unwrap_or(0),
-        lane: proxying.lane,
-        priority: proxying.priority,
-        arrived: now,
-        now,
-    };
+    let takes_key = balance.takes_key();
     let mut balancer = Balancer::new(balance, 0);
-    let outlook = dispatcher.outlook(&mut balancer, &asking);
-    let is_fixed = balance.takes_key() || balance == Balance::First;
+    let outlook = dispatcher.outlook(&mut balancer, asking);
+    let is_fixed = takes_key || balance == Balance::First;
     // Where it goes now, and else where it would like to go.
     let endpoint = is_fixed.then(|| match outlook {
         Outlook::Served { endpoint } => Some(endpoint),
-        Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut balancer, &asking),
+        Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut balancer, asking),
     });
     let queue = &settings.queue;
     let timeouts = &settings.timeouts;
@@ -540,17 +593,19 @@ fn upstream_step(
         name: settings.name.clone(),
         balance: balance.word().to_owned(),
         ranking: config::balance_help(balance).replace('`', ""),
-        key: key.map(|hash| key_step(&settings.key, hash, facts)),
+        key: takes_key.then(|| key_step(&settings.key, asking.key, facts)),
         endpoint: endpoint
             .flatten()
             .map(|index| settings.endpoints[index].name.clone()),
+        workers: Vec::new(),
+        silent_workers: 0,
         endpoints: endpoint_steps(settings, dispatcher),
-        lane: proxying.lane.map(|index| LaneStep {
+        lane: asking.lane.map(|index| LaneStep {
             name: settings.lanes[index].name.clone(),
             in_flight: dispatcher.lane_in_flight(index),
             max_in_flight: settings.lanes[index].max_in_flight,
         }),
-        priority: proxying.priority,
+        priority: asking.priority,
         queue: QueueStep {
             max: queue.settings.max,
             timeout_ms: millis(queue.timeout),
@@ -608,6 +663,7 @@ fn endpoint_steps(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<E
             effective_weight: effective_weight(state),
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
+            learned: None,
         })
         .collect()
 }

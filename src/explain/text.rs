@@ -1,10 +1,13 @@
 //! An explanation for people.
 
+use std::time::Duration;
+
 use super::{
-    ActionStep, ConditionStep, EndpointStep, Explanation, FilesStep, NowStep, Refused, RouteStep,
-    UpstreamStep,
+    ActionStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep, NowStep, Refused,
+    RouteStep, UpstreamStep, WorkerStep,
 };
 use crate::config::Colour;
+use crate::observe::quantity::counted;
 
 /// Lines of text, each piece in its colour where there are any.
 struct Page {
@@ -240,7 +243,8 @@ impl Page {
             None => {}
             Some(NowStep::Served) => {
                 let now = self.paint(Tone::Good, "served at once");
-                self.line(&format!("now: {now}"));
+                let places = places(&step.workers, step.silent_workers);
+                self.line(&format!("now: {now}{places}"));
             }
             Some(NowStep::Waits { behind }) => {
                 let now = self.paint(Tone::Bad, "waits in the queue");
@@ -251,7 +255,11 @@ impl Page {
     }
 
     fn endpoint(&mut self, endpoint: &EndpointStep, width: usize, step: &UpstreamStep) {
-        let is_chosen = step.endpoint.as_ref() == Some(&endpoint.name);
+        let of_workers = step.workers.iter().map(|it| &it.endpoint);
+        let is_chosen = [&step.endpoint]
+            .into_iter()
+            .chain(of_workers)
+            .any(|it| it.as_ref() == Some(&endpoint.name));
         let arrow = if is_chosen { ">" } else { " " };
         let tone = if is_chosen { Tone::Good } else { Tone::Strong };
         let name = self.paint(tone, &format!("{:width$}", endpoint.name));
@@ -269,7 +277,8 @@ impl Page {
             line += &format!(" ({:.2} now)", endpoint.effective_weight);
         }
         let in_flight = in_flight(endpoint.in_flight, endpoint.max_in_flight, step);
-        self.line(&format!("{line}, {in_flight}"));
+        let learned = endpoint.learned.map_or(String::new(), learned);
+        self.line(&format!("{line}, {in_flight}{learned}"));
     }
 
     fn refused(&mut self, what: &str, refused: &Refused) {
@@ -287,8 +296,58 @@ fn tame(text: &str) -> String {
     text.chars().map(tame).collect()
 }
 
+/// Where the workers would send a request; so many more did not say.
+fn places(workers: &[WorkerStep], silent: usize) -> String {
+    let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    for WorkerStep { worker, endpoint } in workers {
+        let Some(endpoint) = endpoint else {
+            continue;
+        };
+        let number = worker.to_string();
+        match places.iter_mut().find(|(name, _)| name == endpoint) {
+            Some((_, workers)) => workers.push(number),
+            None => places.push((endpoint, vec![number])),
+        }
+    }
+    let mut text = match &places[..] {
+        [] => String::new(),
+        [(endpoint, _)] => format!(" at {}", tame(endpoint)),
+        _ => {
+            let place = |(endpoint, workers): &(&str, Vec<String>)| {
+                let plural = if workers.len() == 1 { "" } else { "s" };
+                let workers = workers.join(", ");
+                format!(" at {} by worker{plural} {workers}", tame(endpoint))
+            };
+            places.iter().map(place).collect::<Vec<_>>().join(",")
+        }
+    };
+    if silent > 0 {
+        let silent = counted(silent as u64, "worker");
+        text += &format!("; {silent} did not answer");
+    }
+    text
+}
+
+/// What the workers have learned of an endpoint.
+fn learned(learned: LearnedStep) -> String {
+    let range = |least: String, most: String| match least == most {
+        true => most,
+        false => format!("{least} to {most}"),
+    };
+    match learned {
+        LearnedStep::Slowness([least, most]) => {
+            let range = range(format!("{least:.2}"), format!("{most:.2}"));
+            format!(", first byte after {range} times the mean")
+        }
+        LearnedStep::FirstByteUs([least, most]) => {
+            let time = |micros: f64| format!("{:.1?}", Duration::from_secs_f64(micros / 1e6));
+            format!(", first byte after {}", range(time(least), time(most)))
+        }
+    }
+}
+
 fn time(millis: u64) -> String {
-    format!("{:?}", std::time::Duration::from_millis(millis))
+    format!("{:?}", Duration::from_millis(millis))
 }
 
 /// What is in flight where that is known, and what may be.
@@ -298,5 +357,40 @@ fn in_flight(count: u32, max: Option<u32>, step: &UpstreamStep) -> String {
         (Some(_), None) => format!("{count} in flight, no limit"),
         (None, Some(max)) => format!("at most {max} in flight"),
         (None, None) => "no limit in flight".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_workers() {
+        let of = |endpoints: &[Option<&str>]| -> Vec<_> {
+            let steps = endpoints.iter().enumerate();
+            steps
+                .map(|(worker, endpoint)| WorkerStep {
+                    worker,
+                    endpoint: endpoint.map(str::to_owned),
+                })
+                .collect()
+        };
+        let (a, b) = (Some("a"), Some("b"));
+        assert_eq!(places(&of(&[]), 0), "");
+        assert_eq!(places(&of(&[a, a]), 0), " at a");
+        let text = " at b by worker 0, at a by workers 1, 3";
+        assert_eq!(places(&of(&[b, a, None, a]), 0), text);
+        assert_eq!(places(&of(&[a]), 1), " at a; 1 worker did not answer");
+        assert_eq!(places(&[], 2), "; 2 workers did not answer");
+    }
+
+    #[test]
+    fn what_was_learned() {
+        let text = learned(LearnedStep::Slowness([0.912, 1.5]));
+        assert_eq!(text, ", first byte after 0.91 to 1.50 times the mean");
+        let text = learned(LearnedStep::Slowness([0.912, 0.913]));
+        assert_eq!(text, ", first byte after 0.91 times the mean");
+        let text = learned(LearnedStep::FirstByteUs([412.34, 5_120.0]));
+        assert_eq!(text, ", first byte after 412.3µs to 5.1ms");
     }
 }

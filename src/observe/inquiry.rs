@@ -1,11 +1,13 @@
 //! Questions to a worker about what it alone knows: its connections, its last
-//! failures.
+//! failures, what its balancers have learned.
 //!
 //! A worker answers between two polls of its event loop. Nothing is asked
 //! unless somebody wants to see it.
 
 use std::time::Duration;
 
+use evenkeel_policy::balance::Learned;
+use evenkeel_policy::dispatch::{Asking, Outlook};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failures::FailedExchange;
@@ -21,6 +23,28 @@ pub enum Question {
     Sessions(usize, oneshot::Sender<SessionList>),
     /// The last exchanges that failed.
     Failures(oneshot::Sender<Vec<FailedExchange>>),
+    /// What would become of an exchange.
+    Outlook(Prospect, oneshot::Sender<WorkerOutlook>),
+}
+
+/// An exchange that might come.
+#[derive(Debug, Clone, Copy)]
+pub struct Prospect {
+    /// Index of the upstream.
+    pub upstream: usize,
+    /// What it would ask with.
+    pub asking: Asking<'static>,
+}
+
+/// What would become of an exchange, were it this worker's next.
+#[derive(Debug)]
+pub struct WorkerOutlook {
+    /// Index of the worker.
+    pub worker: usize,
+    /// What would become of it.
+    pub outlook: Outlook,
+    /// Of each endpoint.
+    pub learned: Vec<Option<Learned>>,
 }
 
 /// Where a worker is asked.

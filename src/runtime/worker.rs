@@ -24,7 +24,7 @@ use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::{Counters, OpenCount};
 use crate::observe::failures::Failures;
-use crate::observe::inquiry::{Question, Questions};
+use crate::observe::inquiry::{Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
@@ -104,7 +104,7 @@ impl Worker {
                     };
                     clients.drain();
                 }
-                Some(question) = self.questions.recv() => answer(&clients, question),
+                Some(question) = self.questions.recv() => answer(&clients, self.index, question),
             }
         }
         let open = clients.open_count();
@@ -154,7 +154,7 @@ impl Worker {
 }
 
 /// Answers who wants to see what only this worker knows.
-fn answer(clients: &Rc<Clients>, question: Question) {
+fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
     // Who asked may have given up meanwhile.
     match question {
         Question::Sessions(max, reply) => {
@@ -167,6 +167,15 @@ fn answer(clients: &Rc<Clients>, question: Question) {
         }
         Question::Failures(reply) => {
             let _ = reply.send(clients.context.failures.list());
+        }
+        Question::Outlook(prospect, reply) => {
+            let upstream = &clients.context.upstreams[prospect.upstream];
+            let (outlook, learned) = upstream.outlook(&prospect.asking);
+            let _ = reply.send(WorkerOutlook {
+                worker,
+                outlook,
+                learned,
+            });
         }
     }
 }

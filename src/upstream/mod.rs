@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use evenkeel_policy::balance::{Balancer, Observation};
+use evenkeel_policy::balance::{Balancer, Learned, Observation};
 use evenkeel_policy::budget::RetryBudget;
-use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, EndpointSettings};
+use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, EndpointSettings, Outlook};
 use evenkeel_policy::health::{Change, Guard, Observed};
 use evenkeel_policy::queue::{Left, Ticket};
 
@@ -188,6 +188,16 @@ impl Upstream {
             lane,
             chosen,
         }
+    }
+
+    /// What would become of an exchange that came now, and what is known of
+    /// each endpoint. Changes nothing: a copy of the balancer picks.
+    pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<Option<Learned>>) {
+        let mut balancer = self.balancer.borrow().clone();
+        let outlook = self.dispatcher.outlook(&mut balancer, asking);
+        let endpoints = 0..self.dispatcher.states().len();
+        let learned = endpoints.map(|index| balancer.learned(index, asking.now));
+        (outlook, learned.collect())
     }
 
     /// Whether an endpoint that is not among `tried` takes exchanges.

@@ -372,6 +372,109 @@ fn a_key_leads_where_it_was_said_to() {
     });
 }
 
+/// One worker, so that it is the one whose balancer chooses.
+const BALANCED: &str = r#"
+[server]
+workers = 1
+control = "$DIR/control.sock"
+
+[access_log]
+path = "$DIR/access.log"
+format = "json"
+
+[[listener]]
+name = "web"
+bind = "127.0.0.1:0"
+
+[[route]]
+upstream = "app"
+
+[upstream.app]
+balance = "$BALANCE"
+endpoints = ["$A", { address = "$B", weight = 2 }, "$C"]
+"#;
+
+#[test]
+fn every_balancer_says_where_it_will_send_a_request() {
+    const REQUESTS: usize = 12;
+    test(|| {
+        let origins = [origin(), origin(), origin()];
+        for balance in [
+            "random",
+            "round-robin",
+            "shortest-queue",
+            "least-connections",
+            "fair",
+            "carp",
+            "consistent-hash",
+            "first",
+            "two-choices",
+            "peak-ewma",
+            "adaptive",
+        ] {
+            let mut config = BALANCED.replace("$BALANCE", balance);
+            for (name, origin) in ["$A", "$B", "$C"].iter().zip(&origins) {
+                config = config.replace(name, &origin.address.to_string());
+            }
+            let proxy = Proxy::start(program(), &config).unwrap();
+            let ask = || live(&proxy, &["GET", "http://x.test/ping"])["action"].clone();
+            let mut client = proxy.client();
+            let mut seen = std::collections::HashSet::new();
+            let mut held = Vec::new();
+            for count in 0..REQUESTS {
+                let step = ask();
+                assert_eq!(step["now"]["now"], "served");
+                assert_eq!(step["silent_workers"], 0);
+                assert_eq!(step["workers"].as_array().unwrap().len(), 1);
+                let endpoint = step["workers"][0]["endpoint"].as_str().unwrap().to_owned();
+                assert_eq!(ask()["workers"], step["workers"], "asking changed it");
+                client
+                    .send(b"GET /ping HTTP/1.1\r\nHost: x.test\r\n\r\n")
+                    .unwrap();
+                assert_eq!(client.read_response("GET").unwrap().status, 200);
+                until("its line", || proxy.access_log_json().len() > count);
+                let line = &proxy.access_log_json()[count];
+                assert_eq!(line["endpoint"], endpoint.as_str(), "{balance}, {count}");
+                seen.insert(endpoint);
+                // What is in flight makes a difference as well.
+                if count == REQUESTS / 2 {
+                    let mut other = proxy.client();
+                    let request = b"GET /slow/20000 HTTP/1.1\r\nHost: x.test\r\n\r\n";
+                    other.send(request).unwrap();
+                    held.push(other);
+                    until("it is in flight", || {
+                        let endpoints = ask()["endpoints"].clone();
+                        let mut endpoints = endpoints.as_array().unwrap().iter();
+                        endpoints.any(|it| it["in_flight"] == 1)
+                    });
+                }
+            }
+            let expected = match balance {
+                "carp" | "consistent-hash" | "first" => 1..2,
+                "random" | "two-choices" | "peak-ewma" => 1..4,
+                _ => 2..4,
+            };
+            assert!(expected.contains(&seen.len()), "{balance} chose {seen:?}");
+            let endpoints = ask()["endpoints"].clone();
+            let mut learned = endpoints.as_array().unwrap().iter();
+            let kind = learned.find_map(|it| it["learned"].as_object()?.keys().next().cloned());
+            let expected = match balance {
+                "adaptive" => Some("slowness"),
+                "peak-ewma" => Some("first_byte_us"),
+                _ => None,
+            };
+            assert_eq!(kind.as_deref(), expected, "{balance}");
+            let config = proxy.path("evenkeel.toml");
+            let text = explain(&config, &["--live", "GET", "http://x.test/ping"]).stdout;
+            let text = String::from_utf8(text).unwrap();
+            let last = text.lines().last().unwrap();
+            let endpoint = last.strip_prefix("now: served at once at ").unwrap();
+            let marked = format!("> endpoint {endpoint} up");
+            assert!(text.contains(&marked), "{text}");
+        }
+    });
+}
+
 #[test]
 fn live_says_what_would_happen_now() {
     test(|| {

@@ -172,7 +172,7 @@ async fn native(admin: &Admin, words: &[&str], format: Format) -> Option<Answer>
         },
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
         // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.
-        [live::COMMAND, asked] => Ok(live::answer(sources, asked)),
+        [live::COMMAND, asked] => Ok(live::answer(sources, asked).await),
         ["set", "log-level", level] => set_log_level(level, format),
         ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
         _ => return None,

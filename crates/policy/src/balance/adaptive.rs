@@ -49,7 +49,7 @@ const FRESH: Duration = Duration::from_millis(10);
 const ROUND: Duration = Duration::from_millis(50);
 
 /// Per-worker state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Adaptive {
     cursor: Cursor,
     draw: Draw,
@@ -98,7 +98,7 @@ impl Evidence {
 }
 
 /// Which factors are due.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Refresh {
     next: usize,
     at: Option<Instant>,
@@ -207,6 +207,13 @@ impl Adaptive {
         }
     }
 
+    /// How many times as long as the upstream's mean the endpoint takes, if
+    /// anything is known of it.
+    pub fn slowness(&self, index: usize) -> Option<f64> {
+        self.evidence.get(index)?.at?;
+        Some(f64::from(self.factors[index]))
+    }
+
     /// Lets the factors of some endpoints fade.
     fn refresh(&mut self, now: Instant) {
         let count = self.factors.len();
@@ -255,7 +262,10 @@ mod tests {
     fn a_slower_endpoint_gets_less_in_proportion() {
         let mut site = Site::new(&[1, 1]);
         let mut balancer = Adaptive::new(0);
+        assert_eq!(balancer.slowness(1), None);
         teach(&mut site, &mut balancer, 10, &[10, 40]);
+        assert_eq!(balancer.slowness(1), Some(f64::from(balancer.factors[1])));
+        assert_eq!(balancer.slowness(2), None);
         let ratio = balancer.factors[1] / balancer.factors[0];
         // 4, if it were certain.
         assert!((3.7..4.0).contains(&ratio), "{ratio}");

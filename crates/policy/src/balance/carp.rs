@@ -13,7 +13,7 @@ use super::View;
 use super::rendezvous::{Rendezvous, draw};
 
 /// It has no state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Carp;
 
 impl Carp {

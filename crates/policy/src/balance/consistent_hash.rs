@@ -13,7 +13,7 @@ use super::rendezvous::{Rendezvous, draw};
 const FACTOR: f64 = 1.25;
 
 /// What the present pick found, kept for its memory alone.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ConsistentHash {
     found: Vec<Found>,
 }

@@ -1,7 +1,7 @@
 //! Where a balancer begins its search, so that ties go round.
 
 /// The endpoint picked last, by one worker.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Cursor {
     last: usize,
 }

@@ -17,7 +17,7 @@ const FEW: usize = 32;
 const GUESSES: usize = 6;
 
 /// A worker's generator, and what it knows of the weights.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Draw {
     random: fastrand::Rng,
     /// For each endpoint the weights up to and including its own; 0 is the

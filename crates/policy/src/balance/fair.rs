@@ -44,7 +44,7 @@ pub enum WeightMode {
 }
 
 /// Per-worker state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Fair {
     options: FairOptions,
     cursor: Cursor,

@@ -8,7 +8,7 @@
 use super::View;
 
 /// It has no state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct First;
 
 impl First {

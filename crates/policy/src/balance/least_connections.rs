@@ -9,7 +9,7 @@ use super::View;
 use super::cursor::Cursor;
 
 /// Per-worker state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LeastConnections {
     cursor: Cursor,
 }

@@ -237,8 +237,19 @@ pub struct Observation {
     pub is_error: bool,
 }
 
-/// A balancer with its per-worker state.
-#[derive(Debug)]
+/// What a balancer has learned of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Learned {
+    /// How many times as long as the upstream's mean it takes to the first
+    /// byte.
+    Slowness(f64),
+    /// How long it takes to the first byte.
+    Time(Duration),
+}
+
+/// A balancer with its per-worker state. A copy picks what the balancer itself
+/// would pick next.
+#[derive(Debug, Clone)]
 pub enum Balancer {
     /// See [`Random`].
     Random(Random),
@@ -305,6 +316,16 @@ impl Balancer {
             Balancer::PeakEwma(balancer) => balancer.observe(observation),
             Balancer::Adaptive(balancer) => balancer.observe(observation),
             _ => {}
+        }
+    }
+
+    /// What it has learned of the endpoint, as its last pick saw it; `None`
+    /// where it learns nothing or has heard nothing of it.
+    pub fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
+        match self {
+            Balancer::PeakEwma(balancer) => balancer.time(index, now).map(Learned::Time),
+            Balancer::Adaptive(balancer) => balancer.slowness(index).map(Learned::Slowness),
+            _ => None,
         }
     }
 

@@ -9,7 +9,7 @@
 //! again. One that nobody has heard of counts as the mean. An error never
 //! counts as faster than the mean: failing fast is not being fast.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::draw::Draw;
 use super::{Observation, View};
@@ -21,7 +21,7 @@ const DECAY_SECONDS: f64 = 10.0;
 const MEAN_PART: f64 = 1.0 / 128.0;
 
 /// Per-worker state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PeakEwma {
     draw: Draw,
     costs: Vec<Option<Cost>>,
@@ -63,12 +63,21 @@ impl PeakEwma {
     }
 
     fn cost(&self, view: &View<'_>, index: usize) -> f64 {
-        let seconds = match self.costs.get(index) {
-            Some(Some(cost)) => cost.seconds * cost.remains(view.now),
-            // Before anything is known, what is in flight decides.
-            _ => self.mean.unwrap_or(1.0),
-        };
+        // Before anything is known, what is in flight decides.
+        let unknown = || self.mean.unwrap_or(1.0);
+        let seconds = self.seconds(index, view.now).unwrap_or_else(unknown);
         seconds * (f64::from(view.load(index)) + 1.0) / f64::from(view.weight(index))
+    }
+
+    fn seconds(&self, index: usize, now: Instant) -> Option<f64> {
+        let cost = self.costs.get(index)?.as_ref()?;
+        Some(cost.seconds * cost.remains(now))
+    }
+
+    /// What counts as the endpoint's time to the first byte, if anything is
+    /// known of it.
+    pub fn time(&self, index: usize, now: Instant) -> Option<Duration> {
+        self.seconds(index, now).map(Duration::from_secs_f64)
     }
 
     /// Learns the time to the first byte.
@@ -102,8 +111,6 @@ impl PeakEwma {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::time::Duration;
-
     use super::super::Balance;
     use super::super::tests::{Site, answer};
     use super::*;

@@ -7,7 +7,7 @@ use super::View;
 use super::draw::Draw;
 
 /// Per-worker state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Random {
     draw: Draw,
 }

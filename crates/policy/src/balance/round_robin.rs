@@ -9,7 +9,7 @@ use super::View;
 use crate::endpoint::WEIGHT_ONE;
 
 /// Per-worker state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RoundRobin {
     credits: Vec<i64>,
     /// For the credits that a worker starts with, so that workers do not march

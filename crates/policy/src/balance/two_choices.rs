@@ -10,7 +10,7 @@ use super::View;
 use super::draw::Draw;
 
 /// Per-worker state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TwoChoices {
     draw: Draw,
 }
