@@ -2,13 +2,17 @@
 //!
 //! Source: section 9.1 of HAProxy's management guide. A listener is a row
 //! FRONTEND, an upstream one row for each endpoint and a row BACKEND. What we
-//! do not have is empty, as it is there: rates, maxima, times of checks.
+//! do not have is empty, as it is there. Rates, maxima and times up and down
+//! are of looks once a second.
+
+use std::time::Instant;
 
 use super::haproxy::{
-    active_weight, backend_state, client_aborts, connection_attempts, frontend_state,
+    active_weight, backend_state, check_status, client_aborts, connection_attempts, frontend_state,
     request_errors, response_errors, server_aborts, server_state, sum, throttle, went_down,
     whole_weight,
 };
+use super::monitor::{Seen, SeenOfAll};
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, Figures, ListenerFigures, StatusFigures, UpstreamFigures,
 };
@@ -138,12 +142,17 @@ pub(super) enum RowKind {
 }
 
 /// The whole table, with its head.
-pub fn table(figures: &Figures) -> Vec<u8> {
-    part(figures, |_| true)
+pub(super) fn table(figures: &Figures, seen: &SeenOfAll) -> Vec<u8> {
+    part(figures, seen, |_| true)
 }
 
 /// Those rows of the table that are wanted, with its head.
-pub(super) fn part(figures: &Figures, is_wanted: impl Fn(&RowId<'_>) -> bool) -> Vec<u8> {
+pub(super) fn part(
+    figures: &Figures,
+    seen: &SeenOfAll,
+    is_wanted: impl Fn(&RowId<'_>) -> bool,
+) -> Vec<u8> {
+    let now = Instant::now();
     let mut out = Vec::from(*b"# ");
     out.extend_from_slice(FIELDS.join(",").as_bytes());
     out.extend_from_slice(b",\n");
@@ -153,14 +162,23 @@ pub(super) fn part(figures: &Figures, is_wanted: impl Fn(&RowId<'_>) -> bool) ->
         kind,
         sid,
     };
-    for (listener, iid) in figures.listeners.iter().zip(1..) {
+    let listeners = figures.listeners.iter().zip(&seen.listeners);
+    for ((listener, seen), iid) in listeners.zip(1..) {
         if is_wanted(&row(iid, &listener.name, RowKind::Frontend, 0)) {
-            frontend(listener, iid).write(&mut out);
+            let mut row = frontend(listener, iid);
+            row.number("smax", u64::from(seen.most.in_flight));
+            row.number("req_rate", u64::from(seen.last_second));
+            row.number("req_rate_max", u64::from(seen.most.requests));
+            row.write(&mut out);
         }
     }
     let first_backend = 1 + figures.listeners.len() as u64;
-    for (upstream, iid) in figures.upstreams.iter().zip(first_backend..) {
-        for (endpoint, sid) in upstream.endpoints.iter().zip(1..) {
+    let upstreams = figures.upstreams.iter().zip(first_backend..);
+    for (((upstream, iid), seen), of_endpoints) in
+        upstreams.zip(&seen.upstreams).zip(&seen.endpoints)
+    {
+        let endpoints = upstream.endpoints.iter().zip(of_endpoints);
+        for ((endpoint, seen), sid) in endpoints.zip(1..) {
             if !is_wanted(&row(iid, &upstream.name, RowKind::Server, sid)) {
                 continue;
             }
@@ -169,10 +187,14 @@ pub(super) fn part(figures: &Figures, is_wanted: impl Fn(&RowId<'_>) -> bool) ->
             row.text("svname", &endpoint.name);
             row.number("iid", iid);
             row.number("sid", sid);
+            row.seen(seen, now);
             row.write(&mut out);
         }
         if is_wanted(&row(iid, &upstream.name, RowKind::Backend, 0)) {
-            backend(upstream, iid).write(&mut out);
+            let mut row = backend(upstream, iid);
+            row.number("qmax", u64::from(seen.most.waiting));
+            row.seen(seen, now);
+            row.write(&mut out);
         }
     }
     out
@@ -213,6 +235,12 @@ fn server(endpoint: &EndpointFigures) -> Row {
     row.number("act", 1);
     row.number("bck", 0);
     row.number("chkdown", went_down(endpoint));
+    if let Some(probe) = &endpoint.last_probe {
+        row.text("check_status", check_status(probe.end));
+        row.maybe("check_code", probe.status.map(u64::from));
+        row.number("check_duration", probe.took_us / 1_000);
+        row.text("last_chk", &probe.answer);
+    }
     row.number("connect", connection_attempts(endpoint));
     row.number("reuse", endpoint.reuses);
     row.number("srv_icur", endpoint.idle);
@@ -266,6 +294,14 @@ impl Row {
         if let Some(value) = value {
             self.number(field, value);
         }
+    }
+
+    fn seen(&mut self, seen: &Seen, now: Instant) {
+        self.number("smax", u64::from(seen.most.in_flight));
+        self.number("rate", u64::from(seen.last_second));
+        self.number("rate_max", u64::from(seen.most.requests));
+        self.number("lastchg", seen.unchanged(now).as_secs());
+        self.number("downtime", seen.downtime(now).as_secs());
     }
 
     fn exchanges(&mut self, exchanges: &ExchangeFigures) {

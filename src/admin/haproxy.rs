@@ -6,6 +6,7 @@ use crate::observe::end::{End, Failure};
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, ListenerFigures, State, UpstreamFigures,
 };
+use crate::observe::probes::ProbeEnd;
 
 /// The states of a server, in the order that HAProxy has them.
 pub(super) const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
@@ -21,6 +22,20 @@ pub(super) fn server_state(endpoint: &EndpointFigures) -> &'static str {
     }
 }
 
+/// How its last probe ended, as HAProxy's statistics have it.
+pub(super) fn check_status(end: ProbeEnd) -> &'static str {
+    match end {
+        ProbeEnd::Connected => "L4OK",
+        ProbeEnd::Answered => "L7OK",
+        ProbeEnd::Local => "SOCKERR",
+        ProbeEnd::ConnectFailed => "L4CON",
+        ProbeEnd::ConnectTimeout => "L4TOUT",
+        ProbeEnd::AnswerTimeout => "L7TOUT",
+        ProbeEnd::Malformed | ProbeEnd::Content => "L7RSP",
+        ProbeEnd::Status => "L7STS",
+    }
+}
+
 /// The state of a frontend in the CSV.
 pub(super) fn frontend_state(listener: &ListenerFigures) -> &'static str {
     match listener.accepting {
@@ -31,10 +46,20 @@ pub(super) fn frontend_state(listener: &ListenerFigures) -> &'static str {
 
 /// The state of a backend.
 pub(super) fn backend_state(upstream: &UpstreamFigures) -> &'static str {
-    match upstream.eligible {
-        0 => "DOWN",
-        _ => "UP",
+    match is_backend_up(upstream) {
+        false => "DOWN",
+        true => "UP",
     }
+}
+
+/// Whether time counts as uptime of a backend.
+pub(super) fn is_backend_up(upstream: &UpstreamFigures) -> bool {
+    upstream.eligible > 0
+}
+
+/// Whether time counts as uptime of a server: also while it drains.
+pub(super) fn is_server_up(endpoint: &EndpointFigures) -> bool {
+    matches!(server_state(endpoint), "UP" | "DRAIN")
 }
 
 /// Requests that were refused as malformed, or did not come in time.

@@ -1,6 +1,7 @@
 //! What an operator may do to an endpoint of the running process, whichever
 //! way the command came.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use evenkeel_policy::endpoint::Admin;
@@ -15,6 +16,29 @@ pub(super) enum Operation {
     Admin(Admin),
     /// It gets another share of the traffic.
     Weight(u32),
+}
+
+/// Who changes something, as the event log has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operator {
+    /// A process of this user.
+    Control { uid: Option<u32> },
+    /// Who has the token, at this address.
+    Page { from: Option<IpAddr> },
+}
+
+impl std::fmt::Display for Operator {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("by the operator, ")?;
+        match self {
+            Operator::Control { uid: Some(uid) } => {
+                write!(out, "over the control socket as uid {uid}")
+            }
+            Operator::Control { uid: None } => out.write_str("over the control socket"),
+            Operator::Page { from: Some(from) } => write!(out, "on the status page from {from}"),
+            Operator::Page { from: None } => out.write_str("on the status page from this machine"),
+        }
+    }
 }
 
 /// Why nothing was changed.
@@ -47,6 +71,7 @@ pub(super) fn operate(
     upstream: &str,
     endpoint: &str,
     operation: Operation,
+    operator: Operator,
 ) -> Result<String, Unknown> {
     let upstreams = &sources.config.upstreams;
     let of_name = upstreams.iter().position(|it| it.name == upstream);
@@ -60,7 +85,7 @@ pub(super) fn operate(
     let is_now = match operation {
         Operation::Admin(admin) => {
             if let Some(change) = dispatcher.set_admin(place, admin, now) {
-                log_change(upstream, endpoint, &change, None);
+                log_change(upstream, endpoint, &change, Some(&operator.to_string()));
             }
             match admin {
                 Admin::Ready => "ready".to_owned(),
@@ -73,7 +98,7 @@ pub(super) fn operate(
             // Who waits may have been waiting for just that.
             dispatcher.serve(now);
             tracing::info!(
-                "upstream {upstream}: endpoint {endpoint} has weight {weight} now, set by the operator"
+                "upstream {upstream}: endpoint {endpoint} has weight {weight} now, set {operator}"
             );
             format!("at weight {weight}")
         }

@@ -39,7 +39,7 @@ pub struct Sources {
     pub spans: Arc<SpanCounts>,
     /// The last probe of each endpoint.
     pub probes: Arc<Probes>,
-    /// Requests to the status listener with a wrong token.
+    /// Requests to the status listener that were refused for their token.
     pub status_tokens_refused: Arc<AtomicU64>,
     /// Whether no new connections are taken any more.
     pub is_draining: Arc<AtomicBool>,
@@ -104,7 +104,7 @@ pub struct Figures {
     pub spans_sent: u64,
     /// Spans for which the exporter had no room, or that could not be sent.
     pub spans_lost: u64,
-    /// Requests to the status listener with a wrong token.
+    /// Requests to the status listener that were refused for their token.
     pub status_tokens_refused: u64,
     /// What the process takes of the machine.
     pub process: ProcessFigures,
@@ -318,6 +318,8 @@ pub struct EndpointFigures {
     pub errors_in_row: u16,
     /// What came of its last probe; `null` before the first, or without any.
     pub last_probe: Option<LastProbe>,
+    /// Probes that failed.
+    pub probes_failed: u64,
     /// Times that it was put out for errors in a row.
     pub ejections: u32,
     /// Times that it went down because its probes failed.
@@ -637,6 +639,7 @@ impl Sources {
             self.sum(|it| counter(&it.upstreams[upstream].endpoints[index]))
         };
         let outages = state.outages();
+        let probed = self.probes.of(upstream, index);
         let of = |it: &Arc<Counters>| it.upstreams[upstream].endpoints[index].idle.value();
         EndpointFigures {
             name: settings.name.clone(),
@@ -648,7 +651,8 @@ impl Sources {
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
             errors_in_row: state.errors_in_row(),
-            last_probe: self.probes.last(upstream, index),
+            last_probe: probed.last,
+            probes_failed: probed.failures,
             ejections: outages.ejections,
             downs: outages.downs,
             unreachables: outages.unreachables,

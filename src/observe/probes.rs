@@ -1,7 +1,7 @@
 //! The last probe of each endpoint: the health thread writes it, whoever looks
 //! at the figures reads it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -12,6 +12,37 @@ use crate::observe::calendar::unix_time;
 /// Longest answer that is kept, in bytes.
 const MAX_ANSWER_LEN: usize = 200;
 
+/// How a probe ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeEnd {
+    /// The connection opened, and nothing was to be asked.
+    Connected,
+    /// The answer was as it should be.
+    Answered,
+    /// The cause is on this side, such as a lack of descriptors.
+    Local,
+    /// No connection could be opened.
+    ConnectFailed,
+    /// No connection was open in time.
+    ConnectTimeout,
+    /// The answer was not there in time.
+    AnswerTimeout,
+    /// The connection broke, or what came is no HTTP.
+    Malformed,
+    /// The answer has another status than it should.
+    Status,
+    /// The answer's body lacks what it should have.
+    Content,
+}
+
+impl ProbeEnd {
+    /// Whether it says that the endpoint is well.
+    pub fn is_pass(self) -> bool {
+        matches!(self, ProbeEnd::Connected | ProbeEnd::Answered)
+    }
+}
+
 /// What came of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastProbe {
@@ -19,15 +50,28 @@ pub struct LastProbe {
     pub unix_ms: u64,
     /// Whether it passed.
     pub passed: bool,
+    /// How it ended.
+    pub end: ProbeEnd,
+    /// Status of the answer, if there was one.
+    pub status: Option<u16>,
     /// What it took, in microseconds.
     pub took_us: u64,
     /// What came back, such as `status 503` or `connection refused`.
     pub answer: String,
 }
 
-/// The last probe of every endpoint of every upstream.
+/// What is kept of an endpoint's probes.
+#[derive(Debug, Clone, Default)]
+pub struct Probed {
+    /// The last one; `None` before the first.
+    pub last: Option<LastProbe>,
+    /// Those that failed.
+    pub failures: u64,
+}
+
+/// The probes of every endpoint of every upstream.
 #[derive(Debug)]
-pub struct Probes(Vec<Vec<Mutex<Option<LastProbe>>>>);
+pub struct Probes(Vec<Vec<Mutex<Probed>>>);
 
 impl Probes {
     /// None yet, for everything in `config`.
@@ -46,35 +90,36 @@ impl Probes {
         )
     }
 
-    /// Notes a probe that is just done.
+    /// Notes a probe that is just done: how it ended, with the status and the
+    /// words of the answer.
     pub fn note(
         &self,
         upstream: usize,
         endpoint: usize,
-        passed: bool,
+        end: ProbeEnd,
         took: Duration,
+        status: Option<u16>,
         mut answer: String,
     ) {
         answer.truncate(answer.floor_char_boundary(MAX_ANSWER_LEN));
-        let probe = LastProbe {
+        let mut probed = self.place(upstream, endpoint);
+        probed.failures += u64::from(!end.is_pass());
+        probed.last = Some(LastProbe {
             unix_ms: unix_time(SystemTime::now()).as_millis() as u64,
-            passed,
+            passed: end.is_pass(),
+            end,
+            status,
             took_us: took.as_micros() as u64,
             answer,
-        };
-        *self.place(upstream, endpoint) = Some(probe);
+        });
     }
 
-    /// The last one; `None` before the first.
-    pub fn last(&self, upstream: usize, endpoint: usize) -> Option<LastProbe> {
+    /// What is known of an endpoint.
+    pub fn of(&self, upstream: usize, endpoint: usize) -> Probed {
         self.place(upstream, endpoint).clone()
     }
 
-    fn place(
-        &self,
-        upstream: usize,
-        endpoint: usize,
-    ) -> std::sync::MutexGuard<'_, Option<LastProbe>> {
+    fn place(&self, upstream: usize, endpoint: usize) -> MutexGuard<'_, Probed> {
         let place = &self.0[upstream][endpoint];
         place.lock().unwrap_or_else(PoisonError::into_inner)
     }

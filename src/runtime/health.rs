@@ -21,10 +21,10 @@ use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::connect::connect;
 use crate::net::poller::Poller;
 use crate::net::timer::TICK;
-use crate::observe::probes::Probes;
+use crate::observe::probes::{ProbeEnd, Probes};
 use crate::observe::quantity::counted;
 use crate::upstream::change::log_change;
-use crate::upstream::probe::{Passed, ProbeFailure, probe};
+use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe};
 
 /// Probes and tries at once.
 const MOST_AT_ONCE: usize = 256;
@@ -207,8 +207,9 @@ impl Watch {
             Ok(passed) => (passed.elapsed, passed.to_string()),
             Err(failure) => (begun.elapsed(), failure.to_string()),
         };
+        let (end, status) = end_of(&outcome);
         let probes = &self.health.probes;
-        probes.note(self.upstream, self.endpoint, outcome.is_ok(), took, answer);
+        probes.note(self.upstream, self.endpoint, end, took, status, answer);
         outcome
     }
 
@@ -262,6 +263,29 @@ impl Watch {
 fn shown(elapsed: Duration) -> String {
     let ms = elapsed.as_secs_f64() * 1000.0;
     format!("{ms:.*} ms", usize::from(ms < 10.0))
+}
+
+/// How a probe ended, and the status of the answer.
+fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
+    let failure = match outcome {
+        Ok(Passed { status: None, .. }) => return (ProbeEnd::Connected, None),
+        Ok(Passed { status, .. }) => return (ProbeEnd::Answered, *status),
+        Err(failure) if failure.is_local() => return (ProbeEnd::Local, None),
+        Err(failure) => failure,
+    };
+    match failure {
+        ProbeFailure::Connect(_) => (ProbeEnd::ConnectFailed, None),
+        ProbeFailure::Timeout { awaited, .. } => match awaited {
+            Awaited::Connection => (ProbeEnd::ConnectTimeout, None),
+            Awaited::Answer => (ProbeEnd::AnswerTimeout, None),
+        },
+        ProbeFailure::Broken(_)
+        | ProbeFailure::Closed
+        | ProbeFailure::Head(_)
+        | ProbeFailure::Body(_) => (ProbeEnd::Malformed, None),
+        ProbeFailure::Status(status) => (ProbeEnd::Status, Some(*status)),
+        ProbeFailure::Content { .. } => (ProbeEnd::Content, None),
+    }
 }
 
 #[cfg(test)]

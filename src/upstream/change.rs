@@ -36,8 +36,8 @@ fn change_word(kind: ChangeKind) -> &'static str {
 }
 
 /// A change in words. `detail` is what led to it: `3 failed probes: status 503`
-/// where it is down, `2 probes, 12 ms` where it is up, and the error where it
-/// can't be reached.
+/// where it is down, `2 probes, 12 ms` where it is up, the error where it can't
+/// be reached, and who it was where it is somebody's wish.
 pub(crate) fn change_line(
     upstream: &str,
     endpoint: &str,
@@ -48,6 +48,7 @@ pub(crate) fn change_line(
         Some(detail) => format!("is {what} after {detail}"),
         None => format!("is {what}: {otherwise}"),
     };
+    let by = |what: &str| format!("{what} {}", detail.unwrap_or("by the operator"));
     let what = match change.kind {
         ChangeKind::Up => after("up", "its probes pass"),
         ChangeKind::Down => after("down", "its probes fail"),
@@ -64,9 +65,9 @@ pub(crate) fn change_line(
             format!("is out for {duration:?} after {errors} errors in a row")
         }
         ChangeKind::Readmitted => "is back: its trial exchange succeeded".into(),
-        ChangeKind::Admin(Admin::Ready) => "is made ready by the operator".into(),
-        ChangeKind::Admin(Admin::Drain) => "is drained by the operator".into(),
-        ChangeKind::Admin(Admin::Stop) => "is stopped by the operator".into(),
+        ChangeKind::Admin(Admin::Ready) => by("is made ready"),
+        ChangeKind::Admin(Admin::Drain) => by("is drained"),
+        ChangeKind::Admin(Admin::Stop) => by("is stopped"),
     };
     let Change {
         up, count, waiting, ..
@@ -166,10 +167,10 @@ mod tests {
             ),
             (
                 ChangeKind::Admin(Admin::Ready),
-                None,
+                Some("by the operator, over the control socket as uid 0"),
                 3,
                 0,
-                "is made ready by the operator (3 of 3)",
+                "is made ready by the operator, over the control socket as uid 0 (3 of 3)",
             ),
         ] {
             let change = Change {

@@ -4,6 +4,7 @@
 //! The answer may be garbage, endless, or never come: at most 64 KiB of head
 //! and as much of body are read, and the whole probe is under its timeout.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::time::{Duration, Instant};
@@ -135,8 +136,10 @@ pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passe
         }
         _ => address.clone(),
     };
+    let awaited = Cell::new(Awaited::Connection);
     let work = async {
         let stream = connect(&address).await.map_err(ProbeFailure::Connect)?;
+        awaited.set(Awaited::Answer);
         match &probe.request {
             Some(request) => ask(&stream, request, &host(request, probe.port, name)).await,
             None => Ok(None),
@@ -147,10 +150,7 @@ pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passe
         Err(_) => {
             return Err(ProbeFailure::Timeout {
                 timeout: probe.timeout,
-                awaited: match probe.request {
-                    Some(_) => Awaited::Answer,
-                    None => Awaited::Connection,
-                },
+                awaited: awaited.get(),
             });
         }
     };

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::process::{Running, run};
-use evenkeel_testkit::{OriginHandle, Proxy, RawClient, Response, TempDir};
+use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, Response, TempDir};
 use serde_json::Value;
 
 use crate::foreign_clients::python;
-use crate::setup::{Site, ask_status, get, origin, test};
+use crate::setup::{Site, ask_status, get, nobody, origin, test};
 
 /// A name that takes escaping in every format.
 const ODD_ENDPOINT: &str = "unix:/nowhere/a\"b\\c,\u{fc}}.sock";
@@ -417,13 +417,7 @@ fn names_and_fields_are_haproxys() {
              default_backend app\nbackend app\n server s1 127.0.0.1:1 maxconn 5\n",
             socket = socket.display()
         );
-        std::fs::write(dir.join("haproxy.cfg"), config).unwrap();
-        let mut haproxy = Command::new("haproxy");
-        haproxy.arg("-db").arg("-f").arg(dir.join("haproxy.cfg"));
-        let _haproxy = Running::start(haproxy).unwrap();
-        until("HAProxy listens", || {
-            RawClient::connect_unix(&socket).is_ok()
-        });
+        let _haproxy = haproxy(&dir, &config, &socket);
         let theirs = from_unix(&socket, "/metrics");
         let (_origin, proxy) = site();
         let ours = body(&proxy, "/metrics?names=haproxy");
@@ -448,6 +442,122 @@ fn names_and_fields_are_haproxys() {
             "{ours}\n{theirs}"
         );
     });
+}
+
+/// Rows of a CSV, with what they are called.
+fn rows(csv: &str) -> Vec<BTreeMap<String, String>> {
+    let mut lines = csv.trim_start_matches("# ").lines();
+    let names: Vec<_> = lines.next().unwrap().split(',').collect();
+    let lines = lines.filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let fields = names.iter().zip(line.split(','));
+            fields
+                .map(|(name, value)| ((*name).to_owned(), value.to_owned()))
+                .collect()
+        })
+        .collect()
+}
+
+/// HAProxy and we probe the same servers: one that is well, and one for each
+/// way of not being so.
+#[test]
+fn probes_end_in_haproxys_words() {
+    test(|| {
+        let faulty = |options| Origin::local(options).unwrap();
+        let default = OriginOptions::default;
+        let origins = [
+            faulty(default()),
+            faulty(OriginOptions {
+                fail_rate: 1.0,
+                ..default()
+            }),
+            faulty(OriginOptions {
+                garbage_rate: 1.0,
+                ..default()
+            }),
+            faulty(OriginOptions {
+                stall_rate: 1.0,
+                ..default()
+            }),
+        ];
+        let mut addresses: Vec<_> = origins.iter().map(|it| it.address.to_string()).collect();
+        addresses.push(nobody());
+        let dir = TempDir::new().unwrap();
+        let socket = dir.join("stats.sock");
+        let servers = addresses.iter().enumerate();
+        let servers = servers.map(|(index, it)| format!(" server s{index} {it} check\n"));
+        let config = format!(
+            "defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n \
+             timeout check 300ms\nfrontend web\n bind unix@{socket}\n stats enable\n stats uri /\n\
+             default_backend app\nbackend app\n option httpchk GET /ping\n \
+             default-server inter 200ms fall 1\n{servers}",
+            socket = socket.display(),
+            servers = servers.collect::<String>()
+        );
+        let _haproxy = haproxy(&dir, &config, &socket);
+        let site = Site {
+            server: "[status]\nbind = \"127.0.0.1:0\"",
+            upstream: "health = { path = \"/ping\", interval = \"400ms\", timeout = \"300ms\", fall = 1 }",
+            ..Site::default()
+        };
+        let proxy = site.start(&addresses);
+        let checks = |csv: &str| -> Vec<[String; 3]> {
+            let servers = rows(csv).into_iter().filter(|row| row["type"] == "2");
+            let checks = servers.map(|row| {
+                // A star tells of a check that is under way.
+                let ended = row["check_status"].trim_start_matches("* ");
+                [&row["status"], ended, &row["check_code"]].map(str::to_owned)
+            });
+            checks.collect()
+        };
+        let expected = [
+            ["UP", "L7OK", "200"],
+            ["DOWN", "L7STS", "500"],
+            ["DOWN", "L7RSP", ""],
+            ["DOWN", "L7TOUT", ""],
+            ["DOWN", "L4CON", ""],
+        ];
+        let ours = || body(&proxy, "/;csv");
+        until("all are probed", || checks(&ours()) == expected);
+        until("HAProxy says the same", || {
+            checks(&from_unix(&socket, "/;csv")) == expected
+        });
+        assert_eq!(proxy.client().get("/ping").unwrap().status, 200);
+        let number = |row: &BTreeMap<String, String>, name: &str| -> u64 {
+            let value = row[name].parse();
+            value.unwrap_or_else(|_| panic!("{name}: {:?}", row[name]))
+        };
+        until("a look has seen it all", || {
+            let rows = rows(&ours());
+            let [frontend, well, .., dead, backend] = &rows[..] else {
+                panic!("{} rows", rows.len());
+            };
+            assert_eq!(well["last_chk"], "status 200");
+            assert_eq!(dead["last_chk"], "connection refused");
+            let seen = [
+                number(frontend, "req_rate_max"),
+                number(well, "rate_max"),
+                number(backend, "rate_max"),
+                number(dead, "downtime"),
+            ];
+            let times = [well, backend].map(|row| number(row, "downtime"));
+            seen.iter().all(|it| *it > 0) && times == [0, 0]
+        });
+    });
+}
+
+/// Starts HAProxy, which listens on this socket.
+fn haproxy(dir: &TempDir, config: &str, socket: &Path) -> Running {
+    std::fs::write(dir.join("haproxy.cfg"), config).unwrap();
+    let mut haproxy = Command::new("haproxy");
+    haproxy.args(["-q", "-db", "-f"]);
+    haproxy.arg(dir.join("haproxy.cfg"));
+    let haproxy = Running::start(haproxy).unwrap();
+    until("HAProxy listens", || {
+        RawClient::connect_unix(socket).is_ok()
+    });
+    haproxy
 }
 
 fn from_unix(socket: &Path, path: &str) -> String {

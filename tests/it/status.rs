@@ -413,9 +413,15 @@ fn wrong_tokens_are_counted_and_slowed() {
         );
         let statuses: Vec<_> = trying
             .iter_mut()
-            .map(|it| it.read_response("POST").unwrap().status)
+            .map(|it| {
+                let answer = it.read_response("POST").unwrap();
+                let is_told = answer.field("Retry-After") == Some("3");
+                assert_eq!(is_told, answer.status == 429);
+                answer.status
+            })
             .collect();
         let too_many = statuses.iter().filter(|status| **status == 429).count();
+        assert_eq!(figures(&proxy)["status_tokens_refused"], 4 + statuses.len());
         assert!(too_many >= 15, "{statuses:?}");
         assert!(
             statuses.iter().all(|it| [401, 429].contains(it)),

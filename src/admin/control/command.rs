@@ -5,9 +5,8 @@ use std::time::Duration;
 use evenkeel_policy::endpoint::Admin as Wanted;
 use serde::Serialize;
 
-use super::{haproxy, show};
-use crate::admin::Admin;
-use crate::admin::operate::{Operation, Unknown, operate};
+use super::{Caller, haproxy, show};
+use crate::admin::operate::{Operation, Operator, Unknown, operate};
 use crate::config::MAX_WEIGHT;
 use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
@@ -100,12 +99,12 @@ pub(super) fn split(line: &str) -> Vec<Vec<String>> {
 
 /// Carries out a command, and gives its whole answer. That of a text ends in
 /// an empty line, that of JSON is one line.
-pub(super) async fn run(admin: &Admin, words: &[&str]) -> String {
+pub(super) async fn run(caller: &Caller<'_>, words: &[&str]) -> String {
     let (format, words) = match words {
         ["json", words @ ..] => (Format::Json, words),
         words => (Format::Text, words),
     };
-    match (native(admin, words, format).await, format) {
+    match (native(caller, words, format).await, format) {
         (Some(Ok(json)), Format::Json) => json + "\n",
         (Some(Err(error)), Format::Json) => refusal_json(&error),
         (Some(Ok(text)), Format::Text) => text + "\n",
@@ -114,7 +113,7 @@ pub(super) async fn run(admin: &Admin, words: &[&str]) -> String {
             let error = unknown(words);
             refusal_json(&format!("{error}; HAProxy's commands have no JSON"))
         }
-        (None, Format::Text) => match haproxy::run(admin, words) {
+        (None, Format::Text) => match haproxy::run(caller, words) {
             Some(text) => text + "\n",
             None => format!("error: {}\n\n", unknown(words)),
         },
@@ -135,8 +134,8 @@ fn unknown(words: &[&str]) -> String {
 }
 
 /// `None` where it is no command of ours.
-async fn native(admin: &Admin, words: &[&str], format: Format) -> Option<Answer> {
-    let sources = &admin.sources;
+async fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer> {
+    let sources = &caller.admin.sources;
     Some(match *words {
         [] | ["help"] => format.show(&HELP, |text| (*text).to_owned()),
         ["version"] => format.show(&env!("CARGO_PKG_VERSION"), |it| format!("evenkeel {it}\n")),
@@ -158,12 +157,12 @@ async fn native(admin: &Admin, words: &[&str], format: Format) -> Option<Answer>
         },
         ["rates"] => rates(sources, "1", format).await,
         ["rates", seconds] => rates(sources, seconds, format).await,
-        ["drain", ref places @ ..] => change(sources, places, Wanted::Drain, format),
-        ["ready", ref places @ ..] => change(sources, places, Wanted::Ready, format),
-        ["stop", ref places @ ..] => change(sources, places, Wanted::Stop, format),
+        ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
+        ["ready", ref places @ ..] => change(caller, places, Wanted::Ready, format),
+        ["stop", ref places @ ..] => change(caller, places, Wanted::Stop, format),
         ["weight", place, weight] => match weight.parse() {
             Ok(weight) if weight <= MAX_WEIGHT => {
-                operate_all(sources, &[place], Operation::Weight(weight), format)
+                operate_all(caller, &[place], Operation::Weight(weight), format)
             }
             _ => Err(format!(
                 "`{}` is no weight: a whole number from 0 to {MAX_WEIGHT}",
@@ -173,7 +172,7 @@ async fn native(admin: &Admin, words: &[&str], format: Format) -> Option<Answer>
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
         // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.
         [live::COMMAND, asked] => Ok(live::answer(sources, asked).await),
-        ["set", "log-level", level] => set_log_level(level, format),
+        ["set", "log-level", level] => set_log_level(level, caller.operator, format),
         ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
         _ => return None,
     })
@@ -211,35 +210,41 @@ fn levels() -> String {
     log_level::LEVELS.map(|(word, _)| word).join(", ")
 }
 
-fn set_log_level(word: &str, format: Format) -> Answer {
+fn set_log_level(word: &str, operator: Operator, format: Format) -> Answer {
     let Some(level) = log_level::of_word(word) else {
         let word = word.escape_debug();
         return Err(format!("`{word}` is no level: {}", levels()));
     };
     log_level::set(level)?;
     // Above any level but the quietest ones, which ask for silence.
-    tracing::info!("event log: level {word} now, set by the operator");
+    tracing::info!("event log: level {word} now, set {operator}");
     let changed = serde_json::json!({ "log_level": word });
     format.show(&changed, |_| format!("the event log's level is {word}\n"))
 }
 
-fn change(sources: &Sources, places: &[&str], wanted: Wanted, format: Format) -> Answer {
+fn change(caller: &Caller<'_>, places: &[&str], wanted: Wanted, format: Format) -> Answer {
     if places.is_empty() {
         let verb = AdminWord(wanted).word();
         return Err(format!("{verb} takes UPSTREAM/ENDPOINT, or UPSTREAM/*"));
     }
-    operate_all(sources, places, Operation::Admin(wanted), format)
+    operate_all(caller, places, Operation::Admin(wanted), format)
 }
 
 /// Changes every endpoint that is meant, or none where one is unknown.
-fn operate_all(sources: &Sources, places: &[&str], operation: Operation, format: Format) -> Answer {
+fn operate_all(
+    caller: &Caller<'_>,
+    places: &[&str],
+    operation: Operation,
+    format: Format,
+) -> Answer {
+    let sources = &caller.admin.sources;
     let mut meant = Vec::new();
     for place in places {
         meant.extend(endpoints(sources, place)?);
     }
     let mut done = Vec::with_capacity(meant.len());
     for (upstream, endpoint) in meant {
-        let is_now = operate(sources, upstream, endpoint, operation);
+        let is_now = operate(sources, upstream, endpoint, operation, caller.operator);
         done.push(is_now.map_err(|error| error.to_string())?);
     }
     let changed = serde_json::json!({ "done": done });

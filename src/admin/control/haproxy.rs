@@ -4,6 +4,7 @@
 
 use evenkeel_policy::endpoint::Admin as Wanted;
 
+use super::Caller;
 use crate::admin::Admin;
 use crate::admin::csv::{self, RowId, RowKind};
 use crate::admin::operate::{Operation, operate};
@@ -15,30 +16,32 @@ const MAX_WEIGHT: u32 = 256;
 
 /// What a command answers; `None` where HAProxy has none of this name, or it
 /// has no meaning here. A change that was made answers nothing.
-pub(super) fn run(admin: &Admin, words: &[&str]) -> Option<String> {
+pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
+    let admin = caller.admin;
     let sources = &admin.sources;
+    let make = |place: &str, wanted| change(caller, place, Operation::Admin(wanted));
     Some(match *words {
         ["show", "info"] => info(sources),
-        ["show", "stat"] => stat(sources, |_| true),
-        ["show", "stat", proxy, kinds, sid] => part_of_stat(sources, proxy, kinds, sid),
+        ["show", "stat"] => stat(admin, |_| true),
+        ["show", "stat", proxy, kinds, sid] => part_of_stat(admin, proxy, kinds, sid),
         ["show", "backend"] => backends(sources),
         ["show", "servers", "state"] => servers_state(sources, None),
         ["show", "servers", "state", backend] => servers_state(sources, Some(backend)),
         ["set", "server", place, "state", state] => match state {
-            "ready" => change(sources, place, Operation::Admin(Wanted::Ready)),
-            "drain" => change(sources, place, Operation::Admin(Wanted::Drain)),
-            "maint" => change(sources, place, Operation::Admin(Wanted::Stop)),
+            "ready" => make(place, Wanted::Ready),
+            "drain" => make(place, Wanted::Drain),
+            "maint" => make(place, Wanted::Stop),
             _ => "'set server <srv> state' expects 'ready', 'drain' and 'maint'.\n".to_owned(),
         },
         ["set", "server", place, "weight", weight] | ["set", "weight", place, weight] => {
-            set_weight(sources, place, weight)
+            set_weight(caller, place, weight)
         }
         ["set", "server", ..] => "usage: set server <backend>/<server> state ready|drain|maint, \
              or set server <backend>/<server> weight <weight>[%]\n"
             .to_owned(),
         ["get", "weight", place] => get_weight(sources, place),
-        ["enable", "server", place] => change(sources, place, Operation::Admin(Wanted::Ready)),
-        ["disable", "server", place] => change(sources, place, Operation::Admin(Wanted::Stop)),
+        ["enable", "server", place] => make(place, Wanted::Ready),
+        ["disable", "server", place] => make(place, Wanted::Stop),
         _ => return None,
     })
 }
@@ -69,13 +72,17 @@ fn find<'a>(sources: &'a Sources, place: &str) -> Result<Place<'a>, &'static str
     })
 }
 
-fn change(sources: &Sources, place: &str, operation: Operation) -> String {
-    match find(sources, place) {
-        Err(error) => error.to_owned(),
-        Ok(place) => match operate(sources, place.upstream, place.endpoint, operation) {
-            Ok(_) => String::new(),
-            Err(error) => format!("{error}\n"),
-        },
+fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
+    let sources = &caller.admin.sources;
+    let Place {
+        upstream, endpoint, ..
+    } = match find(sources, place) {
+        Ok(place) => place,
+        Err(error) => return error.to_owned(),
+    };
+    match operate(sources, upstream, endpoint, operation, caller.operator) {
+        Ok(_) => String::new(),
+        Err(error) => format!("{error}\n"),
     }
 }
 
@@ -91,7 +98,8 @@ impl Place<'_> {
 }
 
 /// A weight, or a part of the one configured.
-fn set_weight(sources: &Sources, place: &str, weight: &str) -> String {
+fn set_weight(caller: &Caller<'_>, place: &str, weight: &str) -> String {
+    let sources = &caller.admin.sources;
     let found = match find(sources, place) {
         Ok(found) => found,
         Err(error) => return error.to_owned(),
@@ -117,7 +125,7 @@ fn set_weight(sources: &Sources, place: &str, weight: &str) -> String {
         }
         false => number,
     };
-    change(sources, place, Operation::Weight(weight))
+    change(caller, place, Operation::Weight(weight))
 }
 
 fn get_weight(sources: &Sources, place: &str) -> String {
@@ -137,18 +145,20 @@ fn backends(sources: &Sources) -> String {
     lines.join("\n") + "\n"
 }
 
-fn stat(sources: &Sources, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
-    String::from_utf8_lossy(&csv::part(&sources.read(), is_wanted)).into_owned()
+fn stat(admin: &Admin, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
+    let figures = admin.sources.read();
+    let table = csv::part(&figures, &admin.monitor.seen(), is_wanted);
+    String::from_utf8_lossy(&table).into_owned()
 }
 
 /// The rows of a proxy by name or number, of a sum of kinds, of a server by
 /// number; -1 is all.
-fn part_of_stat(sources: &Sources, proxy: &str, kinds: &str, sid: &str) -> String {
+fn part_of_stat(admin: &Admin, proxy: &str, kinds: &str, sid: &str) -> String {
     let (Ok(kinds), Ok(sid)) = (kinds.parse::<i64>(), sid.parse::<i64>()) else {
         return "Integer value expected.\n".to_owned();
     };
     let iid = proxy.parse::<i64>().ok();
-    stat(sources, |row| {
+    stat(admin, |row| {
         let is_proxy = match iid {
             Some(-1) => true,
             Some(iid) => iid as u64 == row.iid,

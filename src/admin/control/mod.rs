@@ -21,6 +21,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
+use super::operate::Operator;
 use super::{Acceptor, Admin, Place};
 use crate::net::listen::Listener;
 
@@ -75,6 +76,12 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     }
 }
 
+/// Who asks, and whom.
+struct Caller<'a> {
+    admin: &'a Admin,
+    operator: Operator,
+}
+
 struct Connection {
     read: BufReader<OwnedReadHalf>,
     write: OwnedWriteHalf,
@@ -111,6 +118,13 @@ impl Connection {
     }
 
     async fn serve(mut self, admin: &Admin) -> io::Result<()> {
+        let peer = self.read.get_ref().as_ref().peer_cred();
+        let caller = Caller {
+            admin,
+            operator: Operator::Control {
+                uid: peer.ok().map(|it| it.uid()),
+            },
+        };
         let mut mode = Mode::OneLine;
         loop {
             let limit = match mode {
@@ -137,7 +151,7 @@ impl Connection {
                     ["quit" | "exit"] => return Ok(()),
                     ref words => {
                         let answer = tokio::select! {
-                            answer = command::run(admin, words) => answer,
+                            answer = command::run(&caller, words) => answer,
                             () = self.left() => return Ok(()),
                         };
                         self.write(&answer).await?;

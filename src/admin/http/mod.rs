@@ -277,7 +277,7 @@ impl Site {
                 })
             }
             Resource::Csv => self.long(|place| {
-                let table = csv::table(&admin.sources.read());
+                let table = csv::table(&admin.sources.read(), &admin.monitor.seen());
                 with_place(place, "text/plain; charset=utf-8", table)
             }),
             Resource::Health => text(StatusCode::OK, "ok\n"),

@@ -8,15 +8,16 @@ use evenkeel_policy::endpoint::Admin as Wanted;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
-    AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use hyper::{Request, StatusCode};
 use serde::Deserialize;
 
 use super::answer::{Answer, json, text};
-use super::tokens::{Tokens, Verdict};
+use super::tokens::{LONGEST_WAIT, Tokens, Verdict};
 use crate::admin::Admin;
-use crate::admin::operate::{Operation, operate};
+use crate::admin::operate::{Operation, Operator, operate};
 use crate::config::MAX_WEIGHT;
 
 /// Longest body, in bytes, and longest wait for it.
@@ -68,7 +69,10 @@ pub(super) async fn change(
         Verdict::Wrong => return unauthorised("that is not the token\n"),
         Verdict::TooMany => {
             let what = "too many wrong tokens came lately: try again in a few seconds\n";
-            return text(StatusCode::TOO_MANY_REQUESTS, what);
+            let mut answer = text(StatusCode::TOO_MANY_REQUESTS, what);
+            let wait = HeaderValue::from(LONGEST_WAIT.as_secs());
+            answer.headers_mut().insert(RETRY_AFTER, wait);
+            return answer;
         }
     }
     let body = Limited::new(request.into_body(), MAX_BODY_LEN).collect();
@@ -104,7 +108,15 @@ pub(super) async fn change(
             return text(StatusCode::BAD_REQUEST, what);
         }
     };
-    match operate(&admin.sources, &order.upstream, &order.endpoint, operation) {
+    let operator = Operator::Page { from };
+    let sources = &admin.sources;
+    match operate(
+        sources,
+        &order.upstream,
+        &order.endpoint,
+        operation,
+        operator,
+    ) {
         Ok(done) => json(serde_json::json!({ "done": done }).to_string()),
         Err(unknown) => text(StatusCode::NOT_FOUND, format!("{unknown}\n")),
     }

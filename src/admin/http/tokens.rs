@@ -1,8 +1,9 @@
-//! The token that a request must carry to change something. Wrong ones are
-//! counted, and each makes the next request with a token wait for longer, right
-//! or wrong: so nothing is learned from how long an answer takes, and trying is
-//! slow. One request of each address waits at a time: who tries much keeps
-//! nobody elsewhere out. Requests without a token are not held up.
+//! The token that a request must carry to change something. Each wrong one makes
+//! the next request with a token wait for longer, right or wrong: so nothing is
+//! learned from how long an answer takes, and trying is slow. One request of
+//! each address waits at a time, and another is refused unlooked at: who tries
+//! much keeps nobody elsewhere out. What is refused is counted. Requests without
+//! a token are not held up.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The wait after one wrong token; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(3);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Without a wrong token for so long, those before are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// How often is looked whether that is so.
@@ -67,7 +68,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Tokens {
-    /// `refused` counts the wrong ones.
+    /// `refused` counts what is refused.
     pub(super) fn new(expected: String, refused: Arc<AtomicU64>) -> Self {
         Tokens {
             expected,
@@ -87,6 +88,7 @@ impl Tokens {
     pub(super) async fn check(&self, from: Option<IpAddr>, given: &[u8]) -> Verdict {
         if let Some(wait) = self.wait() {
             let Some(_waiting) = Waiting::new(&self.waiting, from) else {
+                self.refused.fetch_add(1, Ordering::Relaxed);
                 return Verdict::TooMany;
             };
             tokio::time::sleep(wait).await;
@@ -203,6 +205,7 @@ mod tests {
         assert_eq!(tokens.check(None, RIGHT).await, Verdict::Right);
         drop(waiting);
         assert_eq!(tokens.check(address(7), RIGHT).await, Verdict::Right);
-        assert_eq!(refused.load(Ordering::Relaxed), 1);
+        // The wrong one, and the one that nobody looked at.
+        assert_eq!(refused.load(Ordering::Relaxed), 2);
     }
 }

@@ -77,7 +77,7 @@ const WHOLE: &[Metric<Figures>] = &[
     metric(
         "status_tokens_refused_total",
         Counter,
-        "Requests to the status listener with a wrong token.",
+        "Requests to the status listener that were refused for their token.",
         |it| whole(it.status_tokens_refused),
     ),
     metric(
@@ -363,6 +363,12 @@ const ENDPOINT: &[Metric<EndpointFigures>] = &[
         Counter,
         "Times that it went down because its probes failed.",
         |it| whole(it.downs),
+    ),
+    metric(
+        "probe_failures_total",
+        Counter,
+        "Probes that failed.",
+        |it| whole(it.probes_failed),
     ),
     metric(
         "unreachables_total",

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::pieces::Output;
 use super::*;
+use crate::admin::csv;
+use crate::admin::monitor::SeenOfAll;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
 use crate::observe::counters::{Counters, Phases};
@@ -53,6 +55,10 @@ fn sources(endpoints: usize) -> Sources {
         started: Started::now(),
         inquiries: Vec::new(),
     }
+}
+
+fn seen(sources: &Sources) -> SeenOfAll {
+    SeenOfAll::new(&sources.config, sources.started.instant)
 }
 
 fn fill(counters: &Counters, worker: u64) {
@@ -171,14 +177,15 @@ fn bounds_are_written_as_they_are() {
 
 #[test]
 fn names_cannot_break_a_line() {
-    let mut figures = sources(1).read();
+    let sources = sources(1);
+    let mut figures = sources.read();
     figures.upstreams[0].endpoints[0].name = "a\"b\\c\nd\re=\u{fc},}".to_owned();
     let expected =
         "evenkeel_endpoint_up{upstream=\"app\",endpoint=\"a\\\"b\\\\c\\nd e=\u{fc},}\"} 1\n";
     let text = text(figures.clone(), Names::Evenkeel);
     assert!(text.contains(expected));
     assert!(!text.contains('\r'));
-    let csv = String::from_utf8(crate::admin::csv::table(&figures)).unwrap();
+    let csv = String::from_utf8(csv::table(&figures, &seen(&sources))).unwrap();
     assert!(csv.contains("\napp,\"a\"\"b\\c?d?e=\u{fc},}\","), "{csv}");
     assert_eq!(
         csv.lines().count(),
@@ -412,5 +419,6 @@ fn a_thousand_endpoints() {
         scrape(Names::Evenkeel, format);
     }
     scrape(Names::Haproxy, Format::Text);
-    least("CSV", &|| crate::admin::csv::table(&sources.read()).len());
+    let seen = seen(&sources);
+    least("CSV", &|| csv::table(&sources.read(), &seen).len());
 }

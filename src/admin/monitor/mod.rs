@@ -7,8 +7,9 @@
 
 mod history;
 mod look;
+mod seen;
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::admin::haproxy::{is_backend_up, is_server_up};
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
@@ -31,6 +33,7 @@ pub(super) use history::Span;
 use history::{Counted, Counts, Plot, Series, Window};
 pub(super) use look::Look;
 use look::{json, start_message, state_index};
+pub(super) use seen::{Most, Seen, SeenOfAll};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -43,27 +46,6 @@ pub(super) struct Monitor {
     past: RefCell<Past>,
     looks: watch::Sender<Rc<Look>>,
     start: String,
-}
-
-/// The most that was seen at once since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Most {
-    /// Requests within a second.
-    pub(super) requests: u32,
-    /// In flight; connections of a listener.
-    pub(super) in_flight: u32,
-    /// In the queue.
-    pub(super) waiting: u32,
-}
-
-/// The most that was seen of everything, with the indices of the figures.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Mosts {
-    /// Of all listeners together.
-    pub(super) all: Most,
-    pub(super) listeners: Vec<Most>,
-    pub(super) upstreams: Vec<Most>,
-    pub(super) endpoints: Vec<Vec<Most>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +64,7 @@ struct Past {
     disks: Vec<PastDisk>,
     upstreams: Vec<Series>,
     endpoints: Vec<Vec<Series>>,
-    most: Mosts,
+    seen: SeenOfAll,
     events: Arc<Vec<Event>>,
 }
 
@@ -153,14 +135,7 @@ impl Monitor {
                     .collect(),
                 upstreams: series(config.upstreams.len()),
                 endpoints: upstreams.map(|it| series(it.endpoints.len())).collect(),
-                most: Mosts {
-                    all: Most::default(),
-                    listeners: vec![Most::default(); config.listeners.len()],
-                    upstreams: vec![Most::default(); config.upstreams.len()],
-                    endpoints: (config.upstreams.iter())
-                        .map(|it| vec![Most::default(); it.endpoints.len()])
-                        .collect(),
-                },
+                seen: SeenOfAll::new(config, sources.started.instant),
                 events: Arc::default(),
             }),
         }
@@ -192,6 +167,11 @@ impl Monitor {
         self.looks.subscribe()
     }
 
+    /// What the looks have found beside the figures.
+    pub(super) fn seen(&self) -> Ref<'_, SeenOfAll> {
+        Ref::map(self.past.borrow(), |past| &past.seen)
+    }
+
     /// Plots of everything, as JSON.
     pub(super) fn plots(&self, span: Span) -> String {
         let past = self.past.borrow();
@@ -218,7 +198,7 @@ impl Monitor {
                 return Some(json(&Detail {
                     upstream: sources.config.upstreams[upstream].name.clone(),
                     figures: sources.endpoint(upstream, endpoint, Phases::All),
-                    most: past.most.endpoints[upstream][endpoint],
+                    most: past.seen.endpoints[upstream][endpoint].most,
                     minute: series.plot(Span::Minute),
                     hour: series.plot(Span::Hour),
                 }));
@@ -270,15 +250,6 @@ impl PastDisk {
             &[self.wait.note(figures.wait_us)],
             &[self.service.note(figures.service_us)],
         ])
-    }
-}
-
-impl Most {
-    fn note(&mut self, requests: u32, in_flight: u64, waiting: u64) {
-        let count = |it: u64| u32::try_from(it).unwrap_or(u32::MAX);
-        self.requests = self.requests.max(requests);
-        self.in_flight = self.in_flight.max(count(in_flight));
-        self.waiting = self.waiting.max(count(waiting));
     }
 }
 
@@ -349,7 +320,7 @@ impl Past {
         let upstreams = figures.upstreams.iter();
         let (in_flight, waiting) =
             upstreams.fold((0, 0), |sum, it| (sum.0 + it.in_flight, sum.1 + it.waiting));
-        let most = &mut self.most.all;
+        let most = &mut self.seen.all.most;
         most.note(self.all.most_requests(), open, waiting);
         let is_draining = matches!(phase, Phase::Drain { .. });
         let lines_missing = figures.log_lines_dropped + figures.log_lines_lost;
@@ -371,7 +342,9 @@ impl Past {
         let bytes = grown(bytes, &mut self.listener_bytes[index]);
         let series = &mut self.listeners[index];
         series.note(counted(exchanges));
-        let most = &mut self.most.listeners[index];
+        let seen = &mut self.seen.listeners[index];
+        seen.last_second = whole_rate(series, seconds);
+        let most = &mut seen.most;
         most.note(series.most_requests(), figures.open, 0);
         row(&[
             &common(series, seconds),
@@ -383,9 +356,14 @@ impl Past {
     }
 
     fn upstream(&mut self, index: usize, figures: UpstreamFigures, seconds: f64, look: &mut Look) {
+        let now = self.looked;
+        let is_up = is_backend_up(&figures);
         let series = &mut self.upstreams[index];
         series.note(counted(figures.exchanges));
-        let most = &mut self.most.upstreams[index];
+        let seen = &mut self.seen.upstreams[index];
+        seen.last_second = whole_rate(series, seconds);
+        seen.note_up(is_up, now);
+        let most = &mut seen.most;
         most.note(series.most_requests(), figures.in_flight, figures.waiting);
         look.upstreams.push(row(&[
             &common(series, seconds),
@@ -395,21 +373,22 @@ impl Past {
             &[figures.eligible as f64, figures.retries as f64],
         ]));
         let pasts = self.endpoints[index].iter_mut();
-        let mosts = self.most.endpoints[index].iter_mut();
-        for ((series, most), endpoint) in pasts.zip(mosts).zip(figures.endpoints) {
+        let seen = self.seen.endpoints[index].iter_mut();
+        for ((series, seen), endpoint) in pasts.zip(seen).zip(figures.endpoints) {
+            seen.note_up(is_server_up(&endpoint), now);
             look.probes.push(match &endpoint.last_probe {
                 Some(it) => json(&(it.unix_ms, it.passed, it.took_us, &it.answer)),
                 None => "[]".to_owned(),
             });
             look.endpoints
-                .push(self::endpoint(series, most, endpoint, seconds));
+                .push(self::endpoint(series, seen, endpoint, seconds));
         }
     }
 }
 
 fn endpoint(
     series: &mut Series,
-    most: &mut Most,
+    seen: &mut Seen,
     figures: EndpointFigures,
     seconds: f64,
 ) -> String {
@@ -419,6 +398,8 @@ fn endpoint(
         errors: figures.failures + figures.status.0[5],
         total_us: figures.phases.total_us,
     });
+    seen.last_second = whole_rate(series, seconds);
+    let most = &mut seen.most;
     most.note(series.most_requests(), u64::from(figures.in_flight), 0);
     row(&[
         &common(series, seconds),
@@ -457,6 +438,12 @@ fn common(series: &Series, seconds: f64) -> [f64; 8] {
 /// A second's part of a count.
 fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
+}
+
+/// Requests of the last second.
+fn whole_rate(series: &Series, seconds: f64) -> u32 {
+    let (requests, _) = series.last_second();
+    rate(u64::from(requests), seconds).round() as u32
 }
 
 fn limit(limit: Option<u32>) -> f64 {

@@ -1,0 +1,128 @@
+//! What looking once a second has found of each thing, beside what is counted.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::config::Config;
+
+/// The most that was seen at once since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(in crate::admin) struct Most {
+    /// Requests within a second.
+    pub(in crate::admin) requests: u32,
+    /// In flight; connections of a listener.
+    pub(in crate::admin) in_flight: u32,
+    /// In the queue.
+    pub(in crate::admin) waiting: u32,
+}
+
+impl Most {
+    pub(super) fn note(&mut self, requests: u32, in_flight: u64, waiting: u64) {
+        let count = |it: u64| u32::try_from(it).unwrap_or(u32::MAX);
+        self.requests = self.requests.max(requests);
+        self.in_flight = self.in_flight.max(count(in_flight));
+        self.waiting = self.waiting.max(count(waiting));
+    }
+}
+
+/// What was found of one thing.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::admin) struct Seen {
+    /// The most at once.
+    pub(in crate::admin) most: Most,
+    /// Requests within the last second.
+    pub(in crate::admin) last_second: u32,
+    /// Whether it was up at the last look.
+    is_up: bool,
+    /// Since when.
+    since: Instant,
+    /// How long it was down before that.
+    down: Duration,
+}
+
+impl Seen {
+    /// Up, with nothing found yet.
+    fn new(started: Instant) -> Self {
+        Seen {
+            most: Most::default(),
+            last_second: 0,
+            is_up: true,
+            since: started,
+            down: Duration::ZERO,
+        }
+    }
+
+    /// Notes whether it is up.
+    pub(super) fn note_up(&mut self, is_up: bool, now: Instant) {
+        if is_up == self.is_up {
+            return;
+        }
+        self.down = self.downtime(now);
+        self.is_up = is_up;
+        self.since = now;
+    }
+
+    /// How long it has been up, or down, without a break.
+    pub(in crate::admin) fn unchanged(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
+    /// How long it was down in all.
+    pub(in crate::admin) fn downtime(&self, now: Instant) -> Duration {
+        match self.is_up {
+            true => self.down,
+            false => self.down + self.unchanged(now),
+        }
+    }
+}
+
+/// What was found of everything, with the indices of the figures.
+#[derive(Debug, Clone)]
+pub(in crate::admin) struct SeenOfAll {
+    /// Of all listeners together.
+    pub(in crate::admin) all: Seen,
+    pub(in crate::admin) listeners: Vec<Seen>,
+    pub(in crate::admin) upstreams: Vec<Seen>,
+    pub(in crate::admin) endpoints: Vec<Vec<Seen>>,
+}
+
+impl SeenOfAll {
+    /// Nothing yet of what `config` has.
+    pub(in crate::admin) fn new(config: &Config, started: Instant) -> Self {
+        let nothing = Seen::new(started);
+        let upstreams = config.upstreams.iter();
+        SeenOfAll {
+            all: nothing,
+            listeners: vec![nothing; config.listeners.len()],
+            upstreams: vec![nothing; config.upstreams.len()],
+            endpoints: upstreams
+                .map(|it| vec![nothing; it.endpoints.len()])
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn up_and_down() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let seconds = |seen: &Seen, at| {
+            let times = [seen.unchanged(after(at)), seen.downtime(after(at))];
+            times.map(|it| it.as_secs())
+        };
+        let mut seen = Seen::new(start);
+        assert_eq!(seconds(&seen, 5), [5, 0]);
+        seen.note_up(false, after(10));
+        assert_eq!(seconds(&seen, 13), [3, 3]);
+        seen.note_up(false, after(14));
+        seen.note_up(true, after(15));
+        assert_eq!(seconds(&seen, 22), [7, 5]);
+        seen.note_up(false, after(30));
+        assert_eq!(seconds(&seen, 32), [2, 7]);
+    }
+}
