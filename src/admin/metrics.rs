@@ -38,12 +38,14 @@ pub enum Names {
 }
 
 impl Names {
-    /// The names that a query asks for: `names=haproxy`, or our own.
-    pub fn of_query(query: Option<&str>) -> Self {
+    /// The names that a query asks for: `names=haproxy`, or our own where it
+    /// says nothing of names; `None` for names that there are not.
+    pub fn of_query(query: Option<&str>) -> Option<Self> {
         let mut pairs = query.into_iter().flat_map(|query| query.split('&'));
-        match pairs.any(|pair| pair == "names=haproxy") {
-            true => Names::Haproxy,
-            false => Names::Evenkeel,
+        match pairs.find_map(|pair| pair.strip_prefix("names=")) {
+            Some("haproxy") => Some(Names::Haproxy),
+            None | Some("evenkeel") => Some(Names::Evenkeel),
+            Some(_) => None,
         }
     }
 }

@@ -125,6 +125,7 @@ choice!(Level {
     "warn" => Level::Warn, "what an operator should look at";
     "info" => Level::Info, "changes of state";
     "debug" => Level::Debug, "single probes and the like";
+    "trace" => Level::Trace, "what libraries say of their work";
 });
 
 choice!(EventFormat {

@@ -127,9 +127,7 @@ pub fn run(config: Config) -> io::Result<()> {
                 signal = stop.next() => break Some(signal),
                 _ = running.ended.recv() => break None,
                 _ = reopen.recv() => running.log_sender.reopen(),
-                _ = reload.recv() => {
-                    tracing::warn!("HUP: a configuration is not read again: it stays as it is");
-                }
+                _ = reload.recv() => refuse_reload(),
             }
         };
         match signal {
@@ -158,6 +156,7 @@ pub fn run(config: Config) -> io::Result<()> {
                     phase.send_replace(Phase::Drain { deadline: Instant::now() });
                 }
                 _ = reopen.recv() => log_sender.reopen(),
+                _ = reload.recv() => refuse_reload(),
             }
         }
         match signal {
@@ -165,6 +164,10 @@ pub fn run(config: Config) -> io::Result<()> {
             None => Err(io::Error::other("a thread ended by itself")),
         }
     })
+}
+
+fn refuse_reload() {
+    tracing::warn!("HUP: a configuration is not read again: it stays as it is");
 }
 
 /// TERM, INT and QUIT, taken over from their default.
@@ -330,6 +333,14 @@ fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
 
 impl Running {
     fn announce(&self) {
+        let version = env!("CARGO_PKG_VERSION");
+        let config = format!("{:016x}", self.config.hash);
+        let workers = counted(self.config.server.workers as u64, "worker");
+        tracing::info!(
+            version,
+            config,
+            "evenkeel {version}: {workers}, configuration {config}"
+        );
         if let Some(address) = &self.admin.status_address {
             tracing::info!("status page: listening on {address}");
         }

@@ -262,7 +262,13 @@ impl Site {
                 self.long(|place| with_place(place, "application/json", figures(admin)))
             }
             Resource::Metrics => {
-                let (format, names) = metrics_wanted(&request);
+                let accept = request.headers().get(ACCEPT);
+                let format = metrics::Format::accepted(accept.and_then(|it| it.to_str().ok()));
+                let Some(names) = metrics::Names::of_query(request.uri().query()) else {
+                    let what =
+                        "there are no metrics of these names: `names` is haproxy or evenkeel\n";
+                    return text(StatusCode::BAD_REQUEST, what);
+                };
                 self.long(|place| {
                     let pieces = metrics::pieces(admin.sources.read(), names, format);
                     match request.version() {
@@ -299,15 +305,6 @@ impl Site {
 /// them.
 fn figures(admin: &Admin) -> Vec<u8> {
     serde_json::to_vec(&admin.sources.read()).unwrap_or_default()
-}
-
-fn metrics_wanted(request: &Request<Incoming>) -> (metrics::Format, metrics::Names) {
-    let accept = request
-        .headers()
-        .get(ACCEPT)
-        .and_then(|it| it.to_str().ok());
-    let format = metrics::Format::accepted(accept);
-    (format, metrics::Names::of_query(request.uri().query()))
 }
 
 fn ready(admin: &Admin) -> Answer {

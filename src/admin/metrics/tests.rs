@@ -132,9 +132,15 @@ fn formats_are_negotiated() {
     ] {
         assert_eq!(Format::accepted(accept), expected, "{accept:?}");
     }
-    assert_eq!(Names::of_query(Some("a=b&names=haproxy")), Names::Haproxy);
-    for query in [None, Some(""), Some("names=nginx"), Some("haproxy")] {
-        assert_eq!(Names::of_query(query), Names::Evenkeel, "{query:?}");
+    for (query, names) in [
+        (None, Some(Names::Evenkeel)),
+        (Some(""), Some(Names::Evenkeel)),
+        (Some("haproxy"), Some(Names::Evenkeel)),
+        (Some("names=evenkeel"), Some(Names::Evenkeel)),
+        (Some("a=b&names=haproxy"), Some(Names::Haproxy)),
+        (Some("names=nginx"), None),
+    ] {
+        assert_eq!(Names::of_query(query), names, "{query:?}");
     }
 }
 

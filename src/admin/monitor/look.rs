@@ -13,10 +13,11 @@ use crate::observe::figures::State;
 
 /// What the rows of a kind mean, in order. Times are in microseconds; -1 stands
 /// for no limit. `requests` and `errors`, `hot` and `cold`, and `reads` are those
-/// of the last second.
+/// of the last second. What ends in `_ms` beside a count is when that grew last,
+/// since 1970; 0 where it never did.
 #[derive(Debug, Serialize)]
 pub(super) struct Columns {
-    all: [&'static str; 21],
+    all: [&'static str; 23],
     listeners: [&'static str; 14],
     routes: [&'static str; 10],
     disks: [&'static str; 6],
@@ -47,7 +48,9 @@ const COLUMNS: Columns = Columns {
         "bytes_out",
         "loop_lag_p99",
         "log_lines_missing",
+        "log_lines_missing_ms",
         "tokens_refused",
+        "tokens_refused_ms",
     ],
     listeners: [
         "requests",

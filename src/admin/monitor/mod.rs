@@ -56,6 +56,8 @@ struct Past {
     /// What came in and went out, of all listeners together.
     bytes: (u64, u64),
     loop_lag: PastTimes,
+    lines_missing: Grown,
+    tokens_refused: Grown,
     listeners: Vec<Series>,
     listener_bytes: Vec<(u64, u64)>,
     routes: Vec<Series>,
@@ -77,6 +79,14 @@ struct PastDisk {
     wait: PastTimes,
     /// Times at the disk.
     service: PastTimes,
+}
+
+/// A count that should not grow.
+#[derive(Debug, Clone, Copy, Default)]
+struct Grown {
+    count: u64,
+    /// When it grew last, in milliseconds since 1970; 0 where it never did.
+    unix_ms: u64,
 }
 
 /// Times of the last minute.
@@ -123,6 +133,8 @@ impl Monitor {
                 all: Series::new(),
                 bytes: (0, 0),
                 loop_lag: PastTimes::new(),
+                lines_missing: Grown::default(),
+                tokens_refused: Grown::default(),
                 listeners: series(config.listeners.len()),
                 listener_bytes: vec![(0, 0); config.listeners.len()],
                 routes: series(config.routes.len()),
@@ -216,6 +228,16 @@ fn grown(now: (u64, u64), before: &mut (u64, u64)) -> (u64, u64) {
     (since(now.0, before.0), since(now.1, before.1))
 }
 
+impl Grown {
+    /// Takes the count as it is now, and gives both as columns.
+    fn note(&mut self, count: u64, unix_ms: u64) -> [f64; 2] {
+        if count > self.count {
+            *self = Grown { count, unix_ms };
+        }
+        [self.count as f64, self.unix_ms as f64]
+    }
+}
+
 impl PastTimes {
     fn new() -> Self {
         PastTimes {
@@ -259,10 +281,11 @@ impl Past {
         let seconds = now.duration_since(self.looked).as_secs_f64().max(0.5);
         self.looked = now;
         self.number += 1;
+        let unix_ms = unix_time(SystemTime::now()).as_millis() as u64;
         let mut look = Look {
             number: self.number,
-            unix_ms: unix_time(SystemTime::now()).as_millis() as u64,
-            all: self.all(&figures, phase, seconds),
+            unix_ms,
+            all: self.all(&figures, phase, seconds, unix_ms),
             events: self.events(),
             ..Look::default()
         };
@@ -301,7 +324,7 @@ impl Past {
         self.events.clone()
     }
 
-    fn all(&mut self, figures: &Figures, phase: Phase, seconds: f64) -> String {
+    fn all(&mut self, figures: &Figures, phase: Phase, seconds: f64, unix_ms: u64) -> String {
         let mut now = Counted::default();
         let (mut bytes, mut open) = ((0, 0), 0);
         for listener in &figures.listeners {
@@ -332,7 +355,10 @@ impl Past {
             &[in_flight as f64, waiting as f64],
             &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
             &[lag_p99],
-            &[lines_missing as f64, figures.status_tokens_refused as f64],
+            &self.lines_missing.note(lines_missing, unix_ms),
+            &self
+                .tokens_refused
+                .note(figures.status_tokens_refused, unix_ms),
         ])
     }
 

@@ -25,8 +25,6 @@ class Model {
       return upstream;
     });
     this.events = [];
-    /** When a wrong token was counted last. */
-    this.refusedMs = -Infinity;
     this.span = "minute";
   }
 
@@ -40,12 +38,9 @@ class Model {
   take(message) {
     // Whether there were looks between, whose points are missing now.
     const isGap = this.number > 0 && message.number !== this.number + 1;
-    const isFirst = this.number === 0;
     this.number = message.number;
     this.unixMs = message.unix_ms;
-    const refused = this.all.tokens_refused;
     this.fill(this.all, this.start.columns.all, message.all);
-    if (!isFirst && this.all.tokens_refused > refused) this.refusedMs = this.unixMs;
     for (const kind of KINDS) {
       const changed = message[kind] ?? [];
       const columns = this.start.columns[kind];

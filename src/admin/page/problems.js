@@ -52,6 +52,7 @@ function upstreamProblems(upstream) {
 
 const FAILING_PART = 0.01;
 const REFUSED_SHOWN_MS = 60_000;
+const MISSING_SHOWN_MS = 3_600_000;
 
 function trafficProblems(model) {
   const problems = [];
@@ -67,11 +68,12 @@ function trafficProblems(model) {
     problems.push({ grade, kind: "connections", text: `listener ${listener.name} has ${count(listener.open)} connections open`, why: `its limit is ${count(listener.limit)}` });
   }
   const { all } = model;
-  if (all.log_lines_missing > 0) {
-    problems.push({ grade: "warn", kind: "access log", text: `${plural(all.log_lines_missing, "line")} missing`, why: "since the start: they were dropped, or could not be written" });
+  const missingFor = model.unixMs - all.log_lines_missing_ms;
+  if (missingFor < MISSING_SHOWN_MS) {
+    problems.push({ grade: "warn", kind: "access log", text: `${plural(all.log_lines_missing, "line")} missing`, why: `since the start, the last ${duration(missingFor)} ago: dropped, or not written` });
   }
-  if (model.unixMs - model.refusedMs < REFUSED_SHOWN_MS) {
-    problems.push({ grade: "warn", kind: "wrong tokens", text: `somebody tries to change endpoints: ${plural(all.tokens_refused, "wrong token")}`, why: "since the start, the last one within a minute" });
+  if (model.unixMs - all.tokens_refused_ms < REFUSED_SHOWN_MS) {
+    problems.push({ grade: "warn", kind: "wrong tokens", text: `somebody tries to change endpoints: ${plural(all.tokens_refused, "refused token")}`, why: "since the start, the last one within a minute" });
   }
   if (all.loop_lag_p99 > 50_000) {
     problems.push({ grade: "warn", kind: "busy", text: `the workers come ${timeText(all.loop_lag_p99)} late`, why: "one time in a hundred: too little processor time" });
