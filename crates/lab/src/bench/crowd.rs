@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::process::{Memory, Process};
 use super::proxy::{Kind, Proxy, Site};
-use super::report::{CaseReport, Limit, Row, Verdict};
+use super::report::{CaseReport, Limit, Round, Row, Verdict};
 use super::rounds::{LoadProcess, Stage, load, measured};
 use crate::load::Summary;
 use crate::socket::Waiting;
@@ -158,9 +158,7 @@ pub fn soak(site: &Site, kinds: &[Kind], count: u64) -> io::Result<Vec<Row>> {
             format!("--churn={SOAK_CHURN}"),
             "--seconds=3600".into(),
         ];
-        let round = measured(proxy, |address| load(address, &arguments));
-        sleep(SETTLE);
-        round.map(|round| (round, memory(proxy)))
+        measured_with_memory(proxy, &arguments)
     };
     let (tenth, at_tenth) = run(count / 10)?;
     let (rest, at_end) = run(count - count / 10)?;
@@ -195,6 +193,20 @@ pub fn compare_soak(report: &mut CaseReport) {
         });
     }
     report.verdicts.extend(verdicts);
+}
+
+/// Loads a proxy, and gives with the round the memory that it held towards the
+/// end of it.
+///
+/// # Errors
+/// As [`measured`].
+pub fn measured_with_memory(proxy: &Proxy, arguments: &[String]) -> io::Result<(Round, Memory)> {
+    let run = || measured(proxy, |address| load(address, arguments));
+    let (round, memory) = match &proxy.process {
+        Some(process) => process.memory_during(run),
+        None => (run(), Memory::default()),
+    };
+    round.map(|round| (round, memory))
 }
 
 fn without_direct(kinds: &[Kind]) -> Vec<Kind> {

@@ -1,12 +1,13 @@
 //! Processes of a benchmark: started on a core, measured, and ended.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
@@ -19,6 +20,10 @@ pub const LOAD_CORE: usize = 1;
 /// How long a process may take to answer after its start, or to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Looks at a process's memory that count, and the time between two.
+const MEMORY_LOOKS: usize = 21;
+const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A process that ends with its owner.
 #[derive(Debug)]
@@ -97,6 +102,30 @@ impl Process {
             memory.add(pid);
         }
         memory
+    }
+
+    /// Does something, and gives the memory that was held towards the end of it:
+    /// the median of the last looks. One look finds a buffer more or less.
+    pub fn memory_during<T>(&self, work: impl FnOnce() -> T) -> (T, Memory) {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut last = VecDeque::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    last.push_back(self.memory());
+                    if last.len() > MEMORY_LOOKS {
+                        last.pop_front();
+                    }
+                    std::thread::sleep(MEMORY_INTERVAL);
+                }
+                let mut looks = Vec::from(last);
+                looks.sort_by_key(|memory| memory.pss);
+                looks.get(looks.len() / 2).copied().unwrap_or_default()
+            });
+            let done = work();
+            is_over.store(true, Ordering::Relaxed);
+            (done, looks.join().unwrap_or_default())
+        })
     }
 
     fn tree(&self) -> Vec<u32> {
