@@ -166,7 +166,7 @@ pub(super) fn part(
     for ((listener, seen), iid) in listeners.zip(1..) {
         if is_wanted(&row(iid, &listener.name, RowKind::Frontend, 0)) {
             let mut row = frontend(listener, iid);
-            row.number("smax", u64::from(seen.most.in_flight));
+            row.number("smax", u64::from(seen.most.in_flight).max(listener.open));
             row.number("req_rate", u64::from(seen.last_second));
             row.number("req_rate_max", u64::from(seen.most.requests));
             row.write(&mut out);
@@ -187,13 +187,14 @@ pub(super) fn part(
             row.text("svname", &endpoint.name);
             row.number("iid", iid);
             row.number("sid", sid);
-            row.seen(seen, now);
+            row.seen(seen, u64::from(endpoint.in_flight), now);
             row.write(&mut out);
         }
         if is_wanted(&row(iid, &upstream.name, RowKind::Backend, 0)) {
             let mut row = backend(upstream, iid);
-            row.number("qmax", u64::from(seen.most.waiting));
-            row.seen(seen, now);
+            row.number("qmax", u64::from(seen.most.waiting).max(upstream.waiting));
+            row.number("chkdown", u64::from(seen.downs));
+            row.seen(seen, upstream.in_flight, now);
             row.write(&mut out);
         }
     }
@@ -267,7 +268,6 @@ fn backend(upstream: &UpstreamFigures, iid: u64) -> Row {
     row.number("weight", whole_weight(active_weight(upstream)));
     row.number("act", upstream.eligible as u64);
     row.number("bck", 0);
-    row.number("chkdown", sum(upstream, went_down));
     row.number("lbtot", sum(upstream, |it| it.attempts));
     row.number("connect", sum(upstream, connection_attempts));
     row.number("reuse", sum(upstream, |it| it.reuses));
@@ -296,8 +296,10 @@ impl Row {
         }
     }
 
-    fn seen(&mut self, seen: &Seen, now: Instant) {
-        self.number("smax", u64::from(seen.most.in_flight));
+    /// What the looks have found, with what is in flight now, of which they may
+    /// not know yet.
+    fn seen(&mut self, seen: &Seen, in_flight: u64, now: Instant) {
+        self.number("smax", u64::from(seen.most.in_flight).max(in_flight));
         self.number("rate", u64::from(seen.last_second));
         self.number("rate_max", u64::from(seen.most.requests));
         self.number("lastchg", seen.unchanged(now).as_secs());

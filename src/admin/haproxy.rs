@@ -15,6 +15,8 @@ pub(super) const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NO
 pub(super) fn server_state(endpoint: &EndpointFigures) -> &'static str {
     match endpoint.state {
         State::Stopped => "MAINT",
+        // One that is drained too.
+        _ if endpoint.is_lost => "DOWN",
         State::Draining => "DRAIN",
         State::Down | State::Unreachable | State::Ejected => "DOWN",
         State::Trial | State::Starting | State::Up if endpoint.weight == 0 => "DRAIN",

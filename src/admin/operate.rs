@@ -98,6 +98,8 @@ pub(super) fn operate(
             // Who waits may have been waiting for just that.
             dispatcher.serve(now);
             tracing::info!(
+                upstream,
+                endpoint,
                 "upstream {upstream}: endpoint {endpoint} has weight {weight} now, set {operator}"
             );
             format!("at weight {weight}")

@@ -11,7 +11,7 @@ use evenkeel_policy::dispatch::Outlook;
 use serde_json::json;
 
 use super::asked::Asked;
-use super::{ActionStep, Explanation, LearnedStep, UpstreamStep, WorkerStep, explain_on};
+use super::{ActionStep, Explanation, LearnedStep, UpstreamStep, WorkerStep, explain_on, now_step};
 use crate::observe::figures::Sources;
 use crate::observe::inquiry::{Answers, Prospect, Question, WorkerOutlook, ask};
 
@@ -56,7 +56,13 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     let question = |reply| Question::Outlook(prospect, reply);
     let Answers { answers, silent } = ask(&sources.inquiries, question).await;
     step.silent_workers = silent;
-    let endpoints = &sources.config.upstreams[prospect.upstream].endpoints;
+    let settings = &sources.config.upstreams[prospect.upstream];
+    let endpoints = &settings.endpoints;
+    // What they say is later than what was read before, and of one moment.
+    let is_served = |it: &&WorkerOutlook| matches!(it.outlook, Outlook::Served { .. });
+    if let Some(of_worker) = answers.iter().find(is_served).or(answers.first()) {
+        step.now = Some(now_step(of_worker.outlook, settings));
+    }
     let workers = answers.iter().map(|it| WorkerStep {
         worker: it.worker,
         endpoint: match it.outlook {

@@ -619,14 +619,16 @@ fn upstream_step(
             idle_ms: millis(timeouts.idle),
             total_ms: timeouts.total.map(millis),
         },
-        now: running.map(|_| match outlook {
-            Outlook::Served { .. } => NowStep::Served,
-            Outlook::Waits { behind } => NowStep::Waits { behind },
-            Outlook::Refused(refusal) => {
-                NowStep::Refused(Refused::new(refusal.into(), Some(settings)))
-            }
-        }),
+        now: running.map(|_| now_step(outlook, settings)),
         head: head_lines(config, facts),
+    }
+}
+
+fn now_step(outlook: Outlook, settings: &config::Upstream) -> NowStep {
+    match outlook {
+        Outlook::Served { .. } => NowStep::Served,
+        Outlook::Waits { behind } => NowStep::Waits { behind },
+        Outlook::Refused(refusal) => NowStep::Refused(Refused::new(refusal.into(), Some(settings))),
     }
 }
 

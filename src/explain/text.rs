@@ -255,11 +255,11 @@ impl Page {
     }
 
     fn endpoint(&mut self, endpoint: &EndpointStep, width: usize, step: &UpstreamStep) {
-        let of_workers = step.workers.iter().map(|it| &it.endpoint);
-        let is_chosen = [&step.endpoint]
-            .into_iter()
-            .chain(of_workers)
-            .any(|it| it.as_ref() == Some(&endpoint.name));
+        let mut of_workers = step.workers.iter().filter_map(|it| it.endpoint.as_ref());
+        let is_chosen = match of_workers.clone().next() {
+            Some(_) => of_workers.any(|it| *it == endpoint.name),
+            None => step.endpoint.as_ref() == Some(&endpoint.name),
+        };
         let arrow = if is_chosen { ">" } else { " " };
         let tone = if is_chosen { Tone::Good } else { Tone::Strong };
         let name = self.paint(tone, &format!("{:width$}", endpoint.name));
@@ -299,8 +299,10 @@ fn tame(text: &str) -> String {
 /// Where the workers would send a request; so many more did not say.
 fn places(workers: &[WorkerStep], silent: usize) -> String {
     let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut without = 0;
     for WorkerStep { worker, endpoint } in workers {
         let Some(endpoint) = endpoint else {
+            without += 1;
             continue;
         };
         let number = worker.to_string();
@@ -321,6 +323,9 @@ fn places(workers: &[WorkerStep], silent: usize) -> String {
             places.iter().map(place).collect::<Vec<_>>().join(",")
         }
     };
+    if without > 0 {
+        text += &format!("; {} had no slot", counted(without, "worker"));
+    }
     if silent > 0 {
         let silent = counted(silent as u64, "worker");
         text += &format!("; {silent} did not answer");
@@ -378,7 +383,7 @@ mod tests {
         let (a, b) = (Some("a"), Some("b"));
         assert_eq!(places(&of(&[]), 0), "");
         assert_eq!(places(&of(&[a, a]), 0), " at a");
-        let text = " at b by worker 0, at a by workers 1, 3";
+        let text = " at b by worker 0, at a by workers 1, 3; 1 worker had no slot";
         assert_eq!(places(&of(&[b, a, None, a]), 0), text);
         assert_eq!(places(&of(&[a]), 1), " at a; 1 worker did not answer");
         assert_eq!(places(&[], 2), "; 2 workers did not answer");

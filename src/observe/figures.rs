@@ -301,6 +301,9 @@ pub struct EndpointFigures {
     pub name: String,
     /// How it is, or who took it out.
     pub state: State,
+    /// Whether it is down, unreachable or ejected, whatever the operator wants.
+    #[serde(skip)]
+    pub is_lost: bool,
     /// Whether it gets new exchanges: its state allows it, and its weight is
     /// not 0.
     pub eligible: bool,
@@ -644,6 +647,9 @@ impl Sources {
         EndpointFigures {
             name: settings.name.clone(),
             state: State::of(state),
+            is_lost: [Flag::Down, Flag::Unreachable, Flag::Ejected]
+                .iter()
+                .any(|flag| state.has(*flag)),
             eligible: state.is_eligible(),
             admin: AdminWord(self.dispatchers[upstream].admin(index)),
             weight: state.weight(),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_policy::dispatch::Dispatcher;
+use evenkeel_policy::dispatch::{Asking, Dispatcher};
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
@@ -170,7 +170,13 @@ fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
         }
         Question::Outlook(prospect, reply) => {
             let upstream = &clients.context.upstreams[prospect.upstream];
-            let (outlook, learned) = upstream.outlook(&prospect.asking);
+            let now = Instant::now();
+            let asking = Asking {
+                arrived: now,
+                now,
+                ..prospect.asking
+            };
+            let (outlook, learned) = upstream.outlook(&asking);
             let _ = reply.send(WorkerOutlook {
                 worker,
                 outlook,

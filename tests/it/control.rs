@@ -230,7 +230,9 @@ fn an_operator_drains_stops_and_reweights() {
         send(40);
         let after = served();
         assert_eq!([after[0] - before[0], after[1] - before[1]], [30, 10]);
-        assert!(proxy.stderr().contains("is drained by the operator"));
+        let uid = rustix::process::getuid().as_raw();
+        let by = format!("is drained by the operator, over the control socket as uid {uid} (");
+        assert!(proxy.stderr().contains(&by), "{}", proxy.stderr());
     });
 }
 

@@ -372,7 +372,8 @@ fn a_key_leads_where_it_was_said_to() {
     });
 }
 
-/// One worker, so that it is the one whose balancer chooses.
+/// One worker, so that it is the one whose balancer chooses; weights that leave
+/// none of them near a tie, which what is learned would break by the time.
 const BALANCED: &str = r#"
 [server]
 workers = 1
@@ -391,7 +392,7 @@ upstream = "app"
 
 [upstream.app]
 balance = "$BALANCE"
-endpoints = ["$A", { address = "$B", weight = 2 }, "$C"]
+endpoints = ["$A", { address = "$B", weight = 5 }, { address = "$C", weight = 3 }]
 "#;
 
 #[test]
@@ -451,7 +452,7 @@ fn every_balancer_says_where_it_will_send_a_request() {
             }
             let expected = match balance {
                 "carp" | "consistent-hash" | "first" => 1..2,
-                "random" | "two-choices" | "peak-ewma" => 1..4,
+                "random" | "two-choices" | "peak-ewma" | "adaptive" => 1..4,
                 _ => 2..4,
             };
             assert!(expected.contains(&seen.len()), "{balance} chose {seen:?}");

@@ -39,6 +39,8 @@ pub(in crate::admin) struct Seen {
     since: Instant,
     /// How long it was down before that.
     down: Duration,
+    /// Times that it went down.
+    pub(in crate::admin) downs: u32,
 }
 
 impl Seen {
@@ -50,6 +52,7 @@ impl Seen {
             is_up: true,
             since: started,
             down: Duration::ZERO,
+            downs: 0,
         }
     }
 
@@ -59,6 +62,7 @@ impl Seen {
             return;
         }
         self.down = self.downtime(now);
+        self.downs += u32::from(!is_up);
         self.is_up = is_up;
         self.since = now;
     }
@@ -124,5 +128,6 @@ mod tests {
         assert_eq!(seconds(&seen, 22), [7, 5]);
         seen.note_up(false, after(30));
         assert_eq!(seconds(&seen, 32), [2, 7]);
+        assert_eq!(seen.downs, 2);
     }
 }

@@ -73,7 +73,7 @@ function trafficProblems(model) {
     problems.push({ grade: "warn", kind: "access log", text: `${plural(all.log_lines_missing, "line")} missing`, why: `since the start, the last ${duration(missingFor)} ago: dropped, or not written` });
   }
   if (model.unixMs - all.tokens_refused_ms < REFUSED_SHOWN_MS) {
-    problems.push({ grade: "warn", kind: "wrong tokens", text: `somebody tries to change endpoints: ${plural(all.tokens_refused, "refused token")}`, why: "since the start, the last one within a minute" });
+    problems.push({ grade: "warn", kind: "tokens", text: `${plural(all.tokens_refused, "token")} refused for changes of endpoints`, why: "since the start, the last one within a minute" });
   }
   if (all.loop_lag_p99 > 50_000) {
     problems.push({ grade: "warn", kind: "busy", text: `the workers come ${timeText(all.loop_lag_p99)} late`, why: "one time in a hundred: too little processor time" });
