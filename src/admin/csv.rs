@@ -12,7 +12,7 @@ use super::haproxy::{
     request_errors, response_errors, server_aborts, server_state, sum, throttle, went_down,
     whole_weight,
 };
-use super::monitor::{Seen, SeenOfAll};
+use super::monitor::{Seen, SeenOfAll, Traffic};
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, Figures, ListenerFigures, StatusFigures, UpstreamFigures,
 };
@@ -166,9 +166,7 @@ pub(super) fn part(
     for ((listener, seen), iid) in listeners.zip(1..) {
         if is_wanted(&row(iid, &listener.name, RowKind::Frontend, 0)) {
             let mut row = frontend(listener, iid);
-            row.number("smax", u64::from(seen.most.in_flight).max(listener.open));
-            row.number("req_rate", u64::from(seen.last_second));
-            row.number("req_rate_max", u64::from(seen.most.requests));
+            row.traffic(seen, listener.open, ["req_rate", "req_rate_max"]);
             row.write(&mut out);
         }
     }
@@ -192,8 +190,9 @@ pub(super) fn part(
         }
         if is_wanted(&row(iid, &upstream.name, RowKind::Backend, 0)) {
             let mut row = backend(upstream, iid);
-            row.number("qmax", u64::from(seen.most.waiting).max(upstream.waiting));
-            row.number("chkdown", u64::from(seen.downs));
+            let most_waiting = u64::from(seen.traffic.most.waiting);
+            row.number("qmax", most_waiting.max(upstream.waiting));
+            row.number("chkdown", u64::from(seen.uptime.downs));
             row.seen(seen, upstream.in_flight, now);
             row.write(&mut out);
         }
@@ -296,14 +295,18 @@ impl Row {
         }
     }
 
-    /// What the looks have found, with what is in flight now, of which they may
-    /// not know yet.
     fn seen(&mut self, seen: &Seen, in_flight: u64, now: Instant) {
-        self.number("smax", u64::from(seen.most.in_flight).max(in_flight));
-        self.number("rate", u64::from(seen.last_second));
-        self.number("rate_max", u64::from(seen.most.requests));
-        self.number("lastchg", seen.unchanged(now).as_secs());
-        self.number("downtime", seen.downtime(now).as_secs());
+        self.traffic(&seen.traffic, in_flight, ["rate", "rate_max"]);
+        self.number("lastchg", seen.uptime.unchanged(now).as_secs());
+        self.number("downtime", seen.uptime.downtime(now).as_secs());
+    }
+
+    /// What the looks have found, with what is in flight now, of which they may
+    /// not know yet; under these names the rate and its maximum.
+    fn traffic(&mut self, traffic: &Traffic, in_flight: u64, [rate, most]: [&'static str; 2]) {
+        self.number("smax", u64::from(traffic.most.in_flight).max(in_flight));
+        self.number(rate, u64::from(traffic.last_second));
+        self.number(most, u64::from(traffic.most.requests));
     }
 
     fn exchanges(&mut self, exchanges: &ExchangeFigures) {

@@ -2,6 +2,8 @@
 //!
 //! A listener is a frontend, an upstream a backend, an endpoint a server.
 
+use evenkeel_policy::endpoint::Admin;
+
 use crate::observe::end::{End, Failure};
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, ListenerFigures, State, UpstreamFigures,
@@ -13,14 +15,12 @@ pub(super) const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NO
 
 /// The state of a server; one of weight 0 gets no more than a drained one.
 pub(super) fn server_state(endpoint: &EndpointFigures) -> &'static str {
-    match endpoint.state {
-        State::Stopped => "MAINT",
-        // One that is drained too.
-        _ if endpoint.is_lost => "DOWN",
-        State::Draining => "DRAIN",
-        State::Down | State::Unreachable | State::Ejected => "DOWN",
-        State::Trial | State::Starting | State::Up if endpoint.weight == 0 => "DRAIN",
-        State::Trial | State::Starting | State::Up => "UP",
+    match (endpoint.admin.0, endpoint.is_lost) {
+        (Admin::Stop, _) => "MAINT",
+        (Admin::Drain | Admin::Ready, true) => "DOWN",
+        (Admin::Drain, false) => "DRAIN",
+        (Admin::Ready, false) if endpoint.weight == 0 => "DRAIN",
+        (Admin::Ready, false) => "UP",
     }
 }
 

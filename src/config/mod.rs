@@ -72,6 +72,13 @@ pub struct Config {
     pub access_logs: AccessLogs,
 }
 
+impl Config {
+    /// The hash as it is shown.
+    pub fn hash_text(&self) -> String {
+        format!("{:016x}", self.hash)
+    }
+}
+
 /// The event log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {

@@ -467,7 +467,7 @@ impl Sources {
             status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
             process: ProcessFigures::read(),
             config: ConfigFigures {
-                hash: format!("{:016x}", config.hash),
+                hash: config.hash_text(),
                 loaded_unix_ms: unix_time(self.started.wall).as_millis() as u64,
             },
             listeners: (0..config.listeners.len())
@@ -647,9 +647,7 @@ impl Sources {
         EndpointFigures {
             name: settings.name.clone(),
             state: State::of(state),
-            is_lost: [Flag::Down, Flag::Unreachable, Flag::Ejected]
-                .iter()
-                .any(|flag| state.has(*flag)),
+            is_lost: state.is_lost(),
             eligible: state.is_eligible(),
             admin: AdminWord(self.dispatchers[upstream].admin(index)),
             weight: state.weight(),

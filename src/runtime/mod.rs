@@ -334,7 +334,7 @@ fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
 impl Running {
     fn announce(&self) {
         let version = env!("CARGO_PKG_VERSION");
-        let config = format!("{:016x}", self.config.hash);
+        let config = self.config.hash_text();
         let workers = counted(self.config.server.workers as u64, "worker");
         tracing::info!(
             version,

@@ -7,7 +7,7 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, TempDir};
 use serde_json::Value;
 
-use crate::setup::{origin, program, test};
+use crate::setup::{Site, origin, program, test};
 
 const CONFIG: &str = r#"
 [server]
@@ -372,34 +372,18 @@ fn a_key_leads_where_it_was_said_to() {
     });
 }
 
-/// One worker, so that it is the one whose balancer chooses; weights that leave
-/// none of them near a tie, which what is learned would break by the time.
-const BALANCED: &str = r#"
-[server]
-workers = 1
-control = "$DIR/control.sock"
-
-[access_log]
-path = "$DIR/access.log"
-format = "json"
-
-[[listener]]
-name = "web"
-bind = "127.0.0.1:0"
-
-[[route]]
-upstream = "app"
-
-[upstream.app]
-balance = "$BALANCE"
-endpoints = ["$A", { address = "$B", weight = 5 }, { address = "$C", weight = 3 }]
-"#;
-
 #[test]
 fn every_balancer_says_where_it_will_send_a_request() {
     const REQUESTS: usize = 12;
     test(|| {
         let origins = [origin(), origin(), origin()];
+        // Weights that leave none of them near a tie, which what is learned
+        // would break by the time.
+        let endpoints = origins.iter().zip([1, 5, 3]).map(|(origin, weight)| {
+            let address = &origin.address;
+            format!("{{ address = \"{address}\", weight = {weight} }}")
+        });
+        let endpoints: Vec<_> = endpoints.collect();
         for balance in [
             "random",
             "round-robin",
@@ -413,11 +397,13 @@ fn every_balancer_says_where_it_will_send_a_request() {
             "peak-ewma",
             "adaptive",
         ] {
-            let mut config = BALANCED.replace("$BALANCE", balance);
-            for (name, origin) in ["$A", "$B", "$C"].iter().zip(&origins) {
-                config = config.replace(name, &origin.address.to_string());
-            }
-            let proxy = Proxy::start(program(), &config).unwrap();
+            // One worker, so that it is the one whose balancer chooses.
+            let site = Site {
+                server: "control = \"$DIR/control.sock\"",
+                upstream: &format!("balance = {balance:?}"),
+                ..Site::default()
+            };
+            let proxy = site.start(&endpoints);
             let ask = || live(&proxy, &["GET", "http://x.test/ping"])["action"].clone();
             let mut client = proxy.client();
             let mut seen = std::collections::HashSet::new();

@@ -8,7 +8,7 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, RawOrigin};
 use serde_json::Value;
 
-use crate::setup::{ask_status, figures, get, origin, program, test};
+use crate::setup::{ask_status, csv_rows, figures, get, origin, program, test};
 
 /// Operations of one mix.
 const OPERATIONS: usize = 250;
@@ -341,22 +341,14 @@ fn compare_views(mix: &Mix) {
         }
     }
     let csv = ask_status(&mix.proxy, "/;csv", "").text();
-    let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
-    let names = rows.next().unwrap();
-    let place = |name: &str| {
-        names
-            .iter()
-            .position(|it| it.trim_start_matches("# ") == name)
-            .unwrap()
-    };
-    let rows: Vec<_> = rows.collect();
+    let rows = csv_rows(&csv);
     let cell = |proxy: &str, server: &str, column: &str| -> u64 {
         let row = rows
             .iter()
-            .find(|row| row[0] == proxy && row[1] == server)
+            .find(|row| row["pxname"] == proxy && row["svname"] == server)
             .unwrap();
         // What is not known of a row is left empty.
-        row[place(column)].parse().unwrap_or(0)
+        row[column].parse().unwrap_or(0)
     };
     let web = &all["listeners"][0];
     assert_eq!(cell("web", "FRONTEND", "req_tot"), web["requests"]);

@@ -12,7 +12,7 @@ use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, Re
 use serde_json::Value;
 
 use crate::foreign_clients::python;
-use crate::setup::{Site, ask_status, get, nobody, origin, test};
+use crate::setup::{Site, ask_status, csv_rows, get, nobody, origin, test};
 
 /// A name that takes escaping in every format.
 const ODD_ENDPOINT: &str = "unix:/nowhere/a\"b\\c,\u{fc}}.sock";
@@ -444,21 +444,6 @@ fn names_and_fields_are_haproxys() {
     });
 }
 
-/// Rows of a CSV, with what they are called.
-fn rows(csv: &str) -> Vec<BTreeMap<String, String>> {
-    let mut lines = csv.trim_start_matches("# ").lines();
-    let names: Vec<_> = lines.next().unwrap().split(',').collect();
-    let lines = lines.filter(|line| !line.is_empty());
-    lines
-        .map(|line| {
-            let fields = names.iter().zip(line.split(','));
-            fields
-                .map(|(name, value)| ((*name).to_owned(), value.to_owned()))
-                .collect()
-        })
-        .collect()
-}
-
 /// HAProxy and we probe the same servers: one that is well, and one for each
 /// way of not being so.
 #[test]
@@ -503,7 +488,7 @@ fn probes_end_in_haproxys_words() {
         };
         let proxy = site.start(&addresses);
         let checks = |csv: &str| -> Vec<[String; 3]> {
-            let servers = rows(csv).into_iter().filter(|row| row["type"] == "2");
+            let servers = csv_rows(csv).into_iter().filter(|row| row["type"] == "2");
             let checks = servers.map(|row| {
                 // A star tells of a check that is under way.
                 let ended = row["check_status"].trim_start_matches("* ");
@@ -529,7 +514,7 @@ fn probes_end_in_haproxys_words() {
             value.unwrap_or_else(|_| panic!("{name}: {:?}", row[name]))
         };
         until("a look has seen it all", || {
-            let rows = rows(&ours());
+            let rows = csv_rows(&ours());
             let [frontend, well, .., dead, backend] = &rows[..] else {
                 panic!("{} rows", rows.len());
             };

@@ -4,6 +4,7 @@ use evenkeel_testkit::deadline::{until, within};
 use evenkeel_testkit::{
     Origin, OriginHandle, OriginOptions, Proxy, ProxySetup, RawClient, Response,
 };
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::words::Reason;
@@ -184,4 +185,19 @@ pub fn assert_serves(client: &mut RawClient) {
         (200, "pong"),
         "{response:?}"
     );
+}
+
+/// The rows of HAProxy's CSV: each value by its field's name.
+pub fn csv_rows(csv: &str) -> Vec<BTreeMap<String, String>> {
+    let mut lines = csv.trim_start_matches("# ").lines();
+    let names: Vec<_> = lines.next().unwrap().split(',').collect();
+    let lines = lines.filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let fields = names.iter().zip(line.split(','));
+            fields
+                .map(|(name, value)| ((*name).to_owned(), value.to_owned()))
+                .collect()
+        })
+        .collect()
 }

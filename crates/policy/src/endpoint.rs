@@ -152,6 +152,11 @@ impl EndpointState {
         self.flags.load(Ordering::Relaxed) & OUT == 0 && self.weight() > 0
     }
 
+    /// Whether it is down, unreachable or ejected, whatever the operator wants.
+    pub fn is_lost(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & OUT & !UNWANTED != 0
+    }
+
     /// Whether it gets exchanges, or will by itself when it is well again.
     pub fn may_return(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & UNWANTED == 0 && self.weight() > 0

@@ -33,7 +33,8 @@ pub(super) use history::Span;
 use history::{Counted, Counts, Plot, Series, Window};
 pub(super) use look::Look;
 use look::{json, start_message, state_index};
-pub(super) use seen::{Most, Seen, SeenOfAll};
+use seen::Most;
+pub(super) use seen::{Seen, SeenOfAll, Traffic};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -210,7 +211,7 @@ impl Monitor {
                 return Some(json(&Detail {
                     upstream: sources.config.upstreams[upstream].name.clone(),
                     figures: sources.endpoint(upstream, endpoint, Phases::All),
-                    most: past.seen.endpoints[upstream][endpoint].most,
+                    most: past.seen.endpoints[upstream][endpoint].traffic.most,
                     minute: series.plot(Span::Minute),
                     hour: series.plot(Span::Hour),
                 }));
@@ -343,15 +344,13 @@ impl Past {
         let upstreams = figures.upstreams.iter();
         let (in_flight, waiting) =
             upstreams.fold((0, 0), |sum, it| (sum.0 + it.in_flight, sum.1 + it.waiting));
-        let most = &mut self.seen.all.most;
-        most.note(self.all.most_requests(), open, waiting);
         let is_draining = matches!(phase, Phase::Drain { .. });
         let lines_missing = figures.log_lines_dropped + figures.log_lines_lost;
         row(&[
             &[f64::from(u8::from(is_draining)), figures.uptime_ms as f64],
             &common(&self.all, seconds),
             &self.all.last_times().map(f64::from),
-            &[f64::from(most.requests), open as f64],
+            &[f64::from(self.all.most_requests()), open as f64],
             &[in_flight as f64, waiting as f64],
             &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
             &[lag_p99],
@@ -369,9 +368,7 @@ impl Past {
         let series = &mut self.listeners[index];
         series.note(counted(exchanges));
         let seen = &mut self.seen.listeners[index];
-        seen.last_second = whole_rate(series, seconds);
-        let most = &mut seen.most;
-        most.note(series.most_requests(), figures.open, 0);
+        let most = seen.note(series, seconds, figures.open, 0);
         row(&[
             &common(series, seconds),
             &[f64::from(most.requests), figures.open as f64],
@@ -387,10 +384,9 @@ impl Past {
         let series = &mut self.upstreams[index];
         series.note(counted(figures.exchanges));
         let seen = &mut self.seen.upstreams[index];
-        seen.last_second = whole_rate(series, seconds);
-        seen.note_up(is_up, now);
-        let most = &mut seen.most;
-        most.note(series.most_requests(), figures.in_flight, figures.waiting);
+        seen.uptime.note(is_up, now);
+        let (in_flight, waiting) = (figures.in_flight, figures.waiting);
+        let most = seen.traffic.note(series, seconds, in_flight, waiting);
         look.upstreams.push(row(&[
             &common(series, seconds),
             &[f64::from(most.requests)],
@@ -401,20 +397,20 @@ impl Past {
         let pasts = self.endpoints[index].iter_mut();
         let seen = self.seen.endpoints[index].iter_mut();
         for ((series, seen), endpoint) in pasts.zip(seen).zip(figures.endpoints) {
-            seen.note_up(is_server_up(&endpoint), now);
+            seen.uptime.note(is_server_up(&endpoint), now);
             look.probes.push(match &endpoint.last_probe {
                 Some(it) => json(&(it.unix_ms, it.passed, it.took_us, &it.answer)),
                 None => "[]".to_owned(),
             });
             look.endpoints
-                .push(self::endpoint(series, seen, endpoint, seconds));
+                .push(self::endpoint(series, &mut seen.traffic, endpoint, seconds));
         }
     }
 }
 
 fn endpoint(
     series: &mut Series,
-    seen: &mut Seen,
+    traffic: &mut Traffic,
     figures: EndpointFigures,
     seconds: f64,
 ) -> String {
@@ -424,9 +420,7 @@ fn endpoint(
         errors: figures.failures + figures.status.0[5],
         total_us: figures.phases.total_us,
     });
-    seen.last_second = whole_rate(series, seconds);
-    let most = &mut seen.most;
-    most.note(series.most_requests(), u64::from(figures.in_flight), 0);
+    let most = traffic.note(series, seconds, u64::from(figures.in_flight), 0);
     row(&[
         &common(series, seconds),
         &[f64::from(most.requests), state_index(figures.state) as f64],
@@ -464,12 +458,6 @@ fn common(series: &Series, seconds: f64) -> [f64; 8] {
 /// A second's part of a count.
 fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
-}
-
-/// Requests of the last second.
-fn whole_rate(series: &Series, seconds: f64) -> u32 {
-    let (requests, _) = series.last_second();
-    rate(u64::from(requests), seconds).round() as u32
 }
 
 fn limit(limit: Option<u32>) -> f64 {

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::history::Series;
+use super::rate;
 use crate::config::Config;
 
 /// The most that was seen at once since the start.
@@ -18,7 +20,7 @@ pub(in crate::admin) struct Most {
 }
 
 impl Most {
-    pub(super) fn note(&mut self, requests: u32, in_flight: u64, waiting: u64) {
+    fn note(&mut self, requests: u32, in_flight: u64, waiting: u64) {
         let count = |it: u64| u32::try_from(it).unwrap_or(u32::MAX);
         self.requests = self.requests.max(requests);
         self.in_flight = self.in_flight.max(count(in_flight));
@@ -26,16 +28,36 @@ impl Most {
     }
 }
 
-/// What was found of one thing.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::admin) struct Seen {
+/// How much there was to do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::admin) struct Traffic {
     /// The most at once.
     pub(in crate::admin) most: Most,
     /// Requests within the last second.
     pub(in crate::admin) last_second: u32,
+}
+
+impl Traffic {
+    /// Notes a look, `seconds` after the last one, and gives the most so far.
+    pub(super) fn note(
+        &mut self,
+        series: &Series,
+        seconds: f64,
+        in_flight: u64,
+        waiting: u64,
+    ) -> Most {
+        let (requests, _) = series.last_second();
+        self.last_second = rate(u64::from(requests), seconds).round() as u32;
+        self.most.note(series.most_requests(), in_flight, waiting);
+        self.most
+    }
+}
+
+/// Since when something is up or down, and what of its time it was down.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::admin) struct Uptime {
     /// Whether it was up at the last look.
     is_up: bool,
-    /// Since when.
     since: Instant,
     /// How long it was down before that.
     down: Duration,
@@ -43,12 +65,9 @@ pub(in crate::admin) struct Seen {
     pub(in crate::admin) downs: u32,
 }
 
-impl Seen {
-    /// Up, with nothing found yet.
+impl Uptime {
     fn new(started: Instant) -> Self {
-        Seen {
-            most: Most::default(),
-            last_second: 0,
+        Uptime {
             is_up: true,
             since: started,
             down: Duration::ZERO,
@@ -57,7 +76,7 @@ impl Seen {
     }
 
     /// Notes whether it is up.
-    pub(super) fn note_up(&mut self, is_up: bool, now: Instant) {
+    pub(super) fn note(&mut self, is_up: bool, now: Instant) {
         if is_up == self.is_up {
             return;
         }
@@ -81,12 +100,17 @@ impl Seen {
     }
 }
 
+/// What was found of an upstream or an endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::admin) struct Seen {
+    pub(in crate::admin) traffic: Traffic,
+    pub(in crate::admin) uptime: Uptime,
+}
+
 /// What was found of everything, with the indices of the figures.
 #[derive(Debug, Clone)]
 pub(in crate::admin) struct SeenOfAll {
-    /// Of all listeners together.
-    pub(in crate::admin) all: Seen,
-    pub(in crate::admin) listeners: Vec<Seen>,
+    pub(in crate::admin) listeners: Vec<Traffic>,
     pub(in crate::admin) upstreams: Vec<Seen>,
     pub(in crate::admin) endpoints: Vec<Vec<Seen>>,
 }
@@ -94,11 +118,13 @@ pub(in crate::admin) struct SeenOfAll {
 impl SeenOfAll {
     /// Nothing yet of what `config` has.
     pub(in crate::admin) fn new(config: &Config, started: Instant) -> Self {
-        let nothing = Seen::new(started);
+        let nothing = Seen {
+            traffic: Traffic::default(),
+            uptime: Uptime::new(started),
+        };
         let upstreams = config.upstreams.iter();
         SeenOfAll {
-            all: nothing,
-            listeners: vec![nothing; config.listeners.len()],
+            listeners: vec![Traffic::default(); config.listeners.len()],
             upstreams: vec![nothing; config.upstreams.len()],
             endpoints: upstreams
                 .map(|it| vec![nothing; it.endpoints.len()])
@@ -115,19 +141,19 @@ mod tests {
     fn up_and_down() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let seconds = |seen: &Seen, at| {
-            let times = [seen.unchanged(after(at)), seen.downtime(after(at))];
+        let seconds = |uptime: &Uptime, at| {
+            let times = [uptime.unchanged(after(at)), uptime.downtime(after(at))];
             times.map(|it| it.as_secs())
         };
-        let mut seen = Seen::new(start);
-        assert_eq!(seconds(&seen, 5), [5, 0]);
-        seen.note_up(false, after(10));
-        assert_eq!(seconds(&seen, 13), [3, 3]);
-        seen.note_up(false, after(14));
-        seen.note_up(true, after(15));
-        assert_eq!(seconds(&seen, 22), [7, 5]);
-        seen.note_up(false, after(30));
-        assert_eq!(seconds(&seen, 32), [2, 7]);
-        assert_eq!(seen.downs, 2);
+        let mut uptime = Uptime::new(start);
+        assert_eq!(seconds(&uptime, 5), [5, 0]);
+        uptime.note(false, after(10));
+        assert_eq!(seconds(&uptime, 13), [3, 3]);
+        uptime.note(false, after(14));
+        uptime.note(true, after(15));
+        assert_eq!(seconds(&uptime, 22), [7, 5]);
+        uptime.note(false, after(30));
+        assert_eq!(seconds(&uptime, 32), [2, 7]);
+        assert_eq!(uptime.downs, 2);
     }
 }
