@@ -29,7 +29,7 @@ use crate::net::listen::{self, BoundListener, Listener, Peer};
 use crate::net::poller::Poller;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
-use crate::runtime::Phase;
+use crate::runtime::{Phase, Starting};
 use crate::scheduling::step_back;
 use monitor::Monitor;
 
@@ -99,6 +99,7 @@ pub(crate) fn start(
     sources: Sources,
     sockets: Sockets,
     phase: watch::Receiver<Phase>,
+    starting: Starting,
     while_running: impl Send + 'static,
 ) -> io::Result<AdminThread> {
     let status_address = sockets.status.as_ref().map(|it| it.address.clone());
@@ -118,20 +119,21 @@ pub(crate) fn start(
             phase,
         });
         let poller = Poller::of_this_thread()?;
+        let status = sockets.status.map(Listener::register).transpose()?;
+        let control = sockets.control.map(Listener::register).transpose()?;
         runtime.block_on(async {
+            starting.finish().await;
             tokio::task::spawn_local(watch_limits(admin.clone()));
-            if sockets.status.is_some() || sockets.control.is_some() {
+            if status.is_some() || control.is_some() {
                 let admin = admin.clone();
                 tokio::task::spawn_local(async move {
                     admin.monitor.watch(&admin.sources, &admin.phase).await;
                 });
             }
-            if let Some(socket) = sockets.status {
-                let listener = Listener::register(socket)?;
+            if let Some(listener) = status {
                 tokio::task::spawn_local(http::serve(admin.clone(), listener));
             }
-            if let Some(socket) = sockets.control {
-                let listener = Listener::register(socket)?;
+            if let Some(listener) = control {
                 tokio::task::spawn_local(control::serve(admin.clone(), listener));
             }
             tokio::select! {

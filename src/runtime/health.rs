@@ -17,6 +17,7 @@ use evenkeel_policy::health::Change;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
+use super::Starting;
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::connect::connect;
 use crate::net::poller::Poller;
@@ -46,6 +47,7 @@ pub(super) fn start(
     config: Arc<Config>,
     dispatchers: Vec<Arc<Dispatcher>>,
     probes: Arc<Probes>,
+    starting: Starting,
     while_running: impl Send + 'static,
 ) -> io::Result<HealthThread> {
     let (stop, stopped) = oneshot::channel();
@@ -64,6 +66,7 @@ pub(super) fn start(
         });
         let poller = Poller::of_this_thread()?;
         runtime.block_on(async {
+            starting.finish().await;
             tokio::select! {
                 () = health.watch() => Ok(()),
                 failed = poller.serve() => failed,
@@ -326,7 +329,11 @@ mod tests {
         );
         let app = Arc::new(dispatcher(&config.upstreams[0]));
         let probes = Arc::new(Probes::new(&config));
-        let health = start(config, vec![app.clone()], probes, ()).unwrap();
+        let starting = Starting {
+            lacking: std::sync::mpsc::channel().0,
+            phase: tokio::sync::watch::channel(crate::runtime::Phase::Serve).1,
+        };
+        let health = start(config, vec![app.clone()], probes, starting, ()).unwrap();
         let mut guard = Guard::default();
         let is_unreachable = || app.states()[0].has(Flag::Unreachable);
         until("it counts as unreachable", || {

@@ -6,6 +6,7 @@
 mod health;
 mod worker;
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,8 @@ use worker::{Shared, Worker};
 /// What the workers are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// Open what is needed for good, and wait until all threads have.
+    Start,
     /// Accept and serve.
     Serve,
     /// Accept nothing more, finish what is open until this moment.
@@ -81,6 +84,25 @@ impl Drop for WhileRunning {
     fn drop(&mut self) {
         // Nobody listens any more when all of them are stopped.
         let _ = self.0.send(ThreadEnded);
+    }
+}
+
+/// What a thread starts with. Where descriptors are few, clients could take those
+/// that a thread can't go on without: nobody is let in before all have them.
+#[derive(Debug, Clone)]
+pub(crate) struct Starting {
+    /// Lives until the thread has them, or has failed.
+    lacking: std::sync::mpsc::Sender<Infallible>,
+    phase: watch::Receiver<Phase>,
+}
+
+impl Starting {
+    /// This thread has them. Waits until the others have theirs.
+    pub async fn finish(mut self) {
+        drop(self.lacking);
+        // An error means that the start failed: nobody can stop us later, which
+        // is what the phase says too.
+        let _ = self.phase.wait_for(|phase| *phase != Phase::Start).await;
     }
 }
 
@@ -227,8 +249,13 @@ pub fn start(config: Config) -> io::Result<Running> {
     let exporter = config.otlp.clone();
     let exporter = exporter.map(|settings| otlp::start(settings, spans.clone()));
     let (span_sender, exporter) = exporter.transpose()?.unzip();
-    let (phase, phase_receiver) = watch::channel(Phase::Serve);
+    let (phase, phase_receiver) = watch::channel(Phase::Start);
+    let (lacking, none_lacking) = std::sync::mpsc::channel();
     let (ending, ended) = mpsc::unbounded_channel();
+    let starting = Starting {
+        lacking,
+        phase: phase_receiver.clone(),
+    };
     let mut workers = Vec::with_capacity(worker_count);
     let mut inquiries = Vec::with_capacity(worker_count);
     for (index, counters) in counters.iter().enumerate() {
@@ -243,6 +270,7 @@ pub fn start(config: Config) -> io::Result<Running> {
             log_sender: log_sender.clone(),
             log_layout: log_layout.clone(),
             spans: span_sender.clone(),
+            starting: starting.clone(),
             phase: phase_receiver.clone(),
             questions,
         };
@@ -258,6 +286,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         config.clone(),
         shared.dispatchers.clone(),
         probes.clone(),
+        starting.clone(),
         WhileRunning(ending.clone()),
     )?;
     let sources = Sources {
@@ -277,8 +306,12 @@ pub fn start(config: Config) -> io::Result<Running> {
         sources.clone(),
         admin_sockets,
         phase_receiver,
+        starting,
         WhileRunning(ending),
     )?;
+    // Nothing is ever sent: it ends when the last of them has what it needs.
+    let _ = none_lacking.recv();
+    phase.send_replace(Phase::Serve);
     let running = Running {
         phase,
         ended,

@@ -11,7 +11,7 @@ use evenkeel_policy::dispatch::{Asking, Dispatcher};
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
-use super::Phase;
+use super::{Phase, Starting};
 use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
@@ -54,6 +54,7 @@ pub(super) struct Worker {
     /// What the lines of access logs look like.
     pub log_layout: Arc<Layout>,
     pub spans: Option<SpanSender>,
+    pub starting: Starting,
     pub phase: watch::Receiver<Phase>,
     pub questions: Questions,
 }
@@ -74,10 +75,14 @@ impl Worker {
 
     async fn serve(mut self) -> io::Result<()> {
         let clients = Rc::new(self.clients());
+        let sockets = self.sockets.drain(..);
+        let listeners = sockets.map(Listener::register);
+        let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+        let timer = TimerFd::new()?;
+        self.starting.finish().await;
         // Each task that accepts holds another.
         let accepting = Rc::new(());
-        for (index, socket) in self.sockets.drain(..).enumerate() {
-            let listener = Listener::register(socket)?;
+        for (index, listener) in listeners.into_iter().enumerate() {
             let (clients, is_accepting) = (clients.clone(), accepting.clone());
             tasks::spawn(async move {
                 let _is_accepting = is_accepting;
@@ -85,7 +90,6 @@ impl Worker {
             });
         }
         let context = &clients.context;
-        let timer = TimerFd::new()?;
         let started = Instant::now();
         timer.set(TICK, TICK)?;
         let mut deadline = None;
@@ -99,8 +103,8 @@ impl Worker {
                     deadline = match *self.phase.borrow_and_update() {
                         Phase::Drain { deadline } => Some(deadline),
                         // Nothing can stop us later.
-                        Phase::Serve if !is_supervised => Some(Instant::now()),
-                        Phase::Serve => continue,
+                        _ if !is_supervised => Some(Instant::now()),
+                        Phase::Start | Phase::Serve => continue,
                     };
                     clients.drain();
                 }

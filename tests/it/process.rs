@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::deadline::{STEP, until};
+use evenkeel_testkit::deadline::{STEP, holds_within, until};
 use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient, TempDir};
 use rustix::process::Signal;
 
@@ -203,6 +203,48 @@ fn as_many_descriptors_are_used_as_are_granted_to_who_asks() {
         let proxy = Site::default().start_with(&[origin.address.to_string()], &setup);
         let mut crowd: Vec<RawClient> = (0..100).map(|_| proxy.client()).collect();
         crowd.iter_mut().for_each(assert_serves);
+    });
+}
+
+#[test]
+fn who_comes_while_it_starts_takes_no_descriptor_that_it_needs() {
+    test(|| {
+        let origin = origin();
+        // Free a moment ago; the crowd is there before the program is.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let crowd: Vec<_> = (0..60)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let connected = holds_within(STEP, || {
+                        std::net::TcpStream::connect(address).is_ok_and(|socket| {
+                            std::thread::sleep(Duration::from_millis(500));
+                            socket.peer_addr().is_ok()
+                        })
+                    });
+                    assert!(connected, "it listens");
+                })
+            })
+            .collect();
+        let setup = ProxySetup {
+            open_files: Some(40),
+            ..ProxySetup::default()
+        };
+        let address = address.to_string();
+        let site = Site {
+            bind: &address,
+            ..Site::default()
+        };
+        let proxy = site.start_with(&[origin.address.to_string()], &setup);
+        for client in crowd {
+            client.join().unwrap();
+        }
+        until("it serves", || {
+            let mut client = proxy.client();
+            client.set_step(Duration::from_millis(500));
+            client.get("/ping").is_ok_and(|it| it.status == 200)
+        });
     });
 }
 

@@ -16,10 +16,18 @@ impl TempDir {
     /// # Errors
     /// When it cannot be made.
     pub fn new() -> io::Result<Self> {
+        TempDir::new_in(&std::env::temp_dir())
+    }
+
+    /// Makes a folder below `parent`.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new_in(parent: &Path) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Relaxed);
         let name = format!("evenkeel-test-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         std::fs::create_dir_all(&path)?;
         Ok(TempDir { path })
     }

@@ -309,7 +309,7 @@ fn figures(admin: &Admin) -> Vec<u8> {
 
 fn ready(admin: &Admin) -> Answer {
     match *admin.phase.borrow() {
-        Phase::Serve => text(StatusCode::OK, "ready\n"),
+        Phase::Start | Phase::Serve => text(StatusCode::OK, "ready\n"),
         Phase::Drain { .. } => text(
             StatusCode::SERVICE_UNAVAILABLE,
             "draining: no new connections are taken\n",
