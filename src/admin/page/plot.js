@@ -65,10 +65,10 @@ class Spark {
   }
 }
 
-/** The next round number. */
+/** The next round number, of which the half is one too. */
 function rounded(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
-  return [1, 2, 4, 5, 10].map((it) => it * power).find((it) => it >= value * 0.999) ?? value;
+  return [1, 2, 4, 6, 8, 10].map((it) => it * power).find((it) => it >= value * 0.999) ?? value;
 }
 
 /** A plot with a scale: `lines` are [key, class, filled], `show` makes a value a text. */
@@ -96,7 +96,7 @@ class Plot {
     this.step = step;
     const areTimes = this.show === timeText;
     const all = this.lines.flatMap(([key]) => series[key]).filter((it) => it > 0);
-    const max = rounded(Math.max(areTimes ? 1000 : 1, ...all));
+    const max = rounded(Math.max(areTimes ? 1000 : 2, ...all));
     const min = areTimes ? Math.min(max / 10, 10 ** Math.floor(Math.log10(Math.min(max, ...all)))) : 0;
     const scale = areTimes ? logarithmic(min, max) : linear(max);
     this.lines.forEach(([key, name, filled], index) => {
