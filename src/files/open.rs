@@ -554,3 +554,42 @@ fn pages_in_memory(file: &File, offset: u64, len: u64) -> Option<u64> {
     };
     (result == 0).then_some(found.cached)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use evenkeel_testkit::TempDir;
+
+    use super::*;
+
+    /// What the file system of a folder is called.
+    fn file_system(folder: &Path) -> String {
+        let mut stat = Command::new("stat");
+        let said = stat.args(["-f", "-c", "%T"]).arg(folder).output();
+        let said = said.expect("stat runs").stdout;
+        String::from_utf8_lossy(&said).trim().to_owned()
+    }
+
+    #[test]
+    fn reads_begin_at_once_where_the_file_system_knows_the_place_of_the_bytes() {
+        let disk = TempDir::new().expect("a folder");
+        let memory = TempDir::new_in(Path::new("/dev/shm")).expect("a folder");
+        assert_eq!(file_system(memory.path()), "tmpfs");
+        for folder in [disk.path(), memory.path()] {
+            let root = Root::open(folder).expect("the folder");
+            for len in [1, 12 * 1024, 64 * 1024 * 1024] {
+                let file = File::create(folder.join("file")).expect("a file");
+                file.set_len(len).expect("room for a file of nothing");
+                let opened = root.open_from_disk(b"file").expect("the file");
+                let expected = match file_system(folder).as_str() {
+                    "xfs" => true,
+                    // Blocks have 1 KiB or more.
+                    "ext2/ext3" => len <= 12 * 1024,
+                    _ => false,
+                };
+                assert_eq!(opened.begins_at_once, expected, "{len} bytes, {folder:?}");
+            }
+        }
+    }
+}

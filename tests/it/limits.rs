@@ -35,6 +35,9 @@ fn a_head_may_be_as_large_as_the_limit_and_no_larger() {
         ]
         .concat();
         assert_refused_and_closed(&proxy, &endless, words::HEAD_TOO_LARGE);
+        // An empty line before a request is no part of its head.
+        let after_empty_line = |len| [b"\r\n".as_slice(), &request_with_head_len(len)].concat();
+        assert_refused_and_closed(&proxy, &after_empty_line(4097), words::HEAD_TOO_LARGE);
         assert_eq!(origin.stats().bytes_received, bytes_received);
     });
 }
@@ -55,6 +58,8 @@ fn a_target_may_be_as_long_as_the_limit_and_no_longer() {
         let requests = origin.stats().requests;
         let refused = words::TARGET_TOO_LONG;
         assert_refused_and_closed(&proxy, request(1025).as_bytes(), refused);
+        let after_empty_line = format!("\r\n{}", request(1025));
+        assert_refused_and_closed(&proxy, after_empty_line.as_bytes(), refused);
         assert_eq!(origin.stats().requests, requests);
     });
 }
