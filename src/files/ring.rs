@@ -130,6 +130,7 @@ impl Reader {
             for (waiters, fetched) in self.done.drain(..) {
                 waiters.give(&fetched);
             }
+            tasks::come_last(1);
             match self.turn() {
                 Ok(()) if !self.done.is_empty() => tokio::task::yield_now().await,
                 Ok(()) if self.wait().await => {}
@@ -439,6 +440,28 @@ mod tests {
             if let Some(read) = read(vec![by_ring]) {
                 assert_eq!(read, [expected]);
             }
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_read_directly_is_read_as_usual() {
+        let bytes: Vec<u8> = (0..10_000).map(|it| (it / 7) as u8).collect();
+        let (_folder, file) = file(&bytes);
+        // No block of a disk begins there, whatever their length.
+        let part = || Part {
+            is_direct: file.begins_at_once && file.read_directly(),
+            ..Part::of(file.clone(), 1, 9_999)
+        };
+        if part().is_direct {
+            let mut blocks = FileBytes::blocks(9_999);
+            let read = file.read_from_disk(1, blocks.room_mut());
+            assert_eq!(read, Err(Errno::INVAL));
+        }
+        let mut by_thread = part();
+        assert_eq!(&*by_thread.read().expect("it is read"), &bytes[1..]);
+        assert!(!by_thread.is_direct);
+        if let Some(read) = read(vec![part()]) {
+            assert_eq!(read, [&bytes[1..]]);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The tasks of a worker: its event loop, which polls them in the order in which
-//! they are woken.
+//! they are woken. Those of which it is known that they wait long anyway, such as
+//! for a disk, come after the others ([`come_last`]).
 //!
 //! With hundreds of exchanges in flight, what one of them left behind when it
 //! began to wait is in no near cache any more, and each piece that it looks at is
@@ -32,6 +33,14 @@ pub const PIECES: usize = 7;
 /// Tasks polled in a row before the event loop looks for news.
 const TURN: usize = 64;
 
+/// Of those that come last, so many are polled before the event loop looks for
+/// others that come before them.
+const LAST: usize = 2;
+
+/// Where the others do not rest, one that comes last has its turn for so many of
+/// theirs.
+const LAST_SHARE: usize = 4;
+
 /// Up to so many tasks leave what they look at in the nearest caches, and
 /// nothing is fetched.
 const FEW: usize = 32;
@@ -58,14 +67,23 @@ struct Set {
     /// Of the task that was spawned last.
     generation: Cell<u32>,
     /// Woken and not polled since, in order.
-    ready: RefCell<VecDeque<Id>>,
+    ready: Queue,
+    /// Of those the ones that come last.
+    last: Queue,
+    /// Turns that others had while some that come last were waiting.
+    before_last: Cell<usize>,
     /// The one being polled.
     present: Cell<Option<Id>>,
 }
 
+/// Tasks that are to be polled, in order.
+type Queue = RefCell<VecDeque<Id>>;
+
 struct Entry {
     generation: u32,
     is_ready: bool,
+    /// How often yet it comes last when it is woken.
+    last_wakes: u8,
     /// `None` while it is polled.
     task: Option<Task>,
     pieces: [Cell<Lines>; PIECES],
@@ -105,7 +123,9 @@ impl Tasks {
             number: register(&elsewhere),
             entries: RefCell::default(),
             generation: Cell::new(0),
-            ready: RefCell::default(),
+            ready: Queue::default(),
+            last: Queue::default(),
+            before_last: Cell::new(0),
             present: Cell::new(None),
         });
         let before = SET.replace(Some(set.clone()));
@@ -136,8 +156,7 @@ impl Tasks {
             if Rc::strong_count(&outcome) == 1 {
                 return Ok(outcome.take().expect("the main task did not panic"));
             }
-            let is_busy = !self.set.ready.borrow().is_empty();
-            self.poller.look(is_busy)?;
+            self.poller.look(self.set.is_busy())?;
             if self.calls.is_ready(Side::Read) {
                 self.calls.note_blocked(Side::Read);
                 self.calls.get().take().for_each(|id| self.set.wake(id));
@@ -192,6 +211,18 @@ pub fn will_look_at<T: ?Sized>(piece: usize, value: &T, most: usize) {
     });
 }
 
+/// Has this task come after the others the next `wakes` times that it is woken.
+/// Nothing comes of it in tasks of other kinds.
+pub fn come_last(wakes: u8) {
+    SET.with_borrow(|set| {
+        if let Some(set) = set
+            && let Some(present) = set.present.get()
+        {
+            set.entries.borrow_mut()[present.index()].last_wakes = wakes;
+        }
+    });
+}
+
 impl Set {
     fn spawn(&self, task: Task) {
         let generation = self.generation.get().wrapping_add(1);
@@ -203,6 +234,7 @@ impl Set {
             place.insert(Entry {
                 generation: id.generation(),
                 is_ready: false,
+                last_wakes: 0,
                 task: Some(task),
                 pieces: Default::default(),
             });
@@ -213,24 +245,55 @@ impl Set {
 
     /// To be called in the set's thread.
     fn wake(&self, id: Id) {
-        let is_news = match self.entries.borrow_mut().get_mut(id.index()) {
-            Some(entry) if entry.generation == id.generation() => {
-                !std::mem::replace(&mut entry.is_ready, true)
+        let queue = match self.entries.borrow_mut().get_mut(id.index()) {
+            Some(entry) if entry.generation == id.generation() && !entry.is_ready => {
+                entry.is_ready = true;
+                match entry.last_wakes.checked_sub(1) {
+                    Some(left) => {
+                        entry.last_wakes = left;
+                        &self.last
+                    }
+                    None => &self.ready,
+                }
             }
-            // It has ended.
-            _ => false,
+            // It is ready already, or has ended.
+            _ => return,
         };
-        if is_news {
-            self.ready.borrow_mut().push_back(id);
-        }
+        queue.borrow_mut().push_back(id);
     }
 
-    /// Polls those that are ready, each once at most.
+    fn is_busy(&self) -> bool {
+        !(self.ready.borrow().is_empty() && self.last.borrow().is_empty())
+    }
+
+    /// Polls those that are ready, each once at most, and some of those that
+    /// come last.
     fn turn(&self) {
-        let count = self.ready.borrow().len().min(TURN);
+        let polled = self.poll_first(&self.ready, TURN);
+        if self.last.borrow().is_empty() {
+            return;
+        }
+        let before = self.before_last.get() + polled;
+        let share = before / LAST_SHARE;
+        let most = match self.ready.borrow().is_empty() {
+            true => share.max(LAST),
+            false => share,
+        };
+        let polled = self.poll_first(&self.last, most);
+        let left = before.saturating_sub(polled * LAST_SHARE);
+        self.before_last.set(match self.last.borrow().is_empty() {
+            true => 0,
+            false => left,
+        });
+    }
+
+    /// Polls the first of a queue, at most so many and each once at most; how
+    /// many.
+    fn poll_first(&self, queue: &Queue, most: usize) -> usize {
+        let count = queue.borrow().len().min(most);
         let are_many = self.entries.borrow().len() > FEW;
         let next = || {
-            let next = self.ready.borrow().front().copied();
+            let next = queue.borrow().front().copied();
             if let Some(next) = next
                 && are_many
             {
@@ -239,12 +302,13 @@ impl Set {
             next
         };
         let mut following = next();
-        for _ in 0..count {
-            let Some(id) = following else { return };
-            self.ready.borrow_mut().pop_front();
+        for polled in 0..count {
+            let Some(id) = following else { return polled };
+            queue.borrow_mut().pop_front();
             following = next();
             self.poll(id);
         }
+        count
     }
 
     fn fetch(&self, id: Id) {
@@ -469,6 +533,46 @@ mod tests {
                 wakers.borrow()[task].wake_by_ref();
             }
             assert_eq!(next(&mut heard, 2).await, [2, 0]);
+        });
+    }
+
+    #[test]
+    fn who_comes_last_does_so_as_often_as_was_said() {
+        with_tasks(async {
+            let (said, mut heard) = mpsc::unbounded_channel();
+            let wakers = Rc::<RefCell<Vec<Waker>>>::default();
+            for number in 0..2 {
+                let (said, wakers) = (said.clone(), wakers.clone());
+                spawn(poll_fn(move |cx| {
+                    said.send(number).expect("somebody listens");
+                    if wakers.borrow().len() == number {
+                        wakers.borrow_mut().push(cx.waker().clone());
+                        come_last(if number == 0 { 2 } else { 0 });
+                    }
+                    Poll::Pending
+                }));
+            }
+            assert_eq!(next(&mut heard, 2).await, [0, 1]);
+            for expected in [[1, 0], [1, 0], [0, 1]] {
+                wakers.borrow().iter().for_each(Waker::wake_by_ref);
+                assert_eq!(next(&mut heard, 2).await, expected);
+            }
+        });
+    }
+
+    #[test]
+    fn who_comes_last_has_a_turn_where_others_never_rest() {
+        with_tasks(async {
+            for _ in 0..2 * TURN {
+                spawn(poll_fn(|cx| {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }));
+            }
+            for _ in 0..10 {
+                come_last(1);
+                yield_now().await;
+            }
         });
     }
 

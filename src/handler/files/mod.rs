@@ -20,6 +20,7 @@ use crate::config::{self, Proxying};
 use crate::exchange::answer::Answer;
 use crate::exchange::{Client, Context, Gone, Next, Outcome, Progress, rare, while_client_stays};
 use crate::files::{Found, Look, Missing, Refused};
+use crate::net::tasks;
 use crate::observe::access_log::Source;
 use crate::observe::end::{End, Failure};
 use send::Sending;
@@ -360,6 +361,10 @@ async fn open_file(
     }
 }
 
+/// How often who waits for the disk comes after those who don't: when it has
+/// answered, and with the next request, which will likely wait for it too.
+const COLD_WAKES: u8 = 2;
+
 /// Waits for the disk, as long as the client does.
 async fn from_disk<T>(
     context: &Context,
@@ -370,6 +375,7 @@ async fn from_disk<T>(
     progress.figures.source = Some(Source::Cold);
     let timeout = context.listener(client).timeouts.body;
     context.set_timeout(&client.timer, timeout);
+    tasks::come_last(COLD_WAKES);
     match while_client_stays(context, client, progress.arrived(), fetching).await {
         Ok(Ok(fetched)) => Ok(fetched),
         Ok(Err(Refused)) => Err(Failure::DiskBusy),
