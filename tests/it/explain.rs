@@ -437,7 +437,10 @@ fn every_balancer_says_where_it_will_send_a_request() {
                 }
             }
             let expected = match balance {
-                "carp" | "consistent-hash" | "first" => 1..2,
+                "carp" | "first" => 1..2,
+                // What is in flight may have its endpoint, which then has more
+                // than its share.
+                "consistent-hash" => 1..3,
                 "random" | "two-choices" | "peak-ewma" | "adaptive" => 1..4,
                 _ => 2..4,
             };
