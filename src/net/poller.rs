@@ -7,7 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -149,9 +149,9 @@ impl Poller {
     /// # Cancellation
     /// Nothing is looked for any more.
     pub async fn serve(mut self) -> io::Result<()> {
-        let epoll = self.table.epoll.try_clone()?;
-        // SAFETY: a descriptor is the same as long as it is owned.
-        let epoll = unsafe { AsyncFd::register_with_interest(epoll, TokioInterest::READABLE)? };
+        let table = self.table.clone();
+        // SAFETY: the table's descriptor is the same as long as it is owned.
+        let epoll = unsafe { AsyncFd::register_with_interest(table, TokioInterest::READABLE)? };
         loop {
             epoll.readable().await?.clear_ready();
             while self.look(true)? {}
@@ -170,6 +170,12 @@ impl std::fmt::Debug for Poller {
 impl Drop for Poller {
     fn drop(&mut self) {
         TABLE.take();
+    }
+}
+
+impl AsRawFd for Table {
+    fn as_raw_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::deadline::{STEP, holds_within, until};
+use evenkeel_testkit::deadline::{STEP, until};
 use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient, TempDir};
 use rustix::process::Signal;
 
@@ -210,20 +210,20 @@ fn as_many_descriptors_are_used_as_are_granted_to_who_asks() {
 fn who_comes_while_it_starts_takes_no_descriptor_that_it_needs() {
     test(|| {
         let origin = origin();
-        // Free a moment ago; the crowd is there before the program is.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
-        let crowd: Vec<_> = (0..60)
+        // Connecting to a port that nobody has yet could take it.
+        let folder = TempDir::new().unwrap();
+        let socket = folder.join("web.sock");
+        // There before the program is.
+        let connecting: Vec<_> = (0..60)
             .map(|_| {
+                let socket = socket.clone();
                 std::thread::spawn(move || {
-                    let connected = holds_within(STEP, || {
-                        std::net::TcpStream::connect(address).is_ok_and(|socket| {
-                            std::thread::sleep(Duration::from_millis(500));
-                            socket.peer_addr().is_ok()
-                        })
+                    let mut client = None;
+                    until("it listens", || {
+                        client = RawClient::connect_unix(&socket).ok();
+                        client.is_some()
                     });
-                    assert!(connected, "it listens");
+                    client
                 })
             })
             .collect();
@@ -231,19 +231,22 @@ fn who_comes_while_it_starts_takes_no_descriptor_that_it_needs() {
             open_files: Some(40),
             ..ProxySetup::default()
         };
-        let address = address.to_string();
         let site = Site {
-            bind: &address,
+            bind: &format!("unix:{}", socket.display()),
             ..Site::default()
         };
-        let proxy = site.start_with(&[origin.address.to_string()], &setup);
-        for client in crowd {
-            client.join().unwrap();
-        }
+        let _proxy = site.start_with(&[origin.address.to_string()], &setup);
+        let crowd: Vec<_> = connecting
+            .into_iter()
+            .map(|it| it.join().unwrap())
+            .collect();
+        drop(crowd);
         until("it serves", || {
-            let mut client = proxy.client();
-            client.set_step(Duration::from_millis(500));
-            client.get("/ping").is_ok_and(|it| it.status == 200)
+            let client = RawClient::connect_unix(&socket);
+            client.is_ok_and(|mut client| {
+                client.set_step(Duration::from_millis(500));
+                client.get("/ping").is_ok_and(|it| it.status == 200)
+            })
         });
     });
 }
