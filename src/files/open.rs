@@ -578,11 +578,12 @@ mod tests {
         assert_eq!(file_system(memory.path()), "tmpfs");
         for folder in [disk.path(), memory.path()] {
             let root = Root::open(folder).expect("the folder");
+            let file_system = file_system(folder);
             for len in [1, 12 * 1024, 64 * 1024 * 1024] {
                 let file = File::create(folder.join("file")).expect("a file");
                 file.set_len(len).expect("room for a file of nothing");
                 let opened = root.open_from_disk(b"file").expect("the file");
-                let expected = match file_system(folder).as_str() {
+                let expected = match file_system.as_str() {
                     "xfs" => true,
                     // Blocks have 1 KiB or more.
                     "ext2/ext3" => len <= 12 * 1024,

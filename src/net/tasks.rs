@@ -83,7 +83,7 @@ struct Entry {
     generation: u32,
     is_ready: bool,
     /// How often yet it comes last when it is woken.
-    last_wakes: u8,
+    last_wakes: Cell<u8>,
     /// `None` while it is polled.
     task: Option<Task>,
     pieces: [Cell<Lines>; PIECES],
@@ -201,24 +201,22 @@ pub fn spawn(task: impl Future<Output = ()> + 'static) {
 /// bytes, whenever it goes on; until it says something else of this `piece`,
 /// which is below [`PIECES`]. Nothing comes of it in tasks of other kinds.
 pub fn will_look_at<T: ?Sized>(piece: usize, value: &T, most: usize) {
-    SET.with_borrow(|set| {
-        if let Some(set) = set
-            && let Some(present) = set.present.get()
-        {
-            let entries = set.entries.borrow();
-            entries[present.index()].pieces[piece].set(Lines::of(value, most));
-        }
-    });
+    tell_present(|entry| entry.pieces[piece].set(Lines::of(value, most)));
 }
 
 /// Has this task come after the others the next `wakes` times that it is woken.
 /// Nothing comes of it in tasks of other kinds.
 pub fn come_last(wakes: u8) {
+    tell_present(|entry| entry.last_wakes.set(wakes));
+}
+
+/// Notes something of the task that is being polled, if this thread has one.
+fn tell_present(note: impl FnOnce(&Entry)) {
     SET.with_borrow(|set| {
         if let Some(set) = set
             && let Some(present) = set.present.get()
         {
-            set.entries.borrow_mut()[present.index()].last_wakes = wakes;
+            note(&set.entries.borrow()[present.index()]);
         }
     });
 }
@@ -234,7 +232,7 @@ impl Set {
             place.insert(Entry {
                 generation: id.generation(),
                 is_ready: false,
-                last_wakes: 0,
+                last_wakes: Cell::new(0),
                 task: Some(task),
                 pieces: Default::default(),
             });
@@ -248,9 +246,9 @@ impl Set {
         let queue = match self.entries.borrow_mut().get_mut(id.index()) {
             Some(entry) if entry.generation == id.generation() && !entry.is_ready => {
                 entry.is_ready = true;
-                match entry.last_wakes.checked_sub(1) {
+                match entry.last_wakes.get().checked_sub(1) {
                     Some(left) => {
-                        entry.last_wakes = left;
+                        entry.last_wakes.set(left);
                         &self.last
                     }
                     None => &self.ready,
@@ -514,6 +512,17 @@ mod tests {
         (heard, wakers)
     }
 
+    /// Begins more tasks than have a turn between two looks, which are ready
+    /// again whenever they were polled.
+    fn spawn_restless() {
+        for _ in 0..2 * TURN {
+            spawn(poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }));
+        }
+    }
+
     async fn next(heard: &mut mpsc::UnboundedReceiver<usize>, count: usize) -> Vec<usize> {
         let mut all = Vec::new();
         for _ in 0..count {
@@ -563,12 +572,7 @@ mod tests {
     #[test]
     fn who_comes_last_has_a_turn_where_others_never_rest() {
         with_tasks(async {
-            for _ in 0..2 * TURN {
-                spawn(poll_fn(|cx| {
-                    cx.waker().wake_by_ref();
-                    Poll::Pending
-                }));
-            }
+            spawn_restless();
             for _ in 0..10 {
                 come_last(1);
                 yield_now().await;
@@ -624,12 +628,7 @@ mod tests {
     #[test]
     fn tasks_that_never_rest_leave_room_for_others() {
         with_tasks(async {
-            for _ in 0..2 * TURN {
-                spawn(poll_fn(|cx| {
-                    cx.waker().wake_by_ref();
-                    Poll::Pending
-                }));
-            }
+            spawn_restless();
             // There is a look for news, and this task has its turn.
             let timer = TimerFd::new().expect("a timer");
             let time = Duration::from_millis(1);

@@ -2,13 +2,12 @@
 //! then the access log, the figures, the clients and the origins are compared.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, RawOrigin};
 use serde_json::Value;
 
-use crate::setup::{ask_status, csv_rows, figures, get, origin, program, test};
+use crate::setup::{ask_status, csv_rows, figures, get, nobody, origin, program, test};
 
 /// Operations of one mix.
 const OPERATIONS: usize = 250;
@@ -28,7 +27,7 @@ impl Mix {
         let cut =
             RawOrigin::answering("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort").unwrap();
         let garbage = RawOrigin::answering("this is not HTTP\r\n\r\n").unwrap();
-        let dead = dead_address();
+        let dead = nobody();
         let config = format!(
             r#"
 [server]
@@ -91,12 +90,6 @@ endpoints = [{:?}]
             proxy,
         }
     }
-}
-
-/// Where nobody listens.
-fn dead_address() -> String {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    taken.local_addr().unwrap().to_string()
 }
 
 /// What the clients know.

@@ -64,15 +64,15 @@ impl Machine {
 }
 
 /// CPU time that the host of this virtual machine gave to others while a core
-/// wanted to run, of all cores together (`steal`, proc_stat(5)): to 10 ms.
+/// wanted to run, of all cores together (`steal`, proc_stat(5)): to a
+/// tick of the clock, mostly 10 ms.
 #[must_use]
 pub fn stolen() -> Duration {
     const STEAL: usize = 8;
-    const TICKS_PER_SECOND: u64 = 100;
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let steal = stat.split_ascii_whitespace().nth(STEAL);
     let ticks: u64 = steal.and_then(|it| it.parse().ok()).unwrap_or(0);
-    Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
+    Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
 }
 
 /// nginx says it on stderr, HAProxy with its date and address after it, and

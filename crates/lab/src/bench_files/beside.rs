@@ -48,9 +48,9 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     let mut flooding = setting.asking(CONNECTIONS, 0.0);
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
     flooding.push("--refusable".into());
-    let flooding = |round: usize| {
+    let flooding = |before: usize| {
         // Never what the one before has left in memory.
-        let seed = format!("--seed={}", FIRST_SEED + round);
+        let seed = format!("--seed={}", FIRST_SEED + before);
         [&flooding[..], &[seed]].concat()
     };
     for kind in setting.servers() {
@@ -63,7 +63,6 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
         let mut ratios = Vec::new();
         let mut cold = Vec::new();
         let mut again = 0;
-        let mut attempts = 0..;
         for _ in 0..setting.effort.rounds {
             // Also in what is measured again.
             let mut failed = 0;
@@ -73,7 +72,7 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
                 Ok((alone, stolen))
             })?;
             let mut beside = undisturbed(&mut again, || {
-                let flood = Flood::start(server.address, &flooding(attempts.next().unwrap_or(0)))?;
+                let flood = Flood::start(server.address, &flooding(cold.len()))?;
                 sleep(Duration::from_secs_f64(MARGIN));
                 let (beside, stolen) = hot(setting, server)?;
                 let flooded = flood.finish()?;

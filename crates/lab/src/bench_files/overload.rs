@@ -34,6 +34,8 @@ struct Course {
     /// The hot ones before the flood, with it, and after it.
     hot: [Round; 3],
     cold: Summary,
+    /// Cold requests answered neither 200 nor 503, in all floods.
+    wrong: u64,
     /// The server's own memory at the flood's beginning and its end, in bytes.
     memory: [u64; 2],
     /// How often it was measured again, for the host had taken of the cores.
@@ -71,11 +73,14 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     flooding.push(format!("--rate={}", capacity * OFFERED));
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
     flooding.push("--refusable".into());
-    let mut seeds = FIRST_SEED..;
-    let (with, cold, memory, after) = undisturbed(&mut again, || {
+    let mut seed = FIRST_SEED;
+    let mut failed = 0;
+    let mut wrong = 0;
+    let (mut with, cold, memory, after) = undisturbed(&mut again, || {
         // Not what was asked for before.
-        let seed = format!("--seed={}", seeds.next().unwrap_or(FIRST_SEED));
-        let flood = Flood::start(server.address, &[&flooding[..], &[seed]].concat())?;
+        let arguments = [&flooding[..], &[format!("--seed={seed}")]].concat();
+        seed += 1;
+        let flood = Flood::start(server.address, &arguments)?;
         sleep(Duration::from_secs_f64(MARGIN));
         let memory_before = own_memory(server);
         let (with, stolen_with) = hot(setting, server)?;
@@ -83,12 +88,18 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
         let cold = flood.finish()?;
         sleep(RECOVERY);
         let (after, stolen_after) = hot(setting, server)?;
+        // Also of what is measured again.
+        failed += with.failed;
+        // What found no connection free never reached the server.
+        wrong += cold.errors.total() - cold.errors.unanswered;
         Ok(((with, cold, memory, after), stolen_with + stolen_after))
     })?;
+    with.failed = failed;
     Ok(Course {
         capacity,
         hot: [before, with, after],
         cold,
+        wrong,
         memory,
         again,
     })
@@ -118,10 +129,8 @@ fn compare(report: &mut CaseReport, kind: Kind, course: &Course) {
         cold.refused as f64 / answers * 100.0,
         None,
     );
-    // What found no connection free never reached the server.
-    let wrong = cold.errors.total() - cold.errors.unanswered;
     let none = Some(Limit::AtMost(0.0));
-    push("cold neither 200 nor 503", wrong as f64, none);
+    push("cold neither 200 nor 503", course.wrong as f64, none);
     let [begin, end] = course.memory.map(|len| len as f64);
     let memory_max = Some(Limit::AtMost(MEMORY_RATIO_MAX));
     push("memory end / begin", end / begin.max(1.0), memory_max);
