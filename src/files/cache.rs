@@ -1,14 +1,17 @@
 //! Files that are kept open, the last used of them: to open one is a third of
 //! what it takes to answer with it.
 
-use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::num::NonZeroUsize;
+use std::rc::Weak;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use lru::{DefaultHasher, LruCache};
 
-use super::open::OpenFile;
+use super::contents::{Contents, KeptContents};
+use super::open::{Hot, OpenFile};
+use super::{FileBytes, WHOLE_LEN};
 
 /// One worker's open files, by what they were asked for as.
 ///
@@ -18,6 +21,7 @@ use super::open::OpenFile;
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     kept: LruCache<Box<[u8]>, Kept>,
+    contents: KeptContents,
     hasher: DefaultHasher,
     /// Of what was asked for of late and is not kept.
     seen: Box<[u16]>,
@@ -27,40 +31,92 @@ pub(super) struct OpenFiles {
 pub(super) struct Kept {
     pub file: Arc<OpenFile>,
     /// Tick at which the path was known to lead to it.
-    checked: Cell<u64>,
+    checked: u64,
     /// Tick at which it was known to be unchanged.
-    compared: Cell<u64>,
+    compared: u64,
+    /// How often it was asked for since a tick.
+    asked: u32,
+    asked_since: u64,
+    /// All of it, where that is kept.
+    contents: Weak<Contents>,
 }
+
+/// A file is often asked for that is so often asked for within so many ticks.
+const OFTEN: u32 = 3;
+const OFTEN_TICKS: u64 = 10;
+/// A file that changed later than this ago may change again within what its
+/// file system can tell apart: its bytes are not kept.
+const SETTLING_TIME: Duration = Duration::from_secs(2);
+/// What each worker keeps of the contents of files, in bytes.
+const CONTENTS_LEN: usize = 32 * 1024 * 1024;
 
 impl Kept {
     /// A file to which its path leads in the tick `now`.
     fn new(file: Arc<OpenFile>, now: u64) -> Self {
         Kept {
             file,
-            checked: Cell::new(now),
-            compared: Cell::new(now),
+            checked: now,
+            compared: now,
+            asked: 0,
+            asked_since: now,
+            contents: Weak::new(),
         }
     }
 
     /// Whether its path is believed to lead to it still, for so many ticks.
     pub fn is_path_believed(&self, now: u64, ticks: u64) -> bool {
-        now < self.checked.get() + ticks && !self.file.is_doubted()
+        now < self.checked + ticks && !self.file.is_doubted()
     }
 
     /// Its path was followed and leads to it, unchanged.
-    pub fn confirm(&self, now: u64) {
-        self.checked.set(now);
-        self.compared.set(now);
+    pub fn confirm(&mut self, now: u64) {
+        self.checked = now;
+        self.compared = now;
     }
 
     /// Whether it still is what it was when it was opened, as far as was seen in
     /// this tick: one system call for each.
-    pub fn is_unchanged(&self, now: u64) -> bool {
-        let is_unchanged = self.compared.get() == now || self.file.is_unchanged();
+    pub fn is_unchanged(&mut self, now: u64) -> bool {
+        let is_unchanged = self.compared == now || self.file.is_unchanged();
         if is_unchanged {
-            self.compared.set(now);
+            self.compared = now;
         }
         is_unchanged
+    }
+
+    /// All of it, where that is kept, for an answer in the tick `now`.
+    pub fn contents(&self, now: u64) -> Option<FileBytes> {
+        self.contents.upgrade().map(|contents| contents.take(now))
+    }
+
+    /// It is asked for once more: whether that is often.
+    pub fn is_asked_often(&mut self, now: u64) -> bool {
+        if now >= self.asked_since + OFTEN_TICKS {
+            (self.asked, self.asked_since) = (0, now);
+        }
+        self.asked += 1;
+        self.asked >= OFTEN
+    }
+
+    /// Whether its contents may be kept: they are short, and what they change to
+    /// next will have another time.
+    fn may_be_remembered(&self) -> bool {
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(self.file.id.modified_ns());
+        self.file.id.len <= WHOLE_LEN && modified.elapsed().is_ok_and(|ago| ago > SETTLING_TIME)
+    }
+
+    /// All of it, as far as it is in memory and has not changed.
+    fn read(&self) -> Option<FileBytes> {
+        let len = self.file.id.len as usize;
+        // One more shows whether it has grown.
+        let mut bytes = FileBytes::room(len + 1);
+        match self.file.read_whole_in_memory(bytes.room_mut()) {
+            Ok(Hot::Read(read)) if read == len => {
+                bytes.truncate(len);
+                Some(bytes)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -72,14 +128,30 @@ impl OpenFiles {
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
         OpenFiles {
             kept: LruCache::new(most),
+            contents: KeptContents::new(CONTENTS_LEN),
             hasher: DefaultHasher::default(),
             seen: vec![0; (most.get() * SEEN_PER_FILE).next_power_of_two()].into(),
         }
     }
 
     /// What is kept under this key.
-    pub fn get(&mut self, key: &[u8]) -> Option<&Kept> {
-        self.kept.get(key)
+    pub fn get(&mut self, key: &[u8]) -> Option<&mut Kept> {
+        self.kept.get_mut(key)
+    }
+
+    /// Keeps all of the file that is open under this key, where there is room,
+    /// and gives it. `now` in ticks.
+    pub fn keep_contents(&mut self, key: &[u8], now: u64) -> Option<FileBytes> {
+        let kept = self.kept.peek_mut(key)?;
+        // What can't be kept now is not tried with each request.
+        kept.asked = 0;
+        let len = kept.file.id.len as usize;
+        if !kept.may_be_remembered() || !self.contents.make_room(len, now) {
+            return None;
+        }
+        let bytes = kept.read()?;
+        kept.contents = self.contents.keep(bytes.clone(), now);
+        Some(bytes)
     }
 
     /// Keeps a file, if it was asked for before. `now` in ticks.
@@ -106,6 +178,7 @@ impl OpenFiles {
     /// Closes everything.
     pub fn clear(&mut self) {
         self.kept.clear();
+        self.contents.clear();
     }
 
     /// Closes the half that was not used for longest; whether there was any.

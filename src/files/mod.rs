@@ -7,6 +7,7 @@
 mod bytes;
 mod cache;
 mod compressed;
+mod contents;
 mod derive;
 mod direct;
 mod folder;
@@ -237,8 +238,8 @@ struct Folder {
 pub struct Found {
     /// It.
     pub file: Arc<OpenFile>,
-    /// All of it, where it was opened by way of the disk and is no longer than
-    /// [`WHOLE_LEN`].
+    /// All of it, where it is no longer than [`WHOLE_LEN`] and was opened by way
+    /// of the disk, or is asked for often.
     pub bytes: Option<FileBytes>,
 }
 
@@ -357,35 +358,38 @@ impl Files {
             let is_believed = kept.is_path_believed(now, self.check_ticks);
             // Its bytes may have been written over: that is seen here with the
             // next tick, and before that where they are read.
-            if is_believed && kept.is_unchanged(now) {
-                return known(file);
+            let is_still_it = (is_believed && kept.is_unchanged(now))
+                || match root.open_in_memory(path) {
+                    Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {
+                        kept.confirm(now);
+                        true
+                    }
+                    Some(Ok(found)) => {
+                        let file = Arc::new(found);
+                        open_files.put(&key, file.clone(), now);
+                        return known(file);
+                    }
+                    // Better an old one than none.
+                    Some(Err(Missing::NoDescriptor)) => {
+                        !file.is_doubted() && kept.is_unchanged(now)
+                    }
+                    Some(Err(missing)) => {
+                        open_files.remove(&key);
+                        return Look::Known(Err(missing));
+                    }
+                    None => {
+                        open_files.remove(&key);
+                        return Look::Cold;
+                    }
+                };
+            if is_still_it {
+                let bytes = match kept.contents(now) {
+                    None if kept.is_asked_often(now) => open_files.keep_contents(&key, now),
+                    contents => contents,
+                };
+                return Look::Known(Ok(Found { file, bytes }));
             }
-            match root.open_in_memory(path) {
-                Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {
-                    kept.confirm(now);
-                    return known(file);
-                }
-                Some(Ok(found)) => {
-                    let file = Arc::new(found);
-                    open_files.put(&key, file.clone(), now);
-                    return known(file);
-                }
-                // Better an old one than none.
-                Some(Err(Missing::NoDescriptor))
-                    if !file.is_doubted() && kept.is_unchanged(now) =>
-                {
-                    return known(file);
-                }
-                Some(Err(Missing::NoDescriptor)) => open_files.remove(&key),
-                Some(Err(missing)) => {
-                    open_files.remove(&key);
-                    return Look::Known(Err(missing));
-                }
-                None => {
-                    open_files.remove(&key);
-                    return Look::Cold;
-                }
-            }
+            open_files.remove(&key);
         }
         let opened = match root.open_in_memory(path) {
             Some(Err(Missing::NoDescriptor)) if self.shrink(&mut open_files) => {

@@ -86,8 +86,6 @@ pub struct OpenFile {
     is_doubted: AtomicBool,
     /// Made with the first answer with it.
     pub fields: OnceLock<Fields>,
-    /// All of it, where it is very short and often asked for.
-    contents: OnceLock<Box<[u8]>>,
 }
 
 /// The fields of answers with a file, ready made: lines with their ends.
@@ -270,7 +268,6 @@ impl Root {
             in_memory_at: AtomicU64::new(u64::MAX),
             is_doubted: AtomicBool::new(false),
             fields: OnceLock::new(),
-            contents: OnceLock::new(),
         })
     }
 
@@ -464,16 +461,6 @@ impl OpenFile {
     /// open.
     pub fn is_shared(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
-    }
-
-    /// All of it, where that was kept.
-    pub fn contents(&self) -> Option<&[u8]> {
-        self.contents.get().map(|bytes| &**bytes)
-    }
-
-    /// Keeps all of it, for as long as it is open.
-    pub fn keep_contents(&self, bytes: &[u8]) {
-        self.contents.get_or_init(|| bytes.into());
     }
 
     /// Says that it is no longer what it was: its path is to be followed anew.

@@ -2,7 +2,6 @@
 //! that give way to other connections.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use evenkeel_proto::Method;
 use evenkeel_proto::coding::Coding;
@@ -20,9 +19,6 @@ use crate::observe::end::{End, Failure};
 /// Files up to this length are copied behind their heads, which takes one system
 /// call less than to send them from where they are, in bytes.
 const COPIED_LEN: u64 = 2 * 1024;
-/// A file that changed later than this ago may change again within what its
-/// file system can tell apart: its bytes are not kept.
-const SETTLING_TIME: Duration = Duration::from_secs(2);
 /// What is sent of a long file before other connections have a turn, in bytes.
 const SLICE_LEN: u64 = 256 * 1024;
 
@@ -112,7 +108,7 @@ impl Sending<'_> {
         if self.request.head.method == Method::Head {
             return self.send_head(head, client, progress).await;
         }
-        match self.bytes.or_else(|| self.file.contents()) {
+        match self.bytes {
             Some(bytes) if bytes.len() as u64 == len && !self.file.is_doubted() => {
                 return self.joined(head, bytes, client, progress).await;
             }
@@ -146,9 +142,6 @@ impl Sending<'_> {
             Ok(Hot::Read(_)) => return Err(Uncomposed::Changed),
             Ok(Hot::Cold) => return Err(Uncomposed::Cold),
             Err(error) => return Err(Uncomposed::Failed(error)),
-        }
-        if self.is_kept_and_settled(progress) {
-            self.file.keep_contents(&buffer.filled()[head_len..]);
         }
         Ok((buffer, head_len))
     }
@@ -188,14 +181,6 @@ impl Sending<'_> {
     /// Whether the file stays open.
     fn is_kept(&self) -> bool {
         self.file.is_shared()
-    }
-
-    /// Whether the file stays open, and has not changed for so long that what it
-    /// changes to next will have another time.
-    fn is_kept_and_settled(&self, progress: &Progress<'_>) -> bool {
-        let now_us = self.request.context.access_log.unix_us(progress.started);
-        let modified = Duration::from_nanos(self.file.id.modified_ns());
-        self.is_kept() && Duration::from_micros(now_us).saturating_sub(modified) > SETTLING_TIME
     }
 
     /// Sends a head without content.

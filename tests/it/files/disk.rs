@@ -46,6 +46,38 @@ fn cold_files_are_the_same_files() {
 }
 
 #[test]
+fn what_is_asked_for_often_needs_no_page_cache() {
+    test(|| {
+        let site = FileConfig::default().start();
+        let longest = 65_536;
+        for len in [0, 1, 1_000, 30_000, longest, longest + 1] {
+            let name = format!("{len}.bin");
+            let path = site.write(&name, bytes_of(len));
+            // Also where a new second begins meanwhile.
+            for _ in 0..8 {
+                assert_eq!(site.get(&format!("/{name}")).status, 200);
+            }
+            for _ in 0..2 {
+                // What was just sent is believed to be in memory for a tick.
+                std::thread::sleep(Duration::from_millis(250));
+                make_cold(&path);
+                let response = site.get(&format!("/{name}"));
+                assert!(response.body == bytes_of(len), "{len}");
+            }
+            let sources = || -> Vec<String> {
+                let lines = site.proxy.access_log_json();
+                let lines = lines.iter().filter(|it| it["target"] == format!("/{name}"));
+                lines.map(|it| it["source"].to_string()).collect()
+            };
+            until("all are logged", || sources().len() == 10);
+            let is_cold = |source: &String| source == "\"cold\"";
+            let cold_count = sources()[8..].iter().filter(|it| is_cold(it)).count();
+            assert_eq!(cold_count > 0, len > longest, "{len}: {cold_count}");
+        }
+    });
+}
+
+#[test]
 fn a_file_system_that_lives_in_memory_serves_too() {
     test(|| {
         let folder = TempDir::new_in(std::path::Path::new("/dev/shm")).unwrap();

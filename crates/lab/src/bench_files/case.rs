@@ -7,6 +7,8 @@ pub enum Plan {
     Memory {
         /// At once.
         connections: usize,
+        /// Requests per second over all of them; `None` is as many as it takes.
+        per_second: Option<u32>,
     },
     /// One file.
     HotFile {
@@ -51,10 +53,22 @@ pub fn all() -> Vec<Case> {
     let memory = [16, 64, 256].map(|connections| Case {
         name: format!("memory-{connections}"),
         title: format!("random files in the page cache, {connections} connections"),
-        plan: Plan::Memory { connections },
+        plan: Plan::Memory {
+            connections,
+            per_second: None,
+        },
     });
     let mut cases = memory.to_vec();
     cases.extend([
+        case(
+            "memory-64-paced",
+            "random files in the page cache, 64 connections, 4,000 files/s over them",
+            // lighttpd keeps each file open for up to three seconds.
+            Plan::Memory {
+                connections: 64,
+                per_second: Some(4_000),
+            },
+        ),
         case(
             "hot-44",
             "one file of 44 B, 64 connections",

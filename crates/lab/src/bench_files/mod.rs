@@ -160,7 +160,10 @@ fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {
         verdicts: Vec::new(),
     };
     match case.plan {
-        Plan::Memory { connections } => warm::memory(setting, connections, &mut report)?,
+        Plan::Memory {
+            connections,
+            per_second,
+        } => warm::memory(setting, connections, per_second, &mut report)?,
         Plan::HotFile { connections } => warm::hot_file(setting, connections, &mut report)?,
         Plan::Cold {
             connections,

@@ -15,13 +15,22 @@ const MEMORY_CPU_MAX: f64 = 0.85;
 /// Evenkeel's CPU time for a file of 44 bytes, over nginx's.
 const HOT_CPU_MAX: f64 = 0.80;
 
-/// Random files over so many connections.
+/// Random files over so many connections, at an even pace or as many as can be.
 ///
 /// # Errors
 /// Something can't be started.
-pub fn memory(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
+pub fn memory(
+    setting: &Setting,
+    connections: usize,
+    per_second: Option<u32>,
+    report: &mut CaseReport,
+) -> io::Result<()> {
     setting.set.read_all()?;
-    report.rows = rounds(setting, &setting.asking(connections, 0.0))?;
+    let mut asking = setting.asking(connections, 0.0);
+    if let Some(rate) = per_second {
+        asking.push(format!("--rate={rate}"));
+    }
+    report.rows = rounds(setting, &asking)?;
     compare(report, Kind::Nginx, Some(MEMORY_CPU_MAX));
     compare(report, Kind::NginxThreads, None);
     compare(report, Kind::Lighttpd, Some(MEMORY_CPU_MAX));
