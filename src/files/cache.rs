@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use lru::{DefaultHasher, LruCache};
 
 use super::contents::{Contents, KeptContents};
-use super::open::{Hot, OpenFile};
+use super::open::OpenFile;
 use super::{FileBytes, WHOLE_LEN};
 
 /// One worker's open files, by what they were asked for as.
@@ -104,20 +104,6 @@ impl Kept {
         let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(self.file.id.modified_ns());
         self.file.id.len <= WHOLE_LEN && modified.elapsed().is_ok_and(|ago| ago > SETTLING_TIME)
     }
-
-    /// All of it, as far as it is in memory and has not changed.
-    fn read(&self) -> Option<FileBytes> {
-        let len = self.file.id.len as usize;
-        // One more shows whether it has grown.
-        let mut bytes = FileBytes::room(len + 1);
-        match self.file.read_whole_in_memory(bytes.room_mut()) {
-            Ok(Hot::Read(read)) if read == len => {
-                bytes.truncate(len);
-                Some(bytes)
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Traces of what was asked for, for each file that may be kept.
@@ -149,7 +135,7 @@ impl OpenFiles {
         if !kept.may_be_remembered() || !self.contents.make_room(len, now) {
             return None;
         }
-        let bytes = kept.read()?;
+        let bytes = kept.file.whole_in_memory()?;
         kept.contents = self.contents.keep(bytes.clone(), now);
         Some(bytes)
     }

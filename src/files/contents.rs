@@ -83,7 +83,7 @@ impl KeptContents {
         self.len += ENTRY_LEN + bytes.len();
         let contents = Rc::new(Contents {
             bytes,
-            used: now.into(),
+            used: Cell::new(now),
         });
         let known = Rc::downgrade(&contents);
         self.kept.push_back(contents);

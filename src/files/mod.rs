@@ -357,7 +357,8 @@ impl Files {
             let file = kept.file.clone();
             let is_believed = kept.is_path_believed(now, self.check_ticks);
             // Its bytes may have been written over: that is seen here with the
-            // next tick, and before that where they are read.
+            // next tick, and before that where they are read. Kept contents are
+            // the old version, whole.
             let is_still_it = (is_believed && kept.is_unchanged(now))
                 || match root.open_in_memory(path) {
                     Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {

@@ -417,9 +417,24 @@ impl OpenFile {
         if self.counted_in_memory(offset, len).is_some() {
             return None;
         }
-        let mut bytes = FileBytes::room(len as usize);
-        match self.read_in_memory(offset, bytes.room_mut(), len as usize) {
-            Ok(Hot::Read(read)) if read as u64 == len => Some(bytes),
+        self.bytes_in_memory(offset, len as usize, 0)
+    }
+
+    /// All of it, where it is in memory and has not changed its length.
+    pub(super) fn whole_in_memory(&self) -> Option<FileBytes> {
+        // One more shows whether it has grown.
+        self.bytes_in_memory(0, self.id.len as usize, 1)
+    }
+
+    /// This part, where it can be read without waiting and `beyond` bytes more
+    /// would find no more.
+    fn bytes_in_memory(&self, offset: u64, len: usize, beyond: usize) -> Option<FileBytes> {
+        let mut bytes = FileBytes::room(len + beyond);
+        match self.read_in_memory(offset, bytes.room_mut(), len) {
+            Ok(Hot::Read(read)) if read == len => {
+                bytes.truncate(len);
+                Some(bytes)
+            }
             _ => None,
         }
     }

@@ -63,6 +63,10 @@ impl FileConfig<'_> {
     }
 }
 
+/// After so many requests a file is kept open, and its contents if it is short,
+/// also where a new second begins meanwhile.
+const OFTEN: usize = 8;
+
 /// A folder of files, and the program that answers with them.
 #[derive(Debug)]
 struct FileSite {
@@ -107,6 +111,19 @@ impl FileSite {
     #[track_caller]
     fn get(&self, path: &str) -> Response {
         self.proxy.client().get(path).unwrap()
+    }
+
+    /// Asks so often that the file is kept open, and its contents if it is short.
+    #[track_caller]
+    fn keep_open(&self, path: &str) {
+        self.ask_so_often(path, OFTEN);
+    }
+
+    #[track_caller]
+    fn ask_so_often(&self, path: &str, count: usize) {
+        for _ in 0..count {
+            assert_eq!(self.get(path).status, 200);
+        }
     }
 
     /// The answer to a GET with further fields.

@@ -10,7 +10,7 @@ use evenkeel_testkit::deadline::{STEP, holds_within, until};
 use evenkeel_testkit::process::Running;
 use evenkeel_testkit::{Proxy, Response};
 
-use super::{FileConfig, FileSite, bytes_of};
+use super::{FileConfig, FileSite, OFTEN, bytes_of};
 use crate::setup::{assert_logged, assert_refused, get, program, test};
 use crate::words;
 
@@ -41,22 +41,6 @@ fn changes(site: &FileSite, path: &str, before: &[u8], after: impl Fn(&Response)
 /// what the machine may take.
 const TICKS: Duration = Duration::from_millis(300);
 
-/// After so many requests a file is kept open, and its contents if it is short.
-const OFTEN: usize = 8;
-
-/// Asks so often that the file is kept open, and its contents if it is short.
-#[track_caller]
-fn keep_open(site: &FileSite, path: &str) {
-    ask_so_often(site, path, OFTEN);
-}
-
-#[track_caller]
-fn ask_so_often(site: &FileSite, path: &str, count: usize) {
-    for _ in 0..count {
-        assert_eq!(site.get(path).status, 200);
-    }
-}
-
 fn is(bytes: &[u8]) -> impl Fn(&Response) -> bool {
     move |response| response.status == 200 && response.body == bytes
 }
@@ -78,7 +62,7 @@ fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
             let site = CHECKED_OFTEN.start();
             let (old, new) = (vec![b'o'; old], vec![b'n'; new]);
             site.write("a", &old);
-            keep_open(&site, "/a");
+            site.keep_open("/a");
             std::fs::write(site.folder.join("b"), &new).unwrap();
             std::fs::rename(site.folder.join("b"), site.folder.join("a")).unwrap();
             changes(&site, "/a", &old, is(&new));
@@ -98,7 +82,7 @@ fn a_file_that_is_written_over_in_its_place_is_seen_within_a_tick() {
             let site = FileConfig::default().start();
             let (old, new) = (vec![b'o'; old], vec![b'n'; new]);
             site.write("a", &old);
-            keep_open(&site, "/a");
+            site.keep_open("/a");
             site.write("a", &new);
             changes(&site, "/a", &old, is(&new));
         }
@@ -111,7 +95,7 @@ fn a_part_is_of_the_file_that_its_tag_names() {
         let site = FileConfig::default().start();
         for len in [1_000, 10_000, 500_000] {
             site.write("a", vec![b'o'; len]);
-            keep_open(&site, "/a");
+            site.keep_open("/a");
             let tag = site.get("/a").field("ETag").map(str::to_owned).unwrap();
             std::fs::write(site.folder.join("a"), vec![b'n'; len]).unwrap();
             let request = format!(
@@ -161,7 +145,7 @@ fn a_file_that_is_deleted_is_there_or_not() {
     test(|| {
         let site = CHECKED_OFTEN.start();
         site.write("a", "old");
-        keep_open(&site, "/a");
+        site.keep_open("/a");
         std::fs::remove_file(site.folder.join("a")).unwrap();
         changes(&site, "/a", b"old", |response| response.status == 404);
         site.write("a", "new");
@@ -174,7 +158,7 @@ fn a_file_that_becomes_a_folder_and_back() {
     test(|| {
         let site = CHECKED_OFTEN.start();
         site.write("a", "old");
-        keep_open(&site, "/a");
+        site.keep_open("/a");
         std::fs::remove_file(site.folder.join("a")).unwrap();
         site.write("a/index.html", "index");
         changes(&site, "/a", b"old", |response| response.status == 301);
@@ -203,7 +187,7 @@ fn a_file_that_is_cut_off_is_sent_as_it_was_or_as_it_is_or_not_to_its_end() {
             let site = FileConfig::default().start();
             let bytes = bytes_of(old);
             let path = site.write("a", &bytes);
-            ask_so_often(&site, "/a", asks);
+            site.ask_so_often("/a", asks);
             let file = File::options().write(true).open(&path).unwrap();
             file.set_len(new).unwrap();
             let mut cut_count = 0;
@@ -233,7 +217,7 @@ fn a_file_that_grows_is_what_it_was_or_what_it_is() {
             let site = CHECKED_OFTEN.start();
             let bytes = bytes_of(new);
             let path = site.write("a", &bytes[..old]);
-            keep_open(&site, "/a");
+            site.keep_open("/a");
             std::io::Write::write_all(
                 &mut File::options().append(true).open(&path).unwrap(),
                 &bytes[old..],
@@ -320,7 +304,7 @@ fn a_folder_that_vanishes_is_an_error_until_it_returns() {
     test(|| {
         let site = CHECKED_OFTEN.start();
         site.write("a", "old");
-        keep_open(&site, "/a");
+        site.keep_open("/a");
         let (root, away) = (
             site.folder.path(),
             site.folder.path().with_extension("away"),

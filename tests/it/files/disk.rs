@@ -8,7 +8,7 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, ProxySetup, RawClient, Reads, SlowDisk, TempDir};
 use rustix::fs::{Advice, fadvise};
 
-use super::{FileConfig, bytes_of};
+use super::{FileConfig, FileSite, OFTEN, bytes_of};
 use crate::setup::{assert_logged, assert_refused, get, program, test};
 use crate::words;
 
@@ -45,34 +45,48 @@ fn cold_files_are_the_same_files() {
     });
 }
 
+/// Where the answers with a file came from, as far as they are logged.
+fn sources(site: &FileSite, name: &str) -> Vec<String> {
+    let lines = site.proxy.access_log_json();
+    let of_file = lines.iter().filter(|it| it["target"] == format!("/{name}"));
+    of_file
+        .map(|it| it["source"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Asks for a file; where the answer came from.
+fn source(site: &FileSite, name: &str, len: usize) -> String {
+    let count = sources(site, name).len();
+    let response = site.get(&format!("/{name}"));
+    assert!(response.body == bytes_of(len), "{len}");
+    until("it is logged", || sources(site, name).len() > count);
+    sources(site, name).pop().unwrap()
+}
+
 #[test]
 fn what_is_asked_for_often_needs_no_page_cache() {
     test(|| {
         let site = FileConfig::default().start();
         let longest = 65_536;
+        // Too long to be kept.
+        let clock = site.write("clock.bin", bytes_of(longest + 1));
+        let clock_source = || source(&site, "clock.bin", longest + 1);
         for len in [0, 1, 1_000, 30_000, longest, longest + 1] {
             let name = format!("{len}.bin");
             let path = site.write(&name, bytes_of(len));
-            // Also where a new second begins meanwhile.
-            for _ in 0..8 {
-                assert_eq!(site.get(&format!("/{name}")).status, 200);
-            }
+            site.keep_open(&format!("/{name}"));
+            until("all are logged", || sources(&site, &name).len() == OFTEN);
             for _ in 0..2 {
                 // What was just sent is believed to be in memory for a tick.
-                std::thread::sleep(Duration::from_millis(250));
+                until("it is in memory", || clock_source() == "hot");
+                until("a tick is over", || {
+                    make_cold(&clock);
+                    clock_source() == "cold"
+                });
                 make_cold(&path);
-                let response = site.get(&format!("/{name}"));
-                assert!(response.body == bytes_of(len), "{len}");
+                let expected = if len <= longest { "hot" } else { "cold" };
+                assert_eq!(source(&site, &name, len), expected, "{len}");
             }
-            let sources = || -> Vec<String> {
-                let lines = site.proxy.access_log_json();
-                let lines = lines.iter().filter(|it| it["target"] == format!("/{name}"));
-                lines.map(|it| it["source"].to_string()).collect()
-            };
-            until("all are logged", || sources().len() == 10);
-            let is_cold = |source: &String| source == "\"cold\"";
-            let cold_count = sources()[8..].iter().filter(|it| is_cold(it)).count();
-            assert_eq!(cold_count > 0, len > longest, "{len}: {cold_count}");
         }
     });
 }
