@@ -79,8 +79,8 @@ pub struct Refused;
 pub enum Work<K: Key, T: Product> {
     /// By a thread of the queue.
     Blocking(Begin<K, T>),
-    /// By whoever gives it its turn, without blocking; gives the turn back where
-    /// it can't be begun.
+    /// By whoever gives it its turn, without blocking; what comes back can't be
+    /// begun so, and is for a thread of the queue.
     Prompt(TryBegin<K, T>),
 }
 
@@ -92,7 +92,10 @@ impl<K: Key, T: Product> Work<K, T> {
 }
 
 type Begin<K, T> = Box<dyn FnOnce(Begun<K, T>) + Send>;
-type TryBegin<K, T> = Box<dyn FnOnce(Begun<K, T>) -> Result<(), Begun<K, T>> + Send>;
+type TryBegin<K, T> = Box<dyn FnOnce(Begun<K, T>) -> Result<(), ForThread<K, T>> + Send>;
+
+/// Work that has its turn, and how a thread does it.
+pub type ForThread<K, T> = (Begun<K, T>, Begin<K, T>);
 
 /// Work whose turn has come: it has one of the places of what is in flight.
 ///
@@ -301,27 +304,9 @@ impl<K: Key, T: Product> Shared<K, T> {
     }
 
     /// Gives what waits its turn, as far as there are places.
-    fn advance(self: &Arc<Self>, state: MutexGuard<'_, State<K, T>>, now: Instant) {
-        let mut given_back = self.begin_next(state, now);
-        // One after the other: each within the one before may be too deep.
-        while let Some(mut begun) = given_back.pop() {
-            if let Some(turn) = begun.turn.take() {
-                let mut state = self.lock();
-                let waiters = self.leave(&mut state, &turn, now);
-                given_back.extend(self.begin_next(state, now));
-                drop(waiters);
-            }
-        }
-    }
-
-    /// Begins what there are places for; what could not be begun comes back.
-    fn begin_next(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State<K, T>>,
-        now: Instant,
-    ) -> Vec<Begun<K, T>> {
-        let mut to_begin = Vec::new();
-        let mut blocking = 0;
+    fn advance(self: &Arc<Self>, mut state: MutexGuard<'_, State<K, T>>, now: Instant) {
+        let mut prompt = Vec::new();
+        let mut blocking = Vec::new();
         while let Some(place) = state.busy_since.iter().position(Option::is_none)
             && let Some(Job { key, work, since }) = state.next()
         {
@@ -335,13 +320,29 @@ impl<K: Key, T: Product> Shared<K, T> {
                 since: now,
             };
             match work {
-                Work::Blocking(begin) => {
-                    state.for_threads.push_back((turn, begin));
-                    blocking += 1;
-                }
-                Work::Prompt(begin) => to_begin.push((turn, begin)),
+                Work::Blocking(begin) => blocking.push((turn, begin)),
+                Work::Prompt(begin) => prompt.push((turn, begin)),
             }
         }
+        self.leave_to_threads(state, blocking);
+        let prompt = prompt.into_iter();
+        let given_back = prompt.filter_map(|(turn, begin)| begin(self.begun(turn)).err());
+        let given_back =
+            given_back.filter_map(|(mut begun, begin)| Some((begun.turn.take()?, begin)));
+        let given_back: Vec<_> = given_back.collect();
+        if !given_back.is_empty() {
+            self.leave_to_threads(self.lock(), given_back);
+        }
+    }
+
+    /// Has threads do blocking work that has its turn.
+    fn leave_to_threads(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<K, T>>,
+        work: Vec<(Turn<K>, Begin<K, T>)>,
+    ) {
+        let count = work.len();
+        state.for_threads.extend(work);
         let thread = state.next_thread();
         drop(state);
         if let Some(index) = thread
@@ -351,14 +352,10 @@ impl<K: Key, T: Product> Shared<K, T> {
             tracing::warn!("files: start a thread for a disk: {error}");
             self.lock().threads -= 1;
         }
-        let to_begin = to_begin.into_iter();
-        let given_back = to_begin.filter_map(|(turn, begin)| begin(self.begun(turn)).err());
-        let given_back = given_back.collect();
         // A thread that wakes may take the core at once: not with our lock held.
-        for _ in 0..blocking {
+        for _ in 0..count {
             self.changed.notify_one();
         }
-        given_back
     }
 
     fn begun(self: &Arc<Self>, turn: Turn<K>) -> Begun<K, T> {
@@ -608,7 +605,8 @@ mod tests {
         let prompt = |tell: &mpsc::Sender<Begun<usize, usize>>| {
             let tell = tell.clone();
             Work::Prompt(Box::new(move |begun| {
-                tell.send(begun).map_err(|unheard| unheard.0)
+                tell.send(begun).expect("the test listens");
+                Ok(())
             }))
         };
         let first = queue.shared.submit(1, Entry::IfRoom, prompt(&tell));
@@ -629,31 +627,25 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_are_given_back_go_on_to_the_next() {
-        // As many as overflow a stack if each ends within the one before.
-        const MANY: usize = 100_000;
-        let queue = queue(1, MANY, Duration::MAX);
-        let (tell, told) = mpsc::channel();
+    fn what_can_not_be_begun_at_once_is_done_by_threads() {
+        let queue = queue(2, 10, Duration::MAX);
         let ask = |key: usize| {
-            let tell = tell.clone();
-            let begin = move |begun| tell.send(begun).map_err(|unheard| unheard.0);
-            let submitted = queue
-                .shared
-                .submit(key, Entry::Always, Work::Prompt(Box::new(begin)));
-            submitted.expect("it is always let in")
+            let by_thread = move |begun: Begun<usize, usize>| {
+                let name = std::thread::current().name().map(str::to_owned);
+                assert!(name.is_some_and(|it| it.starts_with("test-")));
+                begun.finish(&(key * 10));
+            };
+            let work = Work::Prompt(Box::new(move |begun| Err((begun, Box::new(by_thread)))));
+            let submitted = queue.shared.submit(key, Entry::IfRoom, work);
+            submitted.expect("there is room")
         };
-        let receivers: Vec<_> = (0..MANY).map(ask).collect();
-        let first = told.try_recv().expect("a place is free");
-        drop(told);
-        first.finish(&1);
+        let results: Vec<_> = (1..=5).map(ask).collect();
         block_on(async {
-            let mut results = receivers.into_iter();
-            assert_eq!(results.next().expect("the first").await, Ok(1));
-            for result in results {
-                assert!(result.await.is_err());
+            for (result, key) in results.into_iter().zip(1..) {
+                assert_eq!(result.await, Ok(key * 10));
             }
         });
-        assert_eq!(queue.load().waiting, 0);
+        assert_eq!((queue.load().waiting, queue.load().in_flight), (0, 0));
     }
 
     #[test]

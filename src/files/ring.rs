@@ -84,7 +84,7 @@ impl Ring {
     /// The work of reading a part, for the queue of its disk.
     pub fn work(self, part: Part) -> Work<Wanted, Fetched> {
         Work::Prompt(Box::new(move |begun| match self.begin(part, begun) {
-            Some((_, begun)) => Err(begun),
+            Some((part, begun)) => Err((begun, Box::new(|begun| begun.finish(&part.fetch())))),
             None => Ok(()),
         }))
     }
