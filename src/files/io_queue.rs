@@ -95,7 +95,7 @@ type Begin<K, T> = Box<dyn FnOnce(Begun<K, T>) + Send>;
 type TryBegin<K, T> = Box<dyn FnOnce(Begun<K, T>) -> Result<(), ForThread<K, T>> + Send>;
 
 /// Work that has its turn, and how a thread does it.
-pub type ForThread<K, T> = (Begun<K, T>, Begin<K, T>);
+type ForThread<K, T> = (Begun<K, T>, Begin<K, T>);
 
 /// Work whose turn has come: it has one of the places of what is in flight.
 ///
@@ -306,7 +306,7 @@ impl<K: Key, T: Product> Shared<K, T> {
     /// Gives what waits its turn, as far as there are places.
     fn advance(self: &Arc<Self>, mut state: MutexGuard<'_, State<K, T>>, now: Instant) {
         let mut prompt = Vec::new();
-        let mut blocking = Vec::new();
+        let mut blocking = 0;
         while let Some(place) = state.busy_since.iter().position(Option::is_none)
             && let Some(Job { key, work, since }) = state.next()
         {
@@ -320,29 +320,27 @@ impl<K: Key, T: Product> Shared<K, T> {
                 since: now,
             };
             match work {
-                Work::Blocking(begin) => blocking.push((turn, begin)),
+                Work::Blocking(begin) => {
+                    state.for_threads.push_back((turn, begin));
+                    blocking += 1;
+                }
                 Work::Prompt(begin) => prompt.push((turn, begin)),
             }
         }
-        self.leave_to_threads(state, blocking);
-        let prompt = prompt.into_iter();
-        let given_back = prompt.filter_map(|(turn, begin)| begin(self.begun(turn)).err());
-        let given_back =
-            given_back.filter_map(|(mut begun, begin)| Some((begun.turn.take()?, begin)));
-        let given_back: Vec<_> = given_back.collect();
-        if !given_back.is_empty() {
-            self.leave_to_threads(self.lock(), given_back);
+        self.call_threads(state, blocking);
+        for (turn, begin) in prompt {
+            if let Err((mut begun, begin)) = begin(self.begun(turn))
+                && let Some(turn) = begun.turn.take()
+            {
+                let mut state = self.lock();
+                state.for_threads.push_back((turn, begin));
+                self.call_threads(state, 1);
+            }
         }
     }
 
-    /// Has threads do blocking work that has its turn.
-    fn leave_to_threads(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State<K, T>>,
-        work: Vec<(Turn<K>, Begin<K, T>)>,
-    ) {
-        let count = work.len();
-        state.for_threads.extend(work);
+    /// Has threads do as many pieces of blocking work, which have their turns.
+    fn call_threads(self: &Arc<Self>, mut state: MutexGuard<'_, State<K, T>>, count: usize) {
         let thread = state.next_thread();
         drop(state);
         if let Some(index) = thread
@@ -628,7 +626,9 @@ mod tests {
 
     #[test]
     fn what_can_not_be_begun_at_once_is_done_by_threads() {
-        let queue = queue(2, 10, Duration::MAX);
+        // As many as overflow a stack if each ends within the one before.
+        const MANY: usize = 100_000;
+        let queue = queue(2, MANY, Duration::MAX);
         let ask = |key: usize| {
             let by_thread = move |begun: Begun<usize, usize>| {
                 let name = std::thread::current().name().map(str::to_owned);
@@ -639,7 +639,7 @@ mod tests {
             let submitted = queue.shared.submit(key, Entry::IfRoom, work);
             submitted.expect("there is room")
         };
-        let results: Vec<_> = (1..=5).map(ask).collect();
+        let results: Vec<_> = (1..=MANY).map(ask).collect();
         block_on(async {
             for (result, key) in results.into_iter().zip(1..) {
                 assert_eq!(result.await, Ok(key * 10));
