@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Direct I/O takes whole blocks, and memory that begins with one, in bytes: no
 /// disk has longer ones.
-const BLOCK_LEN: usize = 4096;
+pub(super) const BLOCK_LEN: usize = 4096;
 
 /// Bytes of a file, shared by all who waited for them.
 #[derive(Clone, Default)]

@@ -15,9 +15,10 @@ pub mod io_queue;
 mod open;
 mod ring;
 
-use std::cell::{Cell, LazyCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -27,14 +28,14 @@ use std::time::Duration;
 
 use evenkeel_policy::admission::Bounds;
 use evenkeel_proto::coding::Coding;
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 
 use crate::config::{Action, Config};
 use crate::net::timer::TICK;
 use crate::net::{is_out_of_descriptors, tasks};
 use cache::OpenFiles;
 use compressed::CompressedFiles;
-use direct::{DirectReads, memory_len};
+use direct::{DirectReads, Memory, Way};
 use io_queue::{Begun, IoQueue, Work};
 use ring::Ring;
 
@@ -122,7 +123,6 @@ impl Disks {
     /// A thread can't be started.
     pub fn start(config: &Config) -> io::Result<Self> {
         let mut of_route = vec![None; config.routes.len()];
-        let memory_len = LazyCell::new(memory_len);
         let mut devices = Vec::new();
         let mut queues = Vec::new();
         for (index, route) in config.routes.iter().enumerate() {
@@ -148,7 +148,7 @@ impl Disks {
                                 wait: config.disk.queue_timeout,
                             },
                         )?,
-                        direct_reads: Arc::new(DirectReads::new(*memory_len)),
+                        direct_reads: Arc::new(DirectReads::new(Memory::of_this_process())),
                     });
                     queues.len() - 1
                 }
@@ -474,11 +474,11 @@ impl Files {
             return Err(Refused);
         };
         let wanted = Wanted::Bytes(file.id, offset, len);
-        let is_only_here = !file.is_shared();
-        let mut part = Part::of(file.clone(), offset, len as usize);
-        if is_only_here {
-            part.direct_reads = Some(disk.direct_reads.clone());
-        }
+        let part = Part {
+            is_only_here: !file.is_shared(),
+            direct_reads: Some(disk.direct_reads.clone()),
+            ..Part::of(file.clone(), offset, len as usize)
+        };
         let ring = self.ring.as_ref().filter(|ring| ring.takes(file));
         let work = match ring.cloned() {
             Some(ring) => ring.work(part),
@@ -581,11 +581,13 @@ struct Part {
     offset: u64,
     /// In bytes.
     len: usize,
-    /// What decides how it is read, until it is begun, where it may be read past
-    /// the page cache: nobody else has the file, or gets it before it was read.
+    /// Whether nobody else has the file, or gets it before it was read.
+    is_only_here: bool,
+    /// What decides how it is read when its turn has come, where that is not by
+    /// way of the page cache in any case.
     direct_reads: Option<Arc<DirectReads>>,
-    /// Whether it is read past the page cache.
-    is_direct: bool,
+    /// How it is read.
+    way: Way,
     /// What is made of its bytes.
     fetched: fn(Arc<OpenFile>, ReadBytes) -> Fetched,
 }
@@ -602,8 +604,9 @@ impl Part {
             file,
             offset,
             len,
+            is_only_here: false,
             direct_reads: None,
-            is_direct: false,
+            way: Way::Cached,
             fetched: |_, bytes| Fetched::Bytes(bytes),
         }
     }
@@ -624,38 +627,48 @@ impl Part {
         let len = file.id.len as usize;
         Part {
             fetched,
+            is_only_here: true,
             ..Part::of(file, 0, len)
         }
     }
 
-    /// Has the rest of it read by way of the page cache.
-    fn read_as_usual(&mut self) {
-        if std::mem::take(&mut self.is_direct) {
-            self.file.read_as_usual();
+    /// Its turn has come.
+    fn choose_way(&mut self) {
+        if let Some(reads) = self.direct_reads.take() {
+            self.way = reads.way(&self.file, self.is_only_here, self.offset, self.len);
         }
     }
 
-    /// Its turn has come: room for its bytes, according to how it is read.
-    fn begin(&mut self) -> FileBytes {
-        let is_whole = (self.offset, self.len as u64) == (0, self.file.id.len);
-        if let Some(direct_reads) = self.direct_reads.take() {
-            self.is_direct = is_whole && direct_reads.prepare(&self.file);
+    /// Room for its bytes, according to how it is read.
+    fn room(&self) -> FileBytes {
+        match self.way {
+            Way::Direct(_) => FileBytes::blocks(self.len),
+            Way::Cached | Way::Displacing => FileBytes::room(self.len),
         }
-        match self.is_direct {
-            true => FileBytes::blocks(self.len),
-            false => FileBytes::room(self.len),
+    }
+
+    /// What it is read from.
+    fn source(&self) -> BorrowedFd<'_> {
+        match &self.way {
+            Way::Direct(direct) => direct.as_fd(),
+            Way::Cached | Way::Displacing => self.file.as_fd(),
         }
+    }
+
+    fn is_direct(&self) -> bool {
+        matches!(self.way, Way::Direct(_))
     }
 
     /// Whether more is to be read after so many bytes. What direct I/O leaves
     /// out of a sector is not there.
     fn is_more(&self, filled: usize) -> bool {
-        filled < self.len && (!self.is_direct || filled.is_multiple_of(SECTOR_LEN))
+        filled < self.len && (!self.is_direct() || filled.is_multiple_of(SECTOR_LEN))
     }
 
     /// What is made of what its read came to.
     fn end(mut self, bytes: ReadBytes) -> Fetched {
-        self.read_as_usual();
+        // The file is as it was before.
+        self.way = Way::Cached;
         (self.fetched)(self.file, bytes)
     }
 
@@ -667,17 +680,18 @@ impl Part {
 
     /// Reads it. Blocks.
     fn read(&mut self) -> ReadBytes {
-        let mut bytes = self.begin();
+        self.choose_way();
+        let mut bytes = self.room();
         let mut filled = 0;
         while self.is_more(filled) {
             let at = self.offset + filled as u64;
             let room = &mut bytes.room_mut()[filled..];
-            match self.file.read_from_disk(at, room) {
+            match pread(self.source(), room, at) {
                 Ok(0) => break,
                 Ok(len) => filled += len,
                 Err(Errno::INTR) => {}
                 // Its blocks are longer than those that we know.
-                Err(Errno::INVAL) if self.is_direct => self.read_as_usual(),
+                Err(Errno::INVAL) if self.is_direct() => self.way = Way::Displacing,
                 Err(error) => return Err(error),
             }
         }

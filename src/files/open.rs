@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{
     FileType, Mode, OFlags, ResolveFlags, Stat, fcntl_setfl, fstat, fstatfs, open, openat2,
 };
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::system::sysinfo;
 
 use super::bytes::FileBytes;
@@ -78,6 +78,8 @@ pub struct OpenFile {
     /// Whether a read of it begins without waiting for its disk, if only what
     /// it has of the file is missing.
     pub begins_at_once: bool,
+    /// Whether it may be read past the page cache.
+    pub(super) takes_direct_reads: bool,
     /// Whether all of it was in memory when it was read last.
     is_hot: AtomicBool,
     /// Tick in which all of it was found in memory.
@@ -264,6 +266,8 @@ impl Root {
             id,
             is_memory: self.is_memory && is_on_roots,
             begins_at_once: is_on_roots && id.len <= self.at_once_len,
+            // Of others it is not known what such reads cost.
+            takes_direct_reads: is_on_roots && self.at_once_len > 0,
             is_hot: AtomicBool::new(false),
             in_memory_at: AtomicU64::new(u64::MAX),
             is_doubted: AtomicBool::new(false),
@@ -450,19 +454,18 @@ impl OpenFile {
         Some(pages >= page_count(offset, len))
     }
 
-    /// Reads into `room` from `offset` on; how much, which is 0 at the end of the
-    /// file. Blocks.
-    ///
-    /// # Errors
-    /// Those of read(2).
-    pub(super) fn read_from_disk(&self, offset: u64, room: &mut [u8]) -> Result<usize, Errno> {
-        pread(&self.file, room, offset)
-    }
-
     /// Makes reads go past the page cache; whether they do: not every file
     /// system has such reads.
     pub(super) fn read_directly(&self) -> bool {
         fcntl_setfl(&self.file, FILE_FLAGS | OFlags::DIRECT).is_ok()
+    }
+
+    /// Opens the same file once more, for reads that go past the page cache;
+    /// `None` where that can't be.
+    pub(super) fn open_again_directly(&self) -> Option<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = FILE_FLAGS | OFlags::CLOEXEC | OFlags::DIRECT;
+        open(path, flags, Mode::empty()).ok().map(File::from)
     }
 
     /// Makes reads go by way of the page cache.
@@ -592,6 +595,8 @@ mod tests {
                     _ => false,
                 };
                 assert_eq!(opened.begins_at_once, expected, "{len} bytes, {folder:?}");
+                let takes_direct = matches!(file_system.as_str(), "xfs" | "ext2/ext3");
+                assert_eq!(opened.takes_direct_reads, takes_direct, "{folder:?}");
             }
         }
     }

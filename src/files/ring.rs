@@ -7,7 +7,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use slab::Slab;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::io_queue::{Begun, Waiters, Work};
-use super::{Fetched, FileBytes, OpenFile, Part, WHOLE_LEN, Wanted};
+use super::{Fetched, FileBytes, OpenFile, Part, WHOLE_LEN, Wanted, Way};
 use crate::net::poller::{Interest, Side, Source};
 use crate::net::tasks;
 use crate::net::timer_fd::TimerFd;
@@ -89,9 +89,15 @@ impl Ring {
         }))
     }
 
-    /// Begins a read soon; gives it back where the worker has ended.
-    pub fn begin(&self, part: Part, begun: Begun<Wanted, Fetched>) -> Option<Read> {
-        self.0.send((part, begun)).err().map(|unsent| unsent.0)
+    /// Begins a read soon; gives it back where it is for a thread: the kernel
+    /// first makes room for it, which is no work for the worker, or the worker
+    /// has ended.
+    pub fn begin(&self, mut part: Part, begun: Begun<Wanted, Fetched>) -> Option<Read> {
+        part.choose_way();
+        match part.way {
+            Way::Displacing => Some((part, begun)),
+            Way::Cached | Way::Direct(_) => self.0.send((part, begun)).err().map(|it| it.0),
+        }
     }
 }
 
@@ -198,9 +204,9 @@ impl Reader {
         poll_fn(wait).await
     }
 
-    fn begin(&mut self, (mut part, begun): Read) {
+    fn begin(&mut self, (part, begun): Read) {
         let key = self.readings.insert(Reading {
-            bytes: part.begin(),
+            bytes: part.room(),
             part,
             begun,
             filled: 0,
@@ -217,7 +223,7 @@ impl Reader {
             ..
         } = &mut self.readings[key];
         let room = &mut bytes.room_mut()[*filled..];
-        let fd = types::Fd(part.file.as_fd().as_raw_fd());
+        let fd = types::Fd(part.source().as_raw_fd());
         let entry = opcode::Read::new(fd, room.as_mut_ptr(), room.len() as u32)
             .offset(part.offset + *filled as u64)
             .build()
@@ -260,8 +266,8 @@ impl Reader {
             }
             Err(_) if result == -libc::EINTR => return self.push(key),
             // Its blocks are longer than those that we know.
-            Err(_) if result == -libc::EINVAL && reading.part.is_direct => {
-                reading.part.read_as_usual();
+            Err(_) if result == -libc::EINVAL && reading.part.is_direct() => {
+                reading.part.way = Way::Displacing;
                 return self.push(key);
             }
             Err(_) => Some(Errno::from_raw_os_error(-result)),
@@ -298,8 +304,11 @@ mod tests {
     use evenkeel_testkit::TempDir;
 
     use super::*;
+    use rustix::io::pread;
+
+    use crate::files::direct::{DirectFile, DirectReads, Memory};
     use crate::files::io_queue::{Entry, IoQueue};
-    use crate::files::{DirectReads, Hot, open};
+    use crate::files::{Hot, open};
 
     /// A file with these bytes, in a folder of its own.
     fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {
@@ -315,19 +324,20 @@ mod tests {
         parts.iter().map(part).collect()
     }
 
+    fn queue(in_flight: usize, waiting: usize) -> IoQueue<Wanted, Fetched> {
+        let bounds = Bounds {
+            in_flight,
+            waiting,
+            wait: Duration::MAX,
+        };
+        IoQueue::start("test", bounds).expect("a thread starts")
+    }
+
     /// Reads these parts of files at the same time, two in flight; `None` where
     /// the kernel does not let this process have a ring, as in many containers:
     /// there the program has none either.
     fn read(parts: Vec<Part>) -> Option<Vec<Vec<u8>>> {
-        let queue = IoQueue::start(
-            "test",
-            Bounds {
-                in_flight: 2,
-                waiting: parts.len(),
-                wait: Duration::MAX,
-            },
-        )
-        .expect("a thread starts");
+        let queue = queue(2, parts.len());
         let tasks = tasks::Tasks::of_this_thread().expect("a set of tasks");
         let read = tasks.run_until(async move {
             let ring = match Ring::start(2) {
@@ -391,39 +401,53 @@ mod tests {
     }
 
     /// All of a file, to be read past the page cache where its file system has
-    /// such reads that begin at once.
-    fn direct(file: &Arc<OpenFile>) -> Part {
+    /// such reads.
+    fn direct(file: &Arc<OpenFile>, is_only_here: bool) -> Part {
         let len = file.id.len as usize;
         Part {
-            is_direct: file.begins_at_once && file.read_directly(),
+            way: direct_way(file, is_only_here),
             ..Part::of(file.clone(), 0, len)
         }
+    }
+
+    fn direct_way(file: &Arc<OpenFile>, is_only_here: bool) -> Way {
+        let direct = file.takes_direct_reads.then(|| {
+            let direct = DirectFile::new(file, is_only_here);
+            Way::Direct(direct.expect("its file system has such reads"))
+        });
+        direct.unwrap_or(Way::Cached)
+    }
+
+    fn forget(file: &OpenFile) {
+        // Else it would be in memory from when it was written.
+        rustix::fs::fsync(file).expect("it is on the disk");
+        let forgotten = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        forgotten.expect("it is forgotten");
     }
 
     #[test]
     fn what_is_read_directly_is_the_file_and_leaves_nothing_in_memory() {
         for len in [1, 511, 512, 4096, 4097, 12_288, 40_000] {
-            let bytes: Vec<u8> = (0..len).map(|it| (it / 7) as u8).collect();
-            let (_folder, file) = file(&bytes);
-            // Else it would be in memory from when it was written.
-            rustix::fs::fsync(&file).expect("it is on the disk");
-            let forget = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-            forget().expect("it is forgotten");
-            let mut part = direct(&file);
-            let is_direct = part.is_direct;
-            assert_eq!(is_direct, file.begins_at_once);
-            assert_eq!(&*part.read().expect("it is read"), &bytes);
-            if let Some(read) = read(vec![direct(&file)]) {
-                assert_eq!(read, [bytes.as_slice()]);
+            for is_only_here in [true, false] {
+                let bytes: Vec<u8> = (0..len).map(|it| (it / 7) as u8).collect();
+                let (_folder, file) = file(&bytes);
+                forget(&file);
+                let mut part = direct(&file, is_only_here);
+                let is_direct = part.is_direct();
+                assert_eq!(&*part.read().expect("it is read"), &bytes);
+                drop(part);
+                if let Some(read) = read(vec![direct(&file, is_only_here)]) {
+                    assert_eq!(read, [bytes.as_slice()]);
+                }
+                let mut room = vec![0; len + 1];
+                let in_memory = file.read_whole_in_memory(&mut room);
+                if is_direct {
+                    assert_eq!(in_memory.ok(), Some(Hot::Cold), "{len} bytes");
+                }
+                // From now on by way of the page cache: this takes room as it comes.
+                let read = pread(&file, &mut room[..len - 1], 1);
+                assert_eq!(read, Ok(len - 1));
             }
-            let mut room = vec![0; len + 1];
-            let in_memory = file.read_whole_in_memory(&mut room);
-            if is_direct {
-                assert_eq!(in_memory.ok(), Some(Hot::Cold), "{len} bytes");
-            }
-            // From now on by way of the page cache: this takes room as it comes.
-            let read = file.read_from_disk(1, &mut room[..len - 1]);
-            assert_eq!(read, Ok(len - 1));
         }
     }
 
@@ -431,8 +455,8 @@ mod tests {
     fn a_file_that_was_cut_off_is_read_directly_as_far_as_it_goes() {
         for len in [0, 100, 512, 4096, 5_000] {
             let (folder, file) = file(&[7; 10_000]);
-            let mut by_thread = direct(&file);
-            let by_ring = direct(&file);
+            let mut by_thread = direct(&file, false);
+            let by_ring = direct(&file, true);
             let cut = File::options().write(true).open(folder.join("file"));
             cut.and_then(|it| it.set_len(len)).expect("it is cut off");
             let expected = vec![7; len as usize];
@@ -449,42 +473,95 @@ mod tests {
         let (_folder, file) = file(&bytes);
         // No block of a disk begins there, whatever their length.
         let part = || Part {
-            is_direct: file.begins_at_once && file.read_directly(),
+            way: direct_way(&file, false),
             ..Part::of(file.clone(), 1, 9_999)
         };
-        if part().is_direct {
+        if let Way::Direct(direct) = part().way {
             let mut blocks = FileBytes::blocks(9_999);
-            let read = file.read_from_disk(1, blocks.room_mut());
+            let read = pread(&direct, blocks.room_mut(), 1);
             assert_eq!(read, Err(Errno::INVAL));
         }
         let mut by_thread = part();
         assert_eq!(&*by_thread.read().expect("it is read"), &bytes[1..]);
-        assert!(!by_thread.is_direct);
+        assert!(!by_thread.is_direct());
         if let Some(read) = read(vec![part()]) {
             assert_eq!(read, [&bytes[1..]]);
         }
     }
 
+    /// No memory: what is read is not worth a place, but for a read now and then,
+    /// and the first one.
+    fn without_memory() -> Arc<DirectReads> {
+        let reads = Arc::new(DirectReads::new(Memory::none()));
+        let (_folder, file) = file(&[7]);
+        let way = reads.way(&file, true, 0, 1);
+        assert!(matches!(way, Way::Cached), "{way:?}");
+        reads
+    }
+
     #[test]
-    fn only_all_of_a_file_is_read_directly_and_counted_when_its_turn_comes() {
-        let (_folder, file) = file(&[7; 10_000]);
-        // No memory: what is read is not worth a place, but for a read now and
-        // then, and the first one.
-        let reads = Arc::new(DirectReads::new(0));
-        let is_direct = |len| {
-            let mut part = Part::of(file.clone(), 0, len);
-            part.direct_reads = Some(reads.clone());
-            let bytes = part.begin();
-            let is_direct = part.is_direct;
-            assert_eq!(bytes.len() > len, is_direct);
-            part.end(Ok(bytes));
-            is_direct
-        };
-        for _ in 0..100 {
-            assert!(!is_direct(9_999));
+    fn whole_blocks_are_read_directly_and_counted_when_their_turn_comes() {
+        let (_folder, file) = file(&[7; 100_000]);
+        let reads = without_memory();
+        for is_only_here in [true, false] {
+            let is_direct = |offset, len| {
+                let mut part = Part {
+                    is_only_here,
+                    direct_reads: Some(reads.clone()),
+                    ..Part::of(file.clone(), offset, len)
+                };
+                part.choose_way();
+                let bytes = part.room();
+                let is_direct = part.is_direct();
+                assert_eq!(bytes.len() > len, is_direct);
+                part.end(Ok(bytes));
+                is_direct
+            };
+            for _ in 0..100 {
+                assert!(!is_direct(1, 9_999));
+            }
+            for (offset, len) in [(0, 10_000), (65_536, 34_464)] {
+                let before = reads.count();
+                let direct = (0..100).filter(|_| is_direct(offset, len)).count() as u64;
+                assert_eq!(reads.count() - before, direct);
+                assert_eq!(direct > 50, file.takes_direct_reads, "{direct}");
+            }
         }
-        let direct = (0..100).filter(|_| is_direct(10_000)).count() as u64;
-        assert_eq!(reads.count(), direct);
-        assert_eq!(direct > 50, file.begins_at_once, "{direct}");
+    }
+
+    #[test]
+    fn what_displaces_something_is_for_a_thread() {
+        let (_folder, file) = file(&[7; 10_000]);
+        let tasks = tasks::Tasks::of_this_thread().expect("a set of tasks");
+        let ran = tasks.run_until(async move {
+            let Ok(ring) = Ring::start(1) else {
+                return;
+            };
+            let queue = queue(1, 1);
+            for (way, is_for_thread) in [(Way::Cached, false), (Way::Displacing, true)] {
+                let wanted = Wanted::Bytes(file.id, 0, 10_000);
+                let (ring, part) = (
+                    ring.clone(),
+                    Part {
+                        way,
+                        ..Part::of(file.clone(), 0, 10_000)
+                    },
+                );
+                let begin = move |begun| {
+                    let given_back = ring.begin(part, begun);
+                    assert_eq!(given_back.is_some(), is_for_thread);
+                    if let Some((part, begun)) = given_back {
+                        begun.finish(&part.fetch());
+                    }
+                    Ok(())
+                };
+                let work = Work::Prompt(Box::new(begin));
+                match queue.run(wanted, Entry::Always, work).await {
+                    Ok(Fetched::Bytes(Ok(bytes))) => assert_eq!(&*bytes, [7; 10_000]),
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        ran.expect("the event loop runs");
     }
 }
