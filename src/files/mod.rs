@@ -12,10 +12,11 @@ mod derive;
 mod direct;
 mod folder;
 pub mod io_queue;
+mod memory;
 mod open;
 mod ring;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,8 +36,9 @@ use crate::net::timer::TICK;
 use crate::net::{is_out_of_descriptors, tasks};
 use cache::OpenFiles;
 use compressed::CompressedFiles;
-use direct::{DirectReads, Memory, Way};
+use direct::{DirectReads, Way};
 use io_queue::{Begun, IoQueue, Work};
+use memory::Memory;
 use ring::Ring;
 
 pub use bytes::FileBytes;
@@ -123,6 +125,7 @@ impl Disks {
     /// A thread can't be started.
     pub fn start(config: &Config) -> io::Result<Self> {
         let mut of_route = vec![None; config.routes.len()];
+        let memory = LazyCell::new(|| Arc::new(Memory::of_this_process()));
         let mut devices = Vec::new();
         let mut queues = Vec::new();
         for (index, route) in config.routes.iter().enumerate() {
@@ -148,7 +151,7 @@ impl Disks {
                                 wait: config.disk.queue_timeout,
                             },
                         )?,
-                        direct_reads: Arc::new(DirectReads::new(Memory::of_this_process())),
+                        direct_reads: Arc::new(DirectReads::new(memory.clone())),
                     });
                     queues.len() - 1
                 }
@@ -721,7 +724,7 @@ fn load(
         Some(ring) => ring.begin(part, begun),
         None => Some((part, begun)),
     };
-    // The worker may have ended: others wait for it too.
+    // Long, on a file system that is not for the ring, or given back by it.
     if let Some((part, begun)) = left {
         begun.finish(&part.fetch());
     }

@@ -302,12 +302,12 @@ mod tests {
 
     use evenkeel_policy::admission::Bounds;
     use evenkeel_testkit::TempDir;
-
-    use super::*;
     use rustix::io::pread;
 
-    use crate::files::direct::{DirectFile, DirectReads, Memory};
+    use super::*;
+    use crate::files::direct::{DirectFile, DirectReads};
     use crate::files::io_queue::{Entry, IoQueue};
+    use crate::files::memory::Memory;
     use crate::files::{Hot, open};
 
     /// A file with these bytes, in a folder of its own.
@@ -418,22 +418,19 @@ mod tests {
         direct.unwrap_or(Way::Cached)
     }
 
-    fn forget(file: &OpenFile) {
-        // Else it would be in memory from when it was written.
-        rustix::fs::fsync(file).expect("it is on the disk");
-        let forgotten = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-        forgotten.expect("it is forgotten");
-    }
-
     #[test]
     fn what_is_read_directly_is_the_file_and_leaves_nothing_in_memory() {
         for len in [1, 511, 512, 4096, 4097, 12_288, 40_000] {
             for is_only_here in [true, false] {
                 let bytes: Vec<u8> = (0..len).map(|it| (it / 7) as u8).collect();
                 let (_folder, file) = file(&bytes);
-                forget(&file);
+                // Else it would be in memory from when it was written.
+                rustix::fs::fsync(&file).expect("it is on the disk");
+                let forget = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+                forget().expect("it is forgotten");
                 let mut part = direct(&file, is_only_here);
                 let is_direct = part.is_direct();
+                assert_eq!(is_direct, file.takes_direct_reads);
                 assert_eq!(&*part.read().expect("it is read"), &bytes);
                 drop(part);
                 if let Some(read) = read(vec![direct(&file, is_only_here)]) {
@@ -492,7 +489,7 @@ mod tests {
     /// No memory: what is read is not worth a place, but for a read now and then,
     /// and the first one.
     fn without_memory() -> Arc<DirectReads> {
-        let reads = Arc::new(DirectReads::new(Memory::none()));
+        let reads = Arc::new(DirectReads::new(Arc::new(Memory::none())));
         let (_folder, file) = file(&[7]);
         let way = reads.way(&file, true, 0, 1);
         assert!(matches!(way, Way::Cached), "{way:?}");
