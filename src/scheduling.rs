@@ -2,8 +2,8 @@
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// What a worker runs for before another thread gets its turn, in nanoseconds:
-/// the shortest that the kernel takes.
+/// What a thread runs for before another one gets its turn, in nanoseconds: the
+/// shortest that the kernel takes.
 const SLICE_NS: u64 = 100_000;
 
 /// Asks for short slices of CPU time, which come sooner, for the calling
@@ -16,6 +16,17 @@ const SLICE_NS: u64 = 100_000;
 /// everything works as before. Other policies than the usual one are the
 /// operator's choice, and stay.
 pub fn ask_for_short_slices() {
+    set_slice(libc::SCHED_OTHER);
+}
+
+/// The same, for a thread that never interrupts another when it is woken
+/// (`SCHED_BATCH`, sched(7)): a worker that hands it something goes on, and has
+/// handed over more by the time it waits. Its share of the processor is the same.
+pub fn ask_for_short_slices_in_turn() {
+    set_slice(libc::SCHED_BATCH);
+}
+
+fn set_slice(policy: libc::c_int) {
     const CALLING_THREAD: libc::pid_t = 0;
     const NO_FLAGS: libc::c_uint = 0;
     const LEN: usize = size_of::<libc::sched_attr>();
@@ -43,6 +54,7 @@ pub fn ask_for_short_slices() {
     if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
         return;
     }
+    attributes.sched_policy = policy as u32;
     attributes.sched_runtime = SLICE_NS;
     // SAFETY: the kernel reads the structure, whose `size` is its own.
     let _ = unsafe {
@@ -78,19 +90,37 @@ pub fn step_back() {
 mod tests {
     use super::*;
 
+    /// What `/proc/thread-self/sched` says of the calling thread.
+    fn number(name: &str) -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        let (_, number) = line.split_once(':')?;
+        number.trim().parse::<u64>().ok()
+    }
+
     #[test]
     fn a_thread_gets_the_slice_that_it_asked_for() {
-        let slice = || {
-            let text = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
-            let line = text.lines().find(|line| line.starts_with("se.slice"))?;
-            let (_, number) = line.split_once(':')?;
-            number.trim().parse::<u64>().ok()
-        };
         // Of Linux 6.12 and later, where it was built to tell.
-        let Some(before) = slice() else { return };
+        let Some(before) = number("se.slice") else {
+            return;
+        };
         ask_for_short_slices();
-        let after = slice();
+        let after = number("se.slice");
         assert!(before > SLICE_NS, "{before} ns before");
         assert_eq!(after, Some(SLICE_NS));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_its_turn_keeps_its_share() {
+        // SAFETY: it takes a number and gives one.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        step_back();
+        assert_eq!(policy(), libc::SCHED_OTHER);
+        ask_for_short_slices_in_turn();
+        assert_eq!(policy(), libc::SCHED_BATCH);
+        assert_eq!(getpriority_process(None), Ok(NICE));
+        // What has another policy keeps it.
+        ask_for_short_slices();
+        assert_eq!(policy(), libc::SCHED_BATCH);
     }
 }

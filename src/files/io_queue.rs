@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::observe::counters::Counter;
 use crate::observe::histogram::Histogram;
-use crate::scheduling::{ask_for_short_slices, step_back};
+use crate::scheduling::{ask_for_short_slices_in_turn, step_back};
 
 /// A queue, and its threads; they end when it is dropped.
 #[derive(Debug)]
@@ -397,7 +397,7 @@ impl<K: Key, T: Product> Shared<K, T> {
             // these threads has what a worker waits for, it does not wait long
             // for the others.
             step_back();
-            ask_for_short_slices();
+            ask_for_short_slices_in_turn();
             shared.work();
         })?;
         Ok(())

@@ -3,9 +3,15 @@
 //! Shared by the relay, the origin and the load generator. One `Poller` per
 //! thread; every socket made here is non-blocking with Nagle's delay off.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, SystemTime};
 
+use nix::cmsg_space;
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
+use nix::sys::time::TimeSpec;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -151,6 +157,38 @@ pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Transfer {
     }
 }
 
+/// Has the kernel note when the bytes of a socket arrive, for [`receive_stamped`].
+///
+/// # Errors
+/// The kernel's.
+pub fn stamp_arrivals(socket: &OwnedFd) -> io::Result<()> {
+    Ok(setsockopt(socket, ReceiveTimestampns, &true)?)
+}
+
+/// Receives once, and says how long ago the last of the bytes arrived, where the
+/// kernel has noted that.
+pub fn receive_stamped(socket: &OwnedFd, buffer: &mut [u8]) -> (Transfer, Option<Duration>) {
+    let mut room = cmsg_space!(TimeSpec);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::empty();
+    let got = match recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut room), flags) {
+        Ok(got) => got,
+        Err(nix::Error::EAGAIN | nix::Error::EINTR) => return (Transfer::Wait, None),
+        Err(_) => return (Transfer::Closed, None),
+    };
+    if got.bytes == 0 {
+        return (Transfer::Closed, None);
+    }
+    let arrived = got.cmsgs().ok().and_then(|mut messages| {
+        messages.find_map(|message| match message {
+            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+            _ => None,
+        })
+    });
+    let ago = arrived.and_then(|it| (SystemTime::UNIX_EPOCH + it).elapsed().ok());
+    (Transfer::Moved(got.bytes), ago)
+}
+
 /// Sends once.
 #[must_use]
 pub fn transmit(socket: &OwnedFd, bytes: &[u8]) -> Transfer {
@@ -182,4 +220,43 @@ pub fn raise_descriptor_limit() -> u64 {
         return getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     }
     current
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread::sleep;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_when_bytes_arrived() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let socket = connect_to(listener.local_addr()?)?;
+        stamp_arrivals(&socket)?;
+        let (mut peer, _) = listener.accept()?;
+        let mut buffer = [0; 16];
+        assert_eq!(
+            receive_stamped(&socket, &mut buffer),
+            (Transfer::Wait, None)
+        );
+
+        let sent = Instant::now();
+        peer.write_all(b"hello")?;
+        let lay_at_least = Duration::from_millis(5);
+        sleep(lay_at_least);
+        let (transfer, ago) = receive_stamped(&socket, &mut buffer);
+        assert_eq!(transfer, Transfer::Moved(5));
+        assert!((lay_at_least..sent.elapsed()).contains(&ago.expect("a stamp")));
+
+        drop(peer);
+        let mut stream = TcpStream::from(socket);
+        stream.set_nonblocking(false)?;
+        assert_eq!(stream.read(&mut buffer)?, 0);
+        let closed = (Transfer::Closed, None);
+        assert_eq!(receive_stamped(&stream.into(), &mut buffer), closed);
+        Ok(())
+    }
 }

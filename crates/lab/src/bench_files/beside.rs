@@ -43,7 +43,7 @@ const CROWD_MEAN_MS_MAX: f64 = 2.0;
 ///
 /// # Errors
 /// Something can't be started.
-pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
+pub fn beside(setting: &Setting, room: Room, report: &mut CaseReport) -> io::Result<()> {
     let seconds = setting.effort.seconds;
     let mut flooding = setting.asking(CONNECTIONS, 0.0);
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
@@ -54,7 +54,7 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
         [&flooding[..], &[seed]].concat()
     };
     for kind in setting.servers() {
-        let servers = Servers::start(setting, &[kind], Room::Quarter)?;
+        let servers = Servers::start(setting, &[kind], room)?;
         let server = &servers.stage.proxies[0];
         refill(setting, server)?;
         // The first requests for the hot ones read them from the disk.
@@ -103,13 +103,16 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
 }
 
 /// Loads a server with hot files at an even pace. Its CPU time is that of all
-/// it does meanwhile, and not shown. Gives also what the host took of the cores.
+/// it does meanwhile, and not shown. Latencies are the server's own: beside a
+/// flood that comes from the same core the load is late. Gives also what the
+/// host took of the cores.
 ///
 /// # Errors
 /// The load's.
 pub fn hot(setting: &Setting, server: &Proxy) -> io::Result<(Round, Duration)> {
     let mut arguments = setting.asking(CONNECTIONS, 1.0);
     arguments.push(format!("--rate={HOT_RATE}"));
+    arguments.push("--kernel-times".into());
     arguments.push(format!("--seconds={}", setting.effort.seconds));
     let stolen_before = stolen();
     let round = measured(server, |address| load(address, &arguments))?;
@@ -176,7 +179,7 @@ pub fn crowd(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     arguments.push(format!("--seconds={seconds}"));
     arguments.push("--settle=2".into());
     for kind in setting.servers() {
-        let servers = Servers::start(setting, &[kind], Room::Quarter)?;
+        let servers = Servers::start(setting, &[kind], Room::QUARTER)?;
         let server = &servers.stage.proxies[0];
         refill(setting, server)?;
         let round = measured(server, |address| {

@@ -1,5 +1,9 @@
 //! The cases: what is asked for how.
 
+/// What a slow solid-state disk takes, or one that a cloud limits. The disk of a
+/// virtual machine may well give more than one core can ask it for.
+const LIMITED: Option<u32> = Some(6_000);
+
 /// What a case does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
@@ -23,11 +27,17 @@ pub enum Plan {
         reads_per_second: Option<u32>,
     },
     /// Hot files, without and with cold ones beside.
-    Beside,
+    Beside {
+        /// As with [`Plan::Cold`].
+        reads_per_second: Option<u32>,
+    },
     /// Thousands of connections, most of them for hot files.
     Crowd,
-    /// Hot files, with more cold ones beside than the disk can take.
-    Overload,
+    /// Hot files, with more cold ones beside than can be served.
+    Overload {
+        /// As with [`Plan::Cold`].
+        reads_per_second: Option<u32>,
+    },
     /// A long time.
     Long,
 }
@@ -87,13 +97,22 @@ pub fn all() -> Vec<Case> {
             "random files, memory for a quarter, a disk that takes 6,000 reads/s, 64 connections",
             Plan::Cold {
                 connections: 64,
-                reads_per_second: Some(6_000),
+                reads_per_second: LIMITED,
             },
         ),
         case(
             "hot-beside-cold",
             "2,000 hot files/s, 64 connections that ask for cold ones beside",
-            Plan::Beside,
+            Plan::Beside {
+                reads_per_second: None,
+            },
+        ),
+        case(
+            "hot-beside-cold-disk",
+            "2,000 hot files/s, 64 connections that ask for cold ones beside, a disk that takes 6,000 reads/s",
+            Plan::Beside {
+                reads_per_second: LIMITED,
+            },
         ),
         case(
             "crowd",
@@ -102,8 +121,17 @@ pub fn all() -> Vec<Case> {
         ),
         case(
             "overload",
-            "2,000 hot files/s, twice the cold ones that the disk can take beside",
-            Plan::Overload,
+            "2,000 hot files/s, twice the cold ones that the server can take beside",
+            Plan::Overload {
+                reads_per_second: None,
+            },
+        ),
+        case(
+            "overload-disk",
+            "2,000 hot files/s, twice the cold ones that a disk of 6,000 reads/s can take beside",
+            Plan::Overload {
+                reads_per_second: LIMITED,
+            },
         ),
         case("long", "random files for long, 64 connections", Plan::Long),
     ]);

@@ -33,7 +33,7 @@ pub fn run(
     reads_per_second: Option<u32>,
     report: &mut CaseReport,
 ) -> io::Result<()> {
-    let room = reads_per_second.map_or(Room::Quarter, Room::QuarterAndReads);
+    let room = Room::Quarter { reads_per_second };
     let servers = Servers::start(setting, &setting.kinds, room)?;
     let mut arguments = setting.asking(connections, 0.0);
     arguments.push(format!("--seconds={}", setting.effort.seconds));

@@ -21,7 +21,7 @@ pub fn run(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
         kinds = vec![Kind::Evenkeel];
     }
     kinds.truncate(1);
-    let servers = Servers::start(setting, &kinds, Room::Quarter)?;
+    let servers = Servers::start(setting, &kinds, Room::QUARTER)?;
     let Some(server) = servers.stage.proxies.first() else {
         return Ok(());
     };

@@ -26,6 +26,7 @@ use crate::bench::report::CaseReport;
 use crate::bench::rounds::Effort;
 use crate::files::{DataSet, Parameters};
 use case::{Case, Plan};
+use server::Room;
 
 /// What `evenkeel-lab bench-files` is told.
 #[derive(Debug, clap::Args)]
@@ -169,9 +170,13 @@ fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {
             connections,
             reads_per_second,
         } => cold::run(setting, connections, reads_per_second, &mut report)?,
-        Plan::Beside => beside::beside(setting, &mut report)?,
+        Plan::Beside { reads_per_second } => {
+            beside::beside(setting, Room::Quarter { reads_per_second }, &mut report)?;
+        }
         Plan::Crowd => beside::crowd(setting, &mut report)?,
-        Plan::Overload => overload::run(setting, &mut report)?,
+        Plan::Overload { reads_per_second } => {
+            overload::run(setting, Room::Quarter { reads_per_second }, &mut report)?;
+        }
         Plan::Long => long::run(setting, &mut report)?,
     }
     Ok(report)

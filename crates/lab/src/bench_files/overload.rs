@@ -46,9 +46,9 @@ struct Course {
 ///
 /// # Errors
 /// Something can't be started.
-pub fn run(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
+pub fn run(setting: &Setting, room: Room, report: &mut CaseReport) -> io::Result<()> {
     for kind in setting.servers() {
-        let servers = Servers::start(setting, &[kind], Room::Quarter)?;
+        let servers = Servers::start(setting, &[kind], room)?;
         let course = flooded(setting, &servers.stage.proxies[0])?;
         compare(report, kind, &course);
         report.verdicts.push(measured_again(kind, course.again));
@@ -73,6 +73,9 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     flooding.push(format!("--rate={}", capacity * OFFERED));
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
     flooding.push("--refusable".into());
+    // What is bounded, connections and files that are kept, grows to its bound.
+    Flood::start(server.address, &flooding)?.finish()?;
+    sleep(RECOVERY);
     let mut seed = FIRST_SEED;
     let mut failed = 0;
     let mut wrong = 0;

@@ -27,9 +27,17 @@ pub enum Room {
     /// All that there is.
     Everything,
     /// As much as a quarter of the files.
-    Quarter,
-    /// The same, with a disk that can be read from so many times a second.
-    QuarterAndReads(u32),
+    Quarter {
+        /// As often as the disk can be read from; `None` is as often as it takes.
+        reads_per_second: Option<u32>,
+    },
+}
+
+impl Room {
+    /// For a quarter of the files, on the disk as it is.
+    pub const QUARTER: Self = Self::Quarter {
+        reads_per_second: None,
+    };
 }
 
 /// Servers that accept, each in a control group if its room is limited.
@@ -51,8 +59,10 @@ impl Servers {
         let mut groups = Vec::new();
         let root = setting.set.root();
         let disk = match room {
-            Room::QuarterAndReads(count) => Some(DiskLimit::of(root, count)?),
-            Room::Everything | Room::Quarter => None,
+            Room::Quarter {
+                reads_per_second: Some(count),
+            } => Some(DiskLimit::of(root, count)?),
+            _ => None,
         };
         for kind in kinds {
             let mut site = setting.site.clone();

@@ -5,13 +5,13 @@
 //!                                                           └────▶ Draining ──▶ Closed
 //! ```
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 
 use super::answer::{Parsed, parse};
-use crate::socket::{Transfer, receive, transmit};
+use crate::socket::{Transfer, receive, receive_stamped, transmit};
 
 /// Why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,29 +79,40 @@ pub struct Connection {
     pub body_len: u64,
     /// When the request fell due.
     pub due: Instant,
+    /// When its latency begins.
+    pub began: Instant,
+    /// When the last exchange was over.
+    pub ready: Instant,
+    /// How long before the last receive the kernel had the bytes, if it says so.
+    pub lay_waiting: Option<Duration>,
     /// Answers yet to come before the connection is closed for churn.
     pub lifetime: u32,
     /// Whether the answer was a 503, and that is no failure.
     pub is_refused: bool,
     is_refusable: bool,
+    is_stamped: bool,
     head: Vec<u8>,
     last: bool,
 }
 
 impl Connection {
     /// A connection that is not open; on one that is refusable, a 503 is no
-    /// failure.
+    /// failure, and of one that is stamped the kernel notes when bytes arrive.
     #[must_use]
-    pub fn closed(now: Instant, is_refusable: bool) -> Self {
+    pub fn closed(now: Instant, is_refusable: bool, is_stamped: bool) -> Self {
         Self {
             socket: None,
             phase: Phase::Closed,
             request: 0,
             body_len: 0,
             due: now,
+            began: now,
+            ready: now,
+            lay_waiting: None,
             lifetime: u32::MAX,
             is_refused: false,
             is_refusable,
+            is_stamped,
             head: Vec::new(),
             last: false,
         }
@@ -138,7 +149,15 @@ impl Connection {
         let Some(socket) = &self.socket else {
             return Outcome::Pending;
         };
-        let len = match receive(socket, buffer) {
+        let transfer = match self.is_stamped {
+            true => {
+                let (transfer, lay_waiting) = receive_stamped(socket, buffer);
+                self.lay_waiting = lay_waiting;
+                transfer
+            }
+            false => receive(socket, buffer),
+        };
+        let len = match transfer {
             Transfer::Moved(len) => len,
             Transfer::Wait => return Outcome::Pending,
             Transfer::Closed => return self.ended(),

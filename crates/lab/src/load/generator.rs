@@ -21,7 +21,7 @@ use super::connection::{Connection, Failure, Outcome, Phase};
 use super::pace::Pace;
 use super::request::Requests;
 use super::summary::{Errors, Summary};
-use crate::socket::{BUFFER_LEN, Poller, Waiting, connect_to};
+use crate::socket::{BUFFER_LEN, Poller, Waiting, connect_to, stamp_arrivals};
 
 const TIMER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 512;
@@ -83,7 +83,7 @@ impl Generator {
             timer,
             requests: Requests::of(options)?,
             connections: (0..options.connections)
-                .map(|_| Connection::closed(now, options.refusable))
+                .map(|_| Connection::closed(now, options.refusable, options.kernel_times))
                 .collect(),
             ready: (0..options.connections).collect(),
             pace: Pace::new(options.arrivals(), count),
@@ -204,6 +204,9 @@ impl Generator {
             connection.request = request;
             connection.body_len = self.requests.body_len(request);
             connection.due = due;
+            // It was free in time: what it is late by is our own.
+            let is_ours = self.options.kernel_times && connection.ready <= due;
+            connection.began = if is_ours { Instant::now() } else { due };
             if connection.phase == Phase::Closed && !self.open(key) {
                 self.fail(key, Failure::Connect);
                 continue;
@@ -219,6 +222,9 @@ impl Generator {
         };
         let interest = EventFlags::IN | EventFlags::RDHUP;
         if self.poller.add(&socket, key as u64, interest).is_err() {
+            return false;
+        }
+        if self.options.kernel_times && stamp_arrivals(&socket).is_err() {
             return false;
         }
         self.opened += 1;
@@ -274,14 +280,17 @@ impl Generator {
         let now = Instant::now();
         self.in_flight -= 1;
         self.last_progress = now;
-        let connection = &self.connections[key];
+        let connection = &mut self.connections[key];
+        connection.ready = now;
         if connection.due < self.counts_from {
             return now;
         }
         if connection.is_refused {
             self.requests.refuse(connection.request);
         } else {
-            let latency = now.duration_since(connection.due);
+            let lay_waiting = connection.lay_waiting.take().unwrap_or_default();
+            let latency = now.duration_since(connection.began);
+            let latency = latency.saturating_sub(lay_waiting);
             self.requests.record(connection.request, latency);
         }
         now
@@ -316,8 +325,10 @@ impl Generator {
         let waits = connection.phase == Phase::Idle;
         connection.close();
         if !waits {
+            let now = Instant::now();
+            connection.ready = now;
             self.ready.push_back(key);
-            self.dispatch(Instant::now());
+            self.dispatch(now);
         }
     }
 
@@ -335,6 +346,7 @@ impl Generator {
         let waits = self.connections[key].phase == Phase::Idle;
         self.connections[key].close();
         if !waits {
+            self.connections[key].ready = Instant::now();
             self.in_flight = self.in_flight.saturating_sub(1);
             self.ready.push_back(key);
         }

@@ -3,7 +3,9 @@
 //! Closed loop: every connection sends its next request when the answer to the
 //! last has come. Open loop: requests fall due at a given rate, evenly or as a
 //! Poisson process, whatever the answers do, and latency counts from the instant a request fell due, so a
-//! stalled server can't hide behind a generator that waits for it.
+//! stalled server can't hide behind a generator that waits for it. Where the
+//! generator itself is late, because others have its core, `--kernel-times` leaves
+//! that out.
 //!
 //! Every answer's status and the exact length of its body are checked.
 
@@ -91,6 +93,10 @@ pub struct Options {
     /// Never sleep, so that nobody pays for waking it.
     #[arg(long)]
     pub awake: bool,
+    /// Count latencies from when a request is sent, unless it had to wait for a
+    /// connection, until the kernel has its answer.
+    #[arg(long)]
+    pub kernel_times: bool,
 }
 
 impl Options {
