@@ -138,7 +138,9 @@ impl Reader {
             }
             tasks::come_last(1);
             match self.turn() {
-                Ok(()) if !self.done.is_empty() => tokio::task::yield_now().await,
+                Ok(()) if !(self.done.is_empty() && self.wanted.is_empty()) => {
+                    tokio::task::yield_now().await;
+                }
                 Ok(()) if self.wait().await => {}
                 Ok(()) => return,
                 // It has no memory for it now.
@@ -155,18 +157,21 @@ impl Reader {
         }
     }
 
-    /// Begins what is wanted, and takes what was read, until there is nothing of
-    /// either or enough was read.
+    /// Begins one read that is wanted, and takes what was read until there is
+    /// nothing or enough of it. To tell a disk of four reads with one call takes
+    /// 50 us and more, in which nobody else has a turn, and is no cheaper.
     ///
     /// # Errors
     /// What kept the kernel from beginning something, which then is left for the
     /// next time.
     fn turn(&mut self) -> Result<(), Errno> {
+        if self.ring.submission().is_empty()
+            && let Ok(read) = self.wanted.try_recv()
+        {
+            self.begin(read);
+        }
         let mut fruitless = 0;
         while self.done.len() < READ_PER_TURN && fruitless < FRUITLESS_MAX {
-            while let Ok(read) = self.wanted.try_recv() {
-                self.begin(read);
-            }
             let submission = self.ring.submission();
             let is_new = !submission.is_empty();
             if self.readings.is_empty() || !(is_new || submission.taskrun()) {
