@@ -11,7 +11,9 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::admission::{Admission, Bounds};
@@ -143,13 +145,22 @@ struct State<K: Key, T: Product> {
     /// Since when each place is taken; `None` for one that is not.
     busy_since: Box<[Option<Instant>]>,
     admission: Admission,
-    /// When work that nobody waits for was last dropped.
-    swept: Instant,
+    /// Of those who waited, how many have gone since all that waits was last
+    /// looked at.
+    gone: usize,
     is_closed: bool,
 }
 
-/// Time between two looks at all that waits, in a queue that is full.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
+/// All that waits in a full queue is looked at when so many times those who have
+/// gone may be as many: it takes a while, and nothing else is done meanwhile.
+const GONE_SHARE: usize = 8;
+
+/// Somebody who waits for work.
+struct Waiting<'a, K: Key, T: Product> {
+    receiver: oneshot::Receiver<T>,
+    queue: &'a Shared<K, T>,
+    is_over: bool,
+}
 
 struct Job<K: Key, T: Product> {
     key: K,
@@ -181,7 +192,7 @@ impl<K: Key, T: Product> IoQueue<K, T> {
                 busy_threads: 0,
                 busy_since: vec![None; bounds.in_flight].into(),
                 admission: Admission::new(bounds),
-                swept: Instant::now(),
+                gone: 0,
                 is_closed: false,
             }),
             changed: Condvar::new(),
@@ -201,9 +212,12 @@ impl<K: Key, T: Product> IoQueue<K, T> {
     /// # Cancellation
     /// What nobody waits for any more is not begun.
     pub async fn run(&self, key: K, entry: Entry, work: Work<K, T>) -> Result<T, Refused> {
-        let receiver = self.shared.submit(key, entry, work)?;
-        // Work that failed gives no result.
-        receiver.await.map_err(|_| Refused)
+        let waiting = Waiting {
+            receiver: self.shared.submit(key, entry, work)?,
+            queue: &self.shared,
+            is_over: false,
+        };
+        waiting.await
     }
 
     /// How full it is.
@@ -218,6 +232,26 @@ impl<K: Key, T: Product> IoQueue<K, T> {
     /// What it has done.
     pub fn counters(&self) -> &IoCounters {
         &self.shared.counters
+    }
+}
+
+impl<K: Key, T: Product> Future for Waiting<'_, K, T> {
+    type Output = Result<T, Refused>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = std::task::ready!(Pin::new(&mut self.receiver).poll(cx));
+        self.is_over = true;
+        // Work that failed gives no result.
+        Poll::Ready(result.map_err(|_| Refused))
+    }
+}
+
+impl<K: Key, T: Product> Drop for Waiting<'_, K, T> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.receiver.close();
+            self.queue.lock().gone += 1;
+        }
     }
 }
 
@@ -285,8 +319,8 @@ impl<K: Key, T: Product> Shared<K, T> {
             return Ok(receiver);
         }
         let mut is_admitted = state.admits(now);
-        if !is_admitted && now.duration_since(state.swept) > SWEEP_INTERVAL {
-            state.sweep(now);
+        if !is_admitted && state.gone > 0 && state.gone * GONE_SHARE >= state.waiting.len() {
+            state.sweep();
             is_admitted = state.admits(now);
         }
         if !is_admitted && entry == Entry::IfRoom {
@@ -444,8 +478,8 @@ impl<K: Key, T: Product> State<K, T> {
     }
 
     /// Drops the work that nobody waits for any more.
-    fn sweep(&mut self, now: Instant) {
-        self.swept = now;
+    fn sweep(&mut self) {
+        self.gone = 0;
         let State {
             waiting, waiters, ..
         } = self;
@@ -466,6 +500,7 @@ impl<K: Key, T: Product> State<K, T> {
                 return Some(job);
             }
             self.waiters.remove(&job.key);
+            self.gone = self.gone.saturating_sub(1);
         }
     }
 }
@@ -575,6 +610,34 @@ mod tests {
                 queue.run(4, Entry::IfRoom, Work::blocking(|| 4)).await,
                 Ok(4)
             );
+        });
+    }
+
+    #[test]
+    fn who_has_gone_makes_room_once_they_are_many() {
+        let queue = queue(1, 80, Duration::MAX);
+        let (open, gate) = mpsc::channel::<()>();
+        let blocked = queue.shared.submit(
+            0,
+            Entry::IfRoom,
+            Work::blocking(move || gate.recv().map_or(1, |()| 0)),
+        );
+        block_on(async {
+            let run = |key| Box::pin(queue.run(key, Entry::IfRoom, Work::blocking(move || key)));
+            let mut waiting: Vec<_> = (1..=80).map(run).collect();
+            for one in &mut waiting {
+                assert!(futures_pending(&mut one.as_mut()).await);
+            }
+            waiting.truncate(71);
+            assert_eq!(run(81).await, Err(Refused));
+            assert_eq!(queue.load().waiting, 80);
+            waiting.truncate(70);
+            let mut admitted = run(82);
+            assert!(futures_pending(&mut admitted.as_mut()).await);
+            assert_eq!(queue.load().waiting, 71);
+            open.send(()).expect("the work waits for it");
+            assert_eq!(blocked.expect("room").await, Ok(0));
+            assert_eq!(admitted.await, Ok(82));
         });
     }
 
