@@ -64,11 +64,6 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     let mut asking = setting.asking(CAPACITY_CONNECTIONS, 0.0);
     asking.push(format!("--seconds={seconds}"));
     let capacity = load(server.address, &asking)?.per_second;
-    // The first requests for the hot ones read them from the disk.
-    hot(setting, server)?;
-    let mut again = 0;
-    let before = undisturbed(&mut again, || hot(setting, server))?;
-
     let mut flooding = setting.asking(CONNECTIONS, 0.0);
     flooding.push(format!("--rate={}", capacity * OFFERED));
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
@@ -76,6 +71,11 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     // What is bounded, connections and files that are kept, grows to its bound.
     Flood::start(server.address, &flooding)?.finish()?;
     sleep(RECOVERY);
+    // The first requests for the hot ones read them from the disk.
+    hot(setting, server)?;
+    let mut again = 0;
+    let before = undisturbed(&mut again, || hot(setting, server))?;
+
     let mut seed = FIRST_SEED;
     let mut failed = 0;
     let mut wrong = 0;
