@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use evenkeel_policy::admission::{Admission, Bounds};
 use tokio::sync::oneshot;
@@ -513,6 +513,7 @@ fn is_awaited<T>(waiters: &[oneshot::Sender<T>]) -> bool {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use super::*;
 
