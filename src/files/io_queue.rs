@@ -11,9 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use evenkeel_policy::admission::{Admission, Bounds};
@@ -159,7 +157,6 @@ const GONE_SHARE: usize = 8;
 struct Waiting<'a, K: Key, T: Product> {
     receiver: oneshot::Receiver<T>,
     queue: &'a Shared<K, T>,
-    is_over: bool,
 }
 
 struct Job<K: Key, T: Product> {
@@ -212,12 +209,12 @@ impl<K: Key, T: Product> IoQueue<K, T> {
     /// # Cancellation
     /// What nobody waits for any more is not begun.
     pub async fn run(&self, key: K, entry: Entry, work: Work<K, T>) -> Result<T, Refused> {
-        let waiting = Waiting {
+        let mut waiting = Waiting {
             receiver: self.shared.submit(key, entry, work)?,
             queue: &self.shared,
-            is_over: false,
         };
-        waiting.await
+        // Work that failed gives no result.
+        (&mut waiting.receiver).await.map_err(|_| Refused)
     }
 
     /// How full it is.
@@ -235,20 +232,9 @@ impl<K: Key, T: Product> IoQueue<K, T> {
     }
 }
 
-impl<K: Key, T: Product> Future for Waiting<'_, K, T> {
-    type Output = Result<T, Refused>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = std::task::ready!(Pin::new(&mut self.receiver).poll(cx));
-        self.is_over = true;
-        // Work that failed gives no result.
-        Poll::Ready(result.map_err(|_| Refused))
-    }
-}
-
 impl<K: Key, T: Product> Drop for Waiting<'_, K, T> {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.receiver.is_terminated() {
             self.receiver.close();
             self.queue.lock().gone += 1;
         }

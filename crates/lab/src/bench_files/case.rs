@@ -1,8 +1,12 @@
 //! The cases: what is asked for how.
 
-/// What a slow solid-state disk takes, or one that a cloud limits. The disk of a
-/// virtual machine may well give more than one core can ask it for.
-const LIMITED: Option<u32> = Some(6_000);
+use super::server::Room;
+
+/// With what a slow solid-state disk takes, or one that a cloud limits. The disk
+/// of a virtual machine may well give more than one core can ask it for.
+const LIMITED: Room = Room::Quarter {
+    reads_per_second: Some(6_000),
+};
 
 /// What a case does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,21 +27,15 @@ pub enum Plan {
     Cold {
         /// At once.
         connections: usize,
-        /// As often as the disk can be read from; `None` is as often as it takes.
-        reads_per_second: Option<u32>,
+        /// Memory, and how often the disk can be read from.
+        room: Room,
     },
     /// Hot files, without and with cold ones beside.
-    Beside {
-        /// As with [`Plan::Cold`].
-        reads_per_second: Option<u32>,
-    },
+    Beside(Room),
     /// Thousands of connections, most of them for hot files.
     Crowd,
     /// Hot files, with more cold ones beside than can be served.
-    Overload {
-        /// As with [`Plan::Cold`].
-        reads_per_second: Option<u32>,
-    },
+    Overload(Room),
     /// A long time.
     Long,
 }
@@ -89,7 +87,7 @@ pub fn all() -> Vec<Case> {
             "random files, memory for a quarter of them, 64 connections",
             Plan::Cold {
                 connections: 64,
-                reads_per_second: None,
+                room: Room::QUARTER,
             },
         ),
         case(
@@ -97,22 +95,18 @@ pub fn all() -> Vec<Case> {
             "random files, memory for a quarter, a disk that takes 6,000 reads/s, 64 connections",
             Plan::Cold {
                 connections: 64,
-                reads_per_second: LIMITED,
+                room: LIMITED,
             },
         ),
         case(
             "hot-beside-cold",
             "2,000 hot files/s, 64 connections that ask for cold ones beside",
-            Plan::Beside {
-                reads_per_second: None,
-            },
+            Plan::Beside(Room::QUARTER),
         ),
         case(
             "hot-beside-cold-disk",
             "2,000 hot files/s, 64 connections that ask for cold ones beside, a disk that takes 6,000 reads/s",
-            Plan::Beside {
-                reads_per_second: LIMITED,
-            },
+            Plan::Beside(LIMITED),
         ),
         case(
             "crowd",
@@ -122,16 +116,12 @@ pub fn all() -> Vec<Case> {
         case(
             "overload",
             "2,000 hot files/s, twice the cold ones that the server can take beside",
-            Plan::Overload {
-                reads_per_second: None,
-            },
+            Plan::Overload(Room::QUARTER),
         ),
         case(
             "overload-disk",
             "2,000 hot files/s, twice the cold ones that a disk of 6,000 reads/s can take beside",
-            Plan::Overload {
-                reads_per_second: LIMITED,
-            },
+            Plan::Overload(LIMITED),
         ),
         case("long", "random files for long, 64 connections", Plan::Long),
     ]);

@@ -30,10 +30,9 @@ const PER_SECOND_MIN: [(Kind, Option<f64>); 4] = [
 pub fn run(
     setting: &Setting,
     connections: usize,
-    reads_per_second: Option<u32>,
+    room: Room,
     report: &mut CaseReport,
 ) -> io::Result<()> {
-    let room = Room::Quarter { reads_per_second };
     let servers = Servers::start(setting, &setting.kinds, room)?;
     let mut arguments = setting.asking(connections, 0.0);
     arguments.push(format!("--seconds={}", setting.effort.seconds));

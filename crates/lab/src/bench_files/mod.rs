@@ -26,7 +26,6 @@ use crate::bench::report::CaseReport;
 use crate::bench::rounds::Effort;
 use crate::files::{DataSet, Parameters};
 use case::{Case, Plan};
-use server::Room;
 
 /// What `evenkeel-lab bench-files` is told.
 #[derive(Debug, clap::Args)]
@@ -166,17 +165,10 @@ fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {
             per_second,
         } => warm::memory(setting, connections, per_second, &mut report)?,
         Plan::HotFile { connections } => warm::hot_file(setting, connections, &mut report)?,
-        Plan::Cold {
-            connections,
-            reads_per_second,
-        } => cold::run(setting, connections, reads_per_second, &mut report)?,
-        Plan::Beside { reads_per_second } => {
-            beside::beside(setting, Room::Quarter { reads_per_second }, &mut report)?;
-        }
+        Plan::Cold { connections, room } => cold::run(setting, connections, room, &mut report)?,
+        Plan::Beside(room) => beside::beside(setting, room, &mut report)?,
         Plan::Crowd => beside::crowd(setting, &mut report)?,
-        Plan::Overload { reads_per_second } => {
-            overload::run(setting, Room::Quarter { reads_per_second }, &mut report)?;
-        }
+        Plan::Overload(room) => overload::run(setting, room, &mut report)?,
         Plan::Long => long::run(setting, &mut report)?,
     }
     Ok(report)

@@ -81,7 +81,7 @@ pub struct Connection {
     pub due: Instant,
     /// When its latency begins.
     pub began: Instant,
-    /// When the last exchange was over.
+    /// Since when it can take a request, or could.
     pub ready: Instant,
     /// How long before the last receive the kernel had the bytes, if it says so.
     pub lay_waiting: Option<Duration>,

@@ -281,7 +281,6 @@ impl Generator {
         self.in_flight -= 1;
         self.last_progress = now;
         let connection = &mut self.connections[key];
-        connection.ready = now;
         if connection.due < self.counts_from {
             return now;
         }
@@ -306,16 +305,22 @@ impl Generator {
         if connection.lifetime == 0 {
             connection.close();
         }
-        self.ready.push_back(key);
+        self.make_ready(key, now);
         self.dispatch(now);
     }
 
     fn answered_last(&mut self, key: usize) {
         let now = self.record(key);
         if self.connections[key].phase == Phase::Closed {
-            self.ready.push_back(key);
+            self.make_ready(key, now);
             self.dispatch(now);
         }
+    }
+
+    /// A connection may take the next request, open or not.
+    fn make_ready(&mut self, key: usize, now: Instant) {
+        self.connections[key].ready = now;
+        self.ready.push_back(key);
     }
 
     /// The server closed a connection on which nothing was asked.
@@ -326,8 +331,7 @@ impl Generator {
         connection.close();
         if !waits {
             let now = Instant::now();
-            connection.ready = now;
-            self.ready.push_back(key);
+            self.make_ready(key, now);
             self.dispatch(now);
         }
     }
@@ -346,9 +350,8 @@ impl Generator {
         let waits = self.connections[key].phase == Phase::Idle;
         self.connections[key].close();
         if !waits {
-            self.connections[key].ready = Instant::now();
             self.in_flight = self.in_flight.saturating_sub(1);
-            self.ready.push_back(key);
+            self.make_ready(key, Instant::now());
         }
     }
 
