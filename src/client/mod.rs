@@ -348,6 +348,7 @@ fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Futu
         let is_new = !std::mem::replace(&mut has_waited, true);
         if is_new {
             client.timer.register(cx);
+            tasks::begin_next();
         }
         if client.stream.poll_read_ready(cx).is_ready() {
             // Others have their turn before one that sends without pause.
