@@ -15,4 +15,5 @@ pub mod pinned;
 pub mod relay;
 pub mod scenarios;
 pub mod simulate;
+pub mod slow_disk;
 pub mod socket;

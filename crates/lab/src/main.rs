@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_lab::{
-    bench, bench_files, files, load, origin, pinned, relay, scenarios, simulate, socket,
+    bench, bench_files, files, load, origin, pinned, relay, scenarios, simulate, slow_disk, socket,
 };
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
@@ -20,6 +20,9 @@ enum Command {
     Load(load::Options),
     /// Write the files that `load --files` asks for.
     Files(files::Options),
+    /// Show a file as a disk whose reads take their time.
+    #[command(hide = true)]
+    SlowDisk(slow_disk::Options),
     /// Compare Evenkeel with the relay, nginx and HAProxy.
     Bench(bench::Options),
     /// Compare Evenkeel with nginx and lighttpd where there are files to serve.
@@ -53,6 +56,7 @@ fn run(command: &Command) -> io::Result<ExitCode> {
         Command::Origin(options) => origin::run(options)?,
         Command::Load(options) => load::run(options)?,
         Command::Files(options) => files::run(options)?,
+        Command::SlowDisk(options) => slow_disk::run(options)?,
         Command::Bench(options) => {
             if !bench::run(options)? {
                 return Ok(ExitCode::FAILURE);

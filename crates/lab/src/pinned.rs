@@ -17,9 +17,9 @@ pub struct Options {
     /// The core to stay on.
     #[arg(long)]
     core: usize,
-    /// The folder of a control group to enter; may be given several times.
+    /// The folder of a control group to enter.
     #[arg(long)]
-    group: Vec<PathBuf>,
+    group: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -30,7 +30,7 @@ pub struct Options {
 /// # Errors
 /// No such core, group or program.
 pub fn run(options: &Options) -> io::Result<std::convert::Infallible> {
-    for group in &options.group {
+    if let Some(group) = &options.group {
         fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
     }
     let mut cores = CpuSet::new();

@@ -21,10 +21,12 @@ pub const FOR_PROXIES: [Needed; 4] = [
     ),
 ];
 /// What the comparison of file servers needs.
-pub const FOR_FILES: [Needed; 3] = [
+pub const FOR_FILES: [Needed; 5] = [
     NGINX,
     ("lighttpd", &["lighttpd", "-v"], "lighttpd"),
     ("fio", &["fio", "--version"], "fio"),
+    ("mkfs.ext4", &["mkfs.ext4", "-V"], "e2fsprogs"),
+    ("losetup", &["losetup", "--version"], "mount"),
 ];
 
 /// Installs the packages that are missing with `apt-get`, and says so.

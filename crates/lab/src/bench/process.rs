@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -83,6 +83,11 @@ impl Process {
         const LAST: i32 = 19;
         let pid = Pid::from_child(&self.child);
         Ok(setpriority_process(Some(pid), LAST)?)
+    }
+
+    /// Its input, if that was to be written; once.
+    pub fn take_input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     /// CPU time used so far by it and its descendants, all threads together.
@@ -188,23 +193,38 @@ impl Memory {
     }
 }
 
+/// What a command prints.
+///
+/// # Errors
+/// It can't be started, or fails; the message has what it says of that.
+pub fn output_of(command: &mut Command) -> io::Result<Vec<u8>> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let program = command.get_program().to_string_lossy();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let message = format!("{program} ended with {}: {}", output.status, said.trim());
+    Err(io::Error::other(message))
+}
+
 /// A command that runs `program` on `core`; arguments are yet to be added.
 ///
 /// # Errors
 /// This program's own path can't be found.
 pub fn pinned(core: usize, program: &Path) -> io::Result<Command> {
-    pinned_in(&[], core, program)
+    pinned_in(None, core, program)
 }
 
-/// A command like that of `pinned`, in the control groups of these folders.
+/// A command like that of `pinned`, in the control group of this folder.
 ///
 /// # Errors
 /// This program's own path can't be found.
-pub fn pinned_in(groups: &[PathBuf], core: usize, program: &Path) -> io::Result<Command> {
+pub fn pinned_in(group: Option<&Path>, core: usize, program: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.stdin(Stdio::null());
     command.args(["pinned", "--core", &core.to_string()]);
-    for group in groups {
+    if let Some(group) = group {
         command.arg("--group").arg(group);
     }
     command.arg("--").arg(program);

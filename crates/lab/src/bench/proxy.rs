@@ -76,7 +76,7 @@ pub struct Proxy {
     pub kind: Kind,
     /// Where it accepts.
     pub address: SocketAddr,
-    /// `None` for `Kind::Direct` and `Kind::Fio`.
+    /// `None` for `Kind::Direct`.
     pub process: Option<Process>,
 }
 
@@ -89,8 +89,8 @@ pub struct Site {
     pub evenkeel: PathBuf,
     /// Descriptors that a process may open.
     pub descriptors: u64,
-    /// The control groups that proxies start in, if not in this process's.
-    pub groups: Vec<PathBuf>,
+    /// The control group that proxies start in, if not in this process's.
+    pub group: Option<PathBuf>,
 }
 
 impl Site {
@@ -105,7 +105,7 @@ impl Site {
             folder,
             evenkeel: evenkeel.to_owned(),
             descriptors: crate::socket::raise_descriptor_limit(),
-            groups: Vec::new(),
+            group: None,
         })
     }
 
@@ -185,7 +185,7 @@ impl Site {
             Kind::Lighttpd => Path::new("lighttpd"),
             _ => &self.evenkeel,
         };
-        let mut command = pinned_in(&self.groups, PROXY_CORE, program)?;
+        let mut command = pinned_in(self.group.as_deref(), PROXY_CORE, program)?;
         match kind {
             Kind::Nginx | Kind::NginxThreads => command.arg("-p").arg(folder).arg("-c").arg(config),
             Kind::Lighttpd => command.arg("-D").arg("-f").arg(config),

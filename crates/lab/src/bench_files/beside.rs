@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Setting;
 use super::flood::Flood;
-use super::server::{Room, Servers, refill};
+use super::server::Filled;
 use crate::bench::machine::stolen;
 use crate::bench::proxy::{Kind, Proxy};
 use crate::bench::report::{CaseReport, Limit, Round, Row, Verdict, median};
@@ -43,7 +43,7 @@ const CROWD_MEAN_MS_MAX: f64 = 2.0;
 ///
 /// # Errors
 /// Something can't be started.
-pub fn beside(setting: &Setting, room: Room, report: &mut CaseReport) -> io::Result<()> {
+pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     let seconds = setting.effort.seconds;
     let mut flooding = setting.asking(CONNECTIONS, 0.0);
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
@@ -54,9 +54,8 @@ pub fn beside(setting: &Setting, room: Room, report: &mut CaseReport) -> io::Res
         [&flooding[..], &[seed]].concat()
     };
     for kind in setting.servers() {
-        let servers = Servers::start(setting, &[kind], room)?;
-        let server = &servers.stage.proxies[0];
-        refill(setting, server)?;
+        let filled = Filled::start(setting, kind)?;
+        let server = &filled.proxy;
         // The first requests for the hot ones read them from the disk.
         hot(setting, server)?;
         let mut rounds = Vec::new();
@@ -179,10 +178,8 @@ pub fn crowd(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     arguments.push(format!("--seconds={seconds}"));
     arguments.push("--settle=2".into());
     for kind in setting.servers() {
-        let servers = Servers::start(setting, &[kind], Room::QUARTER)?;
-        let server = &servers.stage.proxies[0];
-        refill(setting, server)?;
-        let round = measured(server, |address| {
+        let server = Filled::start(setting, kind)?;
+        let round = measured(&server.proxy, |address| {
             load(address, &arguments).map(|summary| summary.of_page("hot"))
         })?;
         let required = kind == Kind::Evenkeel;

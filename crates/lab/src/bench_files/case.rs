@@ -1,13 +1,5 @@
 //! The cases: what is asked for how.
 
-use super::server::Room;
-
-/// With what a slow solid-state disk takes, or one that a cloud limits. The disk
-/// of a virtual machine may well give more than one core can ask it for.
-const LIMITED: Room = Room::Quarter {
-    reads_per_second: Some(6_000),
-};
-
 /// What a case does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
@@ -27,17 +19,24 @@ pub enum Plan {
     Cold {
         /// At once.
         connections: usize,
-        /// Memory, and how often the disk can be read from.
-        room: Room,
     },
     /// Hot files, without and with cold ones beside.
-    Beside(Room),
+    Beside,
     /// Thousands of connections, most of them for hot files.
     Crowd,
     /// Hot files, with more cold ones beside than can be served.
-    Overload(Room),
+    Overload,
     /// A long time.
     Long,
+}
+
+/// What the files are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// What the machine has. It may well give more than one core can ask it for.
+    Own,
+    /// One of [`slow_disk`](crate::slow_disk).
+    Slow,
 }
 
 /// One case.
@@ -49,6 +48,17 @@ pub struct Case {
     pub title: String,
     /// What it does.
     pub plan: Plan,
+    /// Where.
+    pub disk: Disk,
+}
+
+impl Case {
+    fn on_slow_disk(self) -> Self {
+        Self {
+            disk: Disk::Slow,
+            ..self
+        }
+    }
 }
 
 /// All cases, in the order in which they run.
@@ -57,6 +67,7 @@ pub fn all() -> Vec<Case> {
         name: name.to_owned(),
         title: title.to_owned(),
         plan,
+        disk: Disk::Own,
     };
     let memory = [16, 64, 256].map(|connections| Case {
         name: format!("memory-{connections}"),
@@ -65,6 +76,7 @@ pub fn all() -> Vec<Case> {
             connections,
             per_second: None,
         },
+        disk: Disk::Own,
     });
     let mut cases = memory.to_vec();
     cases.extend([
@@ -87,27 +99,27 @@ pub fn all() -> Vec<Case> {
             "random files, memory for a quarter of them, 64 connections",
             Plan::Cold {
                 connections: 64,
-                room: Room::QUARTER,
             },
         ),
         case(
             "cold-64-disk",
-            "random files, memory for a quarter, a disk that takes 6,000 reads/s, 64 connections",
+            "random files, memory for a quarter, 64 connections, a disk of 4 reads at a time that take 0.6 ms each",
             Plan::Cold {
                 connections: 64,
-                room: LIMITED,
             },
-        ),
+        )
+        .on_slow_disk(),
         case(
             "hot-beside-cold",
             "2,000 hot files/s, 64 connections that ask for cold ones beside",
-            Plan::Beside(Room::QUARTER),
+            Plan::Beside,
         ),
         case(
             "hot-beside-cold-disk",
-            "2,000 hot files/s, 64 connections that ask for cold ones beside, a disk that takes 6,000 reads/s",
-            Plan::Beside(LIMITED),
-        ),
+            "2,000 hot files/s, 64 connections that ask for cold ones beside, the slow disk",
+            Plan::Beside,
+        )
+        .on_slow_disk(),
         case(
             "crowd",
             "8,000 connections, 3,000 files/s over them, a tenth of them cold",
@@ -116,13 +128,14 @@ pub fn all() -> Vec<Case> {
         case(
             "overload",
             "2,000 hot files/s, twice the cold ones that the server can take beside",
-            Plan::Overload(Room::QUARTER),
+            Plan::Overload,
         ),
         case(
             "overload-disk",
-            "2,000 hot files/s, twice the cold ones that a disk of 6,000 reads/s can take beside",
-            Plan::Overload(LIMITED),
-        ),
+            "2,000 hot files/s, twice the cold ones that the slow disk can take beside",
+            Plan::Overload,
+        )
+        .on_slow_disk(),
         case("long", "random files for long, 64 connections", Plan::Long),
     ]);
     cases

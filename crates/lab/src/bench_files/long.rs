@@ -3,7 +3,7 @@
 use std::io;
 
 use super::Setting;
-use super::server::{Room, Servers, refill};
+use super::server::Filled;
 use crate::bench::crowd::{compare_soak, measured_with_memory};
 use crate::bench::proxy::Kind;
 use crate::bench::report::{CaseReport, Row};
@@ -20,12 +20,11 @@ pub fn run(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     if kinds.contains(&Kind::Evenkeel) {
         kinds = vec![Kind::Evenkeel];
     }
-    kinds.truncate(1);
-    let servers = Servers::start(setting, &kinds, Room::QUARTER)?;
-    let Some(server) = servers.stage.proxies.first() else {
+    let Some(kind) = kinds.first() else {
         return Ok(());
     };
-    refill(setting, server)?;
+    let filled = Filled::start(setting, *kind)?;
+    let server = &filled.proxy;
     let count = setting.long_len / setting.mean_len();
     let run = |count: u64, seed: u64| {
         let mut arguments = setting.asking(CONNECTIONS, 0.0);

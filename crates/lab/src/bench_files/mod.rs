@@ -2,13 +2,14 @@
 //!
 //! Servers run on one core with one worker each, the load on another. What is
 //! in the page cache is compared by CPU time per request; what is not, by
-//! requests per second in a memory control group that holds a quarter of the
-//! files. All counts as ratios within one run.
+//! requests per second, one server after the other, in a memory control group
+//! that holds a quarter of the files. All counts as ratios within one run.
 
 mod beside;
 mod case;
 mod cold;
 mod control_group;
+mod fio;
 mod flood;
 mod long;
 mod overload;
@@ -17,6 +18,8 @@ mod warm;
 
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
 
 use crate::bench::CommonOptions;
 use crate::bench::install;
@@ -25,7 +28,8 @@ use crate::bench::proxy::{Kind, Site};
 use crate::bench::report::CaseReport;
 use crate::bench::rounds::Effort;
 use crate::files::{DataSet, Parameters};
-use case::{Case, Plan};
+use crate::slow_disk::{self, SlowDisk};
+use case::{Case, Disk, Plan};
 
 /// What `evenkeel-lab bench-files` is told.
 #[derive(Debug, clap::Args)]
@@ -53,6 +57,12 @@ pub struct Options {
     long_gb: Option<f64>,
 }
 
+/// What a file takes of the slow disk's image, in bytes: with what `fio` reads,
+/// and more than enough.
+const IMAGE_FILE_LEN: u64 = 32 * 1024;
+/// What the image takes at least, in bytes.
+const IMAGE_LEN_MIN: u64 = 1 << 30;
+
 /// What can take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Entrant {
@@ -76,9 +86,12 @@ impl Entrant {
 }
 
 /// What a case needs.
+#[derive(Clone)]
 struct Setting {
     site: Site,
     set: DataSet,
+    /// What the files are on, if not on what the machine has.
+    slow_disk: Option<Rc<SlowDisk>>,
     effort: Effort,
     kinds: Vec<Kind>,
     /// What the case `long` serves, in bytes.
@@ -94,10 +107,36 @@ impl Setting {
         Ok(Self {
             site: common.site()?,
             set: DataSet::make(&root, Parameters::new(options.count, options.seed))?,
+            slow_disk: None,
             effort: common.effort((5, 4.0), (2, 1.0)),
             kinds: options.proxies.iter().map(|it| it.kind()).collect(),
             long_len: (options.long_gb.unwrap_or(long_gb) * 1e9) as u64,
         })
+    }
+
+    /// The same, with the files on a slow disk, which is there until it is dropped.
+    fn on_slow_disk(&self) -> io::Result<Self> {
+        let folder = self.set.root().with_extension("slow");
+        let len = u64::from(self.set.count()) * IMAGE_FILE_LEN + IMAGE_LEN_MIN;
+        let disk = SlowDisk::attach(&folder, len)?;
+        let set = self.set.copy(&disk.root().join("files"))?;
+        Ok(Self {
+            set,
+            slow_disk: Some(Rc::new(disk)),
+            ..self.clone()
+        })
+    }
+
+    /// Whether reads of a slow disk take their time.
+    fn slow_down(&self, is_slow: bool) -> io::Result<()> {
+        let time = if is_slow {
+            slow_disk::READ_TIME
+        } else {
+            Duration::ZERO
+        };
+        self.slow_disk
+            .as_ref()
+            .map_or(Ok(()), |disk| disk.set_read_time(time))
     }
 
     /// Those that take part and serve.
@@ -134,9 +173,15 @@ pub fn run(options: &Options) -> io::Result<bool> {
     let setting = Setting::of(options)?;
     println!("{}", setting.set.line());
     let mut reports: Vec<CaseReport> = Vec::new();
+    let mut slow = None;
     let common = &options.common;
     for case in case::all().iter().filter(|case| common.wants(&case.name)) {
-        let report = run_case(&setting, case)?;
+        let setting = match (case.disk, &slow) {
+            (Disk::Own, _) => &setting,
+            (Disk::Slow, Some(slow)) => slow,
+            (Disk::Slow, None) => &*slow.insert(setting.on_slow_disk()?),
+        };
+        let report = run_case(setting, case)?;
         print!("{}", report.table());
         reports.push(report);
         // After each, so that a run that is broken off leaves what it has.
@@ -165,10 +210,10 @@ fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {
             per_second,
         } => warm::memory(setting, connections, per_second, &mut report)?,
         Plan::HotFile { connections } => warm::hot_file(setting, connections, &mut report)?,
-        Plan::Cold { connections, room } => cold::run(setting, connections, room, &mut report)?,
-        Plan::Beside(room) => beside::beside(setting, room, &mut report)?,
+        Plan::Cold { connections } => cold::run(setting, connections, &mut report)?,
+        Plan::Beside => beside::beside(setting, &mut report)?,
         Plan::Crowd => beside::crowd(setting, &mut report)?,
-        Plan::Overload(room) => overload::run(setting, room, &mut report)?,
+        Plan::Overload => overload::run(setting, &mut report)?,
         Plan::Long => long::run(setting, &mut report)?,
     }
     Ok(report)

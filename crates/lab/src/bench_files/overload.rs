@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Setting;
 use super::beside::{MARGIN, P99_RATIO_MAX, hot, measured_again, p99, row, undisturbed};
 use super::flood::Flood;
-use super::server::{Room, Servers, own_memory, refill};
+use super::server::{Filled, own_memory};
 use crate::bench::proxy::{Kind, Proxy};
 use crate::bench::report::{CaseReport, Limit, Round, Verdict};
 use crate::bench::rounds::load;
@@ -46,10 +46,10 @@ struct Course {
 ///
 /// # Errors
 /// Something can't be started.
-pub fn run(setting: &Setting, room: Room, report: &mut CaseReport) -> io::Result<()> {
+pub fn run(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     for kind in setting.servers() {
-        let servers = Servers::start(setting, &[kind], room)?;
-        let course = flooded(setting, &servers.stage.proxies[0])?;
+        let server = Filled::start(setting, kind)?;
+        let course = flooded(setting, &server.proxy)?;
         compare(report, kind, &course);
         report.verdicts.push(measured_again(kind, course.again));
         report.rows.push(row(kind, vec![course.hot[1].clone()]));
@@ -60,7 +60,6 @@ pub fn run(setting: &Setting, room: Room, report: &mut CaseReport) -> io::Result
 
 fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     let seconds = setting.effort.seconds;
-    refill(setting, server)?;
     let mut asking = setting.asking(CAPACITY_CONNECTIONS, 0.0);
     asking.push(format!("--seconds={seconds}"));
     let capacity = load(server.address, &asking)?.per_second;

@@ -3,137 +3,103 @@
 //! Every one gets one worker on one core, and connections that it keeps. The
 //! peers run without any log; Evenkeel writes its access log.
 
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::Setting;
-use super::control_group::{ControlGroup, DiskLimit};
+use super::control_group::ControlGroup;
 use crate::bench::process::Process;
-use crate::bench::proxy::{Kind, Proxy, access_log, nginx_frame};
+use crate::bench::proxy::{Kind, Proxy, Site, access_log, nginx_frame};
 use crate::bench::rounds::{Stage, load};
 
 /// The share of the files for which there is memory.
 const MEMORY_SHARE: f64 = 0.25;
 /// What a group gets at least, in bytes: a program needs some for itself.
 const MEMORY_MIN: u64 = 64 << 20;
-/// What is asked for before cold files are measured, over what there is memory
-/// for: from then on, as much leaves the page cache as comes in.
-const FILL: f64 = 1.2;
+/// How many files are asked for before cold ones are measured, over all there
+/// are. While it is less, the kernel still remembers more and more names and
+/// inodes, which take the memory that files had.
+const FILL: f64 = 1.5;
+/// What they are drawn from.
+const FILL_SEED: u64 = 1;
 
-/// How much memory a server and the files that it reads may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// All that there is.
-    Everything,
-    /// As much as a quarter of the files.
-    Quarter {
-        /// As often as the disk can be read from; `None` is as often as it takes.
-        reads_per_second: Option<u32>,
-    },
-}
-
-impl Room {
-    /// For a quarter of the files, on the disk as it is.
-    pub const QUARTER: Self = Self::Quarter {
-        reads_per_second: None,
-    };
-}
-
-/// Servers that accept, each in a control group if its room is limited.
+/// Starts all servers, each with as much memory as there is.
 ///
-/// The fields are in the order in which they must end.
-pub struct Servers {
-    /// In the order of the table.
-    pub stage: Stage,
-    groups: Vec<ControlGroup>,
+/// # Errors
+/// One of them can't be started; the message names it.
+pub fn start_all(setting: &Setting) -> io::Result<Stage> {
+    let servers = setting.servers();
+    let start = |kind: &Kind| start(setting, &setting.site, *kind);
+    let started: io::Result<_> = servers.iter().map(start).collect();
+    Ok(Stage::of(started?))
 }
 
-impl Servers {
-    /// Starts one of each kind.
+/// A server with memory for a quarter of the files, which is as full as after a
+/// long time.
+///
+/// One at a time: what one has read into the page cache is there for all. The
+/// fields are in the order in which they must end.
+pub struct Filled {
+    pub proxy: Proxy,
+    _group: ControlGroup,
+}
+
+impl Filled {
+    /// Starts it and fills its memory, from a slow disk as fast as from another.
     ///
     /// # Errors
-    /// One of them can't be started; the message names it.
-    pub fn start(setting: &Setting, kinds: &[Kind], room: Room) -> io::Result<Self> {
-        let mut proxies = Vec::new();
-        let mut groups = Vec::new();
-        let root = setting.set.root();
-        let disk = match room {
-            Room::Quarter {
-                reads_per_second: Some(count),
-            } => Some(DiskLimit::of(root, count)?),
-            _ => None,
-        };
-        for kind in kinds {
-            let mut site = setting.site.clone();
-            if room != Room::Everything {
-                let group = ControlGroup::make(memory_len(setting), disk.as_ref())?;
-                site.groups = group.folders().to_vec();
-                groups.push(group);
-            }
-            let descriptors = site.descriptors;
-            proxies.push(match kind {
-                Kind::Fio => Proxy {
-                    kind: *kind,
-                    address: SocketAddr::from(([127, 0, 0, 1], 0)),
-                    process: None,
-                },
-                _ => site.start_configured(
-                    *kind,
-                    &folder_name(*kind),
-                    |address, folder| match kind {
-                        Kind::Nginx => nginx(address, root, folder, descriptors, ""),
-                        Kind::NginxThreads => {
-                            nginx(address, root, folder, descriptors, "aio threads;")
-                        }
-                        Kind::Lighttpd => lighttpd(address, root, folder, descriptors),
-                        _ => evenkeel(address, root, folder),
-                    },
-                )?,
-            });
-        }
-        let stage = Stage::of(proxies);
-        Ok(Self { stage, groups })
+    /// It can't be started, or no control group made; the message says so.
+    pub fn start(setting: &Setting, kind: Kind) -> io::Result<Self> {
+        forget_files()?;
+        setting.slow_down(false)?;
+        let group = ControlGroup::make(memory_len(setting))?;
+        let mut site = setting.site.clone();
+        site.group = Some(group.folder().to_owned());
+        let proxy = start(setting, &site, kind)?;
+        fill(setting, &proxy)?;
+        setting.slow_down(true)?;
+        Ok(Self {
+            proxy,
+            _group: group,
+        })
     }
+}
 
-    /// The control groups of `kind`, where its room is limited.
-    pub fn groups(&self, kind: Kind) -> &[PathBuf] {
-        let at = self.stage.proxies.iter().position(|it| it.kind == kind);
-        let group = at.and_then(|at| self.groups.get(at));
-        group.map_or(&[], ControlGroup::folders)
-    }
+/// Has the kernel forget all files: what is in the page cache, names and inodes,
+/// and the blocks that it has those from.
+fn forget_files() -> io::Result<()> {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3")
+}
+
+fn start(setting: &Setting, site: &Site, kind: Kind) -> io::Result<Proxy> {
+    let root = setting.set.root();
+    let descriptors = site.descriptors;
+    let configure = |address: SocketAddr, folder: &Path| match kind {
+        Kind::Nginx => nginx(address, root, folder, descriptors, ""),
+        Kind::NginxThreads => nginx(address, root, folder, descriptors, "aio threads;"),
+        Kind::Lighttpd => lighttpd(address, root, folder, descriptors),
+        _ => evenkeel(address, root, folder),
+    };
+    site.start_configured(kind, &folder_name(kind), configure)
 }
 
 /// The memory for a quarter of the files, in bytes.
-pub fn memory_len(setting: &Setting) -> u64 {
+fn memory_len(setting: &Setting) -> u64 {
     let len = setting.set.total_len() as f64 * MEMORY_SHARE;
     (len as u64).max(MEMORY_MIN)
 }
 
-/// What has to be read until a quarter's room is full, in bytes.
-pub fn filling_len(setting: &Setting) -> u64 {
-    (memory_len(setting) as f64 * FILL) as u64
-}
-
-/// Takes all files out of the page cache, and fills the server's memory with
-/// random ones: not those with which a measurement begins, which would find
-/// either all or nothing of what it asks for.
-///
-/// # Errors
-/// The load's.
-pub fn refill(setting: &Setting, server: &Proxy) -> io::Result<()> {
-    setting.set.evict()?;
+/// Asks for random files, not those with which a measurement begins: it would
+/// find either all or nothing of what it asks for.
+fn fill(setting: &Setting, server: &Proxy) -> io::Result<()> {
+    let files = (f64::from(setting.set.count()) * FILL) as u64;
     let mut arguments = setting.asking(64, 0.0);
-    arguments.push(format!(
-        "--count={}",
-        filling_len(setting) / setting.mean_len()
-    ));
-    arguments.push("--seed=1".into());
+    arguments.push(format!("--count={files}"));
+    arguments.push(format!("--seed={FILL_SEED}"));
     arguments.push("--refusable".into());
-    load(server.address, &arguments)?;
-    // The hot ones are hot from the beginning.
-    let mut arguments = setting.asking(16, 1.0);
-    arguments.push("--count=2000".into());
     load(server.address, &arguments)?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::io;
 
 use super::Setting;
-use super::server::{Room, Servers};
+use super::server::start_all;
 use crate::bench::proxy::Kind;
 use crate::bench::report::{CaseReport, Limit, Row, Verdict};
 use crate::bench::rounds::{load, measured};
@@ -57,16 +57,16 @@ pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) 
 }
 
 fn rounds(setting: &Setting, asking: &[String]) -> io::Result<Vec<Row>> {
-    let servers = Servers::start(setting, &setting.servers(), Room::Everything)?;
+    let stage = start_all(setting)?;
     let arguments = |seconds: f64| {
         let awake = ["--awake".into(), format!("--seconds={seconds}")];
         [asking, &awake].concat()
     };
     let effort = setting.effort;
-    for server in &servers.stage.proxies {
+    for server in &stage.proxies {
         load(server.address, &arguments(effort.seconds / 4.0))?;
     }
-    servers.stage.rounds(effort.rounds, |server| {
+    stage.rounds(effort.rounds, |server| {
         measured(server, |address| load(address, &arguments(effort.seconds)))
     })
 }

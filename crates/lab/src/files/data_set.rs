@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, fadvise, syncfs};
+use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 /// The median of the lengths, in bytes; their mean is twice that.
@@ -111,6 +111,14 @@ impl DataSet {
         })
     }
 
+    /// The same files in another folder, written unless they are there.
+    ///
+    /// # Errors
+    /// Those of [`make`](Self::make).
+    pub fn copy(&self, root: &Path) -> io::Result<Self> {
+        Self::make(root, self.parameters)
+    }
+
     /// Its folder, as an absolute path.
     #[must_use]
     pub fn root(&self) -> &Path {
@@ -170,20 +178,6 @@ impl DataSet {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, message));
             }
         }
-        Ok(())
-    }
-
-    /// Takes everything out of the page cache, and what the kernel remembers
-    /// of files that nobody has open, where that is allowed.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn evict(&self) -> io::Result<()> {
-        for entry in self.everything() {
-            fadvise(File::open(self.place(&entry))?, 0, None, Advice::DontNeed)?;
-        }
-        // Names and inodes; the pages of other files stay.
-        let _ = fs::write("/proc/sys/vm/drop_caches", "2");
         Ok(())
     }
 
