@@ -1,8 +1,9 @@
 //! What was read of a file.
 
 use std::fmt;
+use std::mem::take;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Direct I/O takes whole blocks, and memory that begins with one, in bytes: no
 /// disk has longer ones.
@@ -11,28 +12,29 @@ pub(super) const BLOCK_LEN: usize = 4096;
 /// Bytes of a file, shared by all who waited for them.
 #[derive(Clone, Default)]
 pub struct FileBytes {
-    room: Arc<[u8]>,
+    room: Arc<Room>,
     /// Where they are in it.
     range: Range<usize>,
 }
 
 impl FileBytes {
-    /// Room for so many bytes, to be read into.
+    /// Room for so many bytes, to be read into, which are kept.
     pub(super) fn room(len: usize) -> Self {
         FileBytes {
-            room: zeros(len),
+            room: Arc::new(Room(zeros(len))),
             range: 0..len,
         }
     }
 
     /// Room for so many bytes and what is left of the last block, to be read
-    /// into by direct I/O.
+    /// into by direct I/O too. For a while: it is longer than it has to be, and
+    /// what was in it before is still there.
     pub(super) fn blocks(len: usize) -> Self {
         let len = len.next_multiple_of(BLOCK_LEN);
-        let room = zeros(len + BLOCK_LEN - 1);
-        let start = room.as_ptr().align_offset(BLOCK_LEN);
+        let room = Room::of_blocks(len);
+        let start = room.0.as_ptr().align_offset(BLOCK_LEN);
         FileBytes {
-            room,
+            room: Arc::new(room),
             range: start..start + len,
         }
     }
@@ -40,7 +42,7 @@ impl FileBytes {
     /// To be read into, as long as nobody else has it; else it is empty.
     pub(super) fn room_mut(&mut self) -> &mut [u8] {
         match Arc::get_mut(&mut self.room) {
-            Some(room) => &mut room[self.range.clone()],
+            Some(room) => &mut room.0[self.range.clone()],
             None => Default::default(),
         }
     }
@@ -51,22 +53,122 @@ impl FileBytes {
     }
 }
 
+/// Blocks of the rooms that are used again: twice as many in each as in the one
+/// before.
+const SIZES: usize = 7;
+/// Unused rooms of one size take at most so many bytes.
+const UNUSED_LEN_MAX: usize = 1024 * 1024;
+
+/// Rooms that nobody uses, by size.
+///
+/// They are taken by the threads that read, and given back by those that send:
+/// an allocator keeps some of each size for each of those threads, some 3 MB in
+/// all.
+static UNUSED: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
+
+/// Memory that is read into.
+#[derive(Default)]
+struct Room(Box<[u8]>);
+
+impl Room {
+    /// One with so many bytes in whole blocks.
+    fn of_blocks(len: usize) -> Self {
+        let len = len.next_power_of_two().max(BLOCK_LEN) + BLOCK_LEN - 1;
+        let unused = unused_of(len).and_then(|unused| {
+            let mut unused = unused.lock().unwrap_or_else(PoisonError::into_inner);
+            unused.pop()
+        });
+        Room(unused.unwrap_or_else(|| zeros(len)))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let len = self.0.len();
+        if let Some(unused) = unused_of(len) {
+            let mut unused = unused.lock().unwrap_or_else(PoisonError::into_inner);
+            if (unused.len() + 1) * len <= UNUSED_LEN_MAX {
+                unused.push(take(&mut self.0));
+            }
+        }
+    }
+}
+
+/// The unused rooms of this length, if those are used again.
+fn unused_of(len: usize) -> Option<&'static Mutex<Vec<Box<[u8]>>>> {
+    let blocks = len.checked_sub(BLOCK_LEN - 1)? / BLOCK_LEN;
+    let size = blocks.checked_ilog2()? as usize;
+    UNUSED
+        .get(size)
+        .filter(|_| (BLOCK_LEN << size) + BLOCK_LEN - 1 == len)
+}
+
 /// In one step: a collected iterator is copied.
-fn zeros(len: usize) -> Arc<[u8]> {
+fn zeros(len: usize) -> Box<[u8]> {
     // SAFETY: zeros are a value of every byte.
-    unsafe { Arc::new_zeroed_slice(len).assume_init() }
+    unsafe { Box::new_zeroed_slice(len).assume_init() }
 }
 
 impl Deref for FileBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.room[self.range.clone()]
+        &self.room.0[self.range.clone()]
     }
 }
 
 impl fmt::Debug for FileBytes {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} bytes", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_are_used_again() {
+        // A length that no other test has.
+        const LEN: usize = 33 * BLOCK_LEN;
+        let mut first = FileBytes::blocks(LEN);
+        first.room_mut()[0] = 7;
+        let shared = first.clone();
+        drop(first);
+        assert_eq!(FileBytes::blocks(LEN)[0], 0, "somebody has it");
+        drop(shared);
+        let both = [FileBytes::blocks(LEN), FileBytes::blocks(LEN)];
+        assert!(both.iter().any(|bytes| bytes[0] == 7));
+        for bytes in &both {
+            assert!(bytes.len() == LEN && bytes.as_ptr().addr().is_multiple_of(BLOCK_LEN));
+        }
+    }
+
+    #[test]
+    fn unused_rooms_are_bounded() {
+        const LEN: usize = 17 * BLOCK_LEN;
+        let rooms: Vec<FileBytes> = (0..100).map(|_| FileBytes::blocks(LEN)).collect();
+        let len = rooms[0].room.0.len();
+        drop(rooms);
+        let unused = unused_of(len)
+            .expect("a size")
+            .lock()
+            .expect("they are whole");
+        assert!(unused.len() * len <= UNUSED_LEN_MAX);
+        assert!((unused.len() + 1) * len > UNUSED_LEN_MAX);
+    }
+
+    #[test]
+    fn what_is_kept_takes_no_more_than_its_bytes() {
+        for len in [0, 1, BLOCK_LEN, 9_000] {
+            assert_eq!(FileBytes::room(len).room.0.len(), len);
+        }
+    }
+
+    #[test]
+    fn long_rooms_are_not_used_again() {
+        let room = FileBytes::blocks(BLOCK_LEN << SIZES);
+        assert!(unused_of(room.room.0.len()).is_none());
+        assert!(unused_of(0).is_none());
     }
 }

@@ -644,10 +644,11 @@ impl Part {
 
     /// Room for its bytes, according to how it is read.
     fn room(&self) -> FileBytes {
-        match self.way {
-            Way::Direct(_) => FileBytes::blocks(self.len),
-            Way::Cached | Way::Displacing => FileBytes::room(self.len),
+        let mut room = FileBytes::blocks(self.len);
+        if !self.is_direct() {
+            room.truncate(self.len);
         }
+        room
     }
 
     /// What it is read from.
