@@ -5,7 +5,8 @@
 //! the kernel's limits on how often a disk is read make nobody wait who reads
 //! less often. Here a file system of this program's (FUSE) shows a file, of which
 //! so many threads read as the disk has channels, and a loop device of the
-//! kernel's makes a disk of it, with ext4 on it. Writes take no time.
+//! kernel's makes a disk of it, with ext4 on it. Its bytes are in memory, and writes
+//! take no time.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -31,6 +32,10 @@ use crate::bench::process::{LOAD_CORE, Process, output_of, pinned};
 const CHANNELS: usize = 4;
 /// How long each takes.
 pub const READ_TIME: Duration = Duration::from_micros(600);
+
+/// Where the bytes are: in memory, for nothing else is to have an influence on how
+/// long a read takes.
+const MEMORY: &str = "/dev/shm";
 
 /// The one file that is shown.
 const DISK: &str = "disk";
@@ -193,6 +198,25 @@ impl Filesystem for Shown {
     }
 }
 
+/// Starts the process that shows `image` in the folder `shown`; gives its input
+/// too.
+fn show(image: &Path, shown: &Path) -> io::Result<(Process, ChildStdin)> {
+    let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
+    command.arg("slow-disk").args([image, shown]);
+    command.stdin(Stdio::piped());
+    let mut process = Process::start(command)?;
+    let input = process.take_input();
+    let input = input.ok_or_else(|| io::Error::other("the slow disk has no input"))?;
+    let deadline = Instant::now() + PATIENCE;
+    while !shown.join(DISK).exists() {
+        if Instant::now() > deadline {
+            return Err(io::Error::other("the slow disk is not shown"));
+        }
+        sleep(POLL_INTERVAL);
+    }
+    Ok((process, input))
+}
+
 /// A file system on a slow disk, there until it is dropped.
 #[derive(Debug)]
 pub struct SlowDisk {
@@ -204,13 +228,12 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// Mounts what is in `folder`, or makes it, with room for `len` bytes. Reads
-    /// take no time at first.
+    /// Makes one with room for `len` bytes and mounts it below `folder`. Reads take
+    /// no time at first.
     ///
     /// # Errors
     /// The kernel's, most likely because it takes root; the message says of what.
     pub fn attach(folder: &Path, len: u64) -> io::Result<Self> {
-        let image = folder.join("image");
         let shown = folder.join("shown");
         let root = folder.join("root");
         // What a run left that was killed.
@@ -219,29 +242,18 @@ impl SlowDisk {
         }
         fs::create_dir_all(&shown)?;
         fs::create_dir_all(&root)?;
-        if !image.exists() {
-            let made = folder.join("image.new");
-            File::create(&made)?.set_len(len)?;
-            output_of(Command::new("mkfs.ext4").arg("-q").arg(&made))?;
-            fs::rename(&made, &image)?;
-        }
-        let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
-        command.arg("slow-disk").args([&image, &shown]);
-        command.stdin(Stdio::piped());
-        let mut process = Process::start(command)?;
-        let input = process.take_input();
-        let input = input.ok_or_else(|| io::Error::other("the slow disk has no input"))?;
-        let disk = shown.join(DISK);
-        let deadline = Instant::now() + PATIENCE;
-        while !disk.exists() {
-            if Instant::now() > deadline {
-                return Err(io::Error::other("the slow disk is not shown"));
-            }
-            sleep(POLL_INTERVAL);
-        }
+        let image = Path::new(MEMORY).join(format!("evenkeel-lab-{}", std::process::id()));
+        File::create(&image)?.set_len(len)?;
+        let mut make = Command::new("mkfs.ext4");
+        make.args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+        let made = output_of(make.arg(&image));
+        let process = made.and_then(|_| show(&image, &shown));
+        // It is there as long as the process has it open.
+        fs::remove_file(&image)?;
+        let (process, input) = process?;
         let mut attach = Command::new("losetup");
         attach.args(["--find", "--show", "--direct-io=on"]);
-        let device = output_of(attach.arg(&disk))?;
+        let device = output_of(attach.arg(shown.join(DISK)))?;
         let device = String::from_utf8_lossy(&device).trim().to_owned();
         let mut mount = Command::new("mount");
         mount
