@@ -53,8 +53,8 @@ impl FileBytes {
     }
 }
 
-/// Blocks of the rooms that are used again: twice as many in each as in the one
-/// before.
+/// Sizes of the rooms that are used again: of one block, and each of twice as many
+/// as the one before.
 const SIZES: usize = 7;
 /// Unused rooms of one size take at most so many bytes.
 const UNUSED_LEN_MAX: usize = 1024 * 1024;
