@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem::take;
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Direct I/O takes whole blocks, and memory that begins with one, in bytes: no
 /// disk has longer ones.
@@ -74,10 +74,7 @@ impl Room {
     /// One with so many bytes in whole blocks.
     fn of_blocks(len: usize) -> Self {
         let len = len.next_power_of_two().max(BLOCK_LEN) + BLOCK_LEN - 1;
-        let unused = unused_of(len).and_then(|unused| {
-            let mut unused = unused.lock().unwrap_or_else(PoisonError::into_inner);
-            unused.pop()
-        });
+        let unused = unused_of(len).and_then(|mut unused| unused.pop());
         Room(unused.unwrap_or_else(|| zeros(len)))
     }
 }
@@ -85,22 +82,21 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         let len = self.0.len();
-        if let Some(unused) = unused_of(len) {
-            let mut unused = unused.lock().unwrap_or_else(PoisonError::into_inner);
-            if (unused.len() + 1) * len <= UNUSED_LEN_MAX {
-                unused.push(take(&mut self.0));
-            }
+        if let Some(mut unused) = unused_of(len)
+            && (unused.len() + 1) * len <= UNUSED_LEN_MAX
+        {
+            unused.push(take(&mut self.0));
         }
     }
 }
 
 /// The unused rooms of this length, if those are used again.
-fn unused_of(len: usize) -> Option<&'static Mutex<Vec<Box<[u8]>>>> {
+fn unused_of(len: usize) -> Option<MutexGuard<'static, Vec<Box<[u8]>>>> {
     let blocks = len.checked_sub(BLOCK_LEN - 1)? / BLOCK_LEN;
     let size = blocks.checked_ilog2()? as usize;
-    UNUSED
-        .get(size)
-        .filter(|_| (BLOCK_LEN << size) + BLOCK_LEN - 1 == len)
+    let is_one = (BLOCK_LEN << size) + BLOCK_LEN - 1 == len;
+    let unused = UNUSED.get(size).filter(|_| is_one)?;
+    Some(unused.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// In one step: a collected iterator is copied.
@@ -150,10 +146,7 @@ mod tests {
         let rooms: Vec<FileBytes> = (0..100).map(|_| FileBytes::blocks(LEN)).collect();
         let len = rooms[0].room.0.len();
         drop(rooms);
-        let unused = unused_of(len)
-            .expect("a size")
-            .lock()
-            .expect("they are whole");
+        let unused = unused_of(len).expect("a size");
         assert!(unused.len() * len <= UNUSED_LEN_MAX);
         assert!((unused.len() + 1) * len > UNUSED_LEN_MAX);
     }

@@ -42,9 +42,6 @@ const DISK: &str = "disk";
 const DISK_NODE: INodeNo = INodeNo(2);
 /// For how long the kernel may believe what it was told of that.
 const TTL: Duration = Duration::from_secs(3600);
-/// How long it may take until the file is there.
-const PATIENCE: Duration = Duration::from_secs(5);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What `evenkeel-lab slow-disk` is told.
 #[derive(Debug, clap::Args)]
@@ -207,13 +204,8 @@ fn show(image: &Path, shown: &Path) -> io::Result<(Process, ChildStdin)> {
     let mut process = Process::start(command)?;
     let input = process.take_input();
     let input = input.ok_or_else(|| io::Error::other("the slow disk has no input"))?;
-    let deadline = Instant::now() + PATIENCE;
-    while !shown.join(DISK).exists() {
-        if Instant::now() > deadline {
-            return Err(io::Error::other("the slow disk is not shown"));
-        }
-        sleep(POLL_INTERVAL);
-    }
+    let disk = shown.join(DISK);
+    process.wait_until(|| disk.exists(), "the slow disk is not shown")?;
     Ok((process, input))
 }
 

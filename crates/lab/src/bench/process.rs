@@ -57,13 +57,22 @@ impl Process {
     /// # Errors
     /// It ended first, or took too long.
     pub fn wait_for(&mut self, address: SocketAddr) -> io::Result<()> {
+        let accepts = || TcpStream::connect(address).is_ok();
+        self.wait_until(accepts, &format!("does not accept on {address}"))
+    }
+
+    /// Waits until it is ready; if it never is, that is said as `failing`.
+    ///
+    /// # Errors
+    /// It ended first, or took too long.
+    pub fn wait_until(&mut self, is_ready: impl Fn() -> bool, failing: &str) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(address).is_err() {
+        while !is_ready() {
             if let Some(status) = self.child.try_wait()? {
                 return Err(io::Error::other(format!("ended with {status}")));
             }
             if Instant::now() > deadline {
-                return Err(io::Error::other(format!("does not accept on {address}")));
+                return Err(io::Error::other(failing));
             }
             std::thread::sleep(POLL_INTERVAL);
         }

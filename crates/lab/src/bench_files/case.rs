@@ -69,14 +69,15 @@ pub fn all() -> Vec<Case> {
         plan,
         disk: Disk::Own,
     };
-    let memory = [16, 64, 256].map(|connections| Case {
-        name: format!("memory-{connections}"),
-        title: format!("random files in the page cache, {connections} connections"),
-        plan: Plan::Memory {
-            connections,
-            per_second: None,
-        },
-        disk: Disk::Own,
+    let memory = [16, 64, 256].map(|connections| {
+        case(
+            &format!("memory-{connections}"),
+            &format!("random files in the page cache, {connections} connections"),
+            Plan::Memory {
+                connections,
+                per_second: None,
+            },
+        )
     });
     let mut cases = memory.to_vec();
     cases.extend([
