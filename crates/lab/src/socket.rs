@@ -243,6 +243,16 @@ mod tests {
             (Transfer::Wait, None)
         );
 
+        // It begins some time after the first socket of all has asked for it.
+        let asked = Instant::now();
+        let mut is_begun = false;
+        while !is_begun {
+            assert!(asked.elapsed() < Duration::from_secs(10), "no stamps");
+            peer.write_all(b"x")?;
+            while let (Transfer::Moved(_), stamp) = receive_stamped(&socket, &mut buffer) {
+                is_begun |= stamp.is_some();
+            }
+        }
         let sent = Instant::now();
         peer.write_all(b"hello")?;
         let lay_at_least = Duration::from_millis(5);
