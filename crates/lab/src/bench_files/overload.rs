@@ -10,7 +10,7 @@ use super::beside::{MARGIN, P99_RATIO_MAX, hot, measured_again, p99, row, undist
 use super::flood::Flood;
 use super::server::{Filled, own_memory};
 use crate::bench::proxy::{Kind, Proxy};
-use crate::bench::report::{CaseReport, Limit, Round, Verdict};
+use crate::bench::report::{CaseReport, Limit, Round, Verdict, median};
 use crate::bench::rounds::load;
 use crate::load::Summary;
 
@@ -22,7 +22,8 @@ const CONNECTIONS: usize = 1_024;
 const FIRST_SEED: u64 = 8;
 /// Connections over which it is measured what the server can do.
 const CAPACITY_CONNECTIONS: usize = 64;
-/// The server's own memory at the end of the flood, over that at its beginning.
+/// The server's own memory at the end of the last flood, over that at the
+/// beginning of the first.
 const MEMORY_RATIO_MAX: f64 = 1.05;
 /// So long after the flood, all is as it was before.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -31,15 +32,20 @@ const RECOVERY: Duration = Duration::from_secs(2);
 struct Course {
     /// Cold files per second without anything else.
     capacity: f64,
-    /// The hot ones before the flood, with it, and after it.
+    floods: Vec<Flooded>,
+    /// How often one was measured again, for the host had taken of the cores.
+    again: usize,
+}
+
+/// One of the floods.
+struct Flooded {
+    /// The hot ones before it, with it, and after it.
     hot: [Round; 3],
     cold: Summary,
-    /// Cold requests answered neither 200 nor 503, in all floods.
+    /// Cold requests answered neither 200 nor 503, in all attempts to measure it.
     wrong: u64,
-    /// The server's own memory at the flood's beginning and its end, in bytes.
+    /// The server's own memory at its beginning and its end, in bytes.
     memory: [u64; 2],
-    /// How often it was measured again, for the host had taken of the cores.
-    again: usize,
 }
 
 /// Floods one server after the other.
@@ -52,7 +58,11 @@ pub fn run(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
         let course = flooded(setting, &server.proxy)?;
         compare(report, kind, &course);
         report.verdicts.push(measured_again(kind, course.again));
-        report.rows.push(row(kind, vec![course.hot[1].clone()]));
+        let rounds = course.floods.into_iter().map(|it| {
+            let [_, with, _] = it.hot;
+            with
+        });
+        report.rows.push(row(kind, rounds.collect()));
     }
     report.require_none_failed();
     Ok(())
@@ -73,43 +83,60 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     // The first requests for the hot ones read them from the disk.
     hot(setting, server)?;
     let mut again = 0;
-    let before = undisturbed(&mut again, || hot(setting, server))?;
-
     let mut seed = FIRST_SEED;
-    let mut failed = 0;
-    let mut wrong = 0;
-    let (mut with, cold, memory, after) = undisturbed(&mut again, || {
-        // Not what was asked for before.
-        let arguments = [&flooding[..], &[format!("--seed={seed}")]].concat();
-        seed += 1;
-        let flood = Flood::start(server.address, &arguments)?;
-        sleep(Duration::from_secs_f64(MARGIN));
-        let memory_before = own_memory(server);
-        let (with, stolen_with) = hot(setting, server)?;
-        let memory = [memory_before, own_memory(server)];
-        let cold = flood.finish()?;
-        sleep(RECOVERY);
-        let (after, stolen_after) = hot(setting, server)?;
-        // Also of what is measured again.
-        failed += with.failed;
-        // What found no connection free never reached the server.
-        wrong += cold.errors.total() - cold.errors.unanswered;
-        Ok(((with, cold, memory, after), stolen_with + stolen_after))
-    })?;
-    with.failed = failed;
+    let mut floods = Vec::new();
+    for _ in 0..setting.effort.rounds {
+        let mut failed = 0;
+        let mut wrong = 0;
+        let mut flood = undisturbed(&mut again, || {
+            // Not what was asked for before.
+            let arguments = [&flooding[..], &[format!("--seed={seed}")]].concat();
+            seed += 1;
+            let (flood, stolen) = flood_once(setting, server, &arguments)?;
+            // Also of what is measured again.
+            failed += flood.hot[1].failed;
+            wrong += flood.wrong;
+            Ok((flood, stolen))
+        })?;
+        flood.hot[1].failed = failed;
+        flood.wrong = wrong;
+        floods.push(flood);
+    }
     Ok(Course {
         capacity,
-        hot: [before, with, after],
-        cold,
-        wrong,
-        memory,
+        floods,
         again,
     })
 }
 
+/// One flood, with what the host took of the cores meanwhile.
+fn flood_once(
+    setting: &Setting,
+    server: &Proxy,
+    flooding: &[String],
+) -> io::Result<(Flooded, Duration)> {
+    let (before, stolen_before) = hot(setting, server)?;
+    let flood = Flood::start(server.address, flooding)?;
+    sleep(Duration::from_secs_f64(MARGIN));
+    let memory_before = own_memory(server);
+    let (with, stolen_with) = hot(setting, server)?;
+    let memory = [memory_before, own_memory(server)];
+    let cold = flood.finish()?;
+    sleep(RECOVERY);
+    let (after, stolen_after) = hot(setting, server)?;
+    let flooded = Flooded {
+        hot: [before, with, after],
+        // What found no connection free never reached the server.
+        wrong: cold.errors.total() - cold.errors.unanswered,
+        cold,
+        memory,
+    };
+    Ok((flooded, stolen_before + stolen_with + stolen_after))
+}
+
 fn compare(report: &mut CaseReport, kind: Kind, course: &Course) {
-    let [before, with, after] = course.hot.each_ref().map(p99);
-    let cold = &course.cold;
+    let floods = &course.floods;
+    let median_of = |figure: fn(&Flooded) -> f64| median(floods.iter().map(figure).collect());
     let mut push = |what: &str, value: f64, limit: Option<Limit>| {
         report.verdicts.push(Verdict {
             what: format!("{what}, {kind}"),
@@ -118,22 +145,29 @@ fn compare(report: &mut CaseReport, kind: Kind, course: &Course) {
         });
     };
     let ratio_max = Some(Limit::AtMost(P99_RATIO_MAX));
-    push("p99 with / before", with / before, ratio_max);
-    push("p99 after / before", after / before, ratio_max);
+    let with_ratio = |it: &Flooded| p99(&it.hot[1]) / p99(&it.hot[0]);
+    let after_ratio = |it: &Flooded| p99(&it.hot[2]) / p99(&it.hot[0]);
+    push("p99 with / before", median_of(with_ratio), ratio_max);
+    push("p99 after / before", median_of(after_ratio), ratio_max);
     push("cold/s before", course.capacity, None);
-    push("cold/s with", cold.per_second, None);
+    push("cold/s with", median_of(|it| it.cold.per_second), None);
     if kind != Kind::Evenkeel {
         return;
     }
-    let answers = (cold.answered + cold.refused).max(1) as f64;
-    push(
-        "503 of cold, %",
-        cold.refused as f64 / answers * 100.0,
-        None,
-    );
+    let refused = |it: &Flooded| {
+        let answers = (it.cold.answered + it.cold.refused).max(1);
+        it.cold.refused as f64 / answers as f64 * 100.0
+    };
+    push("503 of cold, %", median_of(refused), None);
     let none = Some(Limit::AtMost(0.0));
-    push("cold neither 200 nor 503", course.wrong as f64, none);
-    let [begin, end] = course.memory.map(|len| len as f64);
+    let wrong: u64 = floods.iter().map(|it| it.wrong).sum();
+    push("cold neither 200 nor 503", wrong as f64, none);
+    let begin = floods.first().map_or(0, |it| it.memory[0]);
+    let end = floods.last().map_or(0, |it| it.memory[1]);
     let memory_max = Some(Limit::AtMost(MEMORY_RATIO_MAX));
-    push("memory end / begin", end / begin.max(1.0), memory_max);
+    push(
+        "memory end / begin",
+        end as f64 / begin.max(1) as f64,
+        memory_max,
+    );
 }
