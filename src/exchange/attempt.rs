@@ -87,6 +87,8 @@ impl Attempt {
 struct Sent<'a, 'b> {
     context: &'a Context,
     slot: &'a Slot<'a>,
+    /// Of the endpoint that the slot is at.
+    counters: &'a EndpointCounters,
     request: &'a Request<'b>,
     stream: Stream,
     is_reused: bool,
@@ -298,6 +300,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         Sent {
             context,
             slot,
+            counters: endpoint_counters(context, slot),
             request,
             is_reused: opened.new_at.is_none(),
             stream: opened.stream,
@@ -340,8 +343,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             Some(Err(_)) => return Err(()),
             None => 0,
         };
-        let counters = endpoint_counters(self.context, self.slot);
-        counters.bytes_out.add(sent as u64);
+        self.counters.bytes_out.add(sent as u64);
         if sent < scratch.len() || !request.is_whole() {
             let limit = self.context.listener(client).limits.body_bytes;
             self.pump = Some(Box::new(request.rest(&scratch[sent..]).with_limit(limit)));
@@ -484,8 +486,7 @@ impl<'a, 'b> Sent<'a, 'b> {
 
     fn count_pump(&self, pump: &Pump, progress: &mut Progress<'_>) {
         progress.figures.bytes_in += pump.bytes_read;
-        let counters = endpoint_counters(self.context, self.slot);
-        counters.bytes_out.add(pump.bytes_written);
+        self.counters.bytes_out.add(pump.bytes_written);
     }
 
     fn timed_out(&self) -> End {
@@ -503,8 +504,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         match read {
             Ok(len) if len > 0 => {
                 buffer.fill(len);
-                let counters = endpoint_counters(self.context, self.slot);
-                counters.bytes_in.add(len as u64);
+                self.counters.bytes_in.add(len as u64);
             }
             _ if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
             _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
@@ -565,26 +565,34 @@ impl<'a, 'b> Sent<'a, 'b> {
             false => self.context.persistence(request, is_whole),
         };
         let is_event_stream = is_event_stream(head, buffer.filled());
-        let scratch = &mut *self.context.scratch.borrow_mut();
-        scratch.clear();
         let mut room = ROOM;
         let id = self.response_id(&mut room);
-        write::response_head(scratch, buffer.filled(), head, transcode, persistence, id);
-        buffer.skip(head.end);
+        let bytes = buffer.filled();
         let mut decoder = BodyDecoder::new(head.framing);
-        let body_len = decode_front(&mut decoder, transcode, buffer)
-            .map_err(|_| End::Failure(Failure::UpstreamBody))?;
-        let has_surplus = decoder.is_done() && buffer.len() > body_len;
+        let malformed = |_| End::Failure(Failure::UpstreamBody);
+        let (head_len, ready) =
+            if write::is_response_head_kept(bytes, head, transcode, persistence, id) {
+                let body = decoder.advance(&bytes[head.end..]).map_err(malformed)?;
+                (head.end, head.end + body.consumed)
+            } else {
+                let scratch = &mut *self.context.scratch.borrow_mut();
+                scratch.clear();
+                write::response_head(scratch, bytes, head, transcode, persistence, id);
+                buffer.skip(head.end);
+                let body_len = decode_front(&mut decoder, transcode, buffer).map_err(malformed)?;
+                prepend_head(buffer, scratch)?;
+                (scratch.len(), scratch.len() + body_len)
+            };
+        let has_surplus = decoder.is_done() && buffer.len() > ready;
         if has_surplus {
-            buffer.truncate(body_len);
+            buffer.truncate(ready);
         }
-        prepend_head(buffer, scratch)?;
         self.count_status(head.status);
         Ok(Response {
             status: head.status,
             is_event_stream,
-            head_len: scratch.len(),
-            ready: scratch.len() + body_len,
+            head_len,
+            ready,
             sent: 0,
             decoder,
             transcode,
@@ -625,8 +633,7 @@ impl<'a, 'b> Sent<'a, 'b> {
     }
 
     fn count_status(&self, status: u16) {
-        let counters = endpoint_counters(self.context, self.slot);
-        counters.status[status_class(status)].add(1);
+        self.counters.status[status_class(status)].add(1);
     }
 
     /// Passes interim responses on until something else comes; HTTP/1.0 knows
@@ -777,13 +784,12 @@ impl<'a, 'b> Sent<'a, 'b> {
 
     /// Counts the attempt and keeps the connection if it can be used again.
     fn finish(self, relayed: Relayed, progress: &Progress<'_>) -> Attempt {
-        let counters = endpoint_counters(self.context, self.slot);
-        counters.bytes_in.add(relayed.bytes_received);
+        self.counters.bytes_in.add(relayed.bytes_received);
         if let Some(pump) = &self.pump {
-            counters.bytes_out.add(pump.bytes_written);
+            self.counters.bytes_out.add(pump.bytes_written);
         }
         if relayed.end.is_endpoint_fault() {
-            counters.failures.add(1);
+            self.counters.failures.add(1);
         }
         if is_blamed(relayed.end, progress) {
             self.slot.report(true, None, Instant::now());
@@ -853,9 +859,8 @@ impl<'a, 'b> Sent<'a, 'b> {
             .figures
             .body_bytes_out
             .saturating_sub(head_len as u64);
-        let counters = endpoint_counters(self.context, self.slot);
-        counters.bytes_out.add(carried.up_bytes);
-        counters.bytes_in.add(carried.down_bytes);
+        self.counters.bytes_out.add(carried.up_bytes);
+        self.counters.bytes_in.add(carried.down_bytes);
         let consumed = self.request.bytes.len();
         Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger, consumed))
     }

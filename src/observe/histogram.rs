@@ -41,6 +41,17 @@ struct Cells {
     buckets: [Counter; BUCKETS],
 }
 
+impl Cells {
+    #[cold]
+    fn empty() -> Box<Self> {
+        Box::new(Cells {
+            sum: Counter::default(),
+            octaves: Gauge::default(),
+            buckets: std::array::from_fn(|_| Counter::default()),
+        })
+    }
+}
+
 impl Histogram {
     /// Adds a value; only the worker that owns the histogram may.
     pub fn record(&self, value: u64) {
@@ -54,13 +65,7 @@ impl Histogram {
 
     /// Adds a value whose bucket is known.
     pub fn record_at(&self, bucket: usize, value: u64) {
-        let cells = self.0.get_or_init(|| {
-            Box::new(Cells {
-                sum: Counter::default(),
-                octaves: Gauge::default(),
-                buckets: std::array::from_fn(|_| Counter::default()),
-            })
-        });
+        let cells = self.0.get_or_init(Cells::empty);
         cells.sum.add(value);
         let bucket = bucket.min(BUCKETS - 1);
         let octaves = cells.octaves.value();

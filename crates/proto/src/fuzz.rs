@@ -212,6 +212,8 @@ fn check_rewritten_response(
 ) {
     let mut out = Vec::new();
     write::response_head(&mut out, data, head, transcode, persistence, None);
+    let is_kept = write::is_response_head_kept(data, head, transcode, persistence, None);
+    assert_eq!(is_kept, out == data[..head.end]);
     if head.fields.len() + 2 > crate::http1::MAX_FIELDS {
         return;
     }

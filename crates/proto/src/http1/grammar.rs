@@ -80,7 +80,10 @@ pub(super) fn expect_all(buf: &[u8], at: usize, word: &[u8]) -> Result<usize, St
 
 /// Takes the CRLF that must be at `at`.
 pub(super) fn line_end(buf: &[u8], at: usize) -> Result<usize, Stop> {
-    expect_all(buf, at, b"\r\n")
+    match buf.get(at..) {
+        Some([b'\r', b'\n', ..]) => Ok(at + 2),
+        _ => expect_all(buf, at, b"\r\n"),
+    }
 }
 
 /// Reads `HTTP/1.0` or `HTTP/1.1`; returns what is behind it, too.

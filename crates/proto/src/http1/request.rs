@@ -151,10 +151,7 @@ fn request_framing(buf: &[u8], head: &RequestHead) -> Result<BodyFraming, Reques
 /// Splits the target by its form (RFC 9112 §3.2).
 fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let target = head.target.of(buf);
-    // A fragment is for the client alone.
-    if memchr::memchr(b'#', target).is_some() {
-        return Err(RequestError::Target);
-    }
+    let query_mark = query_mark(target)?;
     head.host_in_target = false;
     head.path_and_query = head.target;
     if head.method == Method::Connect {
@@ -168,18 +165,32 @@ fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
         head.host = head.target;
         head.host_in_target = true;
         head.path_and_query = Span::default();
-        split_query(buf, head);
-        return Ok(());
+    } else if target.first() != Some(&b'/') && (target != b"*" || head.method != Method::Options) {
+        read_absolute_form(buf, head)?;
     }
-    if target.first() == Some(&b'/') {
-        split_query(buf, head);
-        return Ok(());
+    let whole = head.path_and_query;
+    let end = whole.end as usize;
+    (head.path, head.query) = match query_mark {
+        Some(mark) => {
+            let mark = head.target.start as usize + mark;
+            let path = Span::new(whole.start as usize, mark);
+            (path, Span::new(mark + 1, end))
+        }
+        None => (whole, Span::new(end, end)),
+    };
+    Ok(())
+}
+
+/// Where the query of a target begins, if it has one.
+fn query_mark(target: &[u8]) -> Result<Option<usize>, RequestError> {
+    let Some(mark) = memchr::memchr2(b'?', b'#', target) else {
+        return Ok(None);
+    };
+    // A fragment is for the client alone.
+    match memchr::memchr(b'#', &target[mark..]) {
+        Some(_) => Err(RequestError::Target),
+        None => Ok(Some(mark)),
     }
-    if target == b"*" && head.method == Method::Options {
-        split_query(buf, head);
-        return Ok(());
-    }
-    read_absolute_form(buf, head)
 }
 
 /// `http://authority/path?query`: the authority overrules `Host`.
@@ -207,23 +218,7 @@ fn read_absolute_form(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestE
     head.host = Span::new(start, start + authority_len);
     head.host_in_target = true;
     head.path_and_query = Span::new(start + authority_len, head.target.end as usize);
-    split_query(buf, head);
     Ok(())
-}
-
-fn split_query(buf: &[u8], head: &mut RequestHead) {
-    let whole = head.path_and_query;
-    let start = whole.start as usize;
-    match memchr::memchr(b'?', whole.of(buf)) {
-        Some(mark) => {
-            head.path = Span::new(start, start + mark);
-            head.query = Span::new(start + mark + 1, whole.end as usize);
-        }
-        None => {
-            head.path = whole;
-            head.query = Span::new(whole.end as usize, whole.end as usize);
-        }
-    }
 }
 
 #[cfg(test)]

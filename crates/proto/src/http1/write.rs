@@ -176,18 +176,8 @@ pub fn response_head(
     out.push(b' ');
     out.extend_from_slice(head.reason.of(buf));
     out.extend_from_slice(b"\r\n");
-    let upgrade = persistence == Persistence::Upgrade;
-    let chunked = head.framing == BodyFraming::Chunked && transcode == Transcode::Raw;
-    copy_fields(out, buf, &head.fields, head.end, |field| match field.kind {
-        FieldKind::Connection | FieldKind::HopByHop => Line::Leave,
-        FieldKind::Upgrade => Line::copy_if(upgrade),
-        FieldKind::ContentLength => Line::Restate,
-        // The answer to a HEAD need not name the coding that a GET would have
-        // had (RFC 9110 §9.3.2), and to HTTP/1.0 it must not (RFC 9112 §6.1).
-        FieldKind::TransferEncoding if chunked => Line::Restate,
-        FieldKind::TransferEncoding => Line::Leave,
-        FieldKind::RequestId => Line::copy_if(request_id.is_none()),
-        _ => Line::Copy,
+    copy_fields(out, buf, &head.fields, head.end, |field| {
+        response_line(field, head, transcode, persistence, request_id)
     });
     if let Some(id) = request_id {
         request_id_field(out, id);
@@ -197,6 +187,53 @@ pub fn response_head(
     }
     connection_field(out, persistence);
     out.extend_from_slice(b"\r\n");
+}
+
+/// What becomes of a field line of a response.
+fn response_line(
+    field: &Field,
+    head: &ResponseHead,
+    transcode: Transcode,
+    persistence: Persistence,
+    request_id: Option<&[u8]>,
+) -> Line {
+    match field.kind {
+        FieldKind::Connection | FieldKind::HopByHop => Line::Leave,
+        FieldKind::Upgrade => Line::copy_if(persistence == Persistence::Upgrade),
+        FieldKind::ContentLength => Line::Restate,
+        // The answer to a HEAD need not name the coding that a GET would have
+        // had (RFC 9110 §9.3.2), and to HTTP/1.0 it must not (RFC 9112 §6.1).
+        FieldKind::TransferEncoding => {
+            match head.framing == BodyFraming::Chunked && transcode == Transcode::Raw {
+                true => Line::Restate,
+                false => Line::Leave,
+            }
+        }
+        FieldKind::RequestId => Line::copy_if(request_id.is_none()),
+        _ => Line::Copy,
+    }
+}
+
+/// Whether [`response_head`] would write the head as it came: then it can stay
+/// where it is.
+pub fn is_response_head_kept(
+    buf: &[u8],
+    head: &ResponseHead,
+    transcode: Transcode,
+    persistence: Persistence,
+    request_id: Option<&[u8]>,
+) -> bool {
+    /// Where a reason begins, behind the one space that is written.
+    const REASON_START: u32 = b"HTTP/1.1 200 ".len() as u32;
+    head.version == Version::Http11
+        && head.reason.start == REASON_START
+        && transcode == Transcode::Raw
+        && persistence == Persistence::Keep
+        && request_id.is_none()
+        && head.fields.iter().all(|field| {
+            let line = response_line(field, head, transcode, persistence, request_id);
+            is_copied(buf, field, &line)
+        })
 }
 
 /// Appends a `Connection` field where one is needed.
@@ -248,7 +285,7 @@ fn copy_fields(
     for field in fields {
         let line_start = field.name.start as usize;
         let line = decide(field);
-        if matches!(line, Line::Copy) || (matches!(line, Line::Restate) && is_plain(buf, field)) {
+        if is_copied(buf, field, &line) {
             run_start.get_or_insert(line_start);
             continue;
         }
@@ -261,6 +298,15 @@ fn copy_fields(
     }
     if let Some(start) = run_start {
         out.extend_from_slice(&buf[start..lines_end]);
+    }
+}
+
+/// Whether a line goes on as it came.
+fn is_copied(buf: &[u8], field: &Field, line: &Line) -> bool {
+    match line {
+        Line::Copy => true,
+        Line::Leave => false,
+        Line::Restate => is_plain(buf, field),
     }
 }
 
@@ -510,6 +556,9 @@ mod tests {
                 None,
             );
             assert_eq!(String::from_utf8(out).unwrap(), expected);
+            let is_kept =
+                is_response_head_kept(response.as_bytes(), &head, transcode, persistence, None);
+            assert_eq!(is_kept, response == expected, "{response}");
         }
     }
 
