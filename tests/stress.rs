@@ -10,9 +10,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel::config::{self, Address, NameLookup};
+use evenkeel::net::clock;
 use evenkeel::runtime::{self, Running};
 use evenkeel_policy::endpoint::Admin;
 use evenkeel_testkit::deadline::{until, within};
@@ -156,8 +157,8 @@ fn meddle(running: &Running, over: &Receiver<()>) {
             0 => state.set_weight(random.u32(1..10)),
             // Never above what it began with.
             1 => state.set_max_in_flight(Some(random.u32(1..=LIMITS[endpoint]))),
-            2 => _ = app.set_admin(endpoint, Admin::Drain, Instant::now()),
-            _ => _ = app.set_admin(endpoint, Admin::Ready, Instant::now()),
+            2 => _ = app.set_admin(endpoint, Admin::Drain, clock::now()),
+            _ => _ = app.set_admin(endpoint, Admin::Ready, clock::now()),
         }
     }
 }

@@ -2,10 +2,10 @@
 //! way the command came.
 
 use std::net::IpAddr;
-use std::time::Instant;
 
 use evenkeel_policy::endpoint::Admin;
 
+use crate::net::clock;
 use crate::observe::figures::Sources;
 use crate::upstream::change::log_change;
 
@@ -81,7 +81,7 @@ pub(super) fn operate(
     let place =
         of_name.ok_or_else(|| Unknown::Endpoint(upstream.to_owned(), endpoint.to_owned()))?;
     let dispatcher = &sources.dispatchers[index];
-    let now = Instant::now();
+    let now = clock::now();
     let is_now = match operation {
         Operation::Admin(admin) => {
             if let Some(change) = dispatcher.set_admin(place, admin, now) {

@@ -3,8 +3,9 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
@@ -14,6 +15,7 @@ use crate::exchange::identity::Identity;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
+use crate::net::clock;
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Track;
 
@@ -189,15 +191,15 @@ async fn read_head(
             let is_first = incoming.begun.is_none();
             let (started, _) = *incoming.begun.get_or_insert_with(|| {
                 let timeout = context.listener(client).timeouts.head;
-                (Instant::now(), context.wheel.deadline(timeout))
+                (clock::now(), context.wheel.deadline(timeout))
             });
             let arrival = |took| Arrival { started, took };
             match parse(context, client, buffer, head, &mut incoming.seen) {
                 Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
-                Ok(Parsed::Complete) => return Read::Head(arrival(started.elapsed())),
+                Ok(Parsed::Complete) => return Read::Head(arrival(clock::since(started))),
                 Ok(Parsed::Partial) if is_first => track.begin_head(started),
                 Ok(Parsed::Partial) => {}
-                Err(error) => return Read::Refused(arrival(started.elapsed()), error.into()),
+                Err(error) => return Read::Refused(arrival(clock::since(started)), error.into()),
             }
         }
         match read_more(context, client, buffer, &incoming).await {
@@ -207,7 +209,7 @@ async fn read_head(
                 let Some((started, _)) = incoming.begun else {
                     return Read::Closed;
                 };
-                let took = started.elapsed();
+                let took = clock::since(started);
                 return Read::Refused(Arrival { started, took }, failure.into());
             }
         }

@@ -1,13 +1,13 @@
 //! Answers that the proxy makes itself.
 
-use std::time::Instant;
-
+use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{Method, RequestHead};
 
 use super::identity::ROOM;
 use super::{Client, Context, Next, Progress, WriteFailure, follow, write_all};
 use crate::config::Upstream;
+use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::observe::end::{End, Failure};
 
@@ -79,7 +79,7 @@ pub(crate) async fn put(
 }
 
 fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>) {
-    begin_head(out, context, answer.status, Instant::now());
+    begin_head(out, context, answer.status, clock::now());
     let mut field = |name: &str, value: &[u8]| push_field(out, name, value);
     if let Some(allow) = answer.allow {
         field("Allow: ", allow.as_bytes());

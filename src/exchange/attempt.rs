@@ -5,9 +5,9 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Instant;
 
-use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Transcode};
+use evenkeel_policy::Instant;
+use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Scheme, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
+use crate::net::clock;
 use crate::net::connect::reason;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
@@ -215,7 +216,7 @@ async fn open(
     let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
     context.wheel.set(&client.timer, deadline);
     progress.track.enter(Stage::Connect);
-    let mut clock = Instant::now();
+    let mut reached_at = clock::now();
     let mut connecting = std::pin::pin!(slot.connect());
     let connected = context.until_deadline(
         &client.timer,
@@ -229,20 +230,20 @@ async fn open(
         }),
     );
     let connected = connected.await;
-    progress.figures.times.connect = Some(lap(&mut clock));
+    progress.figures.times.connect = Some(lap(&mut reached_at));
     let failure = match connected {
         Ok(None) => return Err(Failure::ClientGone),
         Ok(Some(Ok(stream))) => {
             counters.connects.add(1);
-            slot.reached(clock);
+            slot.reached(reached_at);
             return Ok(Opened {
                 stream,
-                new_at: Some(clock),
+                new_at: Some(reached_at),
             });
         }
         Ok(Some(Err(error))) => {
             if is_unreachable(&error) {
-                slot.report_unreachable(&reason(&error), clock);
+                slot.report_unreachable(&reason(&error), reached_at);
                 Failure::ConnectFailed
             } else {
                 Failure::NoSocket
@@ -251,7 +252,7 @@ async fn open(
         Err(TimedOut) => {
             let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
             if failure == Failure::ConnectTimeout {
-                slot.report_unreachable("it did not answer in time", clock);
+                slot.report_unreachable("it did not answer in time", reached_at);
             }
             failure
         }
@@ -314,7 +315,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 {
                     watch.request_end
                 }
-                None => Instant::now(),
+                None => clock::now(),
             },
             leftover: None,
             watch,
@@ -333,7 +334,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         let mut room = ROOM;
         let info = ClientInfo {
             address: client.address.map(|_| client.address_text.as_bytes()),
-            scheme: "http",
+            scheme: Scheme::Http,
             marks: request.identity.marks(&mut room),
         };
         write::request_head(&mut scratch, request.bytes, request.head, info);
@@ -388,7 +389,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                             received = rare(passing).await.map_err(Attempt::failed)?;
                         }
                         if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
-                            let now = Instant::now();
+                            let now = clock::now();
                             progress.figures.times.first_byte =
                                 Some(now.duration_since(self.sent_at));
                             progress.figures.responded = Some(now);
@@ -471,7 +472,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 self.leftover = pump.into_leftover();
                 // The next request's.
                 progress.figures.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
-                self.sent_at = Instant::now();
+                self.sent_at = clock::now();
                 *self.watch = ClientWatch::new(self.sent_at);
             }
             // It may have answered before it closed.
@@ -792,7 +793,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             self.counters.failures.add(1);
         }
         if is_blamed(relayed.end, progress) {
-            self.slot.report(true, None, Instant::now());
+            self.slot.report(true, None, clock::now());
         }
         if relayed.keeps_upstream {
             self.slot.keep_idle(self.stream, self.context.wheel.now());

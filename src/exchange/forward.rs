@@ -3,8 +3,8 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Instant;
 
+use evenkeel_policy::Instant;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::{BodyFraming, RequestHead};
@@ -17,6 +17,7 @@ use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, answer, rare};
 use crate::config::Proxying;
 use crate::net::buffer::Buffer;
+use crate::net::clock;
 use crate::observe::access_log::{Phase, Reason};
 use crate::observe::end::{End, Failure};
 use crate::upstream::{Chosen, NoSlot, Refusal, Slot, Upstream, Wanted};
@@ -241,7 +242,7 @@ fn try_endpoints(
                 attempt::endpoint_counters(context, &slot).failures.add(1);
             }
             if blamed && attempt::is_blamed(end, progress) {
-                slot.report(true, None, Instant::now());
+                slot.report(true, None, clock::now());
             }
             match attempts.go_on(context, slot, end, retry) {
                 GoOn::Yes => {}
@@ -291,7 +292,7 @@ impl<'a> Attempts<'a> {
     fn now(&self, wanted: &Wanted) -> Instant {
         match self.last_failure {
             None => wanted.arrived,
-            Some(_) => Instant::now(),
+            Some(_) => clock::now(),
         }
     }
 
@@ -326,7 +327,7 @@ impl<'a> Attempts<'a> {
         }
         // What could not be connected to is soon found unreachable: while it
         // is held, that bounds the attempts.
-        if !is_held && !self.upstream.may_retry(Instant::now()) {
+        if !is_held && !self.upstream.may_retry(clock::now()) {
             let counters = &context.counters.upstreams[self.upstream.index()];
             counters.retries_refused.add(1);
             return GoOn::No;

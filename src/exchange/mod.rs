@@ -20,13 +20,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::{RequestHead, ResponseHead, Version};
 
 use crate::config::{self, Config};
 use crate::files::Files;
+use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, AddressText};
@@ -285,7 +287,7 @@ pub fn rare<'a, T>(future: impl Future<Output = T> + 'a) -> Pin<Box<dyn Future<O
 
 /// Time since `start`, and `start` moved to now: one clock call a phase.
 fn lap(start: &mut Instant) -> Duration {
-    let now = Instant::now();
+    let now = clock::now();
     let elapsed = now.duration_since(*start);
     *start = now;
     elapsed

@@ -2,11 +2,11 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Instant;
 
 use super::forward::Request;
 use super::watch::ClientWatch;
 use super::{Client, Context, Progress};
+use crate::net::clock;
 use crate::net::stream::Peeked;
 use crate::observe::access_log::Phase;
 use crate::observe::end::{End, Failure};
@@ -51,7 +51,7 @@ impl Queueing<'_, '_> {
             watch,
             deadline,
         } = self;
-        let begun = Instant::now();
+        let begun = clock::now();
         progress.track.enter(Stage::Queue);
         let counters = &context.counters.upstreams[waiting.upstream().index()];
         if progress.figures.times.queue.is_none() {
@@ -86,7 +86,7 @@ impl Queueing<'_, '_> {
             }
         })
         .await;
-        *progress.figures.times.queue.get_or_insert_default() += begun.elapsed();
+        *progress.figures.times.queue.get_or_insert_default() += clock::since(begun);
         match waited {
             // Nothing is begun any more.
             Waited::Granted(_) if context.wheel.is_stopped() => Err(Failure::Stopped.into()),

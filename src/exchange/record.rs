@@ -1,14 +1,16 @@
 //! What an exchange has come to so far, and its line and counts at the end.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
+use evenkeel_policy::Instant;
 use evenkeel_proto::identity::hex;
 use evenkeel_proto::{FieldKind, Method, RequestHead};
 
 use super::identity::{Identity, ROOM};
 use super::{Client, Context};
 use crate::config::{self, Action};
+use crate::net::clock;
 use crate::observe::access_log::{Exchange, Figures, Open, Phase, Source, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::end::{End, Failure};
@@ -71,7 +73,7 @@ impl<'a> Progress<'a> {
         head: Option<&RequestHead>,
         end: End,
     ) {
-        let now = Instant::now();
+        let now = clock::now();
         let figures = &mut self.figures;
         figures.end = end;
         figures.ended = now;

@@ -1,8 +1,11 @@
 //! Notices that a client has left while its request is being answered.
 
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
+
+use crate::net::clock;
 use crate::net::stream::{Peeked, Stream};
 
 /// A client that closes its sending side this soon after its request has only
@@ -35,7 +38,7 @@ impl ClientWatch {
             return Poll::Pending;
         }
         let is_gone = match ready!(client.poll_peek(cx)) {
-            Peeked::End => self.request_end.elapsed() >= HALF_CLOSE_GRACE,
+            Peeked::End => clock::since(self.request_end) >= HALF_CLOSE_GRACE,
             Peeked::Broken => true,
             Peeked::Data | Peeked::Nothing => false,
         };

@@ -11,12 +11,12 @@ pub mod text;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
-use evenkeel_proto::http1::write::{self, ClientInfo};
+use evenkeel_proto::http1::write::{self, ClientInfo, Scheme};
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,7 @@ use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM};
 use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::{self, RequestFacts};
+use crate::net::clock;
 use crate::observe::access_log::AddressText;
 use crate::observe::calendar::unix_time;
 use crate::observe::end::{End, Failure};
@@ -543,7 +544,7 @@ fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
 fn prospect_of(config: &Config, proxying: Proxying, facts: &RequestFacts<'_>) -> Prospect {
     let settings = &config.upstreams[proxying.upstream];
     let takes_key = settings.balance.takes_key();
-    let now = Instant::now();
+    let now = clock::now();
     Prospect {
         upstream: proxying.upstream,
         asking: Asking {
@@ -686,7 +687,7 @@ fn head_lines(config: &Config, facts: &RequestFacts<'_>) -> Vec<String> {
     let mut room = ROOM;
     let info = ClientInfo {
         address: Some(address.as_bytes()),
-        scheme: "http",
+        scheme: Scheme::Http,
         marks: identity.marks(&mut room),
     };
     let mut out = Vec::new();

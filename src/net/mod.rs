@@ -1,6 +1,7 @@
 //! Sockets, buffers and time: what a worker waits on. Knows no HTTP.
 
 pub mod buffer;
+pub mod clock;
 pub mod connect;
 pub mod listen;
 pub mod poller;

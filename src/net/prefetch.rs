@@ -9,10 +9,13 @@
 const LINE_LEN: usize = 64;
 
 /// A piece of memory: the number of its cache lines above its address.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Lines(usize);
 
 impl Lines {
+    /// No memory.
+    pub const NONE: Self = Lines(0);
+
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS: usize = (1 << Self::ADDRESS_BITS) - 1;
 

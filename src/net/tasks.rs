@@ -103,8 +103,11 @@ struct Entry {
     last_wakes: Cell<u8>,
     /// `None` while it is polled.
     task: Option<Task>,
-    pieces: [Cell<Lines>; PIECES],
+    pieces: Pieces,
 }
+
+/// What a task looks at when it goes on.
+type Pieces = [Lines; PIECES];
 
 /// What other threads wake.
 #[derive(Debug)]
@@ -116,6 +119,8 @@ struct Elsewhere {
 
 thread_local! {
     static SET: RefCell<Option<Rc<Set>>> = const { RefCell::new(None) };
+    /// Those of the task that is being polled.
+    static PIECES_OF_PRESENT: Cell<Pieces> = const { Cell::new([Lines::NONE; PIECES]) };
 }
 
 /// Where the wakers of other threads find a set: its number is its index.
@@ -219,7 +224,9 @@ pub fn spawn(task: impl Future<Output = ()> + 'static) {
 /// bytes, whenever it goes on; until it says something else of this `piece`,
 /// which is below [`PIECES`]. Nothing comes of it in tasks of other kinds.
 pub fn will_look_at<T: ?Sized>(piece: usize, value: &T, most: usize) {
-    tell_present(|entry| entry.pieces[piece].set(Lines::of(value, most)));
+    PIECES_OF_PRESENT.with(|pieces| {
+        pieces.as_array_of_cells()[piece].set(Lines::of(value, most));
+    });
 }
 
 /// Says that this task begins something when it is woken next. Nothing comes of it
@@ -259,7 +266,7 @@ impl Set {
                 begins_next: Cell::new(false),
                 last_wakes: Cell::new(0),
                 task: Some(task),
-                pieces: Default::default(),
+                pieces: [Lines::NONE; PIECES],
             });
             id
         };
@@ -351,6 +358,7 @@ impl Set {
         let task = match self.entries.borrow_mut().get_mut(id.index()) {
             Some(entry) if entry.generation == id.generation() => {
                 entry.is_ready = false;
+                PIECES_OF_PRESENT.set(entry.pieces);
                 entry.task.take()
             }
             // It was ready and ended all the same.
@@ -364,7 +372,9 @@ impl Set {
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
         self.present.set(None);
         if let Ok(Poll::Pending) = polled {
-            self.entries.borrow_mut()[id.index()].task = Some(task);
+            let entry = &mut self.entries.borrow_mut()[id.index()];
+            entry.task = Some(task);
+            entry.pieces = PIECES_OF_PRESENT.get();
         } else {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
             self.entries.borrow_mut().remove(id.index());
@@ -377,8 +387,8 @@ impl Entry {
         if let Some(task) = &self.task {
             Lines::of(&**task, TASK_LEN).fetch();
         }
-        for lines in &self.pieces {
-            lines.get().fetch();
+        for lines in self.pieces {
+            lines.fetch();
         }
     }
 }

@@ -8,10 +8,13 @@
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use serde::Serialize;
 use slab::Slab;
+
+use crate::net::clock;
 
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 96;
@@ -81,7 +84,7 @@ pub struct Track {
 impl Track {
     fn new() -> Self {
         Track {
-            started: Cell::new(Instant::now()),
+            started: Cell::new(clock::now()),
             phase: Cell::new(Stage::Idle),
             route: Cell::new(NONE),
             endpoint: Cell::new(NONE),
@@ -247,7 +250,7 @@ impl Sessions {
             {
                 let entries = self.entries.borrow();
                 let end = entries.capacity().min(next + TURN);
-                let now = Instant::now();
+                let now = clock::now();
                 for entry in (next..end).filter_map(|index| entries.get(index)) {
                     list.open += 1;
                     let ticks = tick.saturating_sub(entry.accepted);
@@ -357,7 +360,7 @@ impl OngoingExchange {
         };
         OngoingExchange {
             phase: track.phase.get(),
-            elapsed: now.saturating_duration_since(track.started.get()),
+            elapsed: now.duration_since(track.started.get()),
             route: index(&track.route),
             endpoint: index(&track.endpoint),
             attempts: track.attempts.get(),
@@ -394,7 +397,7 @@ mod tests {
             .map(|port| sessions.open(accepted(port)))
             .collect();
         let track = sessions.wake(keys[2500]);
-        track.begin_exchange(Instant::now(), b"GET /a", 40);
+        track.begin_exchange(clock::now(), b"GET /a", 40);
         track.enter(Stage::Wait);
         let shown = list(&sessions, 2);
         assert_eq!((shown.open, shown.rows.len()), (3000, 2));
@@ -417,9 +420,9 @@ mod tests {
     #[test]
     fn a_long_request_line_is_cut() {
         let track = Track::new();
-        track.begin_exchange(Instant::now(), &[b'a'; 500], 600);
+        track.begin_exchange(clock::now(), &[b'a'; 500], 600);
         assert_eq!(
-            OngoingExchange::new(&track, Instant::now()).line.len(),
+            OngoingExchange::new(&track, clock::now()).line.len(),
             LINE_LEN
         );
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::Flag;
@@ -19,6 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::Starting;
 use crate::config::{Config, Endpoint, Probe, Upstream};
+use crate::net::clock;
 use crate::net::connect::connect;
 use crate::net::poller::Poller;
 use crate::net::timer::TICK;
@@ -116,7 +117,7 @@ impl Health {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let now = Instant::now();
+            let now = clock::now();
             self.dispatchers.iter().for_each(|it| it.tick(now));
             for (watch, trying) in &mut watched {
                 let is_trying = trying.as_ref().is_some_and(|task| !task.is_finished());
@@ -173,7 +174,7 @@ impl Watch {
         let Some(settings) = &self.upstream().probe else {
             return;
         };
-        let mut due = Instant::now() + settings.interval.mul_f64(fastrand::f64());
+        let mut due = std::time::Instant::now() + settings.interval.mul_f64(fastrand::f64());
         // Said once, until a probe could be made again.
         let mut is_lack_known = false;
         loop {
@@ -196,7 +197,7 @@ impl Watch {
                 .interval
                 .mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
             // Where probes can't keep up, none is made up for.
-            due = (due + pause).max(Instant::now());
+            due = (due + pause).max(std::time::Instant::now());
         }
     }
 
@@ -204,11 +205,11 @@ impl Watch {
         // An error means that the semaphore is closed, which it never is.
         let _permit = self.health.permits.acquire().await;
         let endpoint = self.config();
-        let begun = Instant::now();
+        let begun = clock::now();
         let outcome = probe(&endpoint.address, settings, &endpoint.name).await;
         let (took, answer) = match &outcome {
             Ok(passed) => (passed.elapsed, passed.to_string()),
-            Err(failure) => (begun.elapsed(), failure.to_string()),
+            Err(failure) => (clock::since(begun), failure.to_string()),
         };
         let (end, status) = end_of(&outcome);
         let probes = &self.health.probes;
@@ -220,7 +221,7 @@ impl Watch {
         let health = &self.upstream().health;
         let change = self
             .dispatcher()
-            .probed(self.endpoint, outcome.is_ok(), Instant::now());
+            .probed(self.endpoint, outcome.is_ok(), clock::now());
         let detail = match outcome {
             Ok(passed) => format!(
                 "{}, {}",
@@ -254,7 +255,7 @@ impl Watch {
                 timeout(limit, connect(&self.config().address)).await
             };
             if matches!(connected, Ok(Ok(_))) {
-                let change = self.dispatcher().reached(self.endpoint, Instant::now());
+                let change = self.dispatcher().reached(self.endpoint, clock::now());
                 return self.log(change, None);
             }
             pause = (pause * 2).min(LONGEST_TRY);
@@ -337,14 +338,14 @@ mod tests {
         let mut guard = Guard::default();
         let is_unreachable = || app.states()[0].has(Flag::Unreachable);
         until("it counts as unreachable", || {
-            app.report(&mut guard, 0, Observed::Unreachable, Instant::now());
+            app.report(&mut guard, 0, Observed::Unreachable, clock::now());
             is_unreachable()
         });
         // Nobody listens: it stays so over several tries.
-        let noted = Instant::now();
+        let noted = clock::now();
         until("half a second has passed", || {
             assert!(is_unreachable());
-            noted.elapsed() > Duration::from_millis(500)
+            clock::since(noted) > Duration::from_millis(500)
         });
         port.listen(1).unwrap();
         until("it is reachable again", || !is_unreachable());

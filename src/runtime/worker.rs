@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::exchange::Context;
 use crate::exchange::identity::IdSource;
 use crate::files::{Disks, Files};
+use crate::net::clock;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
 use crate::net::timer::{TICK, Wheel};
@@ -174,7 +175,7 @@ fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
         }
         Question::Outlook(prospect, reply) => {
             let upstream = &clients.context.upstreams[prospect.upstream];
-            let now = Instant::now();
+            let now = clock::now();
             let asking = Asking {
                 arrived: now,
                 now,

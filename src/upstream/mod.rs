@@ -11,8 +11,9 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balancer, Learned, Observation};
 use evenkeel_policy::budget::RetryBudget;
 use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, EndpointSettings, Outlook};
@@ -20,6 +21,7 @@ use evenkeel_policy::health::{Change, Guard, Observed};
 use evenkeel_policy::queue::{Left, Ticket};
 
 use crate::config;
+use crate::net::clock;
 use crate::net::connect;
 use crate::net::stream::Stream;
 use change::log_change;
@@ -104,7 +106,7 @@ pub fn dispatcher(config: &config::Upstream) -> Dispatcher {
     });
     let lanes: Vec<_> = config.lanes.iter().map(|lane| lane.max_in_flight).collect();
     let queue = config.queue.settings;
-    Dispatcher::new(endpoints, &lanes, queue, config.health, Instant::now())
+    Dispatcher::new(endpoints, &lanes, queue, config.health, clock::now())
 }
 
 impl Upstream {
@@ -403,6 +405,6 @@ impl Drop for Slot<'_> {
     fn drop(&mut self) {
         self.upstream
             .dispatcher
-            .release(self.endpoint, self.lane, Instant::now);
+            .release(self.endpoint, self.lane, clock::now);
     }
 }

@@ -13,8 +13,8 @@
 
 mod outlook;
 
+use crate::Instant;
 use std::task::Waker;
-use std::time::Instant;
 
 use crate::balance::Balancer;
 use crate::endpoint::EndpointState;

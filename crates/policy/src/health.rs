@@ -6,7 +6,9 @@
 //! are published in the endpoint's atomics; the records behind them are under
 //! a lock that no exchange takes unless something went wrong.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::Instant;
 
 use crate::dispatch::Dispatcher;
 use crate::endpoint::{Admin, EndpointState, Flag, WEIGHT_ONE};
@@ -339,7 +341,7 @@ impl Dispatcher {
             return;
         };
         let warmth = |record: &Record| {
-            let age = now.saturating_duration_since(record.returned?);
+            let age = now.duration_since(record.returned?);
             (age < slow_start).then(|| (age.as_secs_f64() / slow_start.as_secs_f64()).max(RAMP_MIN))
         };
         let takes_part = self.states().iter().zip(records.iter());

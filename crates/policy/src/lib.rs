@@ -11,7 +11,10 @@ pub mod dispatch;
 pub mod endpoint;
 pub mod hash;
 pub mod health;
+mod instant;
 pub mod queue;
 pub mod reuse;
 pub mod route;
 mod sync;
+
+pub use instant::Instant;

@@ -9,7 +9,9 @@
 
 use std::collections::BTreeMap;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::Instant;
 
 /// Who is served next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -152,7 +154,7 @@ impl Queue {
             let lane = lane.checked_sub(1);
             for (place, waiter) in waiters {
                 let priority = u8::MAX - place.rank;
-                let waited = now.saturating_duration_since(waiter.since);
+                let waited = now.duration_since(waiter.since);
                 match groups.last_mut() {
                     Some(last) if (last.lane, last.priority) == (lane, priority) => {
                         last.waiting += 1;
@@ -175,7 +177,7 @@ impl Queue {
     }
 
     pub fn join(&mut self, joining: Joining, waiter: Waiter) -> Ticket {
-        let arrived = joining.arrived.saturating_duration_since(self.epoch);
+        let arrived = joining.arrived.duration_since(self.epoch);
         let place = Place {
             rank: u8::MAX - joining.priority,
             arrived_ns: arrived.as_nanos() as u64,
@@ -281,7 +283,7 @@ impl Queue {
             return;
         }
         let target = self.settings.target;
-        let is_late = |waiter: &Waiter| now.saturating_duration_since(waiter.since) > target;
+        let is_late = |waiter: &Waiter| now.duration_since(waiter.since) > target;
         for lane in &mut self.lanes {
             // Within a rank the first has waited for longest.
             let mut from = 0;
@@ -303,7 +305,7 @@ impl Queue {
 
     fn stands_for_longer(&self, now: Instant) -> bool {
         self.standing_since
-            .is_some_and(|since| now.saturating_duration_since(since) > self.settings.target)
+            .is_some_and(|since| now.duration_since(since) > self.settings.target)
     }
 
     fn note_len(&mut self) {

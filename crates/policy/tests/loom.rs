@@ -4,8 +4,8 @@
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
-use std::time::Instant;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::health::HealthSettings;
@@ -25,7 +25,7 @@ struct Site {
 
 impl Site {
     fn new(limits: &[u32], lanes: &[u32]) -> Arc<Self> {
-        let now = Instant::now();
+        let now = Instant::from_nanos(1_000_000_000);
         let endpoints = limits.iter().map(|&limit| EndpointSettings {
             name: "one of them",
             weight: 1,

@@ -3,12 +3,13 @@
 //! is exceeded, and nothing is left over.
 #![cfg(not(loom))]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::endpoint::Admin;
@@ -19,6 +20,12 @@ const EXCHANGES: u64 = 1_000_000;
 const THREADS: u64 = 6;
 const LIMITS: [u32; 3] = [1, 2, 1];
 const LANE: u32 = 1;
+
+/// The present, from the first time on that it was asked for.
+fn now() -> Instant {
+    static BEGUN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    Instant::from_nanos(BEGUN.elapsed().as_nanos() as u64)
+}
 
 struct Unpark(Thread);
 
@@ -50,7 +57,7 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn exchange(&mut self) {
-        let now = Instant::now();
+        let now = now();
         let lane = (self.random.u8(..4) == 0).then_some(0);
         let tried: &[u32] = match self.random.u8(..8) {
             0 => &[0],
@@ -81,7 +88,7 @@ impl Worker<'_> {
     /// Waits, in one of four cases only for a moment.
     fn wait(&mut self, ticket: Ticket) -> Option<usize> {
         let is_patient = self.random.u8(..4) != 0;
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = now() + Duration::from_secs(20);
         loop {
             match self.site.dispatcher.poll(&ticket, &self.waker) {
                 Some(Left::Granted { endpoint }) => return Some(endpoint),
@@ -93,7 +100,7 @@ impl Worker<'_> {
                 }
                 None => thread::park_timeout(Duration::from_secs(5)),
             }
-            assert!(Instant::now() < deadline, "a waiter was forgotten");
+            assert!(now() < deadline, "a waiter was forgotten");
         }
     }
 
@@ -117,12 +124,12 @@ impl Worker<'_> {
         // What it changes is looked at elsewhere.
         let _ = site
             .dispatcher
-            .report(&mut self.guard, endpoint, observed, Instant::now());
+            .report(&mut self.guard, endpoint, observed, now());
         if lane.is_some() {
             site.inside_lane.fetch_sub(1, Ordering::SeqCst);
         }
         site.inside[endpoint].fetch_sub(1, Ordering::SeqCst);
-        site.dispatcher.release(endpoint, lane, Instant::now);
+        site.dispatcher.release(endpoint, lane, now);
     }
 }
 
@@ -130,7 +137,7 @@ impl Worker<'_> {
 fn meddle(site: &Site) {
     let mut random = fastrand::Rng::with_seed(99);
     while !site.is_over.load(Ordering::Relaxed) {
-        let now = Instant::now();
+        let now = now();
         let endpoint = random.usize(..3);
         let dispatcher = &site.dispatcher;
         let state = &dispatcher.states()[endpoint];
@@ -147,15 +154,14 @@ fn meddle(site: &Site) {
         thread::sleep(Duration::from_micros(50));
     }
     for endpoint in 0..3 {
-        let now = Instant::now();
+        let now = now();
         // What they change is of no interest any more.
         let _ = site.dispatcher.set_admin(endpoint, Admin::Ready, now);
         let _ = site.dispatcher.reached(endpoint, now);
         let _ = site.dispatcher.probed(endpoint, true, now);
         let _ = site.dispatcher.probed(endpoint, true, now);
     }
-    site.dispatcher
-        .tick(Instant::now() + Duration::from_secs(60));
+    site.dispatcher.tick(now() + Duration::from_secs(60));
 }
 
 fn run(discipline: Discipline, exchanges: u64) {
@@ -173,7 +179,7 @@ fn run(discipline: Discipline, exchanges: u64) {
     };
     let health = HealthSettings::default();
     let site = Site {
-        dispatcher: Dispatcher::new(endpoints, &[LANE], queue, health, Instant::now()),
+        dispatcher: Dispatcher::new(endpoints, &[LANE], queue, health, now()),
         inside: Default::default(),
         inside_lane: AtomicU32::new(0),
         most: Default::default(),

@@ -2,7 +2,7 @@
 //! once warm; the head and the output buffer are used again as in a worker.
 
 use divan::{Bencher, black_box};
-use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Transcode};
+use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Scheme, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, parse_request, parse_response};
 use evenkeel_proto::{
     BodyFraming, Coding, Conditions, Method, RequestHead, ResponseHead, Validators, file_path,
@@ -67,7 +67,7 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
     parse_request(bytes, &mut head).expect("a sound request");
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
-        scheme: "http",
+        scheme: Scheme::Http,
         marks: Marks::NONE,
     };
     let mut out = Vec::new();

@@ -10,7 +10,7 @@
 use crate::coding::Coding;
 use crate::file_path::{self, MAX_NAME_LEN, MAX_PATH_LEN};
 use crate::http1::chunked::MAX_TRAILER_LEN;
-use crate::http1::write::{self, ClientInfo, Marks, Persistence, Transcode};
+use crate::http1::write::{self, ClientInfo, Marks, Persistence, Scheme, Transcode};
 use crate::http1::{BodyDecoder, MAX_BODY_BYTES, Parsed, parse_request, parse_response};
 use crate::representation::{ByteRange, Conditions, MAX_RANGES, Ranges, Validators};
 use crate::{
@@ -98,7 +98,7 @@ fn check_request(data: &[u8], head: &RequestHead) {
 fn check_rewritten_request(data: &[u8], head: &RequestHead) {
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
-        scheme: "http",
+        scheme: Scheme::Http,
         marks: Marks::NONE,
     };
     let mut out = Vec::new();

@@ -1,13 +1,13 @@
 //! Properties of whole messages, with generated ones.
 
-use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Transcode};
+use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Scheme, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_request, parse_response};
 use evenkeel_proto::{BodyFraming, FieldKind, Method, RequestHead, ResponseHead};
 use proptest::prelude::*;
 
 const CLIENT: ClientInfo<'_> = ClientInfo {
     address: Some(b"192.0.2.1"),
-    scheme: "http",
+    scheme: Scheme::Http,
     marks: Marks::NONE,
 };
 

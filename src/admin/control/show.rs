@@ -1,7 +1,7 @@
 //! What `show` and `rates` answer: tables, or the same as JSON.
 
 use std::borrow::Cow;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -9,6 +9,7 @@ use super::command::{Answer, Format, with_names};
 use super::table::Table;
 use crate::admin::operate::Unknown;
 use crate::config::Config;
+use crate::net::clock;
 use crate::observe::calendar::{Moment, unix_time};
 use crate::observe::failures::FailedExchange;
 use crate::observe::figures::{
@@ -284,7 +285,7 @@ struct WaitingView<'a> {
 }
 
 pub(super) fn queue(sources: &Sources, format: Format) -> Answer {
-    let now = Instant::now();
+    let now = clock::now();
     let upstreams = sources.config.upstreams.iter();
     let views: Vec<_> = upstreams
         .zip(&sources.dispatchers)

@@ -1,6 +1,8 @@
 //! The time of day without a clock call.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
+
+use evenkeel_policy::Instant;
 
 use super::line::{Line, two_digits};
 use crate::observe::calendar::{Moment, unix_time};
@@ -17,7 +19,7 @@ impl Clock {
     /// Set by the system's.
     pub fn new() -> Self {
         Clock {
-            base: Instant::now(),
+            base: crate::net::clock::now(),
             base_us: unix_time(SystemTime::now()).as_micros() as u64,
         }
     }

@@ -266,8 +266,6 @@ fn take<'a>(rest: &mut &'a [u8], len: u32) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::super::names::Names;
     use super::*;
 
@@ -275,7 +273,7 @@ mod tests {
         /// So many exchanges that came to nothing.
         pub fn of_nothing(count: usize) -> Self {
             let exchange = Exchange {
-                figures: &Figures::begun(0, 0, Instant::now()),
+                figures: &Figures::begun(0, 0, crate::net::clock::now()),
                 client: b"unix",
                 buf: b"",
                 head: None,

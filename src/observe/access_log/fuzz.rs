@@ -3,7 +3,7 @@
 //! stands in, and that JSON says what was sent.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_proto::http1::parse_request;
 use evenkeel_proto::identity::hex;
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
+use crate::net::clock;
 use crate::observe::end::End;
 
 /// Bytes that stand for numbers, before the request.
@@ -45,7 +46,7 @@ pub fn line(data: &[u8]) {
     let has = |bit: u8| choices[0] & (1 << bit) != 0;
     let number = |at: usize| u64::from(choices[at]) << (choices[at + 1] % 56);
     let time = |at: usize| Duration::from_micros(number(at));
-    let ended = Instant::now();
+    let ended = clock::now();
     let trace_id = hex::<32>(u128::from(number(5)));
     let figures = Figures {
         client_port: number(1) as u16,

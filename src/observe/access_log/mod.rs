@@ -21,7 +21,9 @@ mod termination;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
 
 use super::calendar::Moment;
 use super::counters::Counter;

@@ -1,8 +1,9 @@
 //! What a line tells of an exchange.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_proto::{RequestHead, Version};
 
 use super::entries::Extras;
@@ -110,7 +111,7 @@ impl Figures {
     /// From the response's head received to the exchange's end.
     pub(super) fn transfer(&self) -> Option<Duration> {
         let responded = self.responded?;
-        Some(self.ended.saturating_duration_since(responded))
+        Some(self.ended.duration_since(responded))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
 
 /// Events in the order of their time; of one time in the order in which they
 /// were planned, so that a run can be repeated.
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_then_as_planned() {
-        let mut agenda = Agenda::new(Instant::now());
+        let mut agenda = Agenda::new(Instant::from_nanos(0));
         for (ms, event) in [(5, 'd'), (2, 'b'), (2, 'c'), (1, 'a')] {
             agenda.plan(Duration::from_millis(ms), event);
         }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
-use std::time::Instant;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::health::HealthSettings;

@@ -1,7 +1,8 @@
 //! One run: clients, balancers and origins under virtual time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::dispatch::{Acquired, Asking};
 use evenkeel_policy::queue::{Left, Ticket};
 use slab::Slab;
@@ -52,7 +53,7 @@ struct Simulation<'a> {
 /// Runs a policy in a setting. The same seed gives the same figures.
 #[must_use]
 pub fn simulate(setting: &Setting, policy: &Policy, seed: u64) -> Figures {
-    let epoch = Instant::now();
+    let epoch = Instant::from_nanos(0);
     let mut simulation = Simulation {
         setting,
         policy,

@@ -1,8 +1,9 @@
 //! What is made of results beyond the balancer: per balancer, like a worker's
 //! guard, and what the health thread does.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balancer, Observation};
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::Flag;

@@ -17,7 +17,9 @@
 //! and the last time was 10 ms ago, else every 50 ms, some endpoints at each
 //! pick: a busy endpoint costs one logarithm an answer, and no exponential.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::Instant;
 
 use super::cursor::Cursor;
 use super::draw::Draw;
@@ -74,7 +76,7 @@ impl Evidence {
     /// Lets it fade to what it is now; `false` where it is fresh.
     fn fade(&mut self, now: Instant) -> bool {
         if let Some(at) = self.at {
-            let age = now.saturating_duration_since(at);
+            let age = now.duration_since(at);
             if age < FRESH {
                 return false;
             }
@@ -112,7 +114,7 @@ impl Refresh {
             self.at = Some(now);
             return 0;
         };
-        let passed = now.saturating_duration_since(at);
+        let passed = now.duration_since(at);
         if passed >= ROUND {
             self.at = Some(now);
             return count;

@@ -34,7 +34,9 @@ pub use round_robin::RoundRobin;
 pub use shortest_queue::ShortestQueue;
 pub use two_choices::TwoChoices;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::Instant;
 
 use crate::endpoint::EndpointState;
 

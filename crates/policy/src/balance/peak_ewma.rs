@@ -9,7 +9,9 @@
 //! again. One that nobody has heard of counts as the mean. An error never
 //! counts as faster than the mean: failing fast is not being fast.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::Instant;
 
 use super::draw::Draw;
 use super::{Observation, View};
@@ -38,7 +40,7 @@ struct Cost {
 impl Cost {
     /// How much of it is left.
     fn remains(&self, now: Instant) -> f64 {
-        let age = now.saturating_duration_since(self.at).as_secs_f64();
+        let age = now.duration_since(self.at).as_secs_f64();
         (-age / DECAY_SECONDS).exp()
     }
 }

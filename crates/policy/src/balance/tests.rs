@@ -74,7 +74,7 @@ impl Site {
             max: 0,
             ..QueueSettings::default()
         };
-        let now = Instant::now();
+        let now = Instant::from_nanos(1_000_000_000);
         Site {
             dispatcher: Dispatcher::new(
                 endpoints,

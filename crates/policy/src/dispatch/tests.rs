@@ -43,7 +43,7 @@ impl Site {
                 weight: limits.0,
                 max_in_flight: limits.1,
             });
-        let epoch = Instant::now();
+        let epoch = Instant::from_nanos(1_000_000_000);
         Site {
             dispatcher: Dispatcher::new(endpoints, lanes, queue, HealthSettings::default(), epoch),
             balancer: Balancer::new(balance, 7),

@@ -18,7 +18,7 @@ impl Site {
             weight: 1,
             max_in_flight: None,
         });
-        let now = Instant::now();
+        let now = Instant::from_nanos(1_000_000_000);
         let queue = QueueSettings::default();
         Site {
             dispatcher: Dispatcher::new(endpoints, &[], queue, settings, now),

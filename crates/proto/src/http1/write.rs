@@ -11,10 +11,19 @@ use crate::identity::TraceParent;
 pub struct ClientInfo<'a> {
     /// Address without port; `None` where it has none, as on a Unix socket.
     pub address: Option<&'a [u8]>,
-    /// `http` or `https`.
-    pub scheme: &'static str,
+    /// By which it came.
+    pub scheme: Scheme,
     /// What it calls the request.
     pub marks: Marks<'a>,
+}
+
+/// The scheme of the URL that a client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`.
+    Http,
+    /// `https`.
+    Https,
 }
 
 /// What a proxy calls a request, in place of what its client does.
@@ -126,26 +135,55 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
 
 /// `X-Forwarded-*` as everybody reads them, `Forwarded` by RFC 7239.
 fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
-    let scheme = client.scheme.as_bytes();
-    if let Some(address) = client.address {
-        push_all(out, [b"X-Forwarded-For: ", address, b"\r\n"]);
+    /// With the scheme as part of what is constant around it.
+    macro_rules! write {
+        ($scheme:literal) => {{
+            match client.address {
+                Some(address) => push_all(
+                    out,
+                    [
+                        b"X-Forwarded-For: ",
+                        address,
+                        concat!("\r\nX-Forwarded-Proto: ", $scheme, "\r\n").as_bytes(),
+                    ],
+                ),
+                None => out
+                    .extend_from_slice(concat!("X-Forwarded-Proto: ", $scheme, "\r\n").as_bytes()),
+            }
+            if !host.is_empty() {
+                push_all(out, [b"X-Forwarded-Host: ", host, b"\r\n"]);
+            }
+            match client.address {
+                Some(address) if address.contains(&b':') => push_all(
+                    out,
+                    [
+                        b"Forwarded: for=\"[",
+                        address,
+                        concat!("]\";proto=", $scheme).as_bytes(),
+                    ],
+                ),
+                Some(address) => push_all(
+                    out,
+                    [
+                        b"Forwarded: for=",
+                        address,
+                        concat!(";proto=", $scheme).as_bytes(),
+                    ],
+                ),
+                None => out.extend_from_slice(
+                    concat!("Forwarded: for=unknown;proto=", $scheme).as_bytes(),
+                ),
+            }
+        }};
     }
-    push_all(out, [b"X-Forwarded-Proto: ", scheme, b"\r\n"]);
-    if !host.is_empty() {
-        push_all(out, [b"X-Forwarded-Host: ", host, b"\r\n"]);
+    match client.scheme {
+        Scheme::Http => write!("http"),
+        Scheme::Https => write!("https"),
     }
-    match client.address {
-        Some(address) if address.contains(&b':') => {
-            push_all(out, [b"Forwarded: for=\"[", address, b"]\";proto="]);
-        }
-        Some(address) => push_all(out, [b"Forwarded: for=", address, b";proto="]),
-        None => out.extend_from_slice(b"Forwarded: for=unknown;proto="),
+    match host.is_empty() {
+        true => out.extend_from_slice(b"\r\n"),
+        false => push_all(out, [b";host=\"", host, b"\"\r\n"]),
     }
-    out.extend_from_slice(scheme);
-    if !host.is_empty() {
-        push_all(out, [b";host=\"", host, b"\""]);
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// In line, so that of what is constant each piece is a store or two.
@@ -343,7 +381,7 @@ mod tests {
 
     const CLIENT: ClientInfo<'_> = ClientInfo {
         address: Some(b"192.0.2.1"),
-        scheme: "http",
+        scheme: Scheme::Http,
         marks: Marks::NONE,
     };
 
@@ -462,7 +500,7 @@ mod tests {
     fn brackets_an_ipv6_client() {
         let client = ClientInfo {
             address: Some(b"2001:db8::1"),
-            scheme: "https",
+            scheme: Scheme::Https,
             marks: Marks::NONE,
         };
         let mut out = Vec::new();
