@@ -9,7 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::Flag;
@@ -174,7 +174,7 @@ impl Watch {
         let Some(settings) = &self.upstream().probe else {
             return;
         };
-        let mut due = std::time::Instant::now() + settings.interval.mul_f64(fastrand::f64());
+        let mut due = Instant::now() + settings.interval.mul_f64(fastrand::f64());
         // Said once, until a probe could be made again.
         let mut is_lack_known = false;
         loop {
@@ -197,7 +197,7 @@ impl Watch {
                 .interval
                 .mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
             // Where probes can't keep up, none is made up for.
-            due = (due + pause).max(std::time::Instant::now());
+            due = (due + pause).max(Instant::now());
         }
     }
 
