@@ -419,7 +419,8 @@ fn a_thousand_endpoints() {
             pieces.map(|piece| piece.len()).sum()
         });
         let took_ms = took as f64 / 1e6;
-        assert!(took_ms < 20.0, "{what}: {took_ms} ms");
+        // Twice what it may take: a shared machine has half its speed at times.
+        assert!(took_ms < 40.0, "{what}: {took_ms} ms");
     };
     for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
         scrape(Names::Evenkeel, format);
