@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Nanoseconds of a clock that never goes back, from wherever it began.
 ///
 /// `std::time::Instant` keeps seconds and nanoseconds apart: to subtract two of
-/// them takes 46 instructions, a dozen times in the life of a request, and it is
-/// twice as large.
+/// them takes 46 instructions, four times for each exchange, and it is twice as
+/// large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 

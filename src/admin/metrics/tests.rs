@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use evenkeel_testkit::deadline::until;
+
 use super::pieces::Output;
 use super::*;
 use crate::admin::csv;
@@ -414,13 +416,14 @@ fn a_thousand_endpoints() {
     least("read alone", &|| sources.read().listeners.len());
     let scrape = |names: Names, format: Format| {
         let what = format!("{names:?}, {format:?}");
-        let took = least(&what, &|| {
+        let scrape = || {
             let pieces = pieces(sources.read(), names, format);
             pieces.map(|piece| piece.len()).sum()
+        };
+        // A shared machine has two thirds of its speed at times.
+        until(&format!("{what} takes less than 20 ms"), || {
+            (least(&what, &scrape) as f64 / 1e6) < 20.0
         });
-        let took_ms = took as f64 / 1e6;
-        // Twice what it may take: a shared machine has half its speed at times.
-        assert!(took_ms < 40.0, "{what}: {took_ms} ms");
     };
     for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
         scrape(Names::Evenkeel, format);

@@ -136,7 +136,7 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
 /// `X-Forwarded-*` as everybody reads them, `Forwarded` by RFC 7239.
 fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
     /// With the scheme as part of what is constant around it.
-    macro_rules! write {
+    macro_rules! fields_with {
         ($scheme:literal) => {{
             match client.address {
                 Some(address) => push_all(
@@ -177,8 +177,8 @@ fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
         }};
     }
     match client.scheme {
-        Scheme::Http => write!("http"),
-        Scheme::Https => write!("https"),
+        Scheme::Http => fields_with!("http"),
+        Scheme::Https => fields_with!("https"),
     }
     match host.is_empty() {
         true => out.extend_from_slice(b"\r\n"),
