@@ -1,8 +1,9 @@
 //! CPU time per request, in interleaved rounds over the proxies.
 //!
-//! The proxies all run at once, and one is loaded at a time; the order turns
-//! by one each round, so that drift of the machine falls on all alike. Ratios
-//! are taken within a round and their median is reported.
+//! The proxies all run at once, and one is loaded at a time, in another order
+//! each round: drift of the machine falls on all alike, and so does what the one
+//! before leaves in the caches. Ratios are taken within a round and their median
+//! is reported.
 //!
 //! Rounds of closed loops are short, and many: on a machine that is shared, one
 //! second differs from the next by more than proxies do. Their connections stay
@@ -89,7 +90,8 @@ impl Stage {
         })
     }
 
-    /// Runs `measure` on every proxy `count` times, in turning order.
+    /// Runs `measure` on every proxy `count` times, each time in an order drawn
+    /// anew. The draws are the same in every run.
     ///
     /// # Errors
     /// The first of `measure`.
@@ -107,9 +109,11 @@ impl Stage {
                 memory: None,
             })
             .collect();
-        for round in 0..count {
-            for step in 0..self.proxies.len() {
-                let at = (round + step) % self.proxies.len();
+        let mut draws = fastrand::Rng::with_seed(0);
+        let mut order: Vec<usize> = (0..self.proxies.len()).collect();
+        for _ in 0..count {
+            draws.shuffle(&mut order);
+            for &at in &order {
                 let figures = measure(&self.proxies[at])?;
                 rows[at].rounds.push(figures);
             }
