@@ -285,6 +285,12 @@ impl Piece {
         }
     }
 
+    /// What there was of an exchange serves another one by the time that this
+    /// task goes on.
+    fn exchange_is_over() {
+        tasks::will_look_at_none_from(Piece::Exchange as usize);
+    }
+
     /// It is this, until it is said to be something else.
     fn is<T: ?Sized>(self, value: &T) {
         tasks::will_look_at(self as usize, value, self.most());
@@ -320,6 +326,7 @@ where
                 Some(idle) => client = idle,
                 None => return,
             }
+            Piece::exchange_is_over();
             wait = Wait::ForNext(timeouts.idle);
         }
     }

@@ -229,6 +229,16 @@ pub fn will_look_at<T: ?Sized>(piece: usize, value: &T, most: usize) {
     });
 }
 
+/// Says that this task will look at none of its pieces from `first` on, until it
+/// says something of them again.
+pub fn will_look_at_none_from(first: usize) {
+    PIECES_OF_PRESENT.with(|pieces| {
+        for piece in &pieces.as_array_of_cells()[first..] {
+            piece.set(Lines::NONE);
+        }
+    });
+}
+
 /// Says that this task begins something when it is woken next. Nothing comes of it
 /// in tasks of other kinds.
 pub fn begin_next() {
