@@ -3,22 +3,22 @@
 use super::clock::Seconds;
 use super::escape::push_quoted;
 use super::line::Line;
-use super::record::{Record, Request};
+use super::record::{Basics, Request};
 
-pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seconds) {
-    line.bytes(record.client);
+pub(super) fn write(line: &mut Line<'_>, basics: &Basics<'_>, seconds: &mut Seconds) {
+    line.bytes(basics.client);
     line.literal(b" - - [");
-    line.bytes(seconds.of(record.unix_us).combined.as_bytes());
+    line.bytes(seconds.of(basics.unix_us).combined.as_bytes());
     line.literal(b"] \"");
-    push_request_line(line, record);
+    push_request_line(line, basics);
     line.literal(b"\" ");
-    line.number(u64::from(record.figures.status));
+    line.number(u64::from(basics.status));
     line.byte(b' ');
-    line.number(record.figures.body_bytes_out);
-    for value in [record.referer, record.user_agent] {
+    line.number(basics.body_bytes_out);
+    for value in [basics.referer, basics.user_agent] {
         line.literal(b" \"");
         match value {
-            Some(value) => push_text(line, record, value),
+            Some(value) => push_text(line, basics, value),
             None => line.byte(b'-'),
         }
         line.byte(b'"');
@@ -27,18 +27,18 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
 }
 
 /// The request line, or what came in its place.
-pub(super) fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
-    match record.request {
-        Request::Refused(raw) => push_text(line, record, raw),
+pub(super) fn push_request_line(line: &mut Line<'_>, basics: &Basics<'_>) {
+    match basics.request {
+        Request::Refused(raw) => push_text(line, basics, raw),
         Request::Read {
             method,
             target,
             version,
             ..
         } => {
-            push_text(line, record, method);
+            push_text(line, basics, method);
             line.byte(b' ');
-            push_text(line, record, target);
+            push_text(line, basics, target);
             line.byte(b' ');
             line.bytes(version.as_str().as_bytes());
         }
@@ -46,8 +46,8 @@ pub(super) fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
 }
 
 #[inline]
-fn push_text(line: &mut Line<'_>, record: &Record<'_>, text: &[u8]) {
-    match record.is_plain {
+fn push_text(line: &mut Line<'_>, basics: &Basics<'_>, text: &[u8]) {
+    match basics.is_plain {
         true => line.bytes(text),
         false => push_quoted(line, text),
     }

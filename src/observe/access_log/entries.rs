@@ -6,14 +6,16 @@
 //! through so much of the kernel that it would find none of them in the
 //! processor's nearest cache, and wait for them longer than they take.
 
+use std::slice;
 use std::sync::Arc;
 
+use evenkeel_policy::Instant;
 use evenkeel_proto::{FieldKind, RequestHead, Version};
 
 use super::Layout;
 use super::clock::Clock;
 use super::escape::are_plain;
-use super::record::{Exchange, Figures, Open, Record, Request};
+use super::record::{Basics, Exchange, Figures, Open, Record, Request};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
 
@@ -26,7 +28,9 @@ pub const HAND_OVER_LEN: usize = 1024 * 1024;
 #[derive(Debug, Default)]
 pub struct Entries {
     entries: Vec<Entry>,
-    /// The text of all of them, one behind the other.
+    /// Of those whose format shows them, in order.
+    details: Vec<Details>,
+    /// The texts of all of them, one behind the other.
     text: Vec<u8>,
 }
 
@@ -41,39 +45,30 @@ pub struct Batch {
     pub(super) clock: Clock,
 }
 
+/// What every format shows of an exchange. Its texts are the client's address, the
+/// method, the target or the line that came in place of a head, the referrer and
+/// the user agent.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    figures: Figures,
+    ended: Instant,
+    body_bytes_out: u64,
     /// Index of the log.
     log: u32,
+    status: u16,
     /// The version, where the request's head was read.
     version: Option<Version>,
+}
+
+/// What all formats but `combined` show besides: each line of memory that a worker
+/// writes here is one that it has to wait for. Its texts are the host, the
+/// request's id and the trace's, and those that only a template shows.
+#[derive(Debug, Clone, Copy)]
+struct Details {
+    figures: Figures,
     /// What was open, where the log's format shows it.
     open: Open,
-    /// Lengths of the texts, in the order of [`Text`].
-    lens: [u32; Text::COUNT],
     /// Bytes of the texts that only this log's template shows.
     extras_len: u32,
-}
-
-/// The texts of an exchange, in the order in which they are noted.
-#[derive(Clone, Copy)]
-enum Text {
-    Client,
-    Method,
-    /// Or the line that came in place of a head.
-    Target,
-    Host,
-    Referer,
-    UserAgent,
-    RequestId,
-    TraceId,
-}
-
-impl Text {
-    const COUNT: usize = Text::TraceId as usize + 1;
-    /// Length of one that is not there.
-    const ABSENT: u32 = u32::MAX;
 }
 
 impl Entries {
@@ -89,7 +84,7 @@ impl Entries {
 
     /// What they take, in bytes.
     pub fn size(&self) -> usize {
-        size_of::<Entry>() * self.entries.len() + self.text.len()
+        size_of_val(&self.entries[..]) + size_of_val(&self.details[..]) + self.text.len()
     }
 
     /// Whether they are enough to be handed over.
@@ -100,48 +95,59 @@ impl Entries {
     /// Forgets them and keeps their memory.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.details.clear();
         self.text.clear();
     }
 
     /// Notes an exchange for the log with this index and format.
     pub fn push(&mut self, log: usize, format: &AccessLogFormat, exchange: &Exchange<'_>) {
-        let buf = exchange.buf;
-        let mut lens = [Text::ABSENT; Text::COUNT];
-        let text = &mut self.text;
-        let mut note = |text_of: Text, value: Option<&[u8]>| {
-            if let Some(value) = value {
-                lens[text_of as usize] = value.len() as u32;
-                text.extend_from_slice(value);
-            }
-        };
-        note(Text::Client, Some(exchange.client));
-        match exchange.head {
-            Some(head) => {
-                note(Text::Method, Some(head.method_span.of(buf)));
-                note(Text::Target, Some(head.target.of(buf)));
-                note(Text::Host, Some(head.host.of(buf)));
-                note(Text::Referer, head.value_of(FieldKind::Referer, buf));
-                note(Text::UserAgent, head.value_of(FieldKind::UserAgent, buf));
-            }
-            None => note(Text::Target, Some(exchange.raw_line())),
+        let (head, buf) = (exchange.head, exchange.buf);
+        let value_of = |kind| head.and_then(|head| head.value_of(kind, buf));
+        push_texts(
+            &mut self.text,
+            [
+                Some(exchange.client),
+                head.map(|head| head.method_span.of(buf)),
+                Some(head.map_or_else(|| exchange.raw_line(), |head| head.target.of(buf))),
+                value_of(FieldKind::Referer),
+                value_of(FieldKind::UserAgent),
+            ],
+        );
+        if !matches!(format, AccessLogFormat::Combined) {
+            self.push_details(format, exchange);
         }
-        note(Text::RequestId, exchange.request_id);
-        note(Text::TraceId, exchange.trace_id);
+        let figures = exchange.figures;
+        self.entries.push(Entry {
+            ended: figures.ended,
+            body_bytes_out: figures.body_bytes_out,
+            log: log as u32,
+            status: figures.status,
+            version: head.map(|head| head.version),
+        });
+    }
+
+    fn push_details(&mut self, format: &AccessLogFormat, exchange: &Exchange<'_>) {
+        let (head, buf) = (exchange.head, exchange.buf);
+        push_texts(
+            &mut self.text,
+            [
+                head.map(|head| head.host.of(buf)),
+                exchange.request_id,
+                exchange.trace_id,
+            ],
+        );
         let mut open = Open::default();
         let mut extras_len = 0;
         match format {
             AccessLogFormat::Combined | AccessLogFormat::Json => {}
             AccessLogFormat::Httplog => open = (exchange.open)(),
             AccessLogFormat::Template(template) => {
-                extras_len = self.push_extras(template, exchange.head, buf);
+                extras_len = self.push_extras(template, head, buf);
             }
         }
-        self.entries.push(Entry {
+        self.details.push(Details {
             figures: *exchange.figures,
-            log: log as u32,
-            version: exchange.head.map(|head| head.version),
             open,
-            lens,
             extras_len,
         });
     }
@@ -162,9 +168,7 @@ impl Entries {
                 }),
                 Part::Text(_) | Part::Field(_) => continue,
             };
-            let len = value.map_or(Text::ABSENT, |value| value.len() as u32);
-            self.text.extend_from_slice(&len.to_ne_bytes());
-            self.text.extend_from_slice(value.unwrap_or_default());
+            push_texts(&mut self.text, [value]);
         }
         (self.text.len() - before) as u32
     }
@@ -177,90 +181,138 @@ pub(super) struct Extras<'a>(&'a [u8]);
 impl<'a> Extras<'a> {
     /// The next of them; `None` where the exchange has nothing for it.
     pub fn next(&mut self) -> Option<&'a [u8]> {
-        let (len, rest) = self.0.split_first_chunk()?;
-        let len = u32::from_ne_bytes(*len);
-        if len == Text::ABSENT {
-            self.0 = rest;
-            return None;
-        }
-        let (value, rest) = rest.split_at_checked(len as usize)?;
-        self.0 = rest;
-        Some(value)
+        let [text] = take_texts(&mut self.0).texts;
+        text
     }
 }
 
 impl Batch {
-    /// What the line of each exchange tells, and the format of its log.
-    pub(super) fn records(&self) -> impl Iterator<Item = (&AccessLogFormat, Record<'_>)> {
-        let layout = &*self.layout;
-        let mut rest = self.entries.text.as_slice();
-        self.entries.entries.iter().map(move |entry| {
-            let record = entry.record(layout, self.clock, &mut rest);
-            (&layout.formats[entry.log as usize], record)
-        })
+    /// Reads the exchanges in the order in which they were noted.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader {
+            batch: self,
+            entries: self.entries.entries.iter(),
+            details: self.entries.details.iter(),
+            text: &self.entries.text,
+        }
     }
 }
 
-impl Entry {
-    /// The record, with the texts that are next in `rest`.
-    fn record<'a>(&'a self, layout: &'a Layout, clock: Clock, rest: &mut &'a [u8]) -> Record<'a> {
-        let before = *rest;
-        let mut texts = [None; Text::COUNT];
-        for (text, &len) in texts.iter_mut().zip(&self.lens) {
-            if len != Text::ABSENT {
-                *text = Some(take(rest, len));
-            }
-        }
-        let [
-            client,
-            method,
-            target,
-            host,
-            referer,
-            user_agent,
-            request_id,
-            trace_id,
-        ] = texts;
+/// Reads what was noted of exchanges, one after the other.
+pub(super) struct Reader<'a> {
+    batch: &'a Batch,
+    entries: slice::Iter<'a, Entry>,
+    details: slice::Iter<'a, Details>,
+    text: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// The next exchange, and the format of its log. In all formats but `combined`
+    /// its details are to be taken before the exchange behind it.
+    pub fn next(&mut self) -> Option<(&'a AccessLogFormat, Basics<'a>)> {
+        let entry = self.entries.next()?;
+        let Texts { texts, is_plain } = take_texts(&mut self.text);
+        let [client, method, target, referer, user_agent] = texts;
         let target = target.unwrap_or_default();
-        let is_plain = are_plain(&before[..before.len() - rest.len()]);
-        let extras = take(rest, self.extras_len);
-        let figures = &self.figures;
-        let names = &layout.names;
-        let upstream = figures
-            .upstream
-            .map(|index| &names.upstreams[index as usize]);
-        let endpoint = upstream.zip(figures.endpoint);
-        Record {
-            unix_us: clock.unix_us(figures.ended),
-            figures,
+        let basics = Basics {
+            unix_us: self.batch.clock.unix_us(entry.ended),
             client: client.unwrap_or_default(),
-            listener: &names.listeners[figures.listener as usize],
-            route: figures.route.map(|index| &names.routes[index as usize]),
-            upstream: upstream.map(|(name, _)| name),
-            endpoint: endpoint.map(|((_, endpoints), index)| &endpoints[index as usize]),
-            request: match self.version {
+            request: match entry.version {
                 Some(version) => Request::Read {
                     method: method.unwrap_or_default(),
                     target,
-                    host: host.unwrap_or_default(),
                     version,
                 },
                 None => Request::Refused(target),
             },
             referer,
             user_agent,
+            status: entry.status,
+            body_bytes_out: entry.body_bytes_out,
+            is_plain,
+        };
+        Some((&self.batch.layout.formats[entry.log as usize], basics))
+    }
+
+    /// All of the exchange whose basics were read last.
+    pub fn record(&mut self, basics: Basics<'a>) -> Record<'a> {
+        let details = self.details.next().expect("its format shows them");
+        let Texts { texts, is_plain } = take_texts(&mut self.text);
+        let [host, request_id, trace_id] = texts;
+        let extras = take(&mut self.text, details.extras_len as usize);
+        let figures = &details.figures;
+        let names = &self.batch.layout.names;
+        let upstream = figures
+            .upstream
+            .map(|index| &names.upstreams[index as usize]);
+        let endpoint = upstream.zip(figures.endpoint);
+        Record {
+            figures,
+            listener: &names.listeners[figures.listener as usize],
+            route: figures.route.map(|index| &names.routes[index as usize]),
+            upstream: upstream.map(|(name, _)| name),
+            endpoint: endpoint.map(|((_, endpoints), index)| &endpoints[index as usize]),
+            host: host.unwrap_or_default(),
             request_id,
             trace_id,
-            is_plain,
+            is_plain: is_plain && basics.is_plain,
             extras: Extras(extras),
-            open: self.open,
+            open: details.open,
+            basics,
         }
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8], len: u32) -> &'a [u8] {
+/// Stands for the length of a text that is not there.
+const ABSENT: u8 = u8::MAX;
+/// Stands for a length that follows in four bytes.
+const LONG: u8 = ABSENT - 1;
+
+/// Puts texts one behind the other, and their lengths before them.
+fn push_texts<const COUNT: usize>(out: &mut Vec<u8>, texts: [Option<&[u8]>; COUNT]) {
+    let len_of = |text: &[u8]| text.len().min(usize::from(LONG)) as u8;
+    let lens = texts.map(|text| text.map_or(ABSENT, len_of));
+    out.extend_from_slice(&lens);
+    for (text, len) in texts.into_iter().zip(lens) {
+        if len == LONG {
+            let len = text.unwrap_or_default().len() as u32;
+            out.extend_from_slice(&len.to_ne_bytes());
+        }
+    }
+    for text in texts.into_iter().flatten() {
+        out.extend_from_slice(text);
+    }
+}
+
+/// Texts that were put one behind the other.
+struct Texts<'a, const COUNT: usize> {
+    texts: [Option<&'a [u8]>; COUNT],
+    /// Whether all of them are printable ASCII without `"` and `\`.
+    is_plain: bool,
+}
+
+/// Takes texts that [`push_texts`] put there.
+fn take_texts<'a, const COUNT: usize>(rest: &mut &'a [u8]) -> Texts<'a, COUNT> {
+    let lens = take(rest, COUNT).first_chunk::<COUNT>();
+    let lens = lens.expect("it is as long as that").map(|len| match len {
+        ABSENT => None,
+        LONG => {
+            let len = take(rest, size_of::<u32>()).first_chunk();
+            Some(u32::from_ne_bytes(*len.expect("it is as long as that")) as usize)
+        }
+        len => Some(usize::from(len)),
+    });
+    let before = *rest;
+    let texts = lens.map(|len| len.map(|len| take(rest, len)));
+    Texts {
+        texts,
+        is_plain: are_plain(&before[..before.len() - rest.len()]),
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> &'a [u8] {
     let text;
-    (text, *rest) = rest.split_at(len as usize);
+    (text, *rest) = rest.split_at(len);
     text
 }
 

@@ -15,12 +15,13 @@ use super::termination::termination;
 
 pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seconds) {
     let figures = record.figures;
-    line.bytes(record.client);
+    line.bytes(record.basics.client);
     line.byte(b':');
     line.number(u64::from(figures.client_port));
     line.literal(b" [");
     // When it began.
     let started_us = record
+        .basics
         .unix_us
         .saturating_sub(figures.times.total.as_micros() as u64);
     push_date(line, seconds, started_us);
@@ -126,7 +127,7 @@ fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
         target,
         version,
         ..
-    } = record.request
+    } = record.basics.request
     else {
         return line.literal(b"<BADREQ>");
     };

@@ -12,9 +12,9 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     let figures = record.figures;
     let is_plain = record.is_plain;
     line.literal(b"{\"time\":\"");
-    seconds.push_rfc3339(line, record.unix_us);
+    seconds.push_rfc3339(line, record.basics.unix_us);
     line.literal(b"\",\"client\":\"");
-    line.bytes(record.client);
+    line.bytes(record.basics.client);
     number(line, b"\",\"client_port\":", u64::from(figures.client_port));
     line.bytes(&record.listener.json);
     let names = [record.route, record.upstream, record.endpoint];
@@ -27,24 +27,23 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     if let Some(source) = figures.source {
         word(line, b",\"source\":\"", source.word());
     }
-    match record.request {
+    match record.basics.request {
         Request::Read {
             method,
             target,
-            host,
             version,
         } => {
             text(line, b",\"method\":\"", method, is_plain);
-            text(line, b",\"host\":\"", host, is_plain);
+            text(line, b",\"host\":\"", record.host, is_plain);
             text(line, b",\"target\":\"", target, is_plain);
             word(line, b",\"version\":\"", version.as_str());
         }
         Request::Refused(raw) => text(line, b",\"raw\":\"", raw, is_plain),
     }
-    if let Some(value) = record.referer {
+    if let Some(value) = record.basics.referer {
         text(line, b",\"referer\":\"", value, is_plain);
     }
-    if let Some(value) = record.user_agent {
+    if let Some(value) = record.basics.user_agent {
         text(line, b",\"user_agent\":\"", value, is_plain);
     }
     number(line, b",\"status\":", u64::from(figures.status));

@@ -174,15 +174,18 @@ pub struct LineMaker {
 impl LineMaker {
     /// Puts the lines of these exchanges behind what is in `out`.
     pub fn write(&mut self, batch: &Batch, out: &mut Vec<u8>) {
-        for (format, record) in batch.records() {
+        let mut reader = batch.reader();
+        while let Some((format, basics)) = reader.next() {
             let mut line = Line::new(&mut self.room, out);
             let seconds = &mut self.seconds;
             match format {
-                AccessLogFormat::Json => json::write(&mut line, &record, seconds),
-                AccessLogFormat::Combined => combined::write(&mut line, &record, seconds),
-                AccessLogFormat::Httplog => httplog::write(&mut line, &record, seconds),
+                AccessLogFormat::Combined => combined::write(&mut line, &basics, seconds),
+                AccessLogFormat::Json => json::write(&mut line, &reader.record(basics), seconds),
+                AccessLogFormat::Httplog => {
+                    httplog::write(&mut line, &reader.record(basics), seconds);
+                }
                 AccessLogFormat::Template(template) => {
-                    template::write(&mut line, template, &record, seconds);
+                    template::write(&mut line, template, &reader.record(basics), seconds);
                 }
             }
             line.end();

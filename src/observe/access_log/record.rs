@@ -115,19 +115,30 @@ impl Figures {
     }
 }
 
-/// What a line tells of an exchange, as the formats read it.
-pub(super) struct Record<'a> {
+/// What every format shows of an exchange, and all that `combined` does.
+pub(super) struct Basics<'a> {
     /// When it ended, in microseconds since 1970.
     pub unix_us: u64,
-    pub figures: &'a Figures,
     pub client: &'a [u8],
+    pub request: Request<'a>,
+    pub referer: Option<&'a [u8]>,
+    pub user_agent: Option<&'a [u8]>,
+    /// Status sent; 0 if none was.
+    pub status: u16,
+    pub body_bytes_out: u64,
+    /// Whether all text above is printable ASCII without `"` and `\`.
+    pub is_plain: bool,
+}
+
+/// What a line tells of an exchange, as the formats read it.
+pub(super) struct Record<'a> {
+    pub basics: Basics<'a>,
+    pub figures: &'a Figures,
     pub listener: &'a Name,
     pub route: Option<&'a Name>,
     pub upstream: Option<&'a Name>,
     pub endpoint: Option<&'a Name>,
-    pub request: Request<'a>,
-    pub referer: Option<&'a [u8]>,
-    pub user_agent: Option<&'a [u8]>,
+    pub host: &'a [u8],
     pub request_id: Option<&'a [u8]>,
     pub trace_id: Option<&'a [u8]>,
     /// Whether all text above is printable ASCII without `"` and `\`.
@@ -143,7 +154,6 @@ pub(super) enum Request<'a> {
     Read {
         method: &'a [u8],
         target: &'a [u8],
-        host: &'a [u8],
         version: Version,
     },
     /// The first line of what came instead.

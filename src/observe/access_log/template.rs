@@ -39,19 +39,19 @@ fn push_field(
 ) {
     let figures = record.figures;
     let times = &figures.times;
-    let (method, host, target, version) = match record.request {
+    let basics = &record.basics;
+    let (method, host, target, version) = match basics.request {
         Request::Refused(_) => (None, None, None, None),
         Request::Read {
             method,
-            host,
             target,
             version,
-        } => (Some(method), Some(host), Some(target), Some(version)),
+        } => (Some(method), Some(record.host), Some(target), Some(version)),
     };
     match field {
-        LogField::Time => seconds.push_rfc3339(line, record.unix_us),
-        LogField::UnixMs => line.number(record.unix_us / 1_000),
-        LogField::ClientIp => line.bytes(record.client),
+        LogField::Time => seconds.push_rfc3339(line, basics.unix_us),
+        LogField::UnixMs => line.number(basics.unix_us / 1_000),
+        LogField::ClientIp => line.bytes(basics.client),
         LogField::ClientPort => line.number(u64::from(figures.client_port)),
         LogField::Listener => push_name(line, Some(record.listener)),
         LogField::Route => push_name(line, record.route),
@@ -62,9 +62,9 @@ fn push_field(
         LogField::Target => push_text(line, target),
         LogField::Path | LogField::Query => push_text(line, extras.next()),
         LogField::Version => push_word(line, version.map(|version| version.as_str())),
-        LogField::Request => push_request_line(line, record),
-        LogField::Referer => push_text(line, record.referer),
-        LogField::UserAgent => push_text(line, record.user_agent),
+        LogField::Request => push_request_line(line, basics),
+        LogField::Referer => push_text(line, basics.referer),
+        LogField::UserAgent => push_text(line, basics.user_agent),
         LogField::Status => line.number(u64::from(figures.status)),
         LogField::BytesIn => line.number(figures.bytes_in),
         LogField::BytesOut => line.number(figures.bytes_out),
