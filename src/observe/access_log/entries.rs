@@ -346,4 +346,30 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn texts_of_any_length_are_taken_as_they_were_put() {
+        let lens = [
+            Some(0),
+            None,
+            Some(253),
+            Some(254),
+            Some(255),
+            Some(256),
+            Some(70_000),
+        ];
+        let long = vec![b'a'; 70_000];
+        let texts = lens.map(|len| len.map(|len| &long[..len]));
+        let mut out = Vec::new();
+        push_texts(&mut out, texts);
+        push_texts(&mut out, [Some(&b"\""[..])]);
+        let mut rest = &out[..];
+        let taken = take_texts(&mut rest);
+        assert_eq!(taken.texts, texts);
+        assert!(taken.is_plain);
+        let taken = take_texts(&mut rest);
+        assert_eq!(taken.texts, [Some(&b"\""[..])]);
+        assert!(!taken.is_plain);
+        assert!(rest.is_empty());
+    }
 }
