@@ -260,7 +260,8 @@ impl AcceptPause {
     }
 }
 
-/// What a connection's task looks at when it goes on (see [`tasks`]).
+/// What a connection's task looks at when it goes on (see [`tasks`]). From
+/// [`Piece::Exchange`] on it is one exchange's.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     Client,

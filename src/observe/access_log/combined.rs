@@ -34,7 +34,6 @@ pub(super) fn push_request_line(line: &mut Line<'_>, basics: &Basics<'_>) {
             method,
             target,
             version,
-            ..
         } => {
             push_text(line, basics, method);
             line.byte(b' ');

@@ -45,7 +45,7 @@ pub struct Batch {
     pub(super) clock: Clock,
 }
 
-/// What every format shows of an exchange. Its texts are the client's address, the
+/// What `combined` shows of an exchange, and others show too. Its texts are the client's address, the
 /// method, the target or the line that came in place of a head, the referrer and
 /// the user agent.
 #[derive(Debug, Clone, Copy)]
@@ -136,18 +136,16 @@ impl Entries {
                 exchange.trace_id,
             ],
         );
-        let mut open = Open::default();
-        let mut extras_len = 0;
-        match format {
-            AccessLogFormat::Combined | AccessLogFormat::Json => {}
-            AccessLogFormat::Httplog => open = (exchange.open)(),
-            AccessLogFormat::Template(template) => {
-                extras_len = self.push_extras(template, head, buf);
-            }
-        }
+        let extras_len = match format {
+            AccessLogFormat::Template(template) => self.push_extras(template, head, buf),
+            _ => 0,
+        };
         self.details.push(Details {
             figures: *exchange.figures,
-            open,
+            open: match format {
+                AccessLogFormat::Httplog => (exchange.open)(),
+                _ => Open::default(),
+            },
             extras_len,
         });
     }
@@ -293,13 +291,9 @@ struct Texts<'a, const COUNT: usize> {
 
 /// Takes texts that [`push_texts`] put there.
 fn take_texts<'a, const COUNT: usize>(rest: &mut &'a [u8]) -> Texts<'a, COUNT> {
-    let lens = take(rest, COUNT).first_chunk::<COUNT>();
-    let lens = lens.expect("it is as long as that").map(|len| match len {
+    let lens = take_array::<COUNT>(rest).map(|len| match len {
         ABSENT => None,
-        LONG => {
-            let len = take(rest, size_of::<u32>()).first_chunk();
-            Some(u32::from_ne_bytes(*len.expect("it is as long as that")) as usize)
-        }
+        LONG => Some(u32::from_ne_bytes(take_array(rest)) as usize),
         len => Some(usize::from(len)),
     });
     let before = *rest;
@@ -308,6 +302,12 @@ fn take_texts<'a, const COUNT: usize>(rest: &mut &'a [u8]) -> Texts<'a, COUNT> {
         texts,
         is_plain: are_plain(&before[..before.len() - rest.len()]),
     }
+}
+
+fn take_array<const LEN: usize>(rest: &mut &[u8]) -> [u8; LEN] {
+    let array;
+    (array, *rest) = rest.split_first_chunk().expect("it was put there");
+    *array
 }
 
 fn take<'a>(rest: &mut &'a [u8], len: usize) -> &'a [u8] {

@@ -126,7 +126,6 @@ fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
         method,
         target,
         version,
-        ..
     } = record.basics.request
     else {
         return line.literal(b"<BADREQ>");

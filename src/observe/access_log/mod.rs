@@ -2,8 +2,8 @@
 //!
 //! A worker notes each [`Exchange`] in a buffer of its own ([`Entries`]); full
 //! buffers go to the thread that writes their destination, which makes the lines
-//! ([`LineMaker`]). A `Record` is what the formats read; each has a file of its
-//! own here.
+//! ([`LineMaker`]). A `Record`, or its `Basics`, is what the formats read; each has
+//! a file of its own here.
 
 mod clock;
 mod combined;

@@ -115,7 +115,7 @@ impl Figures {
     }
 }
 
-/// What every format shows of an exchange, and all that `combined` does.
+/// What `combined` shows of an exchange, and others show too.
 pub(super) struct Basics<'a> {
     /// When it ended, in microseconds since 1970.
     pub unix_us: u64,
