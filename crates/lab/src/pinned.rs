@@ -1,4 +1,4 @@
-//! `evenkeel-lab pinned`: becomes another program, on one core, that ends
+//! `evenkeel-lab pinned`: becomes another program, on given cores, that ends
 //! together with whoever started it.
 
 use std::ffi::OsString;
@@ -8,15 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// What `evenkeel-lab pinned` is told.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The core to stay on.
-    #[arg(long)]
-    core: usize,
+    /// A core to stay on; may be given more than once.
+    #[arg(long = "core", required = true)]
+    cores: Vec<usize>,
     /// The folder of a control group to enter.
     #[arg(long)]
     group: Option<PathBuf>,
@@ -33,13 +33,21 @@ pub fn run(options: &Options) -> io::Result<std::convert::Infallible> {
     if let Some(group) = &options.group {
         fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
     }
-    let mut cores = CpuSet::new();
-    cores.set(options.core);
-    sched_setaffinity(None, &cores)?;
+    stay_on(None, &options.cores)?;
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let (program, arguments) = options
         .command
         .split_first()
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     Err(Command::new(program).args(arguments).exec())
+}
+
+/// Pins a thread, or the one that asks.
+///
+/// # Errors
+/// No such core or thread.
+pub fn stay_on(thread: Option<Pid>, cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    Ok(sched_setaffinity(thread, &set)?)
 }

@@ -1,11 +1,14 @@
-//! The runs with `ab`, as toy-load-balancer measured itself.
+//! The runs with `ab`, as toy-load-balancer measured itself: none has a core of its
+//! own. With one for `ab` and the origins that one is full, and requests a second
+//! are what it can do, whichever the proxy, whose core idles for a tenth of the time
+//! or a half.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use super::case::{AbPlan, ConnectionUse};
-use super::process::{LOAD_CORE, pinned};
+use super::process::{BOTH_CORES, pinned_in};
 use super::proxy::{Kind, Site};
 use super::report::{CaseReport, Limit, Row, Verdict};
 use super::rounds::{Stage, measured};
@@ -25,6 +28,7 @@ pub fn run(site: &Site, kinds: &[Kind], plan: &AbPlan, rounds: usize) -> io::Res
     // The relay and no proxy at all know only one origin: no fair comparison,
     // but the relay's CPU time stays of use.
     let stage = Stage::set(site, kinds, plan.origins, Waiting::Asleep)?;
+    stage.share_cores()?;
     let warm_up = AbPlan {
         count: WARM_UP_COUNT,
         ..plan.clone()
@@ -52,7 +56,7 @@ pub fn compare(report: &mut CaseReport, plan: &AbPlan) {
 }
 
 fn ab(address: SocketAddr, plan: &AbPlan) -> io::Result<Summary> {
-    let mut command = pinned(LOAD_CORE, Path::new("ab"))?;
+    let mut command = pinned_in(None, &BOTH_CORES, Path::new("ab"))?;
     if plan.connection_use == ConnectionUse::Kept {
         command.arg("-k");
     }

@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
+use crate::pinned::stay_on;
+
 /// Where the proxies run.
 pub const PROXY_CORE: usize = 0;
 /// Where the load and the origins run.
 pub const LOAD_CORE: usize = 1;
+/// Where all of them run, if none has a core of its own.
+pub const BOTH_CORES: [usize; 2] = [PROXY_CORE, LOAD_CORE];
 
 /// How long a process may take to answer after its start, or to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -142,6 +146,19 @@ impl Process {
         })
     }
 
+    /// Has it and its descendants run wherever there is room, from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share_cores(&self) -> io::Result<()> {
+        for pid in self.tree() {
+            for thread in threads(pid) {
+                stay_on(Pid::from_raw(thread as i32), &BOTH_CORES)?;
+            }
+        }
+        Ok(())
+    }
+
     fn tree(&self) -> Vec<u32> {
         let mut pids = vec![self.child.id()];
         let mut at = 0;
@@ -222,17 +239,19 @@ pub fn output_of(command: &mut Command) -> io::Result<Vec<u8>> {
 /// # Errors
 /// This program's own path can't be found.
 pub fn pinned(core: usize, program: &Path) -> io::Result<Command> {
-    pinned_in(None, core, program)
+    pinned_in(None, &[core], program)
 }
 
-/// A command like that of `pinned`, in the control group of this folder.
+/// A command like that of `pinned`, on several cores, in the control group of this
+/// folder.
 ///
 /// # Errors
 /// This program's own path can't be found.
-pub fn pinned_in(group: Option<&Path>, core: usize, program: &Path) -> io::Result<Command> {
+pub fn pinned_in(group: Option<&Path>, cores: &[usize], program: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.stdin(Stdio::null());
-    command.args(["pinned", "--core", &core.to_string()]);
+    command.arg("pinned");
+    command.args(cores.iter().map(|core| format!("--core={core}")));
     if let Some(group) = group {
         command.arg("--group").arg(group);
     }
@@ -262,26 +281,33 @@ pub fn free_address() -> io::Result<SocketAddr> {
 }
 
 fn children(pid: u32) -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
     let mut children = Vec::new();
-    for task in tasks.flatten() {
-        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    for thread in threads(pid) {
+        let path = format!("/proc/{pid}/task/{thread}/children");
+        let text = fs::read_to_string(path).unwrap_or_default();
         children.extend(text.split_whitespace().flat_map(str::parse::<u32>));
     }
     children
 }
 
+/// The threads of a process; none of one that is gone.
+fn threads(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let names = tasks.flatten().map(|task| task.file_name());
+    names
+        .filter_map(|name| name.to_str()?.parse::<u32>().ok())
+        .collect()
+}
+
 /// The scheduler's own count, in nanoseconds; the kernel's accounting ticks
 /// are too coarse for a run of a second.
 fn cpu_time_of(pid: u32) -> Duration {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Duration::ZERO;
-    };
     let mut total_ns = 0;
-    for task in tasks.flatten() {
-        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+    for thread in threads(pid) {
+        let path = format!("/proc/{pid}/task/{thread}/schedstat");
+        let text = fs::read_to_string(path).unwrap_or_default();
         let running_ns = text.split_whitespace().next().unwrap_or("0");
         total_ns += running_ns.parse::<u64>().unwrap_or(0);
     }

@@ -185,7 +185,7 @@ impl Site {
             Kind::Lighttpd => Path::new("lighttpd"),
             _ => &self.evenkeel,
         };
-        let mut command = pinned_in(self.group.as_deref(), PROXY_CORE, program)?;
+        let mut command = pinned_in(self.group.as_deref(), &[PROXY_CORE], program)?;
         match kind {
             Kind::Nginx | Kind::NginxThreads => command.arg("-p").arg(folder).arg("-c").arg(config),
             Kind::Lighttpd => command.arg("-D").arg("-f").arg(config),

@@ -23,8 +23,7 @@ use crate::socket::Waiting;
 /// Origins, and the proxies before them.
 #[derive(Debug)]
 pub struct Stage {
-    /// Kept only to end with the stage.
-    _origins: Vec<Process>,
+    origins: Vec<Process>,
     /// In the order of the table.
     pub proxies: Vec<Proxy>,
 }
@@ -46,7 +45,7 @@ impl Stage {
             .map(|kind| site.start(*kind, &addresses))
             .collect::<io::Result<_>>()?;
         Ok(Self {
-            _origins: origins,
+            origins,
             proxies,
         })
     }
@@ -54,9 +53,19 @@ impl Stage {
     /// Proxies before origins that others started and keep.
     pub fn of(proxies: Vec<Proxy>) -> Self {
         Self {
-            _origins: Vec::new(),
+            origins: Vec::new(),
             proxies,
         }
+    }
+
+    /// Takes their cores of their own from the proxies and origins.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share_cores(&self) -> io::Result<()> {
+        let proxies = self.proxies.iter().flat_map(|proxy| &proxy.process);
+        let mut all = proxies.chain(&self.origins);
+        all.try_for_each(Process::share_cores)
     }
 
     /// Loads every proxy in rounds, after a short load to warm it up.
@@ -222,9 +231,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Rounds of `ab` with so many requests: the long ones take their time. What
-    /// bounds them is the core that `ab` and the origins share, so that proxies
-    /// differ by less than rounds do: three are too few.
+    /// Rounds of `ab` with so many requests: the long ones take their time.
     #[must_use]
     pub fn rounds_of_ab(self, count: u64) -> usize {
         if count < 10_000 {
