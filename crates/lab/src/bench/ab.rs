@@ -25,9 +25,12 @@ const LONG_COUNT: u64 = 10_000;
 /// # Errors
 /// Something can't be started.
 pub fn run(site: &Site, kinds: &[Kind], plan: &AbPlan, rounds: usize) -> io::Result<Vec<Row>> {
-    // The relay and no proxy at all know only one origin: no fair comparison,
-    // but the relay's CPU time stays of use.
-    let stage = Stage::set(site, kinds, plan.origins, Waiting::Asleep)?;
+    let kinds: Vec<Kind> = kinds
+        .iter()
+        .copied()
+        .filter(|kind| plan.origins == 1 || !kind.has_one_origin())
+        .collect();
+    let stage = Stage::set(site, &kinds, plan.origins, Waiting::Asleep)?;
     stage.share_cores()?;
     let warm_up = AbPlan {
         count: WARM_UP_COUNT,

@@ -166,7 +166,7 @@ fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseRepor
             rounds::compare_cpu(&mut report, case.limits);
         }
         Plan::Ab(plan) => {
-            let rounds = options.effort().rounds_of_ab(plan.count);
+            let rounds = options.effort().rounds_of_ab();
             report.rows = ab::run(site, &options.proxies, plan, rounds)?;
             rounds::compare_cpu(&mut report, case.limits);
             ab::compare(&mut report, plan);

@@ -61,6 +61,11 @@ impl Kind {
             Self::Fio => "fio",
         }
     }
+
+    /// Whether it knows one origin only: the relay, and no proxy at all.
+    pub fn has_one_origin(self) -> bool {
+        matches!(self, Self::Direct | Self::Relay)
+    }
 }
 
 impl fmt::Display for Kind {
