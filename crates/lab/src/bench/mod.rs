@@ -1,7 +1,7 @@
 //! `evenkeel-lab bench`: Evenkeel, the relay, nginx and HAProxy in one run.
 //!
 //! Proxies run on one core with one worker each, load and origins on another; in
-//! the runs with `ab` ([`ab`]) all of them on both.
+//! the runs with `ab` all of them on both.
 //! What counts is the CPU time of the proxy per request, as a ratio within one
 //! run: it holds from one machine to the next where requests per second don't.
 
