@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// What `evenkeel-lab pinned` is told.
@@ -33,21 +33,13 @@ pub fn run(options: &Options) -> io::Result<std::convert::Infallible> {
     if let Some(group) = &options.group {
         fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
     }
-    stay_on(None, &options.cores)?;
+    let mut cores = CpuSet::new();
+    options.cores.iter().for_each(|core| cores.set(*core));
+    sched_setaffinity(None, &cores)?;
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let (program, arguments) = options
         .command
         .split_first()
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     Err(Command::new(program).args(arguments).exec())
-}
-
-/// Pins a thread, or the one that asks.
-///
-/// # Errors
-/// No such core or thread.
-pub fn stay_on(thread: Option<Pid>, cores: &[usize]) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    cores.iter().for_each(|core| set.set(*core));
-    Ok(sched_setaffinity(thread, &set)?)
 }

@@ -198,7 +198,7 @@ impl Filesystem for Shown {
 /// Starts the process that shows `image` in the folder `shown`; gives its input
 /// too.
 fn show(image: &Path, shown: &Path) -> io::Result<(Process, ChildStdin)> {
-    let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
+    let mut command = pinned(&[LOAD_CORE], &std::env::current_exe()?)?;
     command.arg("slow-disk").args([image, shown]);
     command.stdin(Stdio::piped());
     let mut process = Process::start(command)?;

@@ -45,9 +45,9 @@ pub struct Batch {
     pub(super) clock: Clock,
 }
 
-/// What `combined` shows of an exchange, and others show too. Its texts are the client's address, the
-/// method, the target or the line that came in place of a head, the referrer and
-/// the user agent.
+/// What `combined` shows of an exchange, and others show too. Its texts are the
+/// client's address, the method, the target or the line that came in place of a
+/// head, the referrer and the user agent.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     ended: Instant,

@@ -1,14 +1,14 @@
 //! The runs with `ab`, as toy-load-balancer measured itself: none has a core of its
 //! own. With one for `ab` and the origins that one is full, and requests a second
-//! are what it can do, whichever the proxy, whose core idles for a tenth of the time
-//! or a half.
+//! are what it can do, whichever the proxy, whose core idles meanwhile for up to two
+//! fifths of the time.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use super::case::{AbPlan, ConnectionUse};
-use super::process::{BOTH_CORES, pinned_in};
+use super::process::{BOTH_CORES, pinned};
 use super::proxy::{Kind, Site};
 use super::report::{CaseReport, Limit, Row, Verdict};
 use super::rounds::{Stage, measured};
@@ -30,8 +30,8 @@ pub fn run(site: &Site, kinds: &[Kind], plan: &AbPlan, rounds: usize) -> io::Res
         .copied()
         .filter(|kind| plan.origins == 1 || !kind.has_one_origin())
         .collect();
-    let stage = Stage::set(site, &kinds, plan.origins, Waiting::Asleep)?;
-    stage.share_cores()?;
+    let site = site.clone().with_shared_cores();
+    let stage = Stage::set(&site, &kinds, plan.origins, Waiting::Asleep)?;
     let warm_up = AbPlan {
         count: WARM_UP_COUNT,
         ..plan.clone()
@@ -59,7 +59,7 @@ pub fn compare(report: &mut CaseReport, plan: &AbPlan) {
 }
 
 fn ab(address: SocketAddr, plan: &AbPlan) -> io::Result<Summary> {
-    let mut command = pinned_in(None, &BOTH_CORES, Path::new("ab"))?;
+    let mut command = pinned(&BOTH_CORES, Path::new("ab"))?;
     if plan.connection_use == ConnectionUse::Kept {
         command.arg("-k");
     }

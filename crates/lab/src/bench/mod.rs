@@ -2,6 +2,7 @@
 //!
 //! Proxies run on one core with one worker each, load and origins on another; in
 //! the runs with `ab` all of them on both.
+//!
 //! What counts is the CPU time of the proxy per request, as a ratio within one
 //! run: it holds from one machine to the next where requests per second don't.
 

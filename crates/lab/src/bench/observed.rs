@@ -55,7 +55,7 @@ pub fn run(
     effort: Effort,
     count: u64,
 ) -> io::Result<(Vec<Row>, Lines)> {
-    let (_origins, addresses) = start_origins(1, plan.waiting())?;
+    let (_origins, addresses) = start_origins(site.load_cores, 1, plan.waiting())?;
     let mut rows = Vec::<Row>::new();
     for round in 0..effort.rounds {
         let off = site.start_configured(Kind::Unobserved, "all-off", |address, _| {
@@ -116,7 +116,10 @@ impl Watched {
             let observation = format!("{log}\n[status]\nbind = \"{status}\"\n");
             evenkeel(address, origins, &observation)
         })?;
-        let watch = Process::start_lab(LOAD_CORE, &["watch".into(), format!("--status={status}")])?;
+        let watch = Process::start_lab(
+            &[LOAD_CORE],
+            &["watch".into(), format!("--status={status}")],
+        )?;
         Ok(Watched {
             proxy,
             status,

@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
-use crate::pinned::stay_on;
-
 /// Where the proxies run.
 pub const PROXY_CORE: usize = 0;
 /// Where the load and the origins run.
@@ -36,13 +34,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts this very program with `arguments` on `core`.
+    /// Starts this very program with `arguments` on `cores`.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn start_lab<S: AsRef<OsStr>>(core: usize, arguments: &[S]) -> io::Result<Self> {
+    pub fn start_lab<S: AsRef<OsStr>>(cores: &[usize], arguments: &[S]) -> io::Result<Self> {
         let program = std::env::current_exe()?;
-        let mut command = pinned(core, &program)?;
+        let mut command = pinned(cores, &program)?;
         command.args(arguments);
         Self::start(command)
     }
@@ -146,19 +144,6 @@ impl Process {
         })
     }
 
-    /// Has it and its descendants run wherever there is room, from now on.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn share_cores(&self) -> io::Result<()> {
-        for pid in self.tree() {
-            for thread in threads(pid) {
-                stay_on(Pid::from_raw(thread as i32), &BOTH_CORES)?;
-            }
-        }
-        Ok(())
-    }
-
     fn tree(&self) -> Vec<u32> {
         let mut pids = vec![self.child.id()];
         let mut at = 0;
@@ -234,16 +219,15 @@ pub fn output_of(command: &mut Command) -> io::Result<Vec<u8>> {
     Err(io::Error::other(message))
 }
 
-/// A command that runs `program` on `core`; arguments are yet to be added.
+/// A command that runs `program` on `cores`; arguments are yet to be added.
 ///
 /// # Errors
 /// This program's own path can't be found.
-pub fn pinned(core: usize, program: &Path) -> io::Result<Command> {
-    pinned_in(None, &[core], program)
+pub fn pinned(cores: &[usize], program: &Path) -> io::Result<Command> {
+    pinned_in(None, cores, program)
 }
 
-/// A command like that of `pinned`, on several cores, in the control group of this
-/// folder.
+/// A command like that of `pinned`, in the control group of this folder.
 ///
 /// # Errors
 /// This program's own path can't be found.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::process::{PROXY_CORE, Process, free_address, pinned_in};
+use super::process::{BOTH_CORES, LOAD_CORE, PROXY_CORE, Process, free_address, pinned_in};
 
 /// What stands between the load and the origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, clap::ValueEnum)]
@@ -96,6 +96,10 @@ pub struct Site {
     pub descriptors: u64,
     /// The control group that proxies start in, if not in this process's.
     pub group: Option<PathBuf>,
+    /// Where proxies run.
+    pub proxy_cores: &'static [usize],
+    /// Where origins run.
+    pub load_cores: &'static [usize],
 }
 
 impl Site {
@@ -111,7 +115,18 @@ impl Site {
             evenkeel: evenkeel.to_owned(),
             descriptors: crate::socket::raise_descriptor_limit(),
             group: None,
+            proxy_cores: &[PROXY_CORE],
+            load_cores: &[LOAD_CORE],
         })
+    }
+
+    /// One where proxies and origins have no cores of their own.
+    pub fn with_shared_cores(self) -> Self {
+        Self {
+            proxy_cores: &BOTH_CORES,
+            load_cores: &BOTH_CORES,
+            ..self
+        }
     }
 
     /// Starts a proxy before `origins` and waits until it accepts.
@@ -132,7 +147,7 @@ impl Site {
             let started = free_address().and_then(|address| {
                 let (listen, to) = (address.to_string(), origins[0].to_string());
                 let arguments = ["relay", "--listen", &listen, "--to", &to];
-                let mut process = Process::start_lab(PROXY_CORE, &arguments)?;
+                let mut process = Process::start_lab(self.proxy_cores, &arguments)?;
                 process.wait_for(address)?;
                 Ok(Proxy {
                     kind,
@@ -190,7 +205,7 @@ impl Site {
             Kind::Lighttpd => Path::new("lighttpd"),
             _ => &self.evenkeel,
         };
-        let mut command = pinned_in(self.group.as_deref(), &[PROXY_CORE], program)?;
+        let mut command = pinned_in(self.group.as_deref(), self.proxy_cores, program)?;
         match kind {
             Kind::Nginx | Kind::NginxThreads => command.arg("-p").arg(folder).arg("-c").arg(config),
             Kind::Lighttpd => command.arg("-D").arg("-f").arg(config),

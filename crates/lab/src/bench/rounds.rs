@@ -23,7 +23,8 @@ use crate::socket::Waiting;
 /// Origins, and the proxies before them.
 #[derive(Debug)]
 pub struct Stage {
-    origins: Vec<Process>,
+    /// Kept only to end with the stage.
+    _origins: Vec<Process>,
     /// In the order of the table.
     pub proxies: Vec<Proxy>,
 }
@@ -39,30 +40,23 @@ impl Stage {
         origin_count: usize,
         waiting: Waiting,
     ) -> io::Result<Self> {
-        let (origins, addresses) = start_origins(origin_count, waiting)?;
+        let (origins, addresses) = start_origins(site.load_cores, origin_count, waiting)?;
         let proxies = kinds
             .iter()
             .map(|kind| site.start(*kind, &addresses))
             .collect::<io::Result<_>>()?;
-        Ok(Self { origins, proxies })
+        Ok(Self {
+            _origins: origins,
+            proxies,
+        })
     }
 
     /// Proxies before origins that others started and keep.
     pub fn of(proxies: Vec<Proxy>) -> Self {
         Self {
-            origins: Vec::new(),
+            _origins: Vec::new(),
             proxies,
         }
-    }
-
-    /// Takes their cores of their own from the proxies and origins.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn share_cores(&self) -> io::Result<()> {
-        let proxies = self.proxies.iter().flat_map(|proxy| &proxy.process);
-        let mut all = proxies.chain(&self.origins);
-        all.try_for_each(Process::share_cores)
     }
 
     /// Loads every proxy in rounds, after a short load to warm it up.
@@ -194,11 +188,12 @@ impl LoadProcess {
     }
 }
 
-/// Starts origins and waits until they accept.
+/// Starts origins on `cores` and waits until they accept.
 ///
 /// # Errors
 /// One of them can't be started.
 pub fn start_origins(
+    cores: &[usize],
     count: usize,
     waiting: Waiting,
 ) -> io::Result<(Vec<Process>, Vec<SocketAddr>)> {
@@ -210,7 +205,7 @@ pub fn start_origins(
         if waiting == Waiting::Awake {
             arguments.push("--awake".into());
         }
-        let mut origin = Process::start_lab(LOAD_CORE, &arguments)?;
+        let mut origin = Process::start_lab(cores, &arguments)?;
         origin.wait_for(address)?;
         origins.push(origin);
         addresses.push(address);
@@ -309,7 +304,7 @@ pub fn load(address: SocketAddr, arguments: &[String]) -> io::Result<Summary> {
 /// # Errors
 /// This program's own path can't be found.
 fn load_command(address: SocketAddr, arguments: &[String]) -> io::Result<Command> {
-    let mut command = pinned(LOAD_CORE, &std::env::current_exe()?)?;
+    let mut command = pinned(&[LOAD_CORE], &std::env::current_exe()?)?;
     command
         .arg("load")
         .arg(format!("--to={address}"))

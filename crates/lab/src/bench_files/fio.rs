@@ -19,7 +19,7 @@ use crate::bench::report::Round;
 /// It can't be started, or failed; the message says how.
 pub fn measured(setting: &Setting) -> io::Result<Round> {
     let file = lay_out(setting)?;
-    let mut command = pinned(PROXY_CORE, Path::new("fio"))?;
+    let mut command = pinned(&[PROXY_CORE], Path::new("fio"))?;
     command
         .arg("--name=cold")
         .arg(format!("--filename={}", file.display()))

@@ -81,10 +81,10 @@ impl Origins {
         let address = self.addresses[at];
         let listen = format!("--listen={address}");
         let started = match &self.shapes[at] {
-            Shape::Plain => Process::start_lab(LOAD_CORE, &["origin", &listen]),
+            Shape::Plain => Process::start_lab(&[LOAD_CORE], &["origin", &listen]),
             Shape::Shaped(arguments) => {
                 let output = fs::File::create(self.folder.join(format!("origin-{at}")))?;
-                let mut command = pinned(LOAD_CORE, &self.program)?;
+                let mut command = pinned(&[LOAD_CORE], &self.program)?;
                 command
                     .arg("origin")
                     .arg(listen)
