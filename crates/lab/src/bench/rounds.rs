@@ -12,6 +12,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use super::case::{ConnectionUse, Limits, LoadPlan};
 use super::process::{LOAD_CORE, Process, free_address, pinned};
@@ -73,14 +74,30 @@ impl Stage {
                 measured(proxy, |address| load(address, &arguments))
             });
         }
+        let seconds = effort.seconds * effort.rounds as f64;
+        let count = (seconds / SLICE_SECONDS).ceil() as usize;
+        self.slices(&load_arguments(plan, SLICE_SECONDS), count, Duration::ZERO)
+    }
+
+    /// Loads every proxy in `count` short rounds, each with its own connections
+    /// that stay open, after one to warm it up; with `pause` before each.
+    ///
+    /// # Errors
+    /// The load's.
+    pub fn slices(
+        &self,
+        arguments: &[String],
+        count: usize,
+        pause: Duration,
+    ) -> io::Result<Vec<Row>> {
         let mut loads = Vec::new();
         for proxy in &self.proxies {
-            let mut load = LoadProcess::on_demand(proxy.address, plan)?;
+            let mut load = LoadProcess::on_demand(proxy.address, arguments)?;
             load.run()?;
             loads.push(load);
         }
-        let seconds = effort.seconds * effort.rounds as f64;
-        self.rounds((seconds / SLICE_SECONDS).ceil() as usize, |proxy| {
+        self.rounds(count, |proxy| {
+            std::thread::sleep(pause);
             let load = loads.iter_mut().find(|load| load.to == proxy.address);
             let load = load.expect("each proxy has one");
             let mut round = measured(proxy, |_| load.run())?;
@@ -157,9 +174,8 @@ impl LoadProcess {
     }
 
     /// A load that keeps its connections between one round and the next.
-    fn on_demand(to: SocketAddr, plan: &LoadPlan) -> io::Result<Self> {
-        let mut arguments = load_arguments(plan, SLICE_SECONDS);
-        arguments.push("--on-demand".into());
+    fn on_demand(to: SocketAddr, arguments: &[String]) -> io::Result<Self> {
+        let arguments = [arguments, &["--on-demand".into()]].concat();
         Self::start(to, &arguments)
     }
 

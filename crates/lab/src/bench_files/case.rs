@@ -7,8 +7,6 @@ pub enum Plan {
     Memory {
         /// At once.
         connections: usize,
-        /// Requests per second over all of them; `None` is as many as it takes.
-        per_second: Option<u32>,
     },
     /// One file.
     HotFile {
@@ -73,23 +71,11 @@ pub fn all() -> Vec<Case> {
         case(
             &format!("memory-{connections}"),
             &format!("random files in the page cache, {connections} connections"),
-            Plan::Memory {
-                connections,
-                per_second: None,
-            },
+            Plan::Memory { connections },
         )
     });
     let mut cases = memory.to_vec();
     cases.extend([
-        case(
-            "memory-64-paced",
-            "random files in the page cache, 64 connections, 4,000 files/s over them",
-            // lighttpd keeps each file open for up to three seconds.
-            Plan::Memory {
-                connections: 64,
-                per_second: Some(4_000),
-            },
-        ),
         case(
             "hot-44",
             "one file of 44 B, 64 connections",

@@ -205,10 +205,7 @@ fn run_case(setting: &Setting, case: &Case) -> io::Result<CaseReport> {
         verdicts: Vec::new(),
     };
     match case.plan {
-        Plan::Memory {
-            connections,
-            per_second,
-        } => warm::memory(setting, connections, per_second, &mut report)?,
+        Plan::Memory { connections } => warm::memory(setting, connections, &mut report)?,
         Plan::HotFile { connections } => warm::hot_file(setting, connections, &mut report)?,
         Plan::Cold { connections } => cold::run(setting, connections, &mut report)?,
         Plan::Beside => beside::beside(setting, &mut report)?,

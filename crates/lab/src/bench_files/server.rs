@@ -160,8 +160,7 @@ fn nginx(
 /// A connection can carry no more requests than it says here; 0 is one.
 ///
 /// It keeps a descriptor of each file for up to three seconds, and answers 403
-/// when it has none left. Of many thousand files per second it fails some unless
-/// a process may open some 100,000 here; no setting changes that.
+/// when it has none left; no setting changes that.
 fn lighttpd(address: SocketAddr, root: &Path, folder: &Path, descriptors: u64) -> String {
     let (ip, port) = (address.ip(), address.port());
     // It refuses connections beyond half of its descriptors anyway.

@@ -2,12 +2,13 @@
 //! rounds.
 
 use std::io;
+use std::time::Duration;
 
 use super::Setting;
 use super::server::start_all;
 use crate::bench::proxy::Kind;
 use crate::bench::report::{CaseReport, Limit, Row, Verdict};
-use crate::bench::rounds::{load, measured};
+use crate::bench::rounds::Effort;
 use crate::files::DataSet;
 
 /// Evenkeel's CPU time for a random file, over that of either peer.
@@ -15,22 +16,20 @@ const MEMORY_CPU_MAX: f64 = 0.85;
 /// Evenkeel's CPU time for a file of 44 bytes, over nginx's.
 const HOT_CPU_MAX: f64 = 0.80;
 
-/// Random files over so many connections, at an even pace or as many as can be.
+/// Length of a round. Within it lighttpd opens some 4,500 files.
+const SLICE_SECONDS: f64 = 0.08;
+/// Before each.
+const PAUSE: Duration = Duration::from_millis(300);
+/// Rounds for each second of the effort.
+const SLICES_PER_SECOND: f64 = 5.0;
+
+/// Random files over so many connections, as many as can be.
 ///
 /// # Errors
 /// Something can't be started.
-pub fn memory(
-    setting: &Setting,
-    connections: usize,
-    per_second: Option<u32>,
-    report: &mut CaseReport,
-) -> io::Result<()> {
+pub fn memory(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
     setting.set.read_all()?;
-    let mut asking = setting.asking(connections, 0.0);
-    if let Some(rate) = per_second {
-        asking.push(format!("--rate={rate}"));
-    }
-    report.rows = rounds(setting, &asking)?;
+    report.rows = rounds(setting, &setting.asking(connections, 0.0))?;
     compare(report, Kind::Nginx, Some(MEMORY_CPU_MAX));
     compare(report, Kind::NginxThreads, None);
     compare(report, Kind::Lighttpd, Some(MEMORY_CPU_MAX));
@@ -56,19 +55,14 @@ pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) 
     Ok(())
 }
 
+/// Short rounds with a pause before each: lighttpd keeps each file open for up to
+/// three seconds, and fails where it has no descriptor left.
 fn rounds(setting: &Setting, asking: &[String]) -> io::Result<Vec<Row>> {
     let stage = start_all(setting)?;
-    let arguments = |seconds: f64| {
-        let awake = ["--awake".into(), format!("--seconds={seconds}")];
-        [asking, &awake].concat()
-    };
-    let effort = setting.effort;
-    for server in &stage.proxies {
-        load(server.address, &arguments(effort.seconds / 4.0))?;
-    }
-    stage.rounds(effort.rounds, |server| {
-        measured(server, |address| load(address, &arguments(effort.seconds)))
-    })
+    let awake = ["--awake".into(), format!("--seconds={SLICE_SECONDS}")];
+    let Effort { rounds, seconds } = setting.effort;
+    let count = (rounds as f64 * seconds * SLICES_PER_SECOND).ceil() as usize;
+    stage.slices(&[asking, &awake].concat(), count, PAUSE)
 }
 
 /// Nothing is required where the peer fails: what it answers costs it more
