@@ -43,7 +43,7 @@ const BEGINNING: usize = 32;
 
 /// Of those that come last, so many are polled before the event loop looks for
 /// others that come before them.
-const LAST: usize = 2;
+const LAST: usize = 1;
 
 /// Where the others do not rest, one that comes last has its turn for so many of
 /// theirs.

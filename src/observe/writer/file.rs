@@ -6,9 +6,10 @@
 //! Lines that come in full buffers are many, and are written past the page
 //! cache, in large pieces (`O_DIRECT`, open(2)): nobody reads most of a log
 //! soon, what it takes of the page cache is taken from files that are read, and
-//! a page that is new to the cache costs more than what is written to it. Where
-//! the disk is slower than the lines come, the page cache takes them, and lets
-//! go of them later.
+//! a page that is new to the cache costs more than what is written to it. So are
+//! those that have waited long enough, at once and but for the last block, where
+//! they are more than a few pages. Where the disk is slower than the lines come,
+//! the page cache takes them, and lets go of them later.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -135,6 +136,7 @@ impl FileSink {
         match self.held.bytes().len() {
             ..DIRECT_LEN if self.is_direct && is_held => Written::default(),
             DIRECT_LEN.. if self.may_be_direct() && waiting <= BEHIND => self.write_direct(),
+            _ if waiting <= BEHIND => self.flush(),
             _ => self.flush_cached(),
         }
     }
@@ -474,6 +476,8 @@ mod tests {
 
     /// What fills a buffer, in bytes of lines.
     const MANY: usize = 128 * 1024;
+    /// What fills none, and is worth a write past the page cache.
+    const FEWER: usize = MANY - 999;
 
     /// A sink in a folder of its own, and the lines that it was given.
     struct Given {
@@ -526,7 +530,7 @@ mod tests {
         for round in 0..40 {
             // Now and then a disk that is behind, a long line, a short buffer.
             let waiting = if round % 7 == 6 { 2 * BEHIND } else { 0 };
-            let len = [MANY, MANY + 999, 5 * MANY, 300][round % 4];
+            let len = [MANY, MANY + 999, 5 * MANY, 300, FEWER][round % 5];
             given.write(len, waiting);
             if round % 11 == 10 {
                 given.sink.flush();
@@ -547,6 +551,17 @@ mod tests {
         assert!((1..BLOCK).contains(&given.sink.held.bytes().len()));
         given.check();
         assert!(!given.sink.is_line_begun);
+    }
+
+    #[test]
+    fn what_fills_no_buffer_is_written_at_once() {
+        let mut given = Given::new("what was there\n");
+        for len in [FEWER, 300, FEWER] {
+            given.write(len, 0);
+            assert_eq!(file_len(&given.sink.file), given.expected.len() as u64);
+            assert_eq!(given.sink.held(), 0);
+        }
+        given.check();
     }
 
     #[test]
