@@ -135,9 +135,9 @@ impl FileSink {
         self.held.lines += count;
         match self.held.bytes().len() {
             ..DIRECT_LEN if self.is_direct && is_held => Written::default(),
-            DIRECT_LEN.. if self.may_be_direct() && waiting <= BEHIND => self.write_direct(),
-            _ if waiting <= BEHIND => self.flush(),
-            _ => self.flush_cached(),
+            _ if waiting > BEHIND => self.flush_cached(),
+            DIRECT_LEN.. if self.may_be_direct() => self.write_direct(),
+            _ => self.flush(),
         }
     }
 

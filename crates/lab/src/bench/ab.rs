@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::case::{AbPlan, ConnectionUse};
-use super::process::{BOTH_CORES, pinned};
+use super::process::pinned;
 use super::proxy::{Kind, Site};
 use super::report::{CaseReport, Limit, Row, Verdict};
 use super::rounds::{Stage, measured};
@@ -37,9 +37,11 @@ pub fn run(site: &Site, kinds: &[Kind], plan: &AbPlan, rounds: usize) -> io::Res
         ..plan.clone()
     };
     for proxy in &stage.proxies {
-        ab(proxy.address, &warm_up)?;
+        ab(&site, proxy.address, &warm_up)?;
     }
-    stage.rounds(rounds, |proxy| measured(proxy, |address| ab(address, plan)))
+    stage.rounds(rounds, |proxy| {
+        measured(proxy, |address| ab(&site, address, plan))
+    })
 }
 
 /// Compares requests per second, and asks that none failed.
@@ -58,8 +60,8 @@ pub fn compare(report: &mut CaseReport, plan: &AbPlan) {
     report.require_none_failed();
 }
 
-fn ab(address: SocketAddr, plan: &AbPlan) -> io::Result<Summary> {
-    let mut command = pinned(&BOTH_CORES, Path::new("ab"))?;
+fn ab(site: &Site, address: SocketAddr, plan: &AbPlan) -> io::Result<Summary> {
+    let mut command = pinned(site.load_cores, Path::new("ab"))?;
     if plan.connection_use == ConnectionUse::Kept {
         command.arg("-k");
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::case::LoadPlan;
-use super::process::{LOAD_CORE, Process, free_address};
+use super::process::{Process, free_address};
 use super::proxy::{Kind, LOG_FILE, Proxy, Site, access_log, evenkeel};
 use super::report::{CaseReport, Limit, Row, Verdict};
 use super::rounds::{Effort, Stage, load, start_origins};
@@ -117,7 +117,7 @@ impl Watched {
             evenkeel(address, origins, &observation)
         })?;
         let watch = Process::start_lab(
-            &[LOAD_CORE],
+            site.load_cores,
             &["watch".into(), format!("--status={status}")],
         )?;
         Ok(Watched {

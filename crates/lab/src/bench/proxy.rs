@@ -98,7 +98,7 @@ pub struct Site {
     pub group: Option<PathBuf>,
     /// Where proxies run.
     pub proxy_cores: &'static [usize],
-    /// Where origins run.
+    /// Where origins run, and who else is no proxy.
     pub load_cores: &'static [usize],
 }
 

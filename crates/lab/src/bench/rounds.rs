@@ -74,8 +74,7 @@ impl Stage {
                 measured(proxy, |address| load(address, &arguments))
             });
         }
-        let seconds = effort.seconds * effort.rounds as f64;
-        let count = (seconds / SLICE_SECONDS).ceil() as usize;
+        let count = (effort.total_seconds() / SLICE_SECONDS).ceil() as usize;
         self.slices(&load_arguments(plan, SLICE_SECONDS), count, Duration::ZERO)
     }
 
@@ -239,6 +238,12 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// Seconds of all rounds together.
+    #[must_use]
+    pub fn total_seconds(self) -> f64 {
+        self.seconds * self.rounds as f64
+    }
+
     /// Rounds of `ab`: where nothing is pinned one run differs from the next by a
     /// fifth, for as long as it lasts.
     #[must_use]

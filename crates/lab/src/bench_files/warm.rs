@@ -8,7 +8,6 @@ use super::Setting;
 use super::server::start_all;
 use crate::bench::proxy::Kind;
 use crate::bench::report::{CaseReport, Limit, Row, Verdict};
-use crate::bench::rounds::Effort;
 use crate::files::DataSet;
 
 /// Evenkeel's CPU time for a random file, over that of either peer.
@@ -60,8 +59,7 @@ pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) 
 fn rounds(setting: &Setting, asking: &[String]) -> io::Result<Vec<Row>> {
     let stage = start_all(setting)?;
     let awake = ["--awake".into(), format!("--seconds={SLICE_SECONDS}")];
-    let Effort { rounds, seconds } = setting.effort;
-    let count = (rounds as f64 * seconds * SLICES_PER_SECOND).ceil() as usize;
+    let count = (setting.effort.total_seconds() * SLICES_PER_SECOND).ceil() as usize;
     stage.slices(&[asking, &awake].concat(), count, PAUSE)
 }
 
