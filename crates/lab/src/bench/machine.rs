@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::network;
+
 /// The machine and the versions of the peers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
@@ -13,6 +15,8 @@ pub struct Machine {
     pub processor: String,
     /// The kernel's release.
     pub kernel: String,
+    /// How TCP controls congestion.
+    pub congestion: String,
     /// As each of the peers says with `-v`.
     pub peers: Vec<String>,
     /// Processes that wanted the CPU in the minute before the start.
@@ -34,6 +38,7 @@ impl Machine {
         Self {
             processor: format!("{name}, {cores} cores"),
             kernel: kernel.trim().into(),
+            congestion: network::congestion().unwrap_or_else(|_| "unknown".into()),
             peers: peers.iter().map(|peer| version(peer)).collect(),
             load_average: load
                 .split(' ')
@@ -55,9 +60,10 @@ impl Machine {
             String::new()
         };
         format!(
-            "{}, Linux {}, {}{busy}",
+            "{}, Linux {}, TCP {}, {}{busy}",
             self.processor,
             self.kernel,
+            self.congestion,
             self.peers.join(", ")
         )
     }

@@ -13,6 +13,7 @@ pub(crate) mod crowd;
 pub(crate) mod install;
 pub(crate) mod machine;
 mod markdown;
+pub(crate) mod network;
 mod observed;
 pub(crate) mod plot;
 pub(crate) mod process;
@@ -52,8 +53,8 @@ pub struct Options {
 /// What every comparison is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CommonOptions {
-    /// Only cases whose names begin so; may be given more than once.
-    #[arg(long = "case")]
+    /// Only cases whose names begin so, with commas between them.
+    #[arg(long = "case", value_delimiter = ',')]
     cases: Vec<String>,
     /// Rounds over the proxies in each case.
     #[arg(long)]
@@ -79,9 +80,25 @@ impl CommonOptions {
         }
     }
 
-    /// Whether a case of this name is to be run.
-    pub fn wants(&self, case: &str) -> bool {
-        self.cases.is_empty() || self.cases.iter().any(|name| case.starts_with(name))
+    /// Those of `all` the cases that are to be run.
+    ///
+    /// # Errors
+    /// No name of a case begins as one that was given; the message has them all.
+    pub fn chosen<C>(&self, mut all: Vec<C>, name_of: impl Fn(&C) -> &str) -> io::Result<Vec<C>> {
+        let names = &self.cases;
+        let is_known = |name: &&String| all.iter().any(|case| name_of(case).starts_with(&**name));
+        if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+            let known: Vec<_> = all.iter().map(name_of).collect();
+            return Err(io::Error::other(format!(
+                "no case begins with `{unknown}`; there are {}",
+                known.join(", ")
+            )));
+        }
+        all.retain(|case| {
+            let case = name_of(case);
+            names.is_empty() || names.iter().any(|name| case.starts_with(name))
+        });
+        Ok(all)
     }
 
     /// Where the servers run.
@@ -104,12 +121,14 @@ impl Options {
 /// # Errors
 /// Something can't be started or written.
 pub fn run(options: &Options) -> io::Result<bool> {
+    let cases = options.common.chosen(all(), |case| &case.name)?;
     install::ensure(&install::FOR_PROXIES)?;
+    network::settle()?;
     let site = options.common.site()?;
     let machine = Machine::look(&["nginx", "haproxy"]);
     println!("{}", machine.line());
     let mut reports = Vec::new();
-    for case in all().iter().filter(|case| options.common.wants(&case.name)) {
+    for case in &cases {
         let report = run_case(options, &site, case)?;
         print!("{}", report.table());
         reports.push(report);
@@ -196,4 +215,40 @@ fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseRepor
         }
     }
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        common: CommonOptions,
+    }
+
+    fn chosen(arguments: &[&str]) -> io::Result<Vec<&'static str>> {
+        let arguments = [&["bench"], arguments].concat();
+        let command: Command = clap::Parser::parse_from(arguments);
+        let all = vec!["1k-16", "1k-64", "10k-16", "soak"];
+        command.common.chosen(all, |case| case)
+    }
+
+    #[test]
+    fn cases_are_chosen_by_how_their_names_begin() {
+        assert_eq!(chosen(&[]).unwrap().len(), 4);
+        let some = chosen(&["--case", "1k-,soak"]).unwrap();
+        assert_eq!(some, ["1k-16", "1k-64", "soak"]);
+        let same = chosen(&["--case", "soak", "--case", "1k-"]).unwrap();
+        assert_eq!(same, some);
+    }
+
+    #[test]
+    fn a_name_that_is_no_case_is_a_mistake() {
+        let mistake = chosen(&["--case", "soak,1m-16"]).unwrap_err();
+        assert_eq!(
+            mistake.to_string(),
+            "no case begins with `1m-16`; there are 1k-16, 1k-64, 10k-16, soak"
+        );
+    }
 }

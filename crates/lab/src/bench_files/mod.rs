@@ -24,6 +24,7 @@ use std::time::Duration;
 use crate::bench::CommonOptions;
 use crate::bench::install;
 use crate::bench::machine::Machine;
+use crate::bench::network;
 use crate::bench::proxy::{Kind, Site};
 use crate::bench::report::CaseReport;
 use crate::bench::rounds::Effort;
@@ -167,15 +168,17 @@ impl Setting {
 /// # Errors
 /// Something can't be started or written.
 pub fn run(options: &Options) -> io::Result<bool> {
+    let common = &options.common;
+    let cases = common.chosen(case::all(), |case| &case.name)?;
     install::ensure(&install::FOR_FILES)?;
+    network::settle()?;
     let machine = Machine::look(&["nginx", "lighttpd", "fio"]);
     println!("{}", machine.line());
     let setting = Setting::of(options)?;
     println!("{}", setting.set.line());
     let mut reports: Vec<CaseReport> = Vec::new();
     let mut slow = None;
-    let common = &options.common;
-    for case in case::all().iter().filter(|case| common.wants(&case.name)) {
+    for case in &cases {
         let setting = match (case.disk, &slow) {
             (Disk::Own, _) => &setting,
             (Disk::Slow, Some(slow)) => slow,

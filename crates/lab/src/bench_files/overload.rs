@@ -88,7 +88,7 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     for _ in 0..setting.effort.rounds {
         let mut failed = 0;
         let mut wrong = 0;
-        let mut flood = undisturbed(&mut again, || {
+        let mut flood = undisturbed(setting, &mut again, || {
             // Not what was asked for before.
             let arguments = [&flooding[..], &[format!("--seed={seed}")]].concat();
             seed += 1;
@@ -109,7 +109,8 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     })
 }
 
-/// One flood, with what the host took of the cores meanwhile.
+/// One flood, with what the host took of the cores in the round of which it took
+/// most.
 fn flood_once(
     setting: &Setting,
     server: &Proxy,
@@ -131,7 +132,8 @@ fn flood_once(
         cold,
         memory,
     };
-    Ok((flooded, stolen_before + stolen_with + stolen_after))
+    let stolen = stolen_before.max(stolen_with).max(stolen_after);
+    Ok((flooded, stolen))
 }
 
 fn compare(report: &mut CaseReport, kind: Kind, course: &Course) {
