@@ -13,7 +13,7 @@ use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::forward::{Connection, Outcome, Request};
 use super::identity::{ROOM, Room};
-use super::pump::{HEADROOM, Pump, PumpEnd, TAILROOM, WaitsFor, decode_front};
+use super::pump::{HEADROOM, Pump, PumpEnd, SPLICED_MIN, TAILROOM, WaitsFor, decode_front};
 use super::relay::{self, Relay, Relayed, Response, TunnelStart};
 use super::watch::ClientWatch;
 use super::{
@@ -32,6 +32,12 @@ use crate::upstream::Slot;
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
+
+/// What is read of a response with its head where a long one is to be expected,
+/// in bytes: the rest need not be copied.
+const SHORT_READ_LEN: usize = 16 * 1024;
+/// Bodies from this length on are long ones.
+const LONG_LEN: u64 = SHORT_READ_LEN as u64 + SPLICED_MIN;
 
 /// What came of an attempt.
 #[derive(Debug)]
@@ -352,6 +358,14 @@ impl<'a, 'b> Sent<'a, 'b> {
         Ok(())
     }
 
+    /// What is read at once of the response, at most.
+    fn read_len_max(&self) -> usize {
+        match self.slot.upstream().last_body_len() < LONG_LEN {
+            true => usize::MAX,
+            false => SHORT_READ_LEN,
+        }
+    }
+
     fn timeouts(&self) -> &UpstreamTimeouts {
         &self.slot.upstream().config().timeouts
     }
@@ -436,7 +450,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             if self.stream.poll_read_ready(cx).is_ready() {
                 let mut buffer = held.take().unwrap_or_else(response_buffer);
                 let room = buffer.room();
-                let room_len = room.len() - TAILROOM;
+                let room_len = (room.len() - TAILROOM).min(self.read_len_max());
                 match self.stream.poll_read(cx, &mut room[..room_len]) {
                     Poll::Ready(read) => return Poll::Ready(Event::Read(read, buffer)),
                     // There was nothing after all.
@@ -584,6 +598,9 @@ impl<'a, 'b> Sent<'a, 'b> {
                 prepend_head(buffer, scratch)?;
                 (scratch.len(), scratch.len() + body_len)
             };
+        if let BodyFraming::Length { bytes } = head.framing {
+            self.slot.upstream().note_body_len(bytes);
+        }
         let has_surplus = decoder.is_done() && buffer.len() > ready;
         if has_surplus {
             buffer.truncate(ready);

@@ -4,6 +4,7 @@ pub mod buffer;
 pub mod clock;
 pub mod connect;
 pub mod listen;
+pub mod pipe;
 pub mod poller;
 pub mod prefetch;
 pub mod stream;

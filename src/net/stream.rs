@@ -11,6 +11,7 @@ use rustix::fs::sendfile;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::pipe::Pipe;
 use super::poller::{Interest, Side, Source};
 
 /// A connected stream: TCP over IPv4 or IPv6, or a Unix socket.
@@ -110,6 +111,40 @@ impl Stream {
                 None
             }
             Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    /// Moves up to `len` bytes into a pipe, without copying them; 0 is the end.
+    pub fn poll_read_into(
+        &self,
+        cx: &Context<'_>,
+        pipe: &mut Pipe,
+        len: u64,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_read_ready(cx));
+            match retry_on_intr(|| pipe.fill(self.as_fd(), len)) {
+                Err(Errno::AGAIN) => self.0.note_blocked(Side::Read),
+                // Whether more is there is unknown: the pipe may be full.
+                read => return Poll::Ready(read.map_err(io::Error::from)),
+            }
+        }
+    }
+
+    /// Writes a part of what is in a pipe, without copying it.
+    pub fn poll_write_from(
+        &self,
+        cx: &Context<'_>,
+        pipe: &mut Pipe,
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        let is_more = follow != Follow::Anything;
+        loop {
+            ready!(self.poll_write_ready(cx));
+            match retry_on_intr(|| pipe.drain(self.as_fd(), is_more)) {
+                Err(Errno::AGAIN) => self.0.note_blocked(Side::Write),
+                written => return Poll::Ready(written.map_err(io::Error::from)),
+            }
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Upstream {
     /// The tick at which exchanges in flight were added up last, and how many
     /// they were.
     in_flight: Cell<(u64, u64)>,
+    /// Length of the body that came last with one, in bytes.
+    last_body_len: Cell<u64>,
 }
 
 /// Endpoints whose exchanges in flight are added up each time.
@@ -128,6 +130,7 @@ impl Upstream {
             guard: RefCell::default(),
             budget: RefCell::new(RetryBudget::new(config.server.workers)),
             in_flight: Cell::default(),
+            last_body_len: Cell::default(),
             config,
             index,
             dispatcher,
@@ -137,6 +140,17 @@ impl Upstream {
     /// Its settings.
     pub fn config(&self) -> &config::Upstream {
         &self.config.upstreams[self.index]
+    }
+
+    /// Length of the last body that came with one, in bytes: what is to be
+    /// expected of the next.
+    pub fn last_body_len(&self) -> u64 {
+        self.last_body_len.get()
+    }
+
+    /// Notes how long a body is going to be, in bytes.
+    pub fn note_body_len(&self, len: u64) {
+        self.last_body_len.set(len);
     }
 
     /// Its position in the configuration.

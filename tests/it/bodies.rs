@@ -225,6 +225,34 @@ fn a_client_that_does_not_read_is_not_waited_for_in_memory() {
     });
 }
 
+/// Those that do not read hold what they were sent in pipes, of which there are
+/// not so many; and those that leave take theirs with them.
+#[test]
+fn many_clients_that_read_late_get_their_answers_whole() {
+    within(Duration::from_secs(60), || {
+        let (_origin, proxy) = site();
+        let len = 6_000_000;
+        let asking = || {
+            let mut client = proxy.client();
+            client.send(get(&format!("/{len}"))).unwrap();
+            client
+        };
+        // Each pipe has two ends.
+        let ends = || proxy.open_pipe_ends().unwrap();
+        let leaving: Vec<_> = (0..40).map(|_| asking()).collect();
+        until("they wait", || ends() >= 2 * 40);
+        drop(leaving);
+        until("they are gone", || ends() < 40);
+        let mut clients: Vec<_> = (0..100).map(|_| asking()).collect();
+        until("no pipe is left", || ends() >= 2 * 64);
+        let body = pattern(len);
+        for client in &mut clients {
+            assert!(client.read_response("GET").unwrap().body == body);
+            assert_serves(client);
+        }
+    });
+}
+
 #[test]
 fn an_answer_survives_an_endpoint_that_closes_without_reading_the_request() {
     test(|| {

@@ -247,7 +247,23 @@ impl Proxy {
     /// # Errors
     /// When it has ended.
     pub fn open_files(&self) -> io::Result<usize> {
-        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
+        Ok(self.descriptors()?.count())
+    }
+
+    /// Open file descriptors that are an end of a pipe.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn open_pipe_ends(&self) -> io::Result<usize> {
+        let targets = self
+            .descriptors()?
+            .filter_map(|it| it.ok()?.path().read_link().ok());
+        let is_pipe = |target: &PathBuf| target.to_string_lossy().starts_with("pipe:");
+        Ok(targets.filter(is_pipe).count())
+    }
+
+    fn descriptors(&self) -> io::Result<std::fs::ReadDir> {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
     }
 
     /// Sends TERM.

@@ -81,6 +81,24 @@ impl BodyDecoder {
         })
     }
 
+    /// Bytes that belong to the body whatever they are: all that are to come,
+    /// where their number is known.
+    pub fn unseen_len(&self) -> u64 {
+        match self {
+            BodyDecoder::Length { remaining } => *remaining,
+            BodyDecoder::Chunked(_) | BodyDecoder::UntilClose => 0,
+        }
+    }
+
+    /// Takes `len` bytes without a look at them, no more than
+    /// [`unseen_len`](Self::unseen_len).
+    pub fn pass(&mut self, len: u64) {
+        debug_assert!(len <= self.unseen_len(), "they belong to the body");
+        if let BodyDecoder::Length { remaining } = self {
+            *remaining = remaining.saturating_sub(len);
+        }
+    }
+
     /// Like [`advance`](Self::advance), moving the content to the start of
     /// `input` and leaving framing and trailers out.
     ///
@@ -155,5 +173,16 @@ mod tests {
             (&input[..kept], &input[consumed..]),
             (&b"abc"[..], &b"GET /"[..])
         );
+    }
+    #[test]
+    fn passes_what_has_a_known_length_unseen() {
+        let mut decoder = BodyDecoder::new(BodyFraming::Length { bytes: 9 });
+        decoder.advance(b"abc").unwrap();
+        assert_eq!(decoder.unseen_len(), 6);
+        decoder.pass(6);
+        assert!(decoder.is_done());
+        for framing in [BodyFraming::Chunked, BodyFraming::UntilClose] {
+            assert_eq!(BodyDecoder::new(framing).unseen_len(), 0, "{framing:?}");
+        }
     }
 }

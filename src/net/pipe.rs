@@ -1,0 +1,179 @@
+//! Pipes, by way of which bytes go from one socket to another without being
+//! copied (`splice`(2)): from a free list that each thread keeps for itself.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+/// What a pipe has room for, in pages: so many pieces of packets, each of up to
+/// 32 KiB on loopback and some 1,500 bytes from a network. With the kernel's 16,
+/// a response of 300 KB takes a sixth more of the processor; with 256, as much.
+const SLOTS: usize = 64;
+const PAGE_LEN: usize = 4096;
+/// Most that is put into a pipe at once, in bytes: what a peer that takes nothing
+/// holds up.
+const FILL_LEN: usize = 256 * 1024;
+/// Pipes kept for reuse, per thread. Each is two descriptors.
+const KEPT: usize = 16;
+/// Pipes in use at once, per thread: there are as many as peers that do not take
+/// what was sent to them.
+const IN_USE: usize = 64;
+
+/// Free pipes of one thread.
+struct FreeList {
+    pipes: Vec<Ends>,
+    in_use: usize,
+}
+
+thread_local! {
+    static FREE: RefCell<FreeList> = const {
+        RefCell::new(FreeList { pipes: Vec::new(), in_use: 0 })
+    };
+}
+
+#[derive(Debug)]
+struct Ends {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+/// A pipe. Goes back to its thread's free list when dropped, if nothing is in it.
+#[derive(Debug)]
+pub struct Pipe {
+    /// `None` only while it is dropped.
+    ends: Option<Ends>,
+    held: usize,
+}
+
+impl Pipe {
+    /// An empty one; `None` where this thread has too many in use, or the kernel
+    /// gives none: no descriptor is left, or no memory for pipes (`pipe`(7)).
+    pub fn take() -> Option<Self> {
+        let ends = FREE.with_borrow_mut(|free| {
+            if free.in_use >= IN_USE {
+                return None;
+            }
+            let ends = match free.pipes.pop() {
+                Some(ends) => ends,
+                None => Ends::new().ok()?,
+            };
+            free.in_use += 1;
+            Some(ends)
+        })?;
+        Some(Pipe {
+            ends: Some(ends),
+            held: 0,
+        })
+    }
+
+    /// Bytes that are in it.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Moves up to `len` bytes from a socket that does not block into it; 0 is
+    /// the end. Fewer may come than there are.
+    pub(super) fn fill(&mut self, source: BorrowedFd<'_>, len: u64) -> Result<usize, Errno> {
+        let len = len.min(FILL_LEN as u64) as usize;
+        let writer = self.ends().writer.as_fd();
+        let moved = splice(source, None, writer, None, len, SpliceFlags::NONBLOCK)?;
+        self.held += moved;
+        Ok(moved)
+    }
+
+    /// Moves a part of what is in it into a socket that does not block.
+    /// `is_more` says that more will be written there at once.
+    pub(super) fn drain(&mut self, sink: BorrowedFd<'_>, is_more: bool) -> Result<usize, Errno> {
+        let mut flags = SpliceFlags::NONBLOCK;
+        flags.set(SpliceFlags::MORE, is_more);
+        let reader = self.ends().reader.as_fd();
+        let moved = splice(reader, None, sink, None, self.held, flags)?;
+        self.held -= moved;
+        Ok(moved)
+    }
+
+    fn ends(&self) -> &Ends {
+        self.ends
+            .as_ref()
+            .expect("it has its ends until it is dropped")
+    }
+}
+
+impl Ends {
+    fn new() -> Result<Self, Errno> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        fcntl_setpipe_size(&writer, SLOTS * PAGE_LEN)?;
+        Ok(Ends { reader, writer })
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let ends = self.ends.take();
+        // One dropped while its thread ends has no list to go back to.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            free.in_use -= 1;
+            if self.held == 0 && free.pipes.len() < KEPT {
+                free.pipes.extend(ends);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (one, other) = UnixStream::pair().expect("a pair of sockets");
+        one.set_nonblocking(true).expect("it does not block");
+        (one, other)
+    }
+
+    #[test]
+    fn moves_bytes_from_one_socket_to_another() {
+        let (source, mut sender) = pair();
+        let (sink, mut receiver) = pair();
+        let mut pipe = Pipe::take().expect("a pipe");
+        assert_eq!(pipe.fill(source.as_fd(), 9), Err(Errno::AGAIN));
+        sender.write_all(b"body, next").expect("it is sent");
+        assert_eq!(pipe.fill(source.as_fd(), 4), Ok(4));
+        assert_eq!(pipe.held(), 4);
+        assert_eq!(pipe.drain(sink.as_fd(), false), Ok(4));
+        let mut received = [0; 4];
+        receiver.read_exact(&mut received).expect("it is there");
+        assert_eq!(&received, b"body");
+        assert_eq!(pipe.held(), 0);
+        assert_eq!(pipe.fill(source.as_fd(), 99), Ok(6), "the rest is there");
+        drop(sender);
+        assert_eq!(pipe.fill(source.as_fd(), 99), Ok(0), "the end");
+    }
+
+    #[test]
+    fn one_that_holds_something_is_not_used_again() {
+        let (source, mut sender) = pair();
+        sender.write_all(b"secret").expect("it is sent");
+        let mut pipe = Pipe::take().expect("a pipe");
+        pipe.fill(source.as_fd(), 6).expect("it is there");
+        drop(pipe);
+        assert_eq!(FREE.with_borrow(|free| free.pipes.len()), 0);
+        drop(Pipe::take().expect("a pipe"));
+        assert_eq!(FREE.with_borrow(|free| free.pipes.len()), 1);
+    }
+
+    #[test]
+    fn pipes_run_out_and_come_back() {
+        let held: Vec<_> = (0..IN_USE).map_while(|_| Pipe::take()).collect();
+        assert_eq!(held.len(), IN_USE);
+        assert!(Pipe::take().is_none());
+        drop(held);
+        assert_eq!(FREE.with_borrow(|free| free.pipes.len()), KEPT);
+        assert!(Pipe::take().is_some());
+    }
+}
