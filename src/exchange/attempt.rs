@@ -584,6 +584,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         let id = self.response_id(&mut room);
         let bytes = buffer.filled();
         let mut decoder = BodyDecoder::new(head.framing);
+        self.slot.upstream().note_body_len(decoder.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
         let (head_len, ready) =
             if write::is_response_head_kept(bytes, head, transcode, persistence, id) {
@@ -598,9 +599,6 @@ impl<'a, 'b> Sent<'a, 'b> {
                 prepend_head(buffer, scratch)?;
                 (scratch.len(), scratch.len() + body_len)
             };
-        if let BodyFraming::Length { bytes } = head.framing {
-            self.slot.upstream().note_body_len(bytes);
-        }
         let has_surplus = decoder.is_done() && buffer.len() > ready;
         if has_surplus {
             buffer.truncate(ready);

@@ -42,7 +42,7 @@ pub struct Upstream {
     /// The tick at which exchanges in flight were added up last, and how many
     /// they were.
     in_flight: Cell<(u64, u64)>,
-    /// Length of the body that came last with one, in bytes.
+    /// Length of the body that began last, in bytes; 0 where it was not known.
     last_body_len: Cell<u64>,
 }
 
@@ -142,13 +142,13 @@ impl Upstream {
         &self.config.upstreams[self.index]
     }
 
-    /// Length of the last body that came with one, in bytes: what is to be
-    /// expected of the next.
+    /// Length of the body that began last, in bytes, 0 where it was not known:
+    /// what is to be expected of the next.
     pub fn last_body_len(&self) -> u64 {
         self.last_body_len.get()
     }
 
-    /// Notes how long a body is going to be, in bytes.
+    /// Notes how long a body is going to be, in bytes; 0 where that is not known.
     pub fn note_body_len(&self, len: u64) {
         self.last_body_len.set(len);
     }
