@@ -10,6 +10,7 @@ mod ab;
 mod canvas;
 mod case;
 pub(crate) mod crowd;
+mod distance;
 pub(crate) mod install;
 pub(crate) mod machine;
 mod markdown;

@@ -24,6 +24,10 @@ pub struct Round {
     /// From the median outwards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub percentiles: Vec<Percentile>,
+    /// How far apart the cores of proxy and load were when it began, in
+    /// nanoseconds, where that was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core_distance_ns: Option<u64>,
 }
 
 impl Round {

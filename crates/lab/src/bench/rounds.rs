@@ -15,6 +15,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use super::case::{ConnectionUse, Limits, LoadPlan};
+use super::distance::{self, Nearness};
 use super::process::{LOAD_CORE, Process, free_address, pinned};
 use super::proxy::{Kind, Proxy, Site};
 use super::report::{CaseReport, Limit, Round, Row, Verdict};
@@ -69,8 +70,8 @@ impl Stage {
             for proxy in &self.proxies {
                 load(proxy.address, &load_arguments(plan, effort.seconds / 4.0))?;
             }
+            let arguments = load_arguments(plan, effort.seconds);
             return self.rounds(effort.rounds, |proxy| {
-                let arguments = load_arguments(plan, effort.seconds);
                 measured(proxy, |address| load(address, &arguments))
             });
         }
@@ -79,7 +80,9 @@ impl Stage {
     }
 
     /// Loads every proxy in `count` short rounds, each with its own connections
-    /// that stay open, after one to warm it up; with `pause` before each.
+    /// that stay open, after one to warm it up; with `pause` before each. A round
+    /// over all of them begins when the cores are near each other, and is measured
+    /// again where they did not stay so.
     ///
     /// # Errors
     /// The load's.
@@ -95,15 +98,30 @@ impl Stage {
             load.run()?;
             loads.push(load);
         }
-        self.rounds(count, |proxy| {
-            std::thread::sleep(pause);
-            let load = loads.iter_mut().find(|load| load.to == proxy.address);
-            let load = load.expect("each proxy has one");
-            let mut round = measured(proxy, |_| load.run())?;
-            let is_kept = |percent: f64| SLICE_PERCENTILES.contains(&percent);
-            round.percentiles.retain(|it| is_kept(it.percent));
-            Ok(round)
-        })
+        let mut nearness = Nearness::new();
+        let mut draws = Draws::of(self.proxies.len());
+        let mut rows = self.empty_rows();
+        while rows.iter().any(|row| row.rounds.len() < count) {
+            let distance = nearness.wait()?;
+            let mut figures = Vec::new();
+            for &at in draws.next() {
+                let proxy = &self.proxies[at];
+                std::thread::sleep(pause);
+                let load = loads.iter_mut().find(|load| load.to == proxy.address);
+                let load = load.expect("each proxy has one");
+                let mut round = measured(proxy, |_| load.run())?;
+                let is_kept = |percent: f64| SLICE_PERCENTILES.contains(&percent);
+                round.percentiles.retain(|it| is_kept(it.percent));
+                round.core_distance_ns = Some(distance.as_nanos() as u64);
+                figures.push((at, round));
+            }
+            if nearness.lasted(distance)? {
+                for (at, round) in figures {
+                    rows[at].rounds.push(round);
+                }
+            }
+        }
+        Ok(rows)
     }
 
     /// Runs `measure` on every proxy `count` times, each time in an order drawn
@@ -116,25 +134,43 @@ impl Stage {
         count: usize,
         mut measure: impl FnMut(&Proxy) -> io::Result<Round>,
     ) -> io::Result<Vec<Row>> {
-        let mut rows: Vec<Row> = self
-            .proxies
-            .iter()
-            .map(|proxy| Row {
-                proxy: proxy.kind,
-                rounds: Vec::new(),
-                memory: None,
-            })
-            .collect();
-        let mut draws = fastrand::Rng::with_seed(0);
-        let mut order: Vec<usize> = (0..self.proxies.len()).collect();
+        let mut draws = Draws::of(self.proxies.len());
+        let mut rows = self.empty_rows();
         for _ in 0..count {
-            draws.shuffle(&mut order);
-            for &at in &order {
-                let figures = measure(&self.proxies[at])?;
-                rows[at].rounds.push(figures);
+            for &at in draws.next() {
+                rows[at].rounds.push(measure(&self.proxies[at])?);
             }
         }
         Ok(rows)
+    }
+
+    fn empty_rows(&self) -> Vec<Row> {
+        let row = |proxy: &Proxy| Row {
+            proxy: proxy.kind,
+            rounds: Vec::new(),
+            memory: None,
+        };
+        self.proxies.iter().map(row).collect()
+    }
+}
+
+/// Orders in which the proxies of a stage are measured.
+struct Draws {
+    random: fastrand::Rng,
+    order: Vec<usize>,
+}
+
+impl Draws {
+    fn of(count: usize) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(0),
+            order: (0..count).collect(),
+        }
+    }
+
+    fn next(&mut self) -> &[usize] {
+        self.random.shuffle(&mut self.order);
+        &self.order
     }
 }
 
@@ -300,6 +336,7 @@ pub fn measured(
         answered: summary.answered,
         failed: summary.errors.total(),
         percentiles: summary.percentiles,
+        core_distance_ns: None,
     })
 }
 
@@ -333,8 +370,27 @@ fn load_command(address: SocketAddr, arguments: &[String]) -> io::Result<Command
     Ok(command)
 }
 
+/// Says how many rounds there were, and in how many of them the cores were far
+/// apart, if in any.
+pub fn tell_distance(report: &mut CaseReport) {
+    let Some(row) = report.rows.first() else {
+        return;
+    };
+    let far = distance::FAR.as_nanos() as u64;
+    let is_far = |round: &&Round| round.core_distance_ns.is_some_and(|it| it > far);
+    let count = row.rounds.iter().filter(is_far).count();
+    if count > 0 {
+        report.verdicts.push(Verdict {
+            what: format!("cores far apart, of {} rounds", row.rounds.len()),
+            value: count as f64,
+            limit: None,
+        });
+    }
+}
+
 /// Compares CPU times per request.
 pub fn compare_cpu(report: &mut CaseReport, limits: Limits) {
+    tell_distance(report);
     let pairs = [
         (Kind::Evenkeel, Kind::Relay, limits.relay),
         (Kind::Evenkeel, Kind::Nginx, limits.nginx),

@@ -8,6 +8,7 @@ use super::Setting;
 use super::server::start_all;
 use crate::bench::proxy::Kind;
 use crate::bench::report::{CaseReport, Limit, Row, Verdict};
+use crate::bench::rounds::tell_distance;
 use crate::files::DataSet;
 
 /// Evenkeel's CPU time for a random file, over that of either peer.
@@ -29,6 +30,7 @@ const SLICES_PER_SECOND: f64 = 5.0;
 pub fn memory(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
     setting.set.read_all()?;
     report.rows = rounds(setting, &setting.asking(connections, 0.0))?;
+    tell_distance(report);
     compare(report, Kind::Nginx, Some(MEMORY_CPU_MAX));
     compare(report, Kind::NginxThreads, None);
     compare(report, Kind::Lighttpd, Some(MEMORY_CPU_MAX));
@@ -47,6 +49,7 @@ pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) 
         format!("--connections={connections}"),
     ];
     report.rows = rounds(setting, &asking)?;
+    tell_distance(report);
     compare(report, Kind::Nginx, Some(HOT_CPU_MAX));
     compare(report, Kind::NginxThreads, None);
     compare(report, Kind::Lighttpd, None);
