@@ -82,7 +82,12 @@ impl Request<'_> {
             debug_assert!(fits, "the buffer was made for them");
             buffer
         });
-        Pump::new(self.decoder.clone(), Transcode::Raw, buffer, unsent.len())
+        let pump = Pump::new(self.decoder.clone(), Transcode::Raw, buffer, unsent.len());
+        match self.head.upgrade {
+            // A tunnel may begin before it ends, and goes on from there.
+            Some(_) => pump.copied(),
+            None => pump,
+        }
     }
 }
 

@@ -61,8 +61,9 @@ pub struct Pump {
     transcode: Transcode,
     buffer: Option<Buffer>,
     ready: usize,
-    /// With what was read into it and is not written; after that in `buffer`.
+    /// With what was read into it and is not written; never beside a buffer.
     pipe: Option<Pipe>,
+    is_copied: bool,
     source_is_done: bool,
     follow: Follow,
     limit_bytes: Option<u64>,
@@ -88,6 +89,7 @@ impl Pump {
             buffer,
             ready,
             pipe: None,
+            is_copied: false,
             source_is_done,
             follow: Follow::Anything,
             limit_bytes: None,
@@ -99,6 +101,13 @@ impl Pump {
     /// Refuses a chunked body of more content than this.
     pub fn with_limit(mut self, limit_bytes: Option<u64>) -> Self {
         self.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// Keeps all of it out of pipes, so that what was read and not written can be
+    /// had back by [`into_leftover`](Self::into_leftover).
+    pub fn copied(mut self) -> Self {
+        self.is_copied = true;
         self
     }
 
@@ -121,7 +130,8 @@ impl Pump {
         self.bytes_read + self.bytes_written
     }
 
-    /// What was read beyond the body's end: the next message, or surplus.
+    /// What was read beyond the body's end: the next message, or surplus; of one
+    /// that is [`copied`](Self::copied) also what was not written.
     pub fn into_leftover(self) -> Option<Buffer> {
         self.buffer.filter(|buffer| !buffer.is_empty())
     }
@@ -195,7 +205,8 @@ impl Pump {
 
     /// A pipe, if what comes next is to go by way of one.
     fn pipe_for_next(&self) -> Option<Pipe> {
-        let is_spliced = self.buffer.is_none() && self.decoder.unseen_len() >= SPLICED_MIN;
+        let is_long = self.decoder.unseen_len() >= SPLICED_MIN;
+        let is_spliced = is_long && self.buffer.is_none() && !self.is_copied;
         is_spliced.then(Pipe::take).flatten()
     }
 
@@ -206,8 +217,10 @@ impl Pump {
         mut pipe: Pipe,
     ) -> Poll<Result<(), PumpEnd>> {
         let len = match ready!(source.poll_read_into(cx, &mut pipe, self.decoder.unseen_len())) {
-            Ok(0) | Err(_) => return Poll::Ready(Err(PumpEnd::SourceCut)),
+            Ok(0) => return Poll::Ready(Err(PumpEnd::SourceCut)),
             Ok(len) => len as u64,
+            // Either it can't be spliced, or a read says the same.
+            Err(_) => return self.poll_fill(cx, source),
         };
         self.bytes_read += len;
         self.decoder.pass(len);

@@ -3,13 +3,17 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
+use super::clock;
+
 /// What a pipe has room for, in pages: so many pieces of packets, each of up to
 /// 32 KiB on loopback and some 1,500 bytes from a network. With the kernel's 16,
-/// a response of 300 KB takes a sixth more of the processor; with 256, as much.
+/// a response of 300 KB takes a fifth more of the processor; with 256, as much.
 const SLOTS: usize = 64;
 const PAGE_LEN: usize = 4096;
 /// Most that is put into a pipe at once, in bytes: what a peer that takes nothing
@@ -21,15 +25,20 @@ const KEPT: usize = 16;
 /// what was sent to them.
 const IN_USE: usize = 64;
 
+/// How long no new one is asked for when the kernel gave none.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Free pipes of one thread.
 struct FreeList {
     pipes: Vec<Ends>,
     in_use: usize,
+    /// When the kernel may be asked for another.
+    next_new: Instant,
 }
 
 thread_local! {
     static FREE: RefCell<FreeList> = const {
-        RefCell::new(FreeList { pipes: Vec::new(), in_use: 0 })
+        RefCell::new(FreeList { pipes: Vec::new(), in_use: 0, next_new: Instant::from_nanos(0) })
     };
 }
 
@@ -55,10 +64,7 @@ impl Pipe {
             if free.in_use >= IN_USE {
                 return None;
             }
-            let ends = match free.pipes.pop() {
-                Some(ends) => ends,
-                None => Ends::new().ok()?,
-            };
+            let ends = free.pipes.pop().or_else(|| free.make())?;
             free.in_use += 1;
             Some(ends)
         })?;
@@ -98,6 +104,21 @@ impl Pipe {
         self.ends
             .as_ref()
             .expect("it has its ends until it is dropped")
+    }
+}
+
+impl FreeList {
+    /// A new pipe, unless the kernel refused one just now.
+    fn make(&mut self) -> Option<Ends> {
+        let now = clock::now();
+        if now < self.next_new {
+            return None;
+        }
+        let made = Ends::new();
+        if made.is_err() {
+            self.next_new = now + PAUSE;
+        }
+        made.ok()
     }
 }
 

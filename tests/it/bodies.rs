@@ -17,14 +17,17 @@ fn bodies_of_every_size_arrive_whole() {
         let (_origin, proxy) = site();
         let mut client = proxy.client();
         for len in [
-            0, 1, 100, 4_000, 16_383, 16_384, 16_385, 65_536, 200_000, 1_000_003,
+            0, 1, 100, 4_000, 16_383, 16_384, 16_385, 65_536, 81_920, 200_000, 1_000_003,
         ] {
-            let response = client.get(&format!("/{len}")).unwrap();
-            assert!(response.body == pattern(len), "{len} bytes with a length");
-            assert_eq!(
-                response.field("content-length"),
-                Some(len.to_string().as_str())
-            );
+            // The body before says what is expected of the next.
+            for before in [1, 1_000_003] {
+                client.get(&format!("/{before}")).unwrap();
+                let response = client.get(&format!("/{len}")).unwrap();
+                let told = response.field("content-length");
+                assert_eq!(told, Some(len.to_string().as_str()));
+                let is_whole = response.body == pattern(len);
+                assert!(is_whole, "{len} bytes with a length, after {before}");
+            }
             let response = client.get(&format!("/chunked/{len}")).unwrap();
             assert!(response.body == pattern(len), "{len} bytes in chunks");
             assert_eq!(response.trailers, format!("X-Origin-Trailer: {len}\r\n"));
@@ -249,6 +252,30 @@ fn many_clients_that_read_late_get_their_answers_whole() {
         for client in &mut clients {
             assert!(client.read_response("GET").unwrap().body == body);
             assert_serves(client);
+        }
+    });
+}
+
+#[test]
+fn a_long_head_after_a_long_body_is_read_to_its_end() {
+    test(|| {
+        let padding = "x".repeat(40_000);
+        let head =
+            format!("HTTP/1.1 200 OK\r\nX-Long: {padding}\r\nContent-Length: 100000\r\n\r\n");
+        let origin = RawOrigin::start(move |_, mut stream| {
+            while stream.read_head().is_ok() {
+                stream
+                    .send([head.as_bytes(), &pattern(100_000)].concat())
+                    .unwrap();
+            }
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        for _ in 0..3 {
+            let response = client.get("/").unwrap();
+            assert_eq!(response.field("x-long").map(str::len), Some(40_000));
+            assert!(response.body == pattern(100_000));
         }
     });
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_testkit::RawOrigin;
 use evenkeel_testkit::deadline::until;
 
-use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, site, test};
+use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, pattern, site, test};
 use crate::words::{CONNECT_METHOD, UPSTREAM_UPGRADE};
 
 const UPGRADE: &str = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
@@ -96,6 +96,33 @@ fn a_tunnel_that_begins_before_the_end_of_the_request_loses_nothing() {
             let echo = client.read_len(16).unwrap();
             assert_eq!(echo, b"2\r\nab\r\n0\r\n\r\n1234");
         }
+    });
+}
+
+#[test]
+fn a_long_body_goes_on_in_a_tunnel_that_begins_before_its_end() {
+    test(|| {
+        const LEN: u64 = 16 << 20;
+        let origin = RawOrigin::start(|_, mut stream| {
+            stream.read_head().unwrap();
+            // The proxy has read more by then than it could write.
+            std::thread::park_timeout(Duration::from_millis(500));
+            stream.send(SWITCHING).unwrap();
+            let is_whole = stream.read_len(LEN as usize).unwrap() == pattern(LEN);
+            stream
+                .send(if is_whole { "whole" } else { "torn!" })
+                .unwrap();
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        let len = format!("Content-Length: {LEN}");
+        client
+            .send(UPGRADE_WITH_BODY.replace("Content-Length: 5", &len))
+            .unwrap();
+        client.send(pattern(LEN)).unwrap();
+        assert_eq!(client.read_response("POST").unwrap().status, 101);
+        assert_eq!(client.read_len(5).unwrap(), b"whole");
     });
 }
 

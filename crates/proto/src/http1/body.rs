@@ -174,6 +174,7 @@ mod tests {
             (&b"abc"[..], &b"GET /"[..])
         );
     }
+
     #[test]
     fn passes_what_has_a_known_length_unseen() {
         let mut decoder = BodyDecoder::new(BodyFraming::Length { bytes: 9 });
