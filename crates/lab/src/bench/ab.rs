@@ -17,8 +17,9 @@ use crate::socket::Waiting;
 
 /// Requests of the run before the first round.
 const WARM_UP_COUNT: u64 = 200;
-/// From so many requests on, a run says something about speed.
-const LONG_COUNT: u64 = 10_000;
+/// From so many requests on, a run is one of the long ones of toy-load-balancer,
+/// of which requests per second are required.
+const LONG_COUNT: u64 = 50_000;
 
 /// Runs `ab` in rounds.
 ///
