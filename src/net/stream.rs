@@ -30,6 +30,13 @@ pub enum Follow {
     More,
 }
 
+impl Follow {
+    /// Whether the kernel may wait for what follows.
+    fn is_more(self) -> bool {
+        self != Follow::Anything
+    }
+}
+
 /// What a look at a stream's next byte shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peeked {
@@ -93,10 +100,8 @@ impl Stream {
 
     /// Writes a part of `bytes`; `None` where the stream takes nothing now.
     pub fn try_write(&self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
-        let flags = match follow {
-            Follow::Anything => SendFlags::NOSIGNAL,
-            Follow::Close | Follow::More => SendFlags::NOSIGNAL | SendFlags::MORE,
-        };
+        let mut flags = SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, follow.is_more());
         // What the event loop knows of the stream is not asked: it takes all of
         // most writes, and what is known has left the processor's caches.
         match retry_on_intr(|| rustix::net::send(self, bytes, flags)) {
@@ -121,14 +126,8 @@ impl Stream {
         pipe: &mut Pipe,
         len: u64,
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.poll_read_ready(cx));
-            match retry_on_intr(|| pipe.fill(self.as_fd(), len)) {
-                Err(Errno::AGAIN) => self.0.note_blocked(Side::Read),
-                // Whether more is there is unknown: the pipe may be full.
-                read => return Poll::Ready(read.map_err(io::Error::from)),
-            }
-        }
+        // Whether more is there is unknown: the pipe may be full.
+        self.poll_call(cx, Side::Read, || pipe.fill(self.as_fd(), len))
     }
 
     /// Writes a part of what is in a pipe, without copying it.
@@ -138,14 +137,8 @@ impl Stream {
         pipe: &mut Pipe,
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
-        let is_more = follow != Follow::Anything;
-        loop {
-            ready!(self.poll_write_ready(cx));
-            match retry_on_intr(|| pipe.drain(self.as_fd(), is_more)) {
-                Err(Errno::AGAIN) => self.0.note_blocked(Side::Write),
-                written => return Poll::Ready(written.map_err(io::Error::from)),
-            }
-        }
+        let is_more = follow.is_more();
+        self.poll_call(cx, Side::Write, || pipe.drain(self.as_fd(), is_more))
     }
 
     /// Writes a part of what stands at `offset` of a file, at most `len` bytes,
@@ -158,13 +151,27 @@ impl Stream {
         offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.poll_write_ready(cx));
+        // Less may be the file's end as well: the next call tells.
+        self.poll_call(cx, Side::Write, || {
             let mut at = offset;
-            match retry_on_intr(|| sendfile(self, file, Some(&mut at), len)) {
-                Err(Errno::AGAIN) => self.0.note_blocked(Side::Write),
-                // Less may be the file's end as well: the next call tells.
-                written => return Poll::Ready(written.map_err(io::Error::from)),
+            sendfile(self, file, Some(&mut at), len)
+        })
+    }
+
+    /// Makes a system call when a side is ready, again until it does not say that
+    /// it would block. Whether the side is ready after that is for the next one to
+    /// tell.
+    fn poll_call(
+        &self,
+        cx: &Context<'_>,
+        side: Side,
+        mut call: impl FnMut() -> Result<usize, Errno>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_ready(cx, side));
+            match retry_on_intr(&mut call) {
+                Err(Errno::AGAIN) => self.0.note_blocked(side),
+                done => return Poll::Ready(done.map_err(io::Error::from)),
             }
         }
     }

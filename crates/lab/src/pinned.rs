@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::bench::process::stay_on;
 
 /// What `evenkeel-lab pinned` is told.
 #[derive(Debug, clap::Args)]
@@ -33,9 +34,7 @@ pub fn run(options: &Options) -> io::Result<std::convert::Infallible> {
     if let Some(group) = &options.group {
         fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
     }
-    let mut cores = CpuSet::new();
-    options.cores.iter().for_each(|core| cores.set(*core));
-    sched_setaffinity(None, &cores)?;
+    stay_on(&options.cores)?;
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let (program, arguments) = options
         .command

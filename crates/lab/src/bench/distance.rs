@@ -13,9 +13,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
-use super::process::{LOAD_CORE, PROXY_CORE};
+use super::process::{LOAD_CORE, PROXY_CORE, stay_on};
 
 /// Above so much they share no cache.
 pub const FAR: Duration = Duration::from_nanos(150);
@@ -102,7 +100,7 @@ fn round_trip() -> io::Result<Duration> {
 
 /// Adds one to each odd number until the end, after it has said `is_there`.
 fn answer(number: &AtomicU32, is_there: Sender<()>) -> io::Result<()> {
-    stay_on(LOAD_CORE)?;
+    stay_on(&[LOAD_CORE])?;
     // Who does not wait for it any more has the end ready.
     let _ = is_there.send(());
     loop {
@@ -116,7 +114,7 @@ fn answer(number: &AtomicU32, is_there: Sender<()>) -> io::Result<()> {
 
 /// Makes numbers odd, and says how long it takes until they are even.
 fn ask(number: &AtomicU32) -> io::Result<Duration> {
-    stay_on(PROXY_CORE)?;
+    stay_on(&[PROXY_CORE])?;
     let batches = (0..BATCHES).map(|_| {
         let begun = Instant::now();
         for _ in 0..ROUND_TRIPS {
@@ -132,13 +130,6 @@ fn ask(number: &AtomicU32) -> io::Result<Duration> {
 fn joined<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     let ended = thread.join();
     ended.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-}
-
-/// Has the current thread run on one core only.
-fn stay_on(core: usize) -> io::Result<()> {
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    Ok(sched_setaffinity(None, &cores)?)
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::net::sockopt::tcp_congestion;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::install::{self, Needed};
+use super::process::output_of;
 
 /// What Debian's kernel has, and what is compared with.
 const CONGESTION: &str = "cubic";
@@ -56,17 +57,5 @@ pub fn settle() -> io::Result<()> {
 }
 
 fn ip(arguments: &[&str]) -> io::Result<()> {
-    let output = Command::new("ip")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!(
-        "ip {}: {}",
-        arguments.join(" "),
-        said.trim()
-    )))
+    output_of(Command::new("ip").args(arguments)).map(drop)
 }

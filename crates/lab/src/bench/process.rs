@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Where the proxies run.
 pub const PROXY_CORE: usize = 0;
@@ -217,6 +218,16 @@ pub fn output_of(command: &mut Command) -> io::Result<Vec<u8>> {
     let said = String::from_utf8_lossy(&output.stderr);
     let message = format!("{program} ended with {}: {}", output.status, said.trim());
     Err(io::Error::other(message))
+}
+
+/// Has the current thread run on these cores only.
+///
+/// # Errors
+/// There is none of them.
+pub fn stay_on(cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// A command that runs `program` on `cores`; arguments are yet to be added.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Setting;
 use super::server::start_all;
 use crate::bench::proxy::Kind;
-use crate::bench::report::{CaseReport, Limit, Row, Verdict};
+use crate::bench::report::{CaseReport, Limit, Verdict};
 use crate::bench::rounds::tell_distance;
 use crate::files::DataSet;
 
@@ -29,8 +29,7 @@ const SLICES_PER_SECOND: f64 = 5.0;
 /// Something can't be started.
 pub fn memory(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
     setting.set.read_all()?;
-    report.rows = rounds(setting, &setting.asking(connections, 0.0))?;
-    tell_distance(report);
+    measure(setting, &setting.asking(connections, 0.0), report)?;
     compare(report, Kind::Nginx, Some(MEMORY_CPU_MAX));
     compare(report, Kind::NginxThreads, None);
     compare(report, Kind::Lighttpd, Some(MEMORY_CPU_MAX));
@@ -48,8 +47,7 @@ pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) 
         format!("--pages={path}={len}"),
         format!("--connections={connections}"),
     ];
-    report.rows = rounds(setting, &asking)?;
-    tell_distance(report);
+    measure(setting, &asking, report)?;
     compare(report, Kind::Nginx, Some(HOT_CPU_MAX));
     compare(report, Kind::NginxThreads, None);
     compare(report, Kind::Lighttpd, None);
@@ -59,11 +57,13 @@ pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) 
 
 /// Short rounds with a pause before each: lighttpd keeps each file open for up to
 /// three seconds, and fails where it has no descriptor left.
-fn rounds(setting: &Setting, asking: &[String]) -> io::Result<Vec<Row>> {
+fn measure(setting: &Setting, asking: &[String], report: &mut CaseReport) -> io::Result<()> {
     let stage = start_all(setting)?;
     let awake = ["--awake".into(), format!("--seconds={SLICE_SECONDS}")];
     let count = (setting.effort.total_seconds() * SLICES_PER_SECOND).ceil() as usize;
-    stage.slices(&[asking, &awake].concat(), count, PAUSE)
+    report.rows = stage.slices(&[asking, &awake].concat(), count, PAUSE)?;
+    tell_distance(report);
+    Ok(())
 }
 
 /// Nothing is required where the peer fails: what it answers costs it more

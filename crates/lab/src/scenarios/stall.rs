@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
-use crate::bench::process::{LOAD_CORE, PROXY_CORE};
+use crate::bench::process::{LOAD_CORE, PROXY_CORE, stay_on};
 
 /// So rarely that it costs nothing beside a load.
 const PERIOD: Duration = Duration::from_millis(2);
@@ -48,10 +46,8 @@ impl StallWatch {
 }
 
 fn look(core: usize, ends: &AtomicBool) -> Duration {
-    let mut cores = CpuSet::new();
-    cores.set(core);
     // On a machine with one core it looks wherever it runs.
-    let _ = sched_setaffinity(None, &cores);
+    let _ = stay_on(&[core]);
     let mut longest = Duration::ZERO;
     while !ends.load(Ordering::Relaxed) {
         let due = Instant::now() + PERIOD;
