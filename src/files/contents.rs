@@ -28,7 +28,7 @@ impl Contents {
 
 /// Ticks without use after which contents give way to others: ten seconds.
 const IDLE_TICKS: u64 = 100;
-/// Of how many it is looked at whether they give way to one more.
+/// Of how many it is looked at, for each one more, whether they give way.
 const LOOKS: usize = 8;
 
 /// What it takes to keep no bytes: counts, links and a place.
@@ -59,17 +59,17 @@ impl KeptContents {
     }
 
     /// Whether there is room for so many bytes more, for which others may have
-    /// to go. `now` in ticks.
+    /// to go; those of which the file is not open any more go anyway, for nobody
+    /// can be given them. `now` in ticks.
     pub fn make_room(&mut self, len: usize, now: u64) -> bool {
         let fits = |kept: usize| kept + ENTRY_LEN + len <= self.most;
-        for _ in 0..LOOKS {
-            if fits(self.len) {
-                return true;
-            }
+        for _ in 0..LOOKS.min(self.kept.len()) {
             let Some(first) = self.kept.pop_front() else {
-                return false;
+                break;
             };
-            if now < first.used.get() + IDLE_TICKS {
+            let is_idle = now >= first.used.get() + IDLE_TICKS;
+            let is_known = Rc::weak_count(&first) > 0;
+            if is_known && (fits(self.len) || !is_idle) {
                 self.kept.push_back(first);
             } else {
                 self.len -= ENTRY_LEN + first.bytes.len();
@@ -128,6 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_can_be_given_any_more_goes_while_there_is_room() {
+        const OPEN: usize = 50;
+        let mut kept = KeptContents::new(1 << 20);
+        let mut open: Vec<_> = (0..OPEN).map(|_| keep(&mut kept, 100, 0)).collect();
+        for turn in 0..10 * OPEN {
+            // Closed and opened again.
+            open[turn % OPEN] = None;
+            open[turn % OPEN] = keep(&mut kept, 100, 0);
+        }
+        assert!(open.iter().all(is_there));
+        let count = kept.kept.len();
+        assert!(count <= OPEN + LOOKS, "{count} of {OPEN}");
+        assert_eq!(kept.len, count * (ENTRY_LEN + 100));
+    }
+
+    #[test]
     fn what_is_longer_than_all_of_it_finds_no_room() {
         let mut kept = KeptContents::new(ENTRY_LEN + 300);
         let small = keep(&mut kept, 100, 0);
@@ -141,9 +157,8 @@ mod tests {
     #[test]
     fn few_are_looked_at_for_one_more() {
         let mut kept = KeptContents::new(100 * ENTRY_LEN);
-        for _ in 0..100 {
-            assert!(keep(&mut kept, 0, 0).is_some());
-        }
+        let files: Vec<_> = (0..100).map(|_| keep(&mut kept, 0, 0)).collect();
+        assert!(files.iter().all(is_there));
         // Those at the front are in use.
         for contents in kept.kept.iter().take(LOOKS) {
             contents.take(IDLE_TICKS);
