@@ -12,6 +12,7 @@ mod case;
 pub(crate) mod crowd;
 mod distance;
 pub(crate) mod install;
+pub(crate) mod kernel_threads;
 pub(crate) mod machine;
 mod markdown;
 pub(crate) mod network;

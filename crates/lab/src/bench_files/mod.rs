@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use crate::bench::CommonOptions;
 use crate::bench::install;
+use crate::bench::kernel_threads::SentAway;
 use crate::bench::machine::Machine;
 use crate::bench::network;
 use crate::bench::proxy::{Kind, Site};
@@ -172,6 +173,7 @@ pub fn run(options: &Options) -> io::Result<bool> {
     let cases = common.chosen(case::all(), |case| &case.name)?;
     install::ensure(&install::FOR_FILES)?;
     network::settle()?;
+    let _sent_away = SentAway::memory_watchers();
     let machine = Machine::look(&["nginx", "lighttpd", "fio"]);
     println!("{}", machine.line());
     let setting = Setting::of(options)?;
