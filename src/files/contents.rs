@@ -63,7 +63,7 @@ impl KeptContents {
     /// can be given them. `now` in ticks.
     pub fn make_room(&mut self, len: usize, now: u64) -> bool {
         let fits = |kept: usize| kept + ENTRY_LEN + len <= self.most;
-        for _ in 0..LOOKS.min(self.kept.len()) {
+        for _ in 0..LOOKS {
             let Some(first) = self.kept.pop_front() else {
                 break;
             };

@@ -262,14 +262,8 @@ fn a_long_head_after_a_long_body_is_read_to_its_end() {
         let padding = "x".repeat(40_000);
         let head =
             format!("HTTP/1.1 200 OK\r\nX-Long: {padding}\r\nContent-Length: 100000\r\n\r\n");
-        let origin = RawOrigin::start(move |_, mut stream| {
-            while stream.read_head().is_ok() {
-                stream
-                    .send([head.as_bytes(), &pattern(100_000)].concat())
-                    .unwrap();
-            }
-        })
-        .unwrap();
+        let answer = [head.as_bytes(), &pattern(100_000)].concat();
+        let origin = RawOrigin::answering_each(answer).unwrap();
         let proxy = Site::default().start(&[origin.address.to_string()]);
         let mut client = proxy.client();
         for _ in 0..3 {

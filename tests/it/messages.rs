@@ -193,14 +193,8 @@ fn answers_without_a_body() {
 #[test]
 fn a_304_may_name_the_length_of_what_it_does_not_carry() {
     test(|| {
-        let origin = RawOrigin::start(|_, mut stream| {
-            while stream.read_head().is_ok() {
-                stream
-                    .send("HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n")
-                    .unwrap();
-            }
-        })
-        .unwrap();
+        let answer = "HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n";
+        let origin = RawOrigin::answering_each(answer).unwrap();
         let proxy = Site::default().start(&[origin.address.to_string()]);
         let mut client = proxy.client();
         for _ in 0..3 {

@@ -167,16 +167,9 @@ fn malformed_chunks_of_an_answer_cut_the_client_off() {
 #[test]
 fn bytes_behind_an_answer_reach_no_other_client() {
     test(|| {
-        let origin = RawOrigin::start(|_, mut stream| {
-            while stream.read_head().is_ok() {
-                let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
-                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong{poison}");
-                if stream.send(answer).is_err() {
-                    return;
-                }
-            }
-        })
-        .unwrap();
+        let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong{poison}");
+        let origin = RawOrigin::answering_each(answer).unwrap();
         let proxy = Site::default().start(&[origin.address.to_string()]);
         for _ in 0..5 {
             assert_serves(&mut proxy.client());

@@ -425,6 +425,20 @@ impl RawOrigin {
         })
     }
 
+    /// Starts one that sends `answer` for each request's head that it reads,
+    /// whatever was asked, until the connection ends.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn answering_each(answer: impl Into<Vec<u8>>) -> io::Result<Self> {
+        let answer = answer.into();
+        RawOrigin::start(
+            move |_, mut stream| {
+                while stream.read_head().is_ok() && stream.send(&answer).is_ok() {}
+            },
+        )
+    }
+
     /// Connections accepted so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)

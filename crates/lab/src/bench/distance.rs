@@ -34,18 +34,23 @@ const END: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Nearness {
     patience: Duration,
+    /// How far apart they were when that was last looked at.
+    distance: Duration,
     /// When it was waited for last.
     begun: Instant,
 }
 
 impl Nearness {
     /// With all its patience.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// There are no two cores.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
             patience: PATIENCE,
+            distance: round_trip()?,
             begun: Instant::now(),
-        }
+        })
     }
 
     /// Waits until the cores are near, as long as patience lasts; how far apart
@@ -54,24 +59,23 @@ impl Nearness {
     /// # Errors
     /// There are no two cores.
     pub fn wait(&mut self) -> io::Result<Duration> {
-        loop {
-            let distance = round_trip()?;
-            if distance <= FAR || self.patience.is_zero() {
-                self.begun = Instant::now();
-                return Ok(distance);
-            }
+        while self.distance > FAR && !self.patience.is_zero() {
             thread::sleep(INTERVAL);
             self.patience = self.patience.saturating_sub(INTERVAL);
+            self.distance = round_trip()?;
         }
+        self.begun = Instant::now();
+        Ok(self.distance)
     }
 
-    /// Whether what was measured since is of use: the cores, which were so far
-    /// apart, have stayed near, or there is no patience to wait for that.
+    /// Whether what was measured since is of use: the cores have stayed near, or
+    /// were not, or there is no patience to wait for that.
     ///
     /// # Errors
     /// There are no two cores.
-    pub fn lasted(&mut self, distance: Duration) -> io::Result<bool> {
-        if distance > FAR || round_trip()? <= FAR || self.patience.is_zero() {
+    pub fn lasted(&mut self) -> io::Result<bool> {
+        let before = std::mem::replace(&mut self.distance, round_trip()?);
+        if before > FAR || self.distance <= FAR || self.patience.is_zero() {
             return Ok(true);
         }
         self.patience = self.patience.saturating_sub(self.begun.elapsed());
@@ -149,12 +153,10 @@ mod tests {
     #[test]
     fn who_is_out_of_patience_does_not_wait() {
         let begun = Instant::now();
-        let mut nearness = Nearness {
-            patience: Duration::ZERO,
-            ..Nearness::new()
-        };
-        if let Ok(distance) = nearness.wait() {
-            assert!(nearness.lasted(distance).is_ok_and(|it| it));
+        if let Ok(mut nearness) = Nearness::new() {
+            nearness.patience = Duration::ZERO;
+            assert!(nearness.wait().is_ok());
+            assert!(nearness.lasted().is_ok_and(|it| it));
         }
         assert!(begun.elapsed() < Duration::from_secs(5));
     }

@@ -5,12 +5,12 @@ use std::fs;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::process::LOAD_CORE;
+use super::process::{LOAD_CORE, set_of};
 
 /// DAMON's, which look through all memory for what nobody uses: a millisecond
 /// and more at a time, several times a second, in which a core without a
-/// preemptible kernel does nothing else. One percentile of the requests is not
-/// to tell on which core that was.
+/// preemptible kernel does nothing else. What a 99th percentile says is not to
+/// hang on which core that was.
 const MEMORY_WATCHER: &str = "kdamond.";
 
 /// Kernel threads that run on the load's core as long as this is there.
@@ -21,16 +21,14 @@ impl SentAway {
     /// where that is not allowed they stay.
     #[must_use]
     pub fn memory_watchers() -> Self {
-        let mut load_core = CpuSet::new();
-        load_core.set(LOAD_CORE);
-        let mut sent = Vec::new();
-        for pid in kernel_threads(MEMORY_WATCHER) {
-            if let Ok(before) = sched_getaffinity(Some(pid))
-                && sched_setaffinity(Some(pid), &load_core).is_ok()
-            {
-                sent.push((pid, before));
-            }
-        }
+        let load_core = set_of(&[LOAD_CORE]);
+        let send = |pid| {
+            let before = sched_getaffinity(Some(pid)).ok()?;
+            sched_setaffinity(Some(pid), &load_core).ok()?;
+            Some((pid, before))
+        };
+        let watchers = kernel_threads(MEMORY_WATCHER).into_iter();
+        let sent: Vec<_> = watchers.filter_map(send).collect();
         if !sent.is_empty() {
             println!("the kernel looks for unused memory here (kdamond): on the load's core");
         }

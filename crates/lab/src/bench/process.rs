@@ -225,9 +225,14 @@ pub fn output_of(command: &mut Command) -> io::Result<Vec<u8>> {
 /// # Errors
 /// There is none of them.
 pub fn stay_on(cores: &[usize]) -> io::Result<()> {
+    Ok(sched_setaffinity(None, &set_of(cores))?)
+}
+
+/// Cores as the kernel takes them.
+pub fn set_of(cores: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     cores.iter().for_each(|core| set.set(*core));
-    Ok(sched_setaffinity(None, &set)?)
+    set
 }
 
 /// A command that runs `program` on `cores`; arguments are yet to be added.

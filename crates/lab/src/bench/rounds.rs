@@ -98,7 +98,7 @@ impl Stage {
             load.run()?;
             loads.push(load);
         }
-        let mut nearness = Nearness::new();
+        let mut nearness = Nearness::new()?;
         let mut draws = Draws::of(self.proxies.len());
         let mut rows = self.empty_rows();
         while rows.iter().any(|row| row.rounds.len() < count) {
@@ -115,7 +115,7 @@ impl Stage {
                 round.core_distance_ns = Some(distance.as_nanos() as u64);
                 figures.push((at, round));
             }
-            if nearness.lasted(distance)? {
+            if nearness.lasted()? {
                 for (at, round) in figures {
                     rows[at].rounds.push(round);
                 }
