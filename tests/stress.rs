@@ -154,7 +154,7 @@ fn meddle(running: &Running, over: &Receiver<()>) {
         let endpoint = random.usize(..3);
         let state = &app.states()[endpoint];
         match random.u8(..4) {
-            0 => state.set_weight(random.u32(1..10)),
+            0 => app.set_weight(endpoint, random.u32(1..10), clock::now()),
             // Never above what it began with.
             1 => state.set_max_in_flight(Some(random.u32(1..=LIMITS[endpoint]))),
             2 => _ = app.set_admin(endpoint, Admin::Drain, clock::now()),

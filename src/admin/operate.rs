@@ -94,9 +94,7 @@ pub(super) fn operate(
             }
         }
         Operation::Weight(weight) => {
-            dispatcher.states()[place].set_weight(weight);
-            // Who waits may have been waiting for just that.
-            dispatcher.serve(now);
+            dispatcher.set_weight(place, weight, now);
             tracing::info!(
                 upstream,
                 endpoint,

@@ -12,7 +12,7 @@ use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, Va
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
-use super::{Address, Adopt, EventFormat, Level};
+use super::{Address, Adopt, BalanceKey, EventFormat, Level};
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {
@@ -106,6 +106,11 @@ choice!(WeightMode {
     "default" => WeightMode::Default, "its share of the traffic while none is idle";
     "idle" => WeightMode::Idle, "the number of exchanges below which it counts as idle";
     "peak" => WeightMode::Peak, "the most exchanges that it takes; where all have theirs, a request is refused";
+});
+
+choice!(BalanceKey {
+    "uri" => BalanceKey::Uri, "the path and the query of the request";
+    "client" => BalanceKey::Client, "the address of the client";
 });
 
 choice!(Discipline {

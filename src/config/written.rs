@@ -12,7 +12,7 @@ use super::file_value::FolderPath;
 use super::log_value::{AppName, Facility, LogPath, Only, Severity};
 use super::quantity::{Part, Size, Span, Timeout};
 use super::setting::{
-    Bounded, Choice, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
+    Bounded, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
 };
 use super::template::Template;
 use super::tree::{Entry, Node, Value};
@@ -393,14 +393,20 @@ options! {
 }
 
 options! {
-    /// What a balancer goes by; one of the keys.
+    /// What a balancer goes by: one of `by`, `header`, `cookie` and `query`.
     pub struct KeyTable as "a key" {
+        /// The address of the client, or the path and the query.
+        by: BalanceKey = Optional(""),
         /// The header field of this name.
         header: FieldName = Optional(""),
         /// The cookie of this name.
         cookie: FieldName = Optional(""),
         /// The query parameter of this name.
         query: FieldValue = Optional(""),
+        /// How long a request waits for the endpoint of its key, where that one
+        /// is at its limit and others are not; `"0s"` sends it to another at
+        /// once.
+        wait: Span = Default("'1s'"),
     }
 }
 
@@ -514,68 +520,66 @@ pub type Width = Bounded<1, 0xFFFF_FFFF>;
 
 /// What a balancer goes by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key(pub BalanceKey);
-
-impl Key {
-    const WORDS: [Choice; 2] = [
-        Choice {
-            word: "uri",
-            help: "the path and the query of the request",
-        },
-        Choice {
-            word: "client",
-            help: "the address of the client",
-        },
-    ];
+pub struct Key {
+    /// The part of the request.
+    pub by: BalanceKey,
+    /// How long a request waits for the endpoint of its key.
+    pub wait: std::time::Duration,
 }
 
 impl Setting for Key {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         let table = match &node.value {
             Value::Text(text) => {
-                return match text.as_str() {
-                    "uri" => Some(Self(BalanceKey::Uri)),
-                    "client" => Some(Self(BalanceKey::Client)),
-                    _ => {
-                        report
-                            .mistake(&node.place, format!("unknown word `{text}`"))
-                            .label(format!("expected {}", Self::shape().words()))
-                            .help("a table names what to go by, as in { header = \"X-User\" }")
-                            .propose(text, Self::WORDS.map(|it| it.word));
-                        None
-                    }
+                let Shape::Choice(words) = BalanceKey::shape() else {
+                    return None;
                 };
+                if words.iter().all(|it| it.word != text) {
+                    report
+                        .mistake(&node.place, format!("unknown word `{text}`"))
+                        .label(format!("expected {}", Self::shape().words()))
+                        .help("a table names what to go by, as in { header = \"X-User\" }")
+                        .propose(text, words.iter().map(|it| it.word));
+                    return None;
+                }
+                KeyTable::read(&table_of("by", node), report)?
             }
             Value::Table(_) => KeyTable::read(node, report)?,
             _ => return wrong_type(node, report),
         };
-        let written = [&table.header, &table.cookie].map(|it| it.written);
-        let count = written.into_iter().chain([table.query.written]);
-        let count = count.filter(|written| *written).count();
-        let is_empty = matches!(&node.value, Value::Table(entries) if entries.is_empty());
-        if count > 1 || is_empty {
+        let written = [
+            table.by.written,
+            table.header.written,
+            table.cookie.written,
+            table.query.written,
+        ];
+        let count = written.into_iter().filter(|it| *it).count();
+        if count != 1 {
             report
                 .mistake(
                     &node.place,
-                    "a key is one of `header`, `cookie` and `query`",
+                    "a key is one of `by`, `header`, `cookie` and `query`",
                 )
                 .label(format!(
                     "this has {}",
-                    if is_empty { "none" } else { "several" }
+                    if count == 0 { "none" } else { "several" }
                 ));
             return None;
         }
         let header = |it: FieldName| BalanceKey::Header(it.0);
         let cookie = |it: FieldName| BalanceKey::Cookie(it.0);
         let query = |it: FieldValue| BalanceKey::Query(it.0);
-        let header = table.header.value.map(header);
-        let cookie = table.cookie.value.map(cookie);
-        header.or(cookie).or(table.query.value.map(query)).map(Self)
+        let by = table.by.value;
+        let by = by.or_else(|| table.header.value.map(header));
+        let by = by.or_else(|| table.cookie.value.map(cookie));
+        Some(Self {
+            by: by.or_else(|| table.query.value.map(query))?,
+            wait: table.wait.value?.0,
+        })
     }
 
     fn shape() -> Shape {
-        let words = Shape::Choice(Self::WORDS.to_vec());
-        Shape::AnyOf(vec![words, KeyTable::shape()])
+        Shape::AnyOf(vec![BalanceKey::shape(), KeyTable::shape()])
     }
 }
 

@@ -1,6 +1,7 @@
 //! Answers that the proxy makes itself.
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::EndpointState;
 use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{Method, RequestHead};
 
@@ -10,6 +11,7 @@ use crate::config::Upstream;
 use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::observe::end::{End, Failure};
+use crate::observe::figures::State;
 
 /// An answer that is not an endpoint's.
 #[derive(Debug, Clone, Copy)]
@@ -173,7 +175,14 @@ pub async fn refuse(
         Some((content_type, body)) => (content_type.as_str(), body.as_slice()),
         None => {
             let phrase = reason_phrase(status);
-            text = format!("{status} {phrase}\n\n{}: {}\n", end.word(), end.text());
+            let detail = match (end, progress.upstream()) {
+                (End::Failure(Failure::NoEndpoint), Some(index)) => {
+                    outage(context.upstreams[index].endpoint_states())
+                }
+                _ => String::new(),
+            };
+            let (word, words) = (end.word(), end.text());
+            text = format!("{status} {phrase}\n\n{word}: {words}{detail}\n");
             ("text/plain; charset=utf-8", text.as_bytes())
         }
     };
@@ -206,6 +215,20 @@ pub async fn refuse(
         Ok(()) if persistence != Persistence::Close => Next::KeepAlive,
         Ok(()) => Next::Linger,
     }
+}
+
+/// What is wrong with endpoints, as the end of a sentence: ": 2 down, 1 draining".
+/// Their addresses are nobody else's business.
+fn outage(states: &[EndpointState]) -> String {
+    let mut detail = String::new();
+    for state in State::ALL {
+        let count = states.iter().filter(|it| State::of(it) == state).count();
+        if count > 0 {
+            detail += if detail.is_empty() { ": " } else { ", " };
+            detail += &format!("{count} {}", state.word());
+        }
+    }
+    detail
 }
 
 /// The status of a refusal: for who gets no slot, what is configured.

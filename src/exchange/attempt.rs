@@ -22,7 +22,7 @@ use super::{
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::net::connect::reason;
+use crate::net::connect::{is_backlog_full, reason};
 use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
@@ -64,6 +64,8 @@ pub(super) enum Retry {
     OnNewConnection,
     /// At an endpoint not tried yet.
     Elsewhere,
+    /// Where there is room: the endpoint's backlog is full, and nothing was sent.
+    WhereThereIsRoom,
 }
 
 impl Attempt {
@@ -80,6 +82,7 @@ impl Attempt {
     fn not_opened(failure: Failure) -> Self {
         let retry = match failure {
             Failure::TotalTimeout | Failure::Stopped | Failure::ClientGone => Retry::Never,
+            Failure::Saturated => Retry::WhereThereIsRoom,
             _ => Retry::Elsewhere,
         };
         Attempt::Failed {
@@ -248,6 +251,10 @@ async fn open(
             });
         }
         Ok(Some(Err(error))) => {
+            if is_backlog_full(&error) {
+                // Room may come about here or elsewhere: the endpoint is busy.
+                return Err(Failure::Saturated);
+            }
             if is_unreachable(&error) {
                 slot.report_unreachable(&reason(&error), reached_at);
                 Failure::ConnectFailed
@@ -279,6 +286,7 @@ fn is_unreachable(error: &io::Error) -> bool {
             | Kind::NetworkUnreachable
             | Kind::TimedOut
             | Kind::NotFound
+            | Kind::PermissionDenied
     )
 }
 

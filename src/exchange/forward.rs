@@ -3,8 +3,10 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::Tried;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::{BodyFraming, RequestHead};
@@ -12,7 +14,7 @@ use evenkeel_proto::{BodyFraming, RequestHead};
 use super::attempt::{self, Attempt, Retry};
 use super::identity::Identity;
 use super::pump::{Pump, TAILROOM};
-use super::queueing::Queueing;
+use super::queueing::{Queueing, Unserved};
 use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, answer, rare};
 use crate::config::Proxying;
@@ -127,7 +129,7 @@ pub fn forward(
                 progress.figures.bytes_in += (request.consumed() - head.end) as u64;
                 let wanted = Wanted {
                     key,
-                    lane: proxying.lane,
+                    lane: proxying.lane.map(|lane| lane as u32),
                     priority: proxying.priority,
                     arrived: progress.arrived(),
                 };
@@ -228,7 +230,10 @@ fn try_endpoints(
                 };
                 match rare(queue.wait(client, waiting, progress)).await {
                     Ok(slot) => slot,
-                    Err(end) => return Err(attempts.failure_behind(end)),
+                    Err(Unserved::Refused(refusal)) => {
+                        return Err(attempts.failure_behind(refusal.into()));
+                    }
+                    Err(Unserved::Ended(end)) => return Err(end),
                 }
             };
             count_attempt(context, &slot, attempts.connection, progress);
@@ -267,10 +272,17 @@ enum GoOn {
     No,
 }
 
+/// How long an endpoint that refused a connection is not asked again by the same
+/// exchange: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// The attempts of one exchange so far.
 struct Attempts<'a> {
     upstream: &'a Upstream,
-    tried: Vec<u32>,
+    tried: Vec<Tried>,
+    /// The pause after the next refused connection.
+    pause: Duration,
     retries_left: u32,
     last_failure: Option<End>,
     connection: Connection,
@@ -285,6 +297,7 @@ impl<'a> Attempts<'a> {
         Attempts {
             upstream,
             tried: Vec::new(),
+            pause: FIRST_PAUSE,
             retries_left: upstream.config().retries,
             last_failure: None,
             connection: Connection::AnyIdle,
@@ -321,18 +334,27 @@ impl<'a> Attempts<'a> {
 
     /// Decides about the next attempt.
     fn go_on(&mut self, context: &Context, slot: Slot<'a>, end: End, retry: Retry) -> GoOn {
+        if retry == Retry::WhereThereIsRoom {
+            // A full backlog is a busy endpoint: no failure, and no retry.
+            let now = clock::now();
+            if slot.has_room_elsewhere(&self.tried, now) {
+                self.refused_by(&slot, now);
+            }
+            return GoOn::Around;
+        }
         let is_held = self.is_held(context, end);
         let is_allowed = match retry {
-            Retry::Never => false,
+            Retry::Never | Retry::WhereThereIsRoom => false,
             Retry::OnNewConnection => true,
             Retry::Elsewhere => self.retries_left > 0 || is_held,
         };
         if !is_allowed {
             return GoOn::No;
         }
+        let now = clock::now();
         // What could not be connected to is soon found unreachable: while it
         // is held, that bounds the attempts.
-        if !is_held && !self.upstream.may_retry(clock::now()) {
+        if !is_held && !self.upstream.may_retry(now) {
             let counters = &context.counters.upstreams[self.upstream.index()];
             counters.retries_refused.add(1);
             return GoOn::No;
@@ -347,15 +369,27 @@ impl<'a> Attempts<'a> {
         }
         self.connection = Connection::AnyIdle;
         self.retries_left = self.retries_left.saturating_sub(1);
-        self.tried.push(slot.endpoint() as u32);
-        // The same ones again where there is no other, except those that could
-        // not be connected to, unless it is to wait for them.
-        let may_go_round = is_held || !is_unreachable(end);
-        if !may_go_round || self.upstream.has_untried(&self.tried) {
+        match is_unreachable(end) {
+            true => self.refused_by(&slot, now),
+            false => self.tried.push(Tried::Sent {
+                endpoint: slot.endpoint() as u32,
+            }),
+        }
+        if self.upstream.has_untried(&self.tried, now) {
             return GoOn::Yes;
         }
-        self.tried.clear();
+        // Where there is no other, the same ones again, each of them once.
+        self.tried.retain(|it| matches!(it, Tried::Refused { .. }));
         GoOn::Around
+    }
+
+    /// Nothing was sent to this endpoint: it is asked again after a pause, or
+    /// once a connection to it opens.
+    fn refused_by(&mut self, slot: &Slot<'_>, now: Instant) {
+        let endpoint = slot.endpoint() as u32;
+        self.tried.retain(|it| it.endpoint() != endpoint);
+        self.tried.push(slot.refused_until(now + self.pause));
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
     /// Whether the exchange waits in the queue rather than fail: no endpoint
@@ -402,6 +436,7 @@ fn count_attempt(
         Chosen::First => Reason::Picked,
         Chosen::Next => Reason::Next,
         Chosen::Granted => Reason::Queued,
+        Chosen::Trial => Reason::Trial,
     });
     attempt::endpoint_counters(context, slot).attempts.add(1);
     if progress.figures.attempts > 1 {

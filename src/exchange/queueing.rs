@@ -11,7 +11,7 @@ use crate::net::stream::Peeked;
 use crate::observe::access_log::Phase;
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Stage;
-use crate::upstream::{Slot, Waiting};
+use crate::upstream::{Dismissed, Refusal, Slot, Waiting};
 
 /// What a wait goes by.
 pub(super) struct Queueing<'a, 'b> {
@@ -22,10 +22,24 @@ pub(super) struct Queueing<'a, 'b> {
     pub deadline: u64,
 }
 
+/// Why a wait brought no slot.
+pub(super) enum Unserved {
+    /// As a newcomer would be refused at this moment.
+    Refused(Refusal),
+    /// The exchange is over.
+    Ended(End),
+}
+
+impl<T: Into<End>> From<T> for Unserved {
+    fn from(end: T) -> Self {
+        Unserved::Ended(end.into())
+    }
+}
+
 /// What ended a wait.
 enum Waited<'a> {
     Granted(Slot<'a>),
-    SentAway,
+    Dismissed(Dismissed),
     ClientGone,
     TimedOut,
 }
@@ -44,7 +58,7 @@ impl Queueing<'_, '_> {
         client: &mut Client,
         mut waiting: Waiting<'s>,
         progress: &mut Progress<'_>,
-    ) -> Result<Slot<'s>, End> {
+    ) -> Result<Slot<'s>, Unserved> {
         let Queueing {
             context,
             request,
@@ -65,8 +79,8 @@ impl Queueing<'_, '_> {
         context.wheel.set(&client.timer, until);
         let waited = poll_fn(|cx| {
             match waiting.poll(cx) {
-                Poll::Ready(Some(slot)) => return Poll::Ready(Waited::Granted(slot)),
-                Poll::Ready(None) => return Poll::Ready(Waited::SentAway),
+                Poll::Ready(Ok(slot)) => return Poll::Ready(Waited::Granted(slot)),
+                Poll::Ready(Err(why)) => return Poll::Ready(Waited::Dismissed(why)),
                 Poll::Pending => {}
             }
             let is_gone = match request.is_whole() {
@@ -91,15 +105,21 @@ impl Queueing<'_, '_> {
             // Nothing is begun any more.
             Waited::Granted(_) if context.wheel.is_stopped() => Err(Failure::Stopped.into()),
             Waited::Granted(slot) => Ok(slot),
-            Waited::SentAway => Err(Failure::QueueTimeout.into()),
+            Waited::Dismissed(Dismissed::Refused(refusal)) => Err(Unserved::Refused(refusal)),
+            Waited::Dismissed(Dismissed::TimedOut) => Err(Failure::QueueTimeout.into()),
             Waited::ClientGone => Err(Failure::ClientGone.into()),
-            // Perhaps it was granted one in this very moment.
-            Waited::TimedOut => waiting.leave().ok_or_else(|| {
-                let total_deadline = request.total_deadline;
-                context
-                    .timed_out(total_deadline, Failure::QueueTimeout)
-                    .into()
-            }),
+            Waited::TimedOut => {
+                // The wait was for an endpoint, or for room at one.
+                let failure = match waiting.upstream().is_up() {
+                    true => Failure::QueueTimeout,
+                    false => Failure::NoEndpoint,
+                };
+                // Perhaps it was granted one in this very moment.
+                waiting.leave().ok_or_else(|| {
+                    let total_deadline = request.total_deadline;
+                    context.timed_out(total_deadline, failure).into()
+                })
+            }
         }
     }
 }

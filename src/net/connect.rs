@@ -2,12 +2,14 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr};
 
 use super::stream::Stream;
 use super::stream_socket;
+use super::timer_fd::TimerFd;
 use crate::config::Address;
 
 /// Opens a connection.
@@ -34,6 +36,48 @@ pub async fn connect(address: &Address) -> io::Result<Stream> {
     poll_fn(|cx| stream.poll_write_ready(cx)).await;
     rustix::net::sockopt::socket_error(&stream)??;
     Ok(stream)
+}
+
+/// How often room in a full backlog is asked for.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
+
+/// Opens a connection. Where the backlog of a Unix socket is full, it asks for
+/// room again and again, for as long as `may_ask_again`. Over TCP the kernel does
+/// that by itself.
+///
+/// # Errors
+/// As the kernel says; "would block" where the backlog is full.
+///
+/// # Cancellation
+/// Dropping the future closes the socket.
+pub async fn connect_when_there_is_room(
+    address: &Address,
+    mut may_ask_again: impl FnMut() -> bool,
+) -> io::Result<Stream> {
+    let mut timer = None;
+    loop {
+        let full = match connect(address).await {
+            Err(error) if is_backlog_full(&error) => error,
+            connected => return connected,
+        };
+        if !may_ask_again() {
+            return Err(full);
+        }
+        let timer = match &timer {
+            Some(timer) => timer,
+            None => {
+                let new = TimerFd::new()?;
+                new.set(BACKLOG_PAUSE, BACKLOG_PAUSE)?;
+                timer.insert(new)
+            }
+        };
+        timer.expired().await;
+    }
+}
+
+/// Whether as many connections wait to be accepted as may.
+pub fn is_backlog_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// The system's words for an error, without its number and in lower case.

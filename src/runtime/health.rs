@@ -12,7 +12,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Dispatcher;
-use evenkeel_policy::endpoint::Flag;
 use evenkeel_policy::health::Change;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
@@ -20,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use super::Starting;
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::clock;
-use crate::net::connect::connect;
+use crate::net::connect::connect_when_there_is_room;
 use crate::net::poller::Poller;
 use crate::net::timer::TICK;
 use crate::observe::probes::{ProbeEnd, Probes};
@@ -121,7 +120,7 @@ impl Health {
             self.dispatchers.iter().for_each(|it| it.tick(now));
             for (watch, trying) in &mut watched {
                 let is_trying = trying.as_ref().is_some_and(|task| !task.is_finished());
-                if watch.is_unreachable() && !is_trying {
+                if watch.wants_connection() && !is_trying {
                     *trying = Some(tokio::task::spawn_local(watch.clone().try_until_reached()));
                 }
             }
@@ -158,8 +157,8 @@ impl Watch {
         &self.health.dispatchers[self.upstream]
     }
 
-    fn is_unreachable(&self) -> bool {
-        self.dispatcher().states()[self.endpoint].has(Flag::Unreachable)
+    fn wants_connection(&self) -> bool {
+        self.dispatcher().wants_connection(self.endpoint)
     }
 
     fn log(&self, change: Option<Change>, detail: Option<&str>) {
@@ -246,13 +245,14 @@ impl Watch {
         let mut pause = FIRST_TRY;
         loop {
             sleep(pause).await;
-            if !self.is_unreachable() {
+            if !self.wants_connection() {
                 return;
             }
             let connected = {
                 let _permit = self.health.permits.acquire().await;
                 let limit = self.upstream().timeouts.connect;
-                timeout(limit, connect(&self.config().address)).await
+                let connecting = connect_when_there_is_room(&self.config().address, || true);
+                timeout(limit, connecting).await
             };
             if matches!(connected, Ok(Ok(_))) {
                 let change = self.dispatcher().reached(self.endpoint, clock::now());
@@ -295,7 +295,11 @@ fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::task::Waker;
 
+    use evenkeel_policy::balance::{Balance, Balancer};
+    use evenkeel_policy::dispatch::{Acquired, Asking};
+    use evenkeel_policy::endpoint::Flag;
     use evenkeel_policy::health::{Guard, Observed};
     use evenkeel_testkit::deadline::until;
     use socket2::{Domain, Socket, Type};
@@ -338,7 +342,22 @@ mod tests {
         let mut guard = Guard::default();
         let is_unreachable = || app.states()[0].has(Flag::Unreachable);
         until("it counts as unreachable", || {
-            app.report(&mut guard, 0, Observed::Unreachable, clock::now());
+            let mut balancer = Balancer::new(Balance::First, 0);
+            let now = clock::now();
+            let asking = Asking {
+                tried: &[],
+                key: 0,
+                lane: None,
+                priority: 0,
+                arrived: now,
+                now,
+            };
+            if let Acquired::Reserved { reservation, .. } =
+                app.acquire(&mut balancer, &asking, Waker::noop())
+            {
+                app.report(&mut guard, reservation, Observed::Unreachable, now);
+                app.release(reservation, None, || now);
+            }
             is_unreachable()
         });
         // Nobody listens: it stays so over several tries.

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balancer, Learned, Observation};
-use evenkeel_policy::budget::RetryBudget;
+use evenkeel_policy::budget::Tally;
 use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, EndpointSettings, Outlook};
+use evenkeel_policy::endpoint::{EndpointState, Reservation, Tried};
 use evenkeel_policy::health::{Change, Guard, Observed};
 use evenkeel_policy::queue::{Left, Ticket};
 
@@ -37,7 +38,8 @@ pub struct Upstream {
     dispatcher: Arc<Dispatcher>,
     balancer: RefCell<Balancer>,
     guard: RefCell<Guard>,
-    budget: RefCell<RetryBudget>,
+    /// Requests that the retry budget does not know of yet.
+    tally: RefCell<Tally>,
     pools: Vec<RefCell<IdlePool>>,
     /// The tick at which exchanges in flight were added up last, and how many
     /// they were.
@@ -45,6 +47,9 @@ pub struct Upstream {
     /// Length of the body that began last, in bytes; 0 where it was not known.
     last_body_len: Cell<u64>,
 }
+
+/// Why an endpoint counts as unreachable that lets nobody into its backlog.
+pub(crate) const BACKLOG_FULL: &str = "its backlog is full";
 
 /// Endpoints whose exchanges in flight are added up each time.
 const SUMMED_AT_ONCE: usize = 32;
@@ -55,7 +60,7 @@ pub struct Wanted {
     /// Hash of what a balancer by key goes by.
     pub key: u64,
     /// Index of the lane that its route is kept to.
-    pub lane: Option<usize>,
+    pub lane: Option<u32>,
     /// Higher ones leave the queue first.
     pub priority: u8,
     /// When the request was there: its place in the queue.
@@ -76,15 +81,25 @@ pub enum NoSlot<'a> {
 pub struct Waiting<'a> {
     upstream: &'a Upstream,
     ticket: Option<Ticket>,
-    lane: Option<usize>,
+    lane: Option<u32>,
+}
+
+/// Why a waiter gets no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dismissed {
+    /// It has waited for too long, by the discipline of the queue.
+    TimedOut,
+    /// It would be refused if it came now, or one of a higher priority has
+    /// taken its place.
+    Refused(Refusal),
 }
 
 /// The right to one exchange at one endpoint; given back when dropped.
 #[derive(Debug)]
 pub struct Slot<'a> {
     upstream: &'a Upstream,
-    endpoint: usize,
-    lane: Option<usize>,
+    reservation: Reservation,
+    lane: Option<u32>,
     chosen: Chosen,
 }
 
@@ -97,6 +112,8 @@ pub enum Chosen {
     Next,
     /// It had room first for who waited longest.
     Granted,
+    /// Its ejection has ended: this exchange shows whether it is well.
+    Trial,
 }
 
 /// What the workers share of an upstream, with nothing in flight.
@@ -128,7 +145,7 @@ impl Upstream {
                 .map(|_| RefCell::new(IdlePool::new(&settings.pool)))
                 .collect(),
             guard: RefCell::default(),
-            budget: RefCell::new(RetryBudget::new(config.server.workers)),
+            tally: RefCell::default(),
             in_flight: Cell::default(),
             last_body_len: Cell::default(),
             config,
@@ -160,33 +177,37 @@ impl Upstream {
 
     /// Chooses an endpoint and takes a slot there, or joins the queue; `waker`
     /// is who is woken when it leaves that. `tried` are endpoints that this
-    /// exchange will not go to again.
+    /// exchange was at.
     ///
     /// # Errors
     /// There is no slot yet, or none at all.
     pub fn acquire(
         &self,
         wanted: &Wanted,
-        tried: &[u32],
+        tried: &[Tried],
         now: Instant,
         waker: &Waker,
     ) -> Result<Slot<'_>, NoSlot<'_>> {
         let asking = Asking {
             tried,
             key: wanted.key,
-            lane: wanted.lane,
+            lane: wanted.lane.map(|lane| lane as usize),
             priority: wanted.priority,
             arrived: wanted.arrived,
             now,
         };
         let mut balancer = self.balancer.borrow_mut();
         match self.dispatcher.acquire(&mut balancer, &asking, waker) {
-            Acquired::Reserved { endpoint, choice } => {
+            Acquired::Reserved {
+                reservation,
+                choice,
+            } => {
                 let chosen = match choice {
                     Choice::First => Chosen::First,
                     Choice::Next => Chosen::Next,
+                    Choice::Trial => Chosen::Trial,
                 };
-                Ok(self.slot(endpoint, wanted.lane, chosen))
+                Ok(self.slot(reservation, wanted.lane, chosen))
             }
             Acquired::Queued(ticket) => Err(NoSlot::Waits(Waiting {
                 upstream: self,
@@ -197,10 +218,10 @@ impl Upstream {
         }
     }
 
-    fn slot(&self, endpoint: usize, lane: Option<usize>, chosen: Chosen) -> Slot<'_> {
+    fn slot(&self, reservation: Reservation, lane: Option<u32>, chosen: Chosen) -> Slot<'_> {
         Slot {
             upstream: self,
-            endpoint,
+            reservation,
             lane,
             chosen,
         }
@@ -216,20 +237,32 @@ impl Upstream {
         (outlook, learned.collect())
     }
 
-    /// Whether an endpoint that is not among `tried` takes exchanges.
-    pub fn has_untried(&self, tried: &[u32]) -> bool {
-        self.dispatcher.has_untried(tried)
+    /// Whether an endpoint takes exchanges that is not among `tried`.
+    pub fn has_untried(&self, tried: &[Tried], now: Instant) -> bool {
+        self.dispatcher.has_untried(tried, now)
+    }
+
+    /// Whether an endpoint takes exchanges.
+    pub fn is_up(&self) -> bool {
+        self.dispatcher.is_up()
+    }
+
+    /// What is known of each endpoint, in the order of the configuration.
+    pub fn endpoint_states(&self) -> &[EndpointState] {
+        self.dispatcher.states()
     }
 
     /// Counts a request towards the retries that are allowed.
     pub fn count_request(&self) {
-        self.budget.borrow_mut().request();
+        let retries = &self.dispatcher.retries;
+        retries.request(&mut self.tally.borrow_mut());
     }
 
     /// Whether one more retry is within the budget, which it is then taken out
     /// of.
     pub fn may_retry(&self, now: Instant) -> bool {
-        self.budget.borrow_mut().try_retry(now)
+        let retries = &self.dispatcher.retries;
+        retries.try_retry(&mut self.tally.borrow_mut(), now)
     }
 
     fn log(&self, change: Option<Change>, detail: Option<&str>) {
@@ -292,23 +325,25 @@ impl<'a> Waiting<'a> {
         self.upstream
     }
 
-    /// The slot once there is one; `None` once the queue has sent it away.
-    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Slot<'a>>> {
+    /// The slot once there is one.
+    ///
+    /// # Errors
+    /// The queue has sent it away.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Slot<'a>, Dismissed>> {
         let Some(ticket) = &self.ticket else {
-            return Poll::Ready(None);
+            return Poll::Ready(Err(Dismissed::TimedOut));
         };
-        match self.upstream.dispatcher.poll(ticket, cx.waker()) {
-            None => Poll::Pending,
-            Some(left) => {
-                self.ticket = None;
-                Poll::Ready(match left {
-                    Left::Granted { endpoint } => {
-                        Some(self.upstream.slot(endpoint, self.lane, Chosen::Granted))
-                    }
-                    Left::TimedOut => None,
-                })
+        let Some(left) = self.upstream.dispatcher.poll(ticket, cx.waker()) else {
+            return Poll::Pending;
+        };
+        self.ticket = None;
+        Poll::Ready(match left {
+            Left::Granted(reservation) => {
+                Ok(self.upstream.slot(reservation, self.lane, Chosen::Granted))
             }
-        }
+            Left::TimedOut => Err(Dismissed::TimedOut),
+            Left::Refused(refusal) => Err(Dismissed::Refused(refusal)),
+        })
     }
 
     /// Gives its place up: the slot that it was granted in this very moment,
@@ -318,8 +353,8 @@ impl<'a> Waiting<'a> {
     }
 
     fn give_up(&mut self) -> Option<Slot<'a>> {
-        let endpoint = self.upstream.dispatcher.leave(self.ticket.take()?)?;
-        Some(self.upstream.slot(endpoint, self.lane, Chosen::Granted))
+        let reservation = self.upstream.dispatcher.leave(self.ticket.take()?)?;
+        Some(self.upstream.slot(reservation, self.lane, Chosen::Granted))
     }
 }
 
@@ -356,7 +391,7 @@ impl<'a> Slot<'a> {
     ) {
         let upstream = self.upstream;
         upstream.balancer.borrow_mut().observe(&Observation {
-            endpoint: self.endpoint,
+            endpoint: self.endpoint(),
             now,
             first_byte,
             is_error: observed != Observed::Success,
@@ -364,13 +399,13 @@ impl<'a> Slot<'a> {
         let mut guard = upstream.guard.borrow_mut();
         let change = upstream
             .dispatcher
-            .report(&mut guard, self.endpoint, observed, now);
+            .report(&mut guard, self.reservation, observed, now);
         upstream.log(change, detail);
     }
 
     /// Notes that a connection to the endpoint was opened.
     pub fn reached(&self, now: Instant) {
-        let change = self.upstream.dispatcher.reached(self.endpoint, now);
+        let change = self.upstream.dispatcher.reached(self.endpoint(), now);
         self.upstream.log(change, None);
     }
 
@@ -381,7 +416,40 @@ impl<'a> Slot<'a> {
 
     /// Index of the endpoint in its upstream.
     pub fn endpoint(&self) -> usize {
-        self.endpoint
+        self.reservation.endpoint()
+    }
+
+    /// The endpoint as one that refused a connection: not to be asked again
+    /// until then, unless a connection to it opens.
+    pub fn refused_until(&self, until: Instant) -> Tried {
+        Tried::Refused {
+            endpoint: self.endpoint() as u32,
+            until,
+            openings: self.upstream.dispatcher.states()[self.endpoint()].openings(),
+        }
+    }
+
+    /// Notes that the backlog of the endpoint is full. Where that has lasted for
+    /// the time of a connection, it counts as a failed one.
+    fn note_full_backlog(&self, now: Instant) {
+        let timeout = self.upstream.config().timeouts.connect;
+        let dispatcher = &self.upstream.dispatcher;
+        let change = dispatcher.note_full_backlog(self.endpoint(), timeout, now);
+        self.upstream.log(change, Some(BACKLOG_FULL));
+    }
+
+    /// Takes it on to wait for room in the endpoint's backlog, unless another
+    /// exchange does.
+    fn wait_for_backlog(&self) -> Option<BacklogWait<'a>> {
+        let (upstream, endpoint) = (self.upstream, self.endpoint());
+        let is_first = upstream.dispatcher.claim_backlog(endpoint);
+        is_first.then_some(BacklogWait { upstream, endpoint })
+    }
+
+    /// Whether another endpoint would take this exchange now.
+    pub fn has_room_elsewhere(&self, tried: &[Tried], now: Instant) -> bool {
+        let dispatcher = &self.upstream.dispatcher;
+        dispatcher.has_room_elsewhere(self.endpoint(), tried, now)
     }
 
     /// How it was found.
@@ -391,34 +459,62 @@ impl<'a> Slot<'a> {
 
     /// The endpoint's settings.
     pub fn config(&self) -> &config::Endpoint {
-        &self.upstream.config().endpoints[self.endpoint]
+        &self.upstream.config().endpoints[self.endpoint()]
     }
 
     /// Takes an idle connection, the most recently used first.
     pub fn take_idle(&self) -> Reused {
-        self.upstream.pools[self.endpoint].borrow_mut().take()
+        self.upstream.pools[self.endpoint()].borrow_mut().take()
     }
 
     /// Keeps a connection for the next exchange; `now` is the worker's tick.
     pub fn keep_idle(&self, stream: Stream, now: u64) {
-        self.upstream.pools[self.endpoint]
+        self.upstream.pools[self.endpoint()]
             .borrow_mut()
             .put(stream, now);
     }
 
-    /// Opens a connection.
+    /// Opens a connection. Where the endpoint's backlog is full and no other
+    /// endpoint has room, one exchange at a time asks again until there is room.
     ///
     /// # Errors
-    /// As the kernel says; there is no timeout here.
+    /// As the kernel says; "would block" where another exchange asks already, or
+    /// another endpoint has room. There is no timeout here.
     pub async fn connect(&self) -> io::Result<Stream> {
-        connect::connect(&self.config().address).await
+        let mut asking = None;
+        let may_ask_again = || {
+            let now = clock::now();
+            self.note_full_backlog(now);
+            if self.has_room_elsewhere(&[], now) {
+                return false;
+            }
+            asking = asking.take().or_else(|| self.wait_for_backlog());
+            asking.is_some()
+        };
+        connect::connect_when_there_is_room(&self.config().address, may_ask_again).await
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
+        let lane = self.lane.map(|lane| lane as usize);
         self.upstream
             .dispatcher
-            .release(self.endpoint, self.lane, clock::now);
+            .release(self.reservation, lane, clock::now);
+    }
+}
+
+/// The one exchange that tries again and again to get into an endpoint's
+/// backlog, while others wait in the queue. They go on when it is dropped.
+#[derive(Debug)]
+struct BacklogWait<'a> {
+    upstream: &'a Upstream,
+    endpoint: usize,
+}
+
+impl Drop for BacklogWait<'_> {
+    fn drop(&mut self) {
+        let dispatcher = &self.upstream.dispatcher;
+        dispatcher.give_up_backlog(self.endpoint, clock::now());
     }
 }

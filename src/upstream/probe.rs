@@ -14,7 +14,7 @@ use evenkeel_proto::{BodyError, BodyFraming, Method, ResponseError, ResponseHead
 use rustix::io::Errno;
 
 use crate::config::{Address, Probe, ProbeRequest};
-use crate::net::connect::{connect, reason};
+use crate::net::connect::{connect_when_there_is_room, reason};
 use crate::net::stream::{Follow, Stream};
 
 /// Most that is read of a head, and of a body.
@@ -138,7 +138,9 @@ pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passe
     };
     let awaited = Cell::new(Awaited::Connection);
     let work = async {
-        let stream = connect(&address).await.map_err(ProbeFailure::Connect)?;
+        let stream = connect_when_there_is_room(&address, || true)
+            .await
+            .map_err(ProbeFailure::Connect)?;
         awaited.set(Awaited::Answer);
         match &probe.request {
             Some(request) => ask(&stream, request, &host(request, probe.port, name)).await,

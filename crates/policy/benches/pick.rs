@@ -15,6 +15,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer, FairOptions, Observation, View, WeightMode};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::endpoint::Reservation;
 use evenkeel_policy::hash::{hash, mix};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
@@ -115,14 +116,14 @@ impl Site {
             site.acquire(&mut rest, 0, start);
         }
         if let Case::One = case {
-            for state in &site.dispatcher.states()[..count - 1] {
-                state.set_weight(0);
+            for endpoint in 0..count - 1 {
+                site.dispatcher.set_weight(endpoint, 0, start);
             }
         }
         site
     }
 
-    fn acquire(&self, balancer: &mut Balancer, key: u64, now: Instant) -> Option<usize> {
+    fn acquire(&self, balancer: &mut Balancer, key: u64, now: Instant) -> Option<Reservation> {
         let asking = Asking {
             tried: &[],
             key,
@@ -132,7 +133,7 @@ impl Site {
             now,
         };
         match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
-            Acquired::Reserved { endpoint, .. } => Some(endpoint),
+            Acquired::Reserved { reservation, .. } => Some(reservation),
             _ => None,
         }
     }
@@ -198,8 +199,8 @@ fn main() -> ExitCode {
                     black_box(balancer.pick(black_box(&view)));
                 });
                 let place = measure(picks, site.start, |call, now| {
-                    if let Some(endpoint) = site.acquire(&mut balancer, key(call), now) {
-                        site.dispatcher.release(endpoint, None, || now);
+                    if let Some(reservation) = site.acquire(&mut balancer, key(call), now) {
+                        site.dispatcher.release(reservation, None, || now);
                     }
                 });
                 let verdict = if pick <= limit { "PASS" } else { "FAIL" };

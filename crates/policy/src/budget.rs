@@ -1,102 +1,136 @@
 //! How many retries are allowed: a share of the requests, so that retries
 //! never double an outage.
+//!
+//! One budget for each upstream, shared by all workers: how many workers there
+//! are says nothing of how many retries an endpoint can take. Workers count
+//! requests themselves and hand the count over now and then ([`Tally`]), so
+//! that a request costs nothing shared.
 
 use std::time::Duration;
 
 use crate::Instant;
+use crate::sync::{Mutex, lock};
 
 /// Retries allowed for each request.
 const PER_REQUEST: f64 = 0.2;
-/// Retries allowed in any case, a second, over all workers.
+/// Retries allowed in any case, a second.
 const PER_SECOND: f64 = 10.0;
 /// What is not used is kept for so long.
 const KEPT: Duration = Duration::from_secs(10);
+/// Requests that a worker counts before it hands them over.
+const HANDED_OVER: u32 = 64;
 
-/// One worker's allowance of retries to an upstream: 20 % of its requests, and
-/// its part of ten a second.
+/// The retries allowed to an upstream: 20 % of its requests, and ten a second.
 #[derive(Debug)]
-pub struct RetryBudget {
-    allowance: f64,
-    per_second: f64,
+pub struct RetryBudget(Mutex<Allowance>);
+
+#[derive(Debug)]
+struct Allowance {
+    retries: f64,
     last: Option<Instant>,
 }
 
-impl RetryBudget {
-    /// The budget of one of `workers`.
-    pub fn new(workers: usize) -> Self {
-        let per_second = PER_SECOND / workers.max(1) as f64;
-        let mut budget = RetryBudget {
-            allowance: 0.0,
-            per_second,
+/// Requests of one worker that the budget does not know of yet.
+#[derive(Debug, Default)]
+pub struct Tally(u32);
+
+impl Default for RetryBudget {
+    /// What is kept of ten seconds is there from the start.
+    fn default() -> Self {
+        RetryBudget(Mutex::new(Allowance {
+            retries: most(),
             last: None,
-        };
-        budget.allowance = budget.most();
-        budget
-    }
-
-    /// Counts a request.
-    pub fn request(&mut self) {
-        self.allowance = (self.allowance + PER_REQUEST).min(self.most());
-    }
-
-    /// Takes a retry out of the budget, if there is one in it.
-    pub fn try_retry(&mut self, now: Instant) -> bool {
-        let passed = now.duration_since(*self.last.get_or_insert(now));
-        self.last = Some(now);
-        let earned = passed.as_secs_f64() * self.per_second;
-        self.allowance = (self.allowance + earned).min(self.most());
-        let is_allowed = self.allowance >= 1.0;
-        if is_allowed {
-            self.allowance -= 1.0;
-        }
-        is_allowed
-    }
-
-    fn most(&self) -> f64 {
-        (self.per_second * KEPT.as_secs_f64()).max(1.0)
+        }))
     }
 }
 
-#[cfg(test)]
+impl RetryBudget {
+    /// Counts a request.
+    pub fn request(&self, tally: &mut Tally) {
+        tally.0 += 1;
+        if tally.0 >= HANDED_OVER {
+            lock(&self.0).earn(tally);
+        }
+    }
+
+    /// Takes a retry out of the budget, if there is one in it.
+    pub fn try_retry(&self, tally: &mut Tally, now: Instant) -> bool {
+        let mut allowance = lock(&self.0);
+        allowance.earn(tally);
+        let passed = now.duration_since(*allowance.last.get_or_insert(now));
+        allowance.last = allowance.last.max(Some(now));
+        allowance.add(passed.as_secs_f64() * PER_SECOND);
+        let is_allowed = allowance.retries >= 1.0;
+        if is_allowed {
+            allowance.retries -= 1.0;
+        }
+        is_allowed
+    }
+}
+
+impl Allowance {
+    fn earn(&mut self, tally: &mut Tally) {
+        self.add(f64::from(std::mem::take(&mut tally.0)) * PER_REQUEST);
+    }
+
+    fn add(&mut self, retries: f64) {
+        self.retries = (self.retries + retries).min(most());
+    }
+}
+
+fn most() -> f64 {
+    PER_SECOND * KEPT.as_secs_f64()
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    /// Retries allowed to requests that come at this rate for a while and all
-    /// want one.
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+
+    /// Retries allowed to requests that come at this rate for a while, go to
+    /// `workers` in turn, and all want one.
     fn allowed(workers: usize, per_second: u32, seconds: u32) -> u32 {
-        let mut budget = RetryBudget::new(workers);
-        let start = Instant::from_nanos(1_000_000_000);
+        let budget = RetryBudget::default();
+        let mut tallies: Vec<_> = (0..workers).map(|_| Tally::default()).collect();
         let count = per_second * seconds;
         (0..count)
             .filter(|&index| {
-                budget.request();
-                budget.try_retry(start + Duration::from_secs(1) * index / per_second)
+                let tally = &mut tallies[index as usize % workers];
+                budget.request(tally);
+                budget.try_retry(tally, START + Duration::from_secs(1) * index / per_second)
             })
             .count() as u32
     }
 
     #[test]
-    fn a_fifth_of_the_requests_and_ten_a_second() {
-        // And what is kept of ten seconds, to begin with.
-        let due = 60 * (1000 / 5 + 10) + 100;
-        assert!(allowed(1, 1000, 60).abs_diff(due) <= 20);
-        assert_eq!(
-            allowed(1, 5, 60),
-            300,
-            "few requests may all be tried again"
-        );
-        let due = 60 * (1000 / 5 + 5) + 50;
-        assert!(allowed(2, 1000, 60).abs_diff(due) <= 20);
+    fn a_fifth_of_the_requests_and_ten_a_second_whatever_the_number_of_workers() {
+        for workers in [1, 2, 64] {
+            // And what is kept of ten seconds, to begin with.
+            let due = 60 * (1000 / 5 + 10) + 100;
+            let seen = allowed(workers, 1000, 60);
+            assert!(seen.abs_diff(due) <= 20, "{seen} with {workers} workers");
+            let seen = allowed(workers, 5, 60);
+            assert_eq!(seen, 300, "few requests may all be tried again");
+        }
+    }
+
+    #[test]
+    fn one_worker_may_use_what_all_have_left() {
+        let budget = RetryBudget::default();
+        let mut tally = Tally::default();
+        let burst = (0..1000).filter(|_| budget.try_retry(&mut tally, START));
+        assert_eq!(burst.count(), 100);
     }
 
     #[test]
     fn what_is_not_used_is_kept_for_a_while_only() {
-        let mut budget = RetryBudget::new(1);
+        let budget = RetryBudget::default();
+        let mut tally = Tally::default();
         for _ in 0..100_000 {
-            budget.request();
+            budget.request(&mut tally);
         }
-        let now = Instant::from_nanos(1_000_000_000);
-        let burst = (0..1000).filter(|_| budget.try_retry(now)).count();
-        assert_eq!(burst, 100);
+        let burst = (0..1000).filter(|_| budget.try_retry(&mut tally, START));
+        assert_eq!(burst.count(), 100);
     }
 }

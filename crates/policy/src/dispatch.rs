@@ -1,8 +1,8 @@
 //! The order of work, the same for every balancer, and the hand-over of slots.
 //!
-//! 1. eligible: up, ready, of some weight, not yet tried by this exchange, and
-//!    its lane has room;
-//! 2. the balancer ranks, without reading limits;
+//! 1. eligible: see [`Tier`]; and the exchange's lane has room;
+//! 2. an endpoint on trial gets the next exchange that may go there; otherwise
+//!    the balancer ranks, without reading limits;
 //! 3. compare-and-swap below `max_in_flight`; if that fails, rank again among
 //!    the endpoints with room;
 //! 4. none has room: the exchange joins the queue, or is refused.
@@ -12,17 +12,21 @@
 //! While nobody waits the lock is not touched: see [`Dispatcher::waiting`].
 
 mod outlook;
+mod tier;
+mod waiters;
 
 use crate::Instant;
 use std::task::Waker;
 
 use crate::balance::Balancer;
-use crate::endpoint::EndpointState;
+use crate::budget::RetryBudget;
+use crate::endpoint::{EndpointState, Reservation, Tried};
 use crate::health::{HealthSettings, Record};
-use crate::queue::{Fit, Group, Joining, Left, Queue, QueueSettings, Ticket, Waiter};
+use crate::queue::{Group, Joining, Left, Pin, Queue, QueueSettings, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, lock};
 
 pub use outlook::Outlook;
+pub(crate) use tier::Tier;
 
 /// The endpoints of one upstream, their slots and who waits for them: shared
 /// between workers.
@@ -39,6 +43,10 @@ pub struct Dispatcher {
     /// the other, and no slot stays free while somebody waits for it.
     waiting: OwnLine<AtomicUsize>,
     queue: OwnLine<Mutex<Queue>>,
+    /// Endpoints on trial.
+    pub(crate) trials: AtomicU32,
+    /// How many retries are allowed.
+    pub retries: RetryBudget,
     pub(crate) health_settings: HealthSettings,
     /// Never locked together with the queue.
     pub(crate) records: OwnLine<Mutex<Vec<Record>>>,
@@ -72,8 +80,8 @@ struct Lane {
 /// What an exchange asks with.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
-    /// Endpoints that it will not go to again.
-    pub tried: &'a [u32],
+    /// Endpoints that it was at.
+    pub tried: &'a [Tried],
     /// Hash of what a balancer by key goes by.
     pub key: u64,
     /// Index of its lane, if it is kept to one.
@@ -89,10 +97,10 @@ pub struct Asking<'a> {
 /// What came of asking for an endpoint.
 #[derive(Debug)]
 pub enum Acquired {
-    /// A slot at this endpoint is taken and must be released.
+    /// A slot is taken and must be released.
     Reserved {
-        /// Index in the upstream.
-        endpoint: usize,
+        /// The slot.
+        reservation: Reservation,
         /// How it was found.
         choice: Choice,
     },
@@ -109,6 +117,8 @@ pub enum Choice {
     First,
     /// The one ranked first was full.
     Next,
+    /// Its ejection has ended: this exchange shows whether it is well.
+    Trial,
 }
 
 /// Why an exchange gets nothing.
@@ -130,11 +140,24 @@ pub enum Refusal {
 enum NoSlot {
     /// No room, now.
     Room,
+    /// The endpoint of its key is full.
+    Key {
+        endpoint: usize,
+    },
     /// No endpoint is up, now.
     Up,
     /// There is none that it could wait for.
     Endpoint,
     Busy,
+}
+
+/// What becomes of an exchange whose endpoint, the first in rank, is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnFull {
+    /// It goes to the next one in rank.
+    Next,
+    /// It waits for that one.
+    Wait,
 }
 
 impl Dispatcher {
@@ -168,6 +191,8 @@ impl Dispatcher {
                 .collect(),
             settings,
             waiting: OwnLine(AtomicUsize::new(0)),
+            trials: AtomicU32::new(0),
+            retries: RetryBudget::default(),
             queue: OwnLine(Mutex::new(Queue::new(settings, lanes.len(), epoch))),
         }
     }
@@ -200,14 +225,19 @@ impl Dispatcher {
     /// waiters `waker` belongs to.
     pub fn acquire(&self, balancer: &mut Balancer, asking: &Asking<'_>, waker: &Waker) -> Acquired {
         if self.waiting() == 0 {
-            match self.reserve(balancer, asking) {
-                Ok((endpoint, choice)) => return Acquired::Reserved { endpoint, choice },
+            match self.reserve(balancer, asking, self.on_full(balancer)) {
+                Ok((reservation, choice)) => {
+                    return Acquired::Reserved {
+                        reservation,
+                        choice,
+                    };
+                }
                 Err(none) if !self.may_wait(none) => {
                     // For a moment it held a slot of its lane.
                     if asking.lane.is_some() && self.waiting() > 0 {
                         self.serve(asking.now);
                     }
-                    return self.refused(none);
+                    return Acquired::Refused(Self::refusal(none));
                 }
                 Err(_) => {}
             }
@@ -231,19 +261,41 @@ impl Dispatcher {
         self.serve_locked(&mut queue, asking.now, wakers);
         self.waiting.0.fetch_add(1, Ordering::SeqCst);
         between_sequential();
-        let acquired = match self.reserve(balancer, asking) {
-            Ok((endpoint, choice)) => Acquired::Reserved { endpoint, choice },
-            Err(none) if !self.may_wait(none) => self.refused(none),
-            Err(_) if queue.is_full() => Acquired::Refused(Refusal::QueueFull),
+        let lane = lane_index(asking.lane);
+        let lane_max = self.lane_max(lane);
+        let may_join = queue.has_room(lane, lane_max, asking.priority);
+        let on_full = match may_join {
+            true => self.on_full(balancer),
+            false => OnFull::Next,
+        };
+        let acquired = match self.reserve(balancer, asking, on_full) {
+            Ok((reservation, choice)) => Acquired::Reserved {
+                reservation,
+                choice,
+            },
+            Err(none) if !self.may_wait(none) => Acquired::Refused(Self::refusal(none)),
+            Err(_) if !may_join => Acquired::Refused(Refusal::QueueFull),
             Err(none) => {
+                if let Some(displaced) = queue.displace(lane, lane_max, asking.priority) {
+                    self.waiting.0.fetch_sub(1, Ordering::SeqCst);
+                    wakers.push(displaced);
+                }
                 queue.note_held(none == NoSlot::Up, asking.now);
                 let joining = Joining {
-                    lane: lane_index(asking.lane),
+                    lane,
                     priority: asking.priority,
                     arrived: asking.arrived,
                 };
+                let pinned = match none {
+                    NoSlot::Key { endpoint } => Some(Pin {
+                        endpoint,
+                        until: asking.now + self.settings.key_wait,
+                    }),
+                    _ => None,
+                };
                 let waiter = Waiter {
                     tried: asking.tried.into(),
+                    pinned,
                     since: asking.now,
                     waker: waker.clone(),
                 };
@@ -254,21 +306,27 @@ impl Dispatcher {
         acquired
     }
 
+    /// A key is worth a wait: its endpoint has what belongs to it.
+    fn on_full(&self, balancer: &Balancer) -> OnFull {
+        let waits =
+            balancer.takes_key() && self.settings.max > 0 && !self.settings.key_wait.is_zero();
+        match waits {
+            true => OnFull::Wait,
+            false => OnFull::Next,
+        }
+    }
+
     fn may_wait(&self, none: NoSlot) -> bool {
         match none {
-            NoSlot::Room => self.settings.max > 0,
+            NoSlot::Room | NoSlot::Key { .. } => self.settings.max > 0,
             NoSlot::Up => self.settings.max > 0 && self.settings.hold,
             NoSlot::Endpoint | NoSlot::Busy => false,
         }
     }
 
-    fn refused(&self, none: NoSlot) -> Acquired {
-        Acquired::Refused(Self::refusal(none))
-    }
-
     fn refusal(none: NoSlot) -> Refusal {
         match none {
-            NoSlot::Room => Refusal::Saturated,
+            NoSlot::Room | NoSlot::Key { .. } => Refusal::Saturated,
             NoSlot::Up | NoSlot::Endpoint => Refusal::NoEndpoint,
             NoSlot::Busy => Refusal::Busy,
         }
@@ -280,12 +338,13 @@ impl Dispatcher {
         &self,
         balancer: &mut Balancer,
         asking: &Asking<'_>,
-    ) -> Result<(usize, Choice), NoSlot> {
+        on_full: OnFull,
+    ) -> Result<(Reservation, Choice), NoSlot> {
         let lane = lane_index(asking.lane);
         if !self.enter(lane) {
             return Err(NoSlot::Room);
         }
-        let reserved = self.reserve_endpoint(balancer, asking);
+        let reserved = self.reserve_endpoint(balancer, asking, on_full);
         if reserved.is_err() {
             self.leave_lane(lane);
         }
@@ -296,19 +355,29 @@ impl Dispatcher {
         &self,
         balancer: &mut Balancer,
         asking: &Asking<'_>,
-    ) -> Result<(usize, Choice), NoSlot> {
+        on_full: OnFull,
+    ) -> Result<(Reservation, Choice), NoSlot> {
+        if self.trials.load(Ordering::Relaxed) > 0
+            && let Some(reservation) = self.reserve_trial(asking.tried, asking.now)
+        {
+            return Ok((reservation, Choice::Trial));
+        }
         let mut view = self.view(asking);
         loop {
             let Some(endpoint) = balancer.pick(&view) else {
-                return Err(self.no_slot(balancer, asking, view.only_with_room));
+                view.tier = self.tier_after(&view, balancer)?;
+                continue;
             };
             let cap = balancer.cap(&view, endpoint);
-            if self.states[endpoint].try_reserve(cap) {
+            if let Some(reservation) = self.reserve_at(endpoint, cap, view.tier, asking.now) {
                 let choice = match view.only_with_room {
                     true => Choice::Next,
                     false => Choice::First,
                 };
-                return Ok((endpoint, choice));
+                return Ok((reservation, choice));
+            }
+            if on_full == OnFull::Wait && !view.only_with_room {
+                return Err(NoSlot::Key { endpoint });
             }
             // Others may fill what has room while we rank: each turn of this
             // loop means that some other exchange got a place.
@@ -316,23 +385,18 @@ impl Dispatcher {
         }
     }
 
-    fn no_slot(&self, balancer: &Balancer, asking: &Asking<'_>, full: bool) -> NoSlot {
-        let may_return = || self.untried(asking.tried).any(EndpointState::may_return);
-        match self.has_untried(asking.tried) {
-            true if balancer.refuses_when_busy() => NoSlot::Busy,
-            true => NoSlot::Room,
-            // Down in this very moment.
-            false if full => NoSlot::Up,
-            // It waits for none that it has not tried while one that it has
-            // tried is up.
-            false if !self.is_up() && may_return() => NoSlot::Up,
-            false => NoSlot::Endpoint,
-        }
-    }
-
     /// Gives a slot back: to who waits for it, if somebody does. `now` is
     /// asked for the present in that case only.
-    pub fn release(&self, endpoint: usize, lane: Option<usize>, now: impl FnOnce() -> Instant) {
+    pub fn release(
+        &self,
+        reservation: Reservation,
+        lane: Option<usize>,
+        now: impl FnOnce() -> Instant,
+    ) {
+        let endpoint = reservation.endpoint();
+        if let Some(trial) = reservation.trial {
+            self.states[endpoint].end_trial(trial);
+        }
         if self.waiting() == 0 {
             self.leave_lane(lane_index(lane));
             self.states[endpoint].release();
@@ -342,90 +406,7 @@ impl Dispatcher {
             }
             return;
         }
-        let mut wakers = Vec::new();
-        {
-            let mut queue = lock(&self.queue.0);
-            let now = now();
-            self.leave_lane(lane_index(lane));
-            self.note_time(&mut queue, now, &mut wakers);
-            let granted = self.hand_over(&mut queue, endpoint, now);
-            if granted.is_none() {
-                self.states[endpoint].release();
-            }
-            // Only room in a lane may let somebody go elsewhere, and an
-            // endpoint on trial hands nothing over.
-            if granted.is_none() || lane.is_some() {
-                self.serve_free(&mut queue, now, &mut wakers);
-            }
-            wakers.extend(granted);
-        }
-        wake(wakers);
-    }
-
-    /// Gives a slot that its holder leaves to the first waiter that can use it.
-    fn hand_over(&self, queue: &mut Queue, endpoint: usize, now: Instant) -> Option<Waker> {
-        if !self.states[endpoint].may_hand_over() {
-            return None;
-        }
-        let index = endpoint as u32;
-        let granted = queue.grant(
-            now,
-            |lane| self.is_open(lane),
-            |lane, waiter| match !waiter.tried.contains(&index) && self.enter(lane) {
-                true => Fit::Endpoint(endpoint),
-                false => Fit::NotThis,
-            },
-        );
-        let waker = granted?;
-        self.waiting.0.fetch_sub(1, Ordering::SeqCst);
-        Some(waker)
-    }
-
-    /// Serves those who wait with whatever is free: to be called when an
-    /// endpoint came up, or its limit or weight was raised.
-    pub fn serve(&self, now: Instant) {
-        let mut wakers = Vec::new();
-        self.serve_locked(&mut lock(&self.queue.0), now, &mut wakers);
-        wake(wakers);
-    }
-
-    fn serve_locked(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
-        if self.waiting() == 0 {
-            return;
-        }
-        self.note_time(queue, now, wakers);
-        self.serve_free(queue, now, wakers);
-    }
-
-    /// Serves with the slots that nobody holds.
-    fn serve_free(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
-        let fits = |lane, waiter: &Waiter| {
-            if !self.enter(lane) {
-                return Fit::NotThis;
-            }
-            if let Some(endpoint) = self.reserve_least_loaded(&waiter.tried) {
-                return Fit::Endpoint(endpoint);
-            }
-            self.leave_lane(lane);
-            match waiter.tried.is_empty() {
-                true => Fit::Nobody,
-                false => Fit::NotThis,
-            }
-        };
-        while let Some(waker) = queue.grant(now, |lane| self.is_open(lane), fits) {
-            self.waiting.0.fetch_sub(1, Ordering::SeqCst);
-            wakers.push(waker);
-        }
-    }
-
-    /// Does what the discipline asks for at this time.
-    fn note_time(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
-        queue.note_held(!self.is_up(), now);
-        let before = wakers.len();
-        queue.shed(now, wakers);
-        self.waiting
-            .0
-            .fetch_sub(wakers.len() - before, Ordering::SeqCst);
+        self.release_to_waiter(endpoint, lane, now);
     }
 
     /// Takes a slot of a lane of the queue.
@@ -447,39 +428,21 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an endpoint that is not among `tried` takes exchanges.
-    pub fn has_untried(&self, tried: &[u32]) -> bool {
-        self.untried(tried).any(EndpointState::is_eligible)
-    }
-
-    fn untried(&self, tried: &[u32]) -> impl Iterator<Item = &EndpointState> {
-        let states = (0..).zip(&self.states);
-        let untried = states.filter(|(index, _)| !tried.contains(index));
-        untried.map(|(_, state)| state)
-    }
-
-    fn is_up(&self) -> bool {
-        self.states.iter().any(EndpointState::is_eligible)
-    }
-
-    fn reserve_least_loaded(&self, tried: &[u32]) -> Option<usize> {
-        loop {
-            let mut best: Option<(usize, u64, u64)> = None;
-            for (index, state) in self.states.iter().enumerate() {
-                if !state.is_eligible() || !state.has_room() || tried.contains(&(index as u32)) {
-                    continue;
-                }
-                let load = u64::from(state.load()) + 1;
-                let weight = u64::from(state.effective_weight()).max(1);
-                if best.is_none_or(|(_, least, of)| load * of < least * weight) {
-                    best = Some((index, load, weight));
-                }
-            }
-            let (endpoint, ..) = best?;
-            if self.states[endpoint].try_reserve(u32::MAX) {
-                return Some(endpoint);
-            }
-        }
+    /// Most waiters of a lane of the queue: its share of `queue.max` by its
+    /// part of the slots. Requests without a lane may use all that lanes have
+    /// not taken.
+    fn lane_max(&self, lane: usize) -> usize {
+        let Some(lane) = lane.checked_sub(1) else {
+            return usize::MAX;
+        };
+        let width = |lane: &Lane| u64::from(lane.max_in_flight);
+        let limits = self.states.iter().map(EndpointState::max_in_flight);
+        // Without limits lanes are all that anybody waits for.
+        let slots = limits.map(|it| it.map(u64::from)).sum::<Option<u64>>();
+        let slots = slots.unwrap_or_else(|| self.lanes.iter().map(width).sum());
+        let share = self.settings.max as u64 * width(&self.lanes[lane]);
+        let share = share.div_ceil(slots.max(1)) as usize;
+        share.clamp(1, self.settings.max.max(1))
     }
 
     /// How the waiter left the queue, if it has; else `waker` is who hears of
@@ -489,17 +452,17 @@ impl Dispatcher {
     }
 
     /// Takes a waiter out of the queue, because its time is over or its client
-    /// has left: the endpoint whose slot it was granted in this very moment,
-    /// if it was. That slot must be used or released.
-    pub fn leave(&self, ticket: Ticket) -> Option<usize> {
+    /// has left: the slot that it was granted in this very moment, if it was.
+    /// That slot must be used or released.
+    pub fn leave(&self, ticket: Ticket) -> Option<Reservation> {
         let mut queue = lock(&self.queue.0);
         match queue.leave(&ticket) {
             Ok(()) => {
                 self.waiting.0.fetch_sub(1, Ordering::SeqCst);
                 None
             }
-            Err(Left::Granted { endpoint }) => Some(endpoint),
-            Err(Left::TimedOut) => None,
+            Err(Left::Granted(reservation)) => Some(reservation),
+            Err(Left::TimedOut | Left::Refused(_)) => None,
         }
     }
 }

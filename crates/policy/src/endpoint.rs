@@ -3,7 +3,11 @@
 //! Shared between workers: atomics on a cache line of their own, and nothing
 //! else is shared on the fast path.
 
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use crate::Instant;
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// What the operator wants of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,25 +33,116 @@ pub enum Flag {
     Stop = 4,
     /// It is out for a while, for errors in a row.
     Ejected = 8,
-    /// It may have one exchange to show that it is well again.
+    /// Its ejection has ended: one exchange at a time shows whether it is well.
     Trial = 16,
     /// Connections to it fail.
     Unreachable = 32,
-    /// The exchange of its trial is on its way.
-    Tried = 64,
+    /// Its backlog is full, and one exchange waits for room there.
+    Backlog = 64,
 }
 
+/// Flags that say what is known: an endpoint with one of them gets nothing new.
+const KNOWN_OUT: u8 =
+    Flag::Down as u8 | Flag::Drain as u8 | Flag::Stop as u8 | Flag::Unreachable as u8;
+/// Flags of the guard. It guesses: they are void where nothing else is eligible.
+const GUESSED_OUT: u8 = Flag::Ejected as u8 | Flag::Trial as u8;
 /// Flags with which an endpoint gets nothing new.
-const OUT: u8 = Flag::Down as u8
-    | Flag::Drain as u8
-    | Flag::Stop as u8
-    | Flag::Ejected as u8
-    | Flag::Unreachable as u8;
+const OUT: u8 = KNOWN_OUT | GUESSED_OUT;
 /// Flags that the operator set: they do not go away by themselves.
 const UNWANTED: u8 = Flag::Drain as u8 | Flag::Stop as u8;
 
+/// How long an exchange has an endpoint's trial for itself.
+const TRIAL_TIME: Duration = Duration::from_secs(1);
+
 /// An effective weight of one.
 pub const WEIGHT_ONE: u32 = 256;
+
+/// The mark of an exchange that decides about an endpoint on trial: when it
+/// began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Trial(NonZeroU64);
+
+impl Trial {
+    /// A trial that begins at this moment.
+    fn begins(now: Instant) -> Self {
+        Trial(NonZeroU64::new(now.as_nanos()).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// Whether it began at `since` or later.
+    pub(crate) fn is_of_time_since(self, since: Instant) -> bool {
+        self.0.get() >= since.as_nanos()
+    }
+}
+
+/// A slot: the right to one exchange at an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a slot that is dropped stays taken"]
+pub struct Reservation {
+    endpoint: u32,
+    /// Ejections of the endpoint before it was taken.
+    era: u32,
+    /// Set where the exchange is the endpoint's trial.
+    pub(crate) trial: Option<Trial>,
+}
+
+impl Reservation {
+    /// Index of the endpoint in the upstream.
+    pub fn endpoint(&self) -> usize {
+        self.endpoint as usize
+    }
+
+    pub(crate) fn as_trial(self, trial: Option<Trial>) -> Self {
+        Reservation { trial, ..self }
+    }
+
+    /// Whether the endpoint was put out since it was taken.
+    pub(crate) fn is_from_before_ejection(&self, state: &EndpointState) -> bool {
+        self.era != state.era()
+    }
+}
+
+/// An endpoint that an exchange was at, and leaves out for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// Something of the exchange was sent there. The exchange goes there again
+    /// only where no other endpoint is left.
+    Sent {
+        /// Index in the upstream.
+        endpoint: u32,
+    },
+    /// No connection opened, so that nothing was sent. The exchange goes there
+    /// again after `until`, or once anybody's connection there has opened.
+    Refused {
+        /// Index in the upstream.
+        endpoint: u32,
+        /// When the next attempt is due.
+        until: Instant,
+        /// [`EndpointState::openings`] at that time.
+        openings: u32,
+    },
+}
+
+impl Tried {
+    /// Index of the endpoint.
+    pub fn endpoint(&self) -> u32 {
+        match *self {
+            Tried::Sent { endpoint } | Tried::Refused { endpoint, .. } => endpoint,
+        }
+    }
+
+    /// Whether the endpoint refused a connection, and is not to be asked again
+    /// yet.
+    pub(crate) fn is_refusing(&self, index: u32, state: &EndpointState, now: Instant) -> bool {
+        match *self {
+            Tried::Sent { .. } => false,
+            Tried::Refused {
+                endpoint,
+                until,
+                openings,
+            } => endpoint == index && now < until && state.openings() == openings,
+        }
+    }
+}
 
 /// One endpoint's shared state.
 #[derive(Debug)]
@@ -64,6 +159,13 @@ pub struct EndpointState {
     errors_in_row: AtomicU16,
     unreachable_in_row: AtomicU16,
     flags: AtomicU8,
+    /// When the exchange began that is the trial now; 0 where there is none.
+    trial: AtomicU64,
+    /// Since when its backlog has let nobody in; 0 where it is not known to be
+    /// full.
+    backlog_full_since: AtomicU64,
+    /// How often a connection opened after one had failed.
+    openings: AtomicU32,
     /// How often it was put out, by cause: see [`Outages`].
     ejections: AtomicU32,
     downs: AtomicU32,
@@ -93,6 +195,9 @@ impl EndpointState {
             errors_in_row: AtomicU16::new(0),
             unreachable_in_row: AtomicU16::new(0),
             flags: AtomicU8::new(0),
+            trial: AtomicU64::new(0),
+            backlog_full_since: AtomicU64::new(0),
+            openings: AtomicU32::new(0),
             ejections: AtomicU32::new(0),
             downs: AtomicU32::new(0),
             unreachables: AtomicU32::new(0),
@@ -130,8 +235,8 @@ impl EndpointState {
             .saturating_mul(u32::from(self.ramp.load(Ordering::Relaxed)))
     }
 
-    /// Changes its configured weight.
-    pub fn set_weight(&self, weight: u32) {
+    /// Changes its configured weight, and gives the one before.
+    pub(crate) fn set_weight(&self, weight: u32) {
         self.weight.store(weight, Ordering::Relaxed);
     }
 
@@ -150,6 +255,17 @@ impl EndpointState {
     /// Whether it may get new exchanges at all.
     pub fn is_eligible(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & OUT == 0 && self.weight() > 0
+    }
+
+    /// Whether nothing but a guess of the guard keeps exchanges away, if
+    /// anything does.
+    pub fn is_available(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & KNOWN_OUT == 0 && self.weight() > 0
+    }
+
+    /// Whether the guard has put it out: its exchanges are watched one at a time.
+    pub(crate) fn is_guessed_out(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & GUESSED_OUT != 0
     }
 
     /// Whether it is down, unreachable or ejected, whatever the operator wants.
@@ -185,56 +301,97 @@ impl EndpointState {
             Flag::Ejected => &self.ejections,
             Flag::Down => &self.downs,
             Flag::Unreachable => &self.unreachables,
-            Flag::Drain | Flag::Stop | Flag::Trial | Flag::Tried => return,
+            Flag::Drain | Flag::Stop | Flag::Trial | Flag::Backlog => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Its limit, lowered with its weight while it starts slowly: else those who
+    /// wait would fill a cold endpoint at once.
     fn limit(&self) -> u32 {
-        self.max_in_flight.load(Ordering::Relaxed)
+        let limit = self.max_in_flight.load(Ordering::Relaxed);
+        let ramp = u32::from(self.ramp.load(Ordering::Relaxed));
+        if ramp == WEIGHT_ONE || limit == u32::MAX {
+            return limit;
+        }
+        let ramped = (u64::from(limit) * u64::from(ramp)).div_ceil(u64::from(WEIGHT_ONE));
+        (ramped as u32).max(limit.min(1))
     }
 
     /// Whether it may get another exchange at this moment.
     pub fn has_room(&self) -> bool {
         // Sequentially consistent with `Dispatcher::waiting`: see there.
-        self.in_flight.load(Ordering::SeqCst) < self.limit()
-            && !(self.has(Flag::Trial) && self.has(Flag::Tried))
+        self.in_flight.load(Ordering::SeqCst) < self.limit() && !self.has(Flag::Backlog)
     }
 
-    /// Takes one place below the limit, and below `cap`, unless there is none.
-    /// An endpoint on trial has one, whatever is left from before.
-    pub(crate) fn try_reserve(&self, cap: u32) -> bool {
-        let on_trial = self.has(Flag::Trial);
-        if on_trial && !self.set(Flag::Tried, true) {
-            return false;
+    /// Takes one slot below the limit, and below `cap`, unless there is none.
+    /// `index` is that of the endpoint.
+    pub(crate) fn try_reserve(&self, index: usize, cap: u32) -> Option<Reservation> {
+        if self.has(Flag::Backlog) {
+            return None;
         }
         let limit = self.limit().min(cap);
         // Sequentially consistent with `Dispatcher::waiting`: see there.
-        let reserved = self
-            .in_flight
+        self.in_flight
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
                 (count < limit).then_some(count + 1)
             })
-            .is_ok();
-        if on_trial && !reserved {
-            self.set(Flag::Tried, false);
-        }
-        reserved
+            .ok()?;
+        Some(self.reservation(index))
     }
 
-    /// Whether a place that is being given back may go to another exchange.
+    /// A slot of this endpoint that is taken already.
+    pub(crate) fn reservation(&self, index: usize) -> Reservation {
+        Reservation {
+            endpoint: index as u32,
+            era: self.era(),
+            trial: None,
+        }
+    }
+
+    fn era(&self) -> u32 {
+        self.ejections.load(Ordering::Relaxed)
+    }
+
+    /// Begins a trial, unless one began less than a second ago and has no
+    /// outcome yet.
+    pub(crate) fn begin_trial(&self, now: Instant) -> Option<Trial> {
+        let running = self.trial.load(Ordering::Relaxed);
+        if is_in_time(running, now) {
+            return None;
+        }
+        let trial = Trial::begins(now);
+        let (old, new) = (running, trial.0.get());
+        self.trial
+            .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+            .then_some(trial)
+    }
+
+    /// Whether an exchange has its trial for itself at this moment.
+    pub(crate) fn is_tried_now(&self, now: Instant) -> bool {
+        is_in_time(self.trial.load(Ordering::Relaxed), now)
+    }
+
+    /// Ends this trial, so that another may begin; one that has taken its place
+    /// goes on.
+    pub(crate) fn end_trial(&self, trial: Trial) {
+        let (old, new) = (trial.0.get(), 0);
+        // It is another's by now.
+        let _ = self
+            .trial
+            .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether a slot that is being given back may go to another exchange.
     pub(crate) fn may_hand_over(&self) -> bool {
-        self.is_eligible() && !self.has(Flag::Trial) && self.in_flight() <= self.limit()
+        self.is_eligible() && !self.has(Flag::Backlog) && self.in_flight() <= self.limit()
     }
 
-    /// Gives back a place taken by [`try_reserve`](Self::try_reserve).
+    /// Gives back a slot taken by [`try_reserve`](Self::try_reserve).
     pub(crate) fn release(&self) {
-        // Where the trial's exchange ended without a word, another may try.
-        if self.has(Flag::Trial) {
-            self.set(Flag::Tried, false);
-        }
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
-        debug_assert!(before > 0, "a place was given back twice");
+        debug_assert!(before > 0, "a slot was given back twice");
     }
 
     pub(crate) fn set_ghosts(&self, count: u32) {
@@ -265,14 +422,58 @@ impl EndpointState {
         if self.errors_in_row() > 0 {
             self.errors_in_row.store(0, Ordering::Relaxed);
         }
-        self.count_reached();
+        self.count_answer();
     }
 
-    pub(crate) fn count_reached(&self) {
+    /// It answered, well or not: so it was reached.
+    pub(crate) fn count_answer(&self) {
         if self.unreachable_in_row.load(Ordering::Relaxed) > 0 {
             self.unreachable_in_row.store(0, Ordering::Relaxed);
         }
     }
+
+    /// How often a connection opened after one had failed.
+    pub fn openings(&self) -> u32 {
+        self.openings.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last connection that was tried could not be opened.
+    pub fn is_refusing(&self) -> bool {
+        self.unreachable_in_row.load(Ordering::Relaxed) > 0
+            || self.backlog_full_since.load(Ordering::Relaxed) != 0
+    }
+
+    /// A connection was opened. Whether the last one could not be.
+    pub(crate) fn count_opening(&self) -> bool {
+        let is_news = self.is_refusing();
+        if is_news {
+            self.unreachable_in_row.store(0, Ordering::Relaxed);
+            self.backlog_full_since.store(0, Ordering::Relaxed);
+            self.openings.fetch_add(1, Ordering::Relaxed);
+        }
+        is_news
+    }
+
+    /// Notes that the backlog is full. Whether it has let nobody in for
+    /// `timeout`, which begins again then.
+    pub(crate) fn note_full_backlog(&self, now: Instant, timeout: Duration) -> bool {
+        let now_ns = now.as_nanos().max(1);
+        let since = self.backlog_full_since.load(Ordering::Relaxed);
+        if since != 0 && now.duration_since(Instant::from_nanos(since)) < timeout {
+            return false;
+        }
+        // Of several that see the end of the time, one counts it.
+        let is_first = self
+            .backlog_full_since
+            .compare_exchange(since, now_ns, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        is_first && since != 0
+    }
+}
+
+/// Whether a trial that began at this time, 0 for none, is not over yet.
+fn is_in_time(trial: u64, now: Instant) -> bool {
+    trial != 0 && now.duration_since(Instant::from_nanos(trial)) < TRIAL_TIME
 }
 
 fn count_up(count: &AtomicU16) -> u16 {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::Instant;
 
 use crate::dispatch::Dispatcher;
-use crate::endpoint::{Admin, EndpointState, Flag, WEIGHT_ONE};
-use crate::sync::lock;
+use crate::endpoint::{Admin, Flag, Reservation, WEIGHT_ONE};
+use crate::sync::{Ordering, lock};
 
 /// Errors in a row before an endpoint looks busier than it is.
 const GHOST_AFTER: u16 = 3;
@@ -20,12 +20,16 @@ const GHOST_AFTER: u16 = 3;
 const EJECT_AFTER: u16 = 5;
 /// Failed connections in a row before it counts as unreachable.
 const UNREACHABLE_AFTER: u16 = 3;
-/// How far its rate of success may lie under that of the rest.
-const RATE_MARGIN: f32 = 0.3;
-/// Below this rate the rest is no standard to hold an endpoint against.
-const REST_MIN: f32 = 0.5;
-/// Weight of the latest exchange in a rate of success.
-const RATE_ALPHA: f32 = 0.1;
+/// Errors in a row are no chance where the rest would make as many with at most
+/// this probability.
+const CHANCE: f64 = 1e-5;
+/// The least rate of failure that the rest is taken to have: one answer in a
+/// hundred may fail for reasons of its own.
+const LEAST_FAILURE_RATE: f64 = 0.01;
+/// How often a worker hands over what it has counted.
+const HAND_OVER: Duration = Duration::from_millis(100);
+/// Seconds over which failures are compared.
+const WINDOW: usize = 10;
 const FIRST_EJECTION: Duration = Duration::from_secs(1);
 const LONGEST_EJECTION: Duration = Duration::from_secs(16);
 const LONGEST_GHOST: Duration = Duration::from_secs(32);
@@ -114,36 +118,96 @@ pub(crate) struct Record {
     probes_failed: u32,
     /// Ejections without a success in between.
     ejections: u32,
-    ejected_until: Option<Instant>,
+    /// When it was put out last, and until when it is.
+    ejected: Option<Ejection>,
     ghost_until: Option<Instant>,
     /// When it returned, while its weight still rises.
     returned: Option<Instant>,
+    /// Its answers of late.
+    answers: Window,
 }
 
-/// One worker's rates of success.
+#[derive(Debug, Clone, Copy)]
+struct Ejection {
+    at: Instant,
+    until: Instant,
+}
+
+/// Answers, and how many of them were errors.
+#[derive(Debug, Clone, Copy, Default)]
+struct Answers {
+    count: u32,
+    errors: u32,
+}
+
+impl Answers {
+    fn add(&mut self, other: Answers) {
+        self.count += other.count;
+        self.errors += other.errors;
+    }
+}
+
+/// Answers of the last [`WINDOW`] seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    seconds: [Answers; WINDOW],
+    /// The second that was counted last.
+    last: u64,
+}
+
+impl Window {
+    fn add(&mut self, answers: Answers, now: Instant) {
+        self.pass(now);
+        self.seconds[(self.last % WINDOW as u64) as usize].add(answers);
+    }
+
+    fn sum(&mut self, now: Instant) -> Answers {
+        self.pass(now);
+        let mut sum = Answers::default();
+        self.seconds.iter().for_each(|it| sum.add(*it));
+        sum
+    }
+
+    /// Forgets the seconds that are over.
+    fn pass(&mut self, now: Instant) {
+        let second = now.as_nanos() / 1_000_000_000;
+        let passed = second.saturating_sub(self.last).min(WINDOW as u64);
+        for back in 0..passed {
+            self.seconds[((second - back) % WINDOW as u64) as usize] = Answers::default();
+        }
+        self.last = self.last.max(second);
+    }
+}
+
+/// Answers that one worker has counted, and that all will know of soon.
 #[derive(Debug, Default)]
 pub struct Guard {
-    rates: Vec<f32>,
+    counted: Vec<Answers>,
+    /// When they were handed over last.
+    handed_over: Option<Instant>,
 }
 
 impl Guard {
-    fn note(&mut self, endpoint: usize, count: usize, is_error: bool) {
-        if self.rates.len() != count {
-            self.rates = vec![1.0; count];
+    /// Counts an answer. Whether it is time to hand over.
+    fn note(&mut self, endpoint: usize, count: usize, is_error: bool, now: Instant) -> bool {
+        if self.counted.len() != count {
+            self.counted = vec![Answers::default(); count];
         }
-        let rate = &mut self.rates[endpoint];
-        let latest = if is_error { 0.0 } else { 1.0 };
-        *rate += RATE_ALPHA * (latest - *rate);
+        self.counted[endpoint].add(Answers {
+            count: 1,
+            errors: u32::from(is_error),
+        });
+        let last = *self.handed_over.get_or_insert(now);
+        now.duration_since(last) >= HAND_OVER
     }
 
-    /// The rate of success of all but one of the endpoints that take part;
-    /// `None` where there is no other.
-    fn rest(&self, endpoint: usize, states: &[EndpointState]) -> Option<f32> {
-        let others = (0..states.len()).filter(|&it| it != endpoint && states[it].is_eligible());
-        let (sum, count) = others.fold((0.0, 0_u32), |(sum, count), it| {
-            (sum + self.rates[it], count + 1)
-        });
-        (count > 0).then(|| sum / count as f32)
+    fn hand_over(&mut self, records: &mut [Record], now: Instant) {
+        self.handed_over = Some(now);
+        for (record, counted) in records.iter_mut().zip(&mut self.counted) {
+            if counted.count > 0 {
+                record.answers.add(std::mem::take(counted), now);
+            }
+        }
     }
 }
 
@@ -153,101 +217,204 @@ impl Dispatcher {
     pub fn report(
         &self,
         guard: &mut Guard,
-        endpoint: usize,
+        slot: Reservation,
         observed: Observed,
         now: Instant,
     ) -> Option<Change> {
+        let endpoint = slot.endpoint();
         let state = &self.states()[endpoint];
         if observed == Observed::Unreachable {
-            return self.note_unreachable(endpoint);
+            return self.note_unreachable(endpoint, now);
         }
         if !self.health_settings.guard {
-            state.count_reached();
+            state.count_answer();
             return None;
         }
-        guard.note(endpoint, self.states().len(), observed == Observed::Error);
-        match observed {
-            Observed::Error => self.note_error(guard, endpoint, now),
-            _ => {
+        let is_error = observed == Observed::Error;
+        let is_due = guard.note(endpoint, self.states().len(), is_error, now);
+        if is_due {
+            guard.hand_over(&mut lock(&self.records.0), now);
+        }
+        // Invariant: while an endpoint is out, its trial alone decides, and what
+        // was sent there before it was put out decides nothing ever.
+        if state.is_guessed_out() {
+            state.count_answer();
+            return self.decide(slot, observed, now);
+        }
+        if slot.is_from_before_ejection(state) {
+            state.count_answer();
+            return None;
+        }
+        match is_error {
+            true => self.note_error(guard, endpoint, now),
+            false => {
                 state.count_success();
-                match state.has(Flag::Trial) {
-                    true => self.readmit(endpoint, now),
-                    false => None,
-                }
+                None
             }
         }
     }
 
-    fn note_error(&self, guard: &Guard, endpoint: usize, now: Instant) -> Option<Change> {
+    /// The outcome of an exchange at an endpoint that is out.
+    fn decide(&self, slot: Reservation, observed: Observed, now: Instant) -> Option<Change> {
+        let (endpoint, trial) = (slot.endpoint(), slot.trial?);
+        let mut records = lock(&self.records.0);
+        let ejection = records[endpoint].ejected?;
+        // The trial of an earlier ejection says nothing of this one.
+        if !trial.is_of_time_since(ejection.at) {
+            return None;
+        }
+        match observed {
+            Observed::Success => {
+                self.readmit(&mut records, endpoint, now);
+                drop(records);
+                self.serve(now);
+                Some(self.change(endpoint, ChangeKind::Readmitted))
+            }
+            _ => {
+                let errors = self.states()[endpoint].count_error();
+                let kind = self.eject(&mut records, endpoint, errors, now);
+                drop(records);
+                self.serve(now);
+                Some(self.change(endpoint, kind))
+            }
+        }
+    }
+
+    fn note_error(&self, guard: &mut Guard, endpoint: usize, now: Instant) -> Option<Change> {
         let state = &self.states()[endpoint];
         let errors = state.count_error();
         // It was reached, or it would not have failed in this way.
-        state.count_reached();
-        let rest = guard.rest(endpoint, self.states())?;
-        let lags = guard.rates[endpoint] < rest - RATE_MARGIN;
-        let is_suspect = (errors >= GHOST_AFTER || lags) && rest > REST_MIN;
-        let failed_trial = state.has(Flag::Trial);
-        if !is_suspect && !failed_trial && errors < EJECT_AFTER {
+        state.count_answer();
+        if errors < GHOST_AFTER {
             return None;
         }
         let mut records = lock(&self.records.0);
-        if is_suspect {
-            let doublings = u32::from(errors.max(GHOST_AFTER) - GHOST_AFTER).min(5);
-            let lasts = Duration::from_secs(1 << doublings).min(LONGEST_GHOST);
-            let until = now + lasts;
-            let record = &mut records[endpoint];
-            record.ghost_until = Some(record.ghost_until.map_or(until, |it| it.max(until)));
-            state.set_ghosts(1);
-        }
-        if !failed_trial && errors < EJECT_AFTER {
+        guard.hand_over(&mut records, now);
+        let rate = self.failure_rate_of_rest(&mut records, endpoint, now);
+        if !is_no_chance(errors, rate) {
             return None;
         }
-        let out = records.iter().enumerate();
-        let out = out.filter(|&(index, it)| index != endpoint && it.ejected_until.is_some());
-        if records[endpoint].ejected_until.is_some() && !failed_trial
-            || (out.count() + 1) * 2 > records.len()
+        let doublings = u32::from(errors - GHOST_AFTER).min(5);
+        let lasts = Duration::from_secs(1 << doublings).min(LONGEST_GHOST);
+        let until = now + lasts;
+        let record = &mut records[endpoint];
+        record.ghost_until = Some(record.ghost_until.map_or(until, |it| it.max(until)));
+        state.set_ghosts(1);
+        let out = records.iter().filter(|it| it.ejected.is_some()).count();
+        if errors < EJECT_AFTER
+            || records[endpoint].ejected.is_some()
+            || (out + 1) * 2 > records.len()
         {
             return None;
         }
+        let kind = self.eject(&mut records, endpoint, errors, now);
+        drop(records);
+        self.serve(now);
+        Some(self.change(endpoint, kind))
+    }
+
+    /// How many of the answers of the other endpoints that take part were
+    /// errors, over the last [`WINDOW`] seconds.
+    fn failure_rate_of_rest(&self, records: &mut [Record], endpoint: usize, now: Instant) -> f64 {
+        let mut rest = Answers::default();
+        for (index, (state, record)) in self.states().iter().zip(records).enumerate() {
+            if index != endpoint && state.is_eligible() {
+                rest.add(record.answers.sum(now));
+            }
+        }
+        let rate = f64::from(rest.errors) / f64::from(rest.count.max(1));
+        rate.max(LEAST_FAILURE_RATE)
+    }
+
+    /// Puts an endpoint out for a while, longer each time.
+    fn eject(
+        &self,
+        records: &mut [Record],
+        endpoint: usize,
+        errors: u16,
+        now: Instant,
+    ) -> ChangeKind {
         let record = &mut records[endpoint];
         let duration = (FIRST_EJECTION * (1 << record.ejections.min(4))).min(LONGEST_EJECTION);
         record.ejections += 1;
-        record.ejected_until = Some(now + duration);
+        record.ejected = Some(Ejection {
+            at: now,
+            until: now + duration,
+        });
+        let state = &self.states()[endpoint];
         state.set(Flag::Ejected, true);
         state.set(Flag::Trial, false);
-        drop(records);
-        Some(self.change(endpoint, ChangeKind::Ejected { errors, duration }))
+        self.count_trials();
+        ChangeKind::Ejected { errors, duration }
     }
 
-    fn readmit(&self, endpoint: usize, now: Instant) -> Option<Change> {
-        let mut records = lock(&self.records.0);
-        // Another exchange may have been faster.
-        if !self.states()[endpoint].set(Flag::Trial, false) {
-            return None;
-        }
+    /// Lets an endpoint take part again, as if nothing had been.
+    fn readmit(&self, records: &mut [Record], endpoint: usize, now: Instant) {
         let record = &mut records[endpoint];
         record.ejections = 0;
-        record.ejected_until = None;
+        record.ejected = None;
+        record.ghost_until = None;
         record.returned = Some(now);
-        self.ramp_up(&mut records, now);
-        drop(records);
-        self.serve(now);
-        Some(self.change(endpoint, ChangeKind::Readmitted))
+        let state = &self.states()[endpoint];
+        state.set_ghosts(0);
+        state.count_success();
+        self.ramp_up(records, now);
+        state.set(Flag::Ejected, false);
+        state.set(Flag::Trial, false);
+        self.count_trials();
     }
 
-    fn note_unreachable(&self, endpoint: usize) -> Option<Change> {
+    /// Tells workers whether any endpoint is on trial. Under the records' lock.
+    fn count_trials(&self) {
+        let states = self.states().iter();
+        let on_trial = states.filter(|it| it.has(Flag::Trial)).count();
+        self.trials.store(on_trial as u32, Ordering::Relaxed);
+    }
+
+    fn note_unreachable(&self, endpoint: usize, now: Instant) -> Option<Change> {
         let state = &self.states()[endpoint];
         if state.count_unreachable() < UNREACHABLE_AFTER || !state.set(Flag::Unreachable, true) {
             return None;
         }
+        self.serve(now);
         Some(self.change(endpoint, ChangeKind::Unreachable))
+    }
+
+    /// Notes that the backlog of the endpoint, a Unix socket, is full. One that
+    /// lets nobody in for `timeout` counts as a connection that failed.
+    pub fn note_full_backlog(
+        &self,
+        endpoint: usize,
+        timeout: Duration,
+        now: Instant,
+    ) -> Option<Change> {
+        match self.states()[endpoint].note_full_backlog(now, timeout) {
+            true => self.note_unreachable(endpoint, now),
+            false => None,
+        }
+    }
+
+    /// Whether this exchange is the one that waits for room in the endpoint's
+    /// backlog. The others wait in the queue meanwhile.
+    pub fn claim_backlog(&self, endpoint: usize) -> bool {
+        self.states()[endpoint].set(Flag::Backlog, true)
+    }
+
+    /// Ends the wait of the exchange that [claimed](Self::claim_backlog) it.
+    pub fn give_up_backlog(&self, endpoint: usize, now: Instant) {
+        self.states()[endpoint].set(Flag::Backlog, false);
+        self.serve(now);
     }
 
     /// A connection to the endpoint was opened.
     pub fn reached(&self, endpoint: usize, now: Instant) -> Option<Change> {
         let state = &self.states()[endpoint];
-        state.count_reached();
+        let is_news = state.count_opening();
         if !state.has(Flag::Unreachable) {
+            if is_news {
+                // Who was refused there need not wait any longer.
+                self.serve(now);
+            }
             return None;
         }
         let mut records = lock(&self.records.0);
@@ -272,7 +439,7 @@ impl Dispatcher {
                     return None;
                 }
                 record.returned = Some(now);
-                state.count_reached();
+                state.count_opening();
                 ChangeKind::Up
             }
             false => {
@@ -287,9 +454,7 @@ impl Dispatcher {
         state.set(Flag::Down, !passed);
         self.ramp_up(&mut records, now);
         drop(records);
-        if passed {
-            self.serve(now);
-        }
+        self.serve(now);
         Some(self.change(endpoint, kind))
     }
 
@@ -305,11 +470,37 @@ impl Dispatcher {
         if std::mem::replace(&mut records[endpoint].admin, admin) == admin {
             return None;
         }
+        if admin == Admin::Ready {
+            // A deploy by drain, restart and ready is what slow start is for.
+            records[endpoint].returned = Some(now);
+            self.ramp_up(&mut records, now);
+        }
         state.set(Flag::Drain, admin == Admin::Drain);
         state.set(Flag::Stop, admin == Admin::Stop);
         drop(records);
         self.serve(now);
         Some(self.change(endpoint, ChangeKind::Admin(admin)))
+    }
+
+    /// Gives an endpoint another share of the traffic. One that had none
+    /// returns slowly.
+    pub fn set_weight(&self, endpoint: usize, weight: u32, now: Instant) {
+        let mut records = lock(&self.records.0);
+        let state = &self.states()[endpoint];
+        if weight > 0 && state.weight() == 0 {
+            records[endpoint].returned = Some(now);
+            self.ramp_up(&mut records, now);
+        }
+        state.set_weight(weight);
+        drop(records);
+        self.serve(now);
+    }
+
+    /// Whether somebody should see if a connection to the endpoint opens: it
+    /// can't be reached, or has just refused one while an exchange waits.
+    pub fn wants_connection(&self, endpoint: usize) -> bool {
+        let state = &self.states()[endpoint];
+        state.has(Flag::Unreachable) || (state.is_refusing() && self.waiting() > 0)
     }
 
     /// Lets time pass: ends phantoms and ejections, raises weights, and serves
@@ -322,12 +513,14 @@ impl Dispatcher {
                 record.ghost_until = None;
                 state.set_ghosts(0);
             }
-            if is_over(record.ejected_until) && state.has(Flag::Ejected) {
-                state.set(Flag::Tried, false);
+            if is_over(record.ejected.map(|it| it.until)) && state.has(Flag::Ejected) {
+                // The next exchange that may go there is the trial, whatever
+                // phantom is left.
                 state.set(Flag::Trial, true);
                 state.set(Flag::Ejected, false);
             }
         }
+        self.count_trials();
         self.ramp_up(&mut records, now);
         drop(records);
         self.serve(now);
@@ -369,6 +562,13 @@ impl Dispatcher {
             waiting: self.waiting(),
         }
     }
+}
+
+/// Whether so many errors in a row are no chance, where the rest fails at this
+/// rate: `rate`^`errors` <= [`CHANCE`].
+fn is_no_chance(errors: u16, rate: f64) -> bool {
+    // A little more, for what is lost in the logarithms.
+    f64::from(errors) * rate.ln() <= CHANCE.ln() + 1e-9
 }
 
 #[cfg(all(test, not(loom)))]

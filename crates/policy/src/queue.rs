@@ -12,6 +12,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::Instant;
+use crate::dispatch::Refusal;
+use crate::endpoint::{Reservation, Tried};
 
 /// Who is served next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,6 +39,9 @@ pub struct QueueSettings {
     pub discipline: Discipline,
     /// How long the queue may stand before the discipline changes.
     pub target: Duration,
+    /// How long an exchange with a key waits for the endpoint of its key while
+    /// others have room.
+    pub key_wait: Duration,
 }
 
 impl Default for QueueSettings {
@@ -46,6 +51,7 @@ impl Default for QueueSettings {
             hold: true,
             discipline: Discipline::Fifo,
             target: Duration::from_millis(100),
+            key_wait: Duration::from_secs(1),
         }
     }
 }
@@ -72,23 +78,41 @@ pub struct Ticket {
 /// How a waiter left the queue by another's doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// It has a place at this endpoint.
-    Granted {
-        /// Index in the upstream.
-        endpoint: usize,
-    },
+    /// It has this slot.
+    Granted(Reservation),
     /// It has waited for too long.
     TimedOut,
+    /// It would be refused if it came now, or one of a higher priority has
+    /// taken its place.
+    Refused(Refusal),
 }
 
 /// Who waits.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// Endpoints that it will not go to again.
-    pub tried: Box<[u32]>,
+    /// Endpoints that it was at.
+    pub tried: Box<[Tried]>,
+    /// The endpoint of its key, and how long it waits for that one alone.
+    pub pinned: Option<Pin>,
     /// When it joined.
     pub since: Instant,
     pub waker: Waker,
+}
+
+/// Until when a waiter goes to no other endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pin {
+    /// Index in the upstream.
+    pub endpoint: usize,
+    pub until: Instant,
+}
+
+impl Waiter {
+    /// Whether it may be refused what another waiter gets: an exchange that was
+    /// nowhere yet takes any endpoint.
+    pub fn is_particular(&self) -> bool {
+        !self.tried.is_empty() || self.pinned.is_some()
+    }
 }
 
 /// What a waiter joins with.
@@ -121,6 +145,8 @@ pub(crate) struct Queue {
     /// Who has left without having heard of it.
     left: BTreeMap<Place, Left>,
     next_number: u64,
+    /// How many waiters are particular: see [`Waiter::is_particular`].
+    particular: usize,
     /// Since when somebody has been waiting without a pause, while an
     /// endpoint was up.
     standing_since: Option<Instant>,
@@ -137,6 +163,7 @@ impl Queue {
             lanes: (0..=lane_count).map(|_| BTreeMap::new()).collect(),
             left: BTreeMap::new(),
             next_number: 0,
+            particular: 0,
             standing_since: None,
             is_held: false,
         }
@@ -172,8 +199,89 @@ impl Queue {
         groups
     }
 
-    pub fn is_full(&self) -> bool {
-        self.len() >= self.settings.max
+    /// Whether one more may wait in this lane, of which at most `lane_max` may.
+    /// A waiter of a lower priority than `priority` is no hindrance: see
+    /// [`displace`](Self::displace).
+    pub fn has_room(&self, lane: usize, lane_max: usize, priority: u8) -> bool {
+        match self.fullness(lane, lane_max) {
+            None => true,
+            Some(full) => self.last_below(full, priority).is_some(),
+        }
+    }
+
+    /// Makes room for one more in this lane: where there is none, the newest
+    /// waiter of the lowest priority leaves, if that is lower than `priority`.
+    /// Gives who is to hear of it.
+    pub fn displace(&mut self, lane: usize, lane_max: usize, priority: u8) -> Option<Waker> {
+        let full = self.fullness(lane, lane_max)?;
+        let (lane, place) = self.last_below(full, priority)?;
+        self.dismiss(lane, place, Left::Refused(Refusal::QueueFull))
+    }
+
+    /// What is full for one more waiter of this lane.
+    fn fullness(&self, lane: usize, lane_max: usize) -> Option<Full> {
+        if self.lanes[lane].len() >= lane_max {
+            Some(Full::Lane(lane))
+        } else if self.len() >= self.settings.max {
+            Some(Full::Queue)
+        } else {
+            None
+        }
+    }
+
+    /// The last waiter in the order of service, of those that share what is
+    /// full, if its priority is below this one.
+    fn last_below(&self, full: Full, priority: u8) -> Option<(usize, Place)> {
+        let last_of = |lane: usize| {
+            let (&place, _) = self.lanes[lane].last_key_value()?;
+            Some((lane, place))
+        };
+        let last = match full {
+            Full::Lane(lane) => last_of(lane),
+            Full::Queue => {
+                let lanes = (0..self.lanes.len()).filter_map(last_of);
+                lanes.max_by_key(|&(_, place)| place)
+            }
+        };
+        last.filter(|(_, place)| place.rank > u8::MAX - priority)
+    }
+
+    /// Sends a waiter away: who is to hear of it.
+    fn dismiss(&mut self, lane: usize, place: Place, left: Left) -> Option<Waker> {
+        let waiter = self.remove(lane, place)?;
+        self.left.insert(place, left);
+        Some(waiter.waker)
+    }
+
+    /// Sends away every waiter for whom `verdict` gives a reason.
+    pub fn judge(
+        &mut self,
+        mut verdict: impl FnMut(&Waiter) -> Option<Refusal>,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let mut refused = Vec::new();
+        for (lane, waiters) in self.lanes.iter().enumerate() {
+            for (&place, waiter) in waiters {
+                if let Some(refusal) = verdict(waiter) {
+                    refused.push((lane, place, refusal));
+                }
+            }
+        }
+        for (lane, place, refusal) in refused {
+            wakers.extend(self.dismiss(lane, place, Left::Refused(refusal)));
+        }
+    }
+
+    /// Whether some waiters may be refused what others get.
+    pub fn has_particular(&self) -> bool {
+        self.particular > 0
+    }
+
+    fn remove(&mut self, lane: usize, place: Place) -> Option<Waiter> {
+        let waiter = self.lanes[lane].remove(&place)?;
+        self.particular -= usize::from(waiter.is_particular());
+        self.note_len();
+        Some(waiter)
     }
 
     pub fn join(&mut self, joining: Joining, waiter: Waiter) -> Ticket {
@@ -185,6 +293,7 @@ impl Queue {
         };
         self.next_number += 1;
         self.standing_since.get_or_insert(waiter.since);
+        self.particular += usize::from(waiter.is_particular());
         self.lanes[joining.lane].insert(place, waiter);
         Ticket {
             lane: joining.lane,
@@ -209,8 +318,7 @@ impl Queue {
         if let Some(left) = self.left.remove(&ticket.place) {
             return Err(left);
         }
-        self.lanes[ticket.lane].remove(&ticket.place);
-        self.note_len();
+        self.remove(ticket.lane, ticket.place);
         Ok(())
     }
 
@@ -261,12 +369,9 @@ impl Queue {
             let waiters = lanes.iter_mut().find(|(other, _)| *other == lane)?;
             let (_, waiter) = waiters.1.next()?;
             match fits(lane, waiter) {
-                Fit::Endpoint(endpoint) => {
+                Fit::Slot(reservation) => {
                     drop(lanes);
-                    let waiter = self.lanes[lane].remove(&place)?;
-                    self.left.insert(place, Left::Granted { endpoint });
-                    self.note_len();
-                    return Some(waiter.waker);
+                    return self.dismiss(lane, place, Left::Granted(reservation));
                 }
                 Fit::NotThis => {}
                 Fit::Nobody => return None,
@@ -284,15 +389,12 @@ impl Queue {
         }
         let target = self.settings.target;
         let is_late = |waiter: &Waiter| now.duration_since(waiter.since) > target;
-        for lane in &mut self.lanes {
+        for lane in 0..self.lanes.len() {
             // Within a rank the first has waited for longest.
             let mut from = 0;
-            while let Some((&first, waiter)) = lane.range(first_of(from)..).next() {
+            while let Some((&first, waiter)) = self.lanes[lane].range(first_of(from)..).next() {
                 if is_late(waiter) {
-                    if let Some(waiter) = lane.remove(&first) {
-                        self.left.insert(first, Left::TimedOut);
-                        wakers.push(waiter.waker);
-                    }
+                    wakers.extend(self.dismiss(lane, first, Left::TimedOut));
                 } else if first.rank == u8::MAX {
                     break;
                 } else {
@@ -300,7 +402,6 @@ impl Queue {
                 }
             }
         }
-        self.note_len();
     }
 
     fn stands_for_longer(&self, now: Instant) -> bool {
@@ -315,10 +416,19 @@ impl Queue {
     }
 }
 
+/// What has no room for another waiter.
+#[derive(Debug, Clone, Copy)]
+enum Full {
+    /// The part of the queue that belongs to this lane.
+    Lane(usize),
+    /// All of it.
+    Queue,
+}
+
 /// What a waiter could get.
 pub(crate) enum Fit {
-    /// This endpoint.
-    Endpoint(usize),
+    /// This slot.
+    Slot(Reservation),
     /// Nothing; another one may.
     NotThis,
     /// Nothing, and neither could any other.

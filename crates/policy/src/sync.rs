@@ -3,13 +3,13 @@
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering},
+    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering},
+    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 /// Locks. A thread that panicked while it held the lock has left whole values

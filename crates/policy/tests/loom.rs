@@ -8,6 +8,7 @@ use std::task::{Poll, Waker};
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::endpoint::Reservation;
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 use loom::future::block_on;
@@ -58,16 +59,16 @@ impl Site {
     /// which the checker reports.
     fn exchange(&self, lane: Option<usize>) {
         let mut ticket: Option<Ticket> = None;
-        let endpoint = block_on(poll_fn(|cx| {
+        let reservation = block_on(poll_fn(|cx| {
             if let Some(ticket) = &ticket {
                 return match self.dispatcher.poll(ticket, cx.waker()) {
-                    Some(Left::Granted { endpoint }) => Poll::Ready(endpoint),
-                    Some(Left::TimedOut) => panic!("nobody sends it away"),
+                    Some(Left::Granted(reservation)) => Poll::Ready(reservation),
+                    Some(left) => panic!("nobody sends it away: {left:?}"),
                     None => Poll::Pending,
                 };
             }
             match self.acquire(lane, cx.waker()) {
-                Acquired::Reserved { endpoint, .. } => Poll::Ready(endpoint),
+                Acquired::Reserved { reservation, .. } => Poll::Ready(reservation),
                 Acquired::Queued(queued) => {
                     ticket = Some(queued);
                     Poll::Pending
@@ -75,26 +76,26 @@ impl Site {
                 Acquired::Refused(refusal) => panic!("{refusal:?}"),
             }
         }));
-        self.hold_and_release(endpoint, lane);
+        self.hold_and_release(reservation, lane);
     }
 
     /// Leaves at once where it would have to wait.
     fn impatient_exchange(&self, lane: Option<usize>) {
         let granted = match self.acquire(lane, Waker::noop()) {
-            Acquired::Reserved { endpoint, .. } => Some(endpoint),
+            Acquired::Reserved { reservation, .. } => Some(reservation),
             Acquired::Queued(ticket) => self.dispatcher.leave(ticket),
             Acquired::Refused(refusal) => panic!("{refusal:?}"),
         };
-        if let Some(endpoint) = granted {
-            self.hold_and_release(endpoint, lane);
+        if let Some(reservation) = granted {
+            self.hold_and_release(reservation, lane);
         }
     }
 
-    fn hold_and_release(&self, endpoint: usize, lane: Option<usize>) {
+    fn hold_and_release(&self, reservation: Reservation, lane: Option<usize>) {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         assert!(inside <= self.limit, "{inside} of {} at once", self.limit);
         self.inside.fetch_sub(1, Ordering::SeqCst);
-        self.dispatcher.release(endpoint, lane, || self.now);
+        self.dispatcher.release(reservation, lane, || self.now);
     }
 
     fn is_at_rest(&self) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
-use evenkeel_policy::endpoint::Admin;
+use evenkeel_policy::endpoint::{Admin, Reservation, Tried};
 use evenkeel_policy::health::{Guard, HealthSettings, Observed};
 use evenkeel_policy::queue::{Discipline, Left, QueueSettings, Ticket};
 
@@ -59,9 +59,10 @@ impl Worker<'_> {
     fn exchange(&mut self) {
         let now = now();
         let lane = (self.random.u8(..4) == 0).then_some(0);
-        let tried: &[u32] = match self.random.u8(..8) {
-            0 => &[0],
-            1 => &[1, 2],
+        let sent = |endpoint| Tried::Sent { endpoint };
+        let tried: &[Tried] = match self.random.u8(..8) {
+            0 => &[sent(0)],
+            1 => &[sent(1), sent(2)],
             _ => &[],
         };
         let asking = Asking {
@@ -74,25 +75,25 @@ impl Worker<'_> {
         };
         let dispatcher = &self.site.dispatcher;
         match dispatcher.acquire(&mut self.balancer, &asking, &self.waker) {
-            Acquired::Reserved { endpoint, .. } => self.hold(endpoint, lane),
+            Acquired::Reserved { reservation, .. } => self.hold(reservation, lane),
             Acquired::Refused(_) => {}
             Acquired::Queued(ticket) => {
                 self.site.waited.fetch_add(1, Ordering::Relaxed);
-                if let Some(endpoint) = self.wait(ticket) {
-                    self.hold(endpoint, lane);
+                if let Some(reservation) = self.wait(ticket) {
+                    self.hold(reservation, lane);
                 }
             }
         }
     }
 
     /// Waits, in one of four cases only for a moment.
-    fn wait(&mut self, ticket: Ticket) -> Option<usize> {
+    fn wait(&mut self, ticket: Ticket) -> Option<Reservation> {
         let is_patient = self.random.u8(..4) != 0;
         let deadline = now() + Duration::from_secs(20);
         loop {
             match self.site.dispatcher.poll(&ticket, &self.waker) {
-                Some(Left::Granted { endpoint }) => return Some(endpoint),
-                Some(Left::TimedOut) => return None,
+                Some(Left::Granted(reservation)) => return Some(reservation),
+                Some(Left::TimedOut | Left::Refused(_)) => return None,
                 None if !is_patient => {
                     self.site.left.fetch_add(1, Ordering::Relaxed);
                     thread::yield_now();
@@ -104,8 +105,9 @@ impl Worker<'_> {
         }
     }
 
-    fn hold(&mut self, endpoint: usize, lane: Option<usize>) {
+    fn hold(&mut self, reservation: Reservation, lane: Option<usize>) {
         let site = self.site;
+        let endpoint = reservation.endpoint();
         let inside = site.inside[endpoint].fetch_add(1, Ordering::SeqCst) + 1;
         site.most[endpoint].fetch_max(inside, Ordering::Relaxed);
         assert!(inside <= LIMITS[endpoint], "{inside} at {endpoint}");
@@ -124,12 +126,12 @@ impl Worker<'_> {
         // What it changes is looked at elsewhere.
         let _ = site
             .dispatcher
-            .report(&mut self.guard, endpoint, observed, now());
+            .report(&mut self.guard, reservation, observed, now());
         if lane.is_some() {
             site.inside_lane.fetch_sub(1, Ordering::SeqCst);
         }
         site.inside[endpoint].fetch_sub(1, Ordering::SeqCst);
-        site.dispatcher.release(endpoint, lane, now);
+        site.dispatcher.release(reservation, lane, now);
     }
 }
 
@@ -142,7 +144,7 @@ fn meddle(site: &Site) {
         let dispatcher = &site.dispatcher;
         let state = &dispatcher.states()[endpoint];
         match random.u8(..6) {
-            0 => state.set_weight(random.u32(1..5)),
+            0 => dispatcher.set_weight(endpoint, random.u32(1..5), now),
             // Never above what it began with.
             1 => state.set_max_in_flight(Some(random.u32(1..=LIMITS[endpoint]))),
             2 => _ = dispatcher.set_admin(endpoint, Admin::Drain, now),

@@ -206,6 +206,8 @@ pub enum Reason {
     /// An idle connection to this endpoint had gone stale; the attempt was
     /// repeated there on a new one.
     Kept,
+    /// The guard had put it out: this exchange shows whether it is well.
+    Trial,
 }
 
 impl Reason {
@@ -217,6 +219,7 @@ impl Reason {
             Reason::Queued => "queued",
             Reason::Retry => "retry",
             Reason::Kept => "kept",
+            Reason::Trial => "trial",
         }
     }
 }

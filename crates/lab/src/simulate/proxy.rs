@@ -7,6 +7,7 @@ use std::task::{Wake, Waker};
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
+use evenkeel_policy::endpoint::{Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 
@@ -153,10 +154,14 @@ impl Proxy {
         dispatcher.acquire(&mut worker.balancer, asking, &self.wakers[slot])
     }
 
-    /// Whether an endpoint that is not among `tried` takes exchanges.
+    /// An endpoint as one that refused a connection.
     #[must_use]
-    pub fn has_untried(&self, worker: usize, tried: &[u32]) -> bool {
-        self.dispatcher(worker).has_untried(tried)
+    pub fn refused_until(&self, worker: usize, endpoint: usize, until: Instant) -> Tried {
+        Tried::Refused {
+            endpoint: endpoint as u32,
+            until,
+            openings: self.dispatcher(worker).states()[endpoint].openings(),
+        }
     }
 
     /// A request that was woken: to be looked at with [`poll`](Self::poll).
@@ -169,9 +174,9 @@ impl Proxy {
         self.dispatcher(worker).poll(ticket, &self.wakers[slot])
     }
 
-    /// Takes a waiter out of the queue: the endpoint that it was granted just
-    /// now, if it was.
-    pub fn leave(&self, worker: usize, ticket: Ticket) -> Option<usize> {
+    /// Takes a waiter out of the queue: the slot that it was granted just now,
+    /// if it was.
+    pub fn leave(&self, worker: usize, ticket: Ticket) -> Option<Reservation> {
         self.dispatcher(worker).leave(ticket)
     }
 
@@ -182,7 +187,7 @@ impl Proxy {
         worker
             .watch
             .attempt_over(dispatcher, &mut worker.balancer, attempt);
-        dispatcher.release(attempt.endpoint, lane, || attempt.now);
+        dispatcher.release(attempt.reservation, lane, || attempt.now);
     }
 
     /// What every balancer does now and then.

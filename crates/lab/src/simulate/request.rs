@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use evenkeel_policy::endpoint::{Reservation, Tried};
 use evenkeel_policy::queue::Ticket;
 
 use super::workload::Work;
@@ -14,7 +15,7 @@ pub(super) struct Request {
     pub arrived: Duration,
     pub is_measured: bool,
     pub work: Work,
-    pub tried: Vec<u32>,
+    pub tried: Vec<Tried>,
     pub retries_left: u32,
     pub waited: Duration,
     /// Of the present attempt, or of the present wait.
@@ -26,6 +27,12 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) enum Stage {
     Asking,
-    Waiting { ticket: Ticket, since: Duration },
-    At { endpoint: usize, since: Duration },
+    Waiting {
+        ticket: Ticket,
+        since: Duration,
+    },
+    At {
+        reservation: Reservation,
+        since: Duration,
+    },
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::dispatch::{Acquired, Asking};
+use evenkeel_policy::endpoint::{Reservation, Tried};
 use evenkeel_policy::queue::{Left, Ticket};
 use slab::Slab;
 
@@ -15,6 +16,9 @@ use super::request::{Request, Stage};
 use super::setting::{Fault, Setting};
 use super::watch::{AttemptOver, Outcome, TICK};
 use super::workload::{Arrivals, Class, Source};
+
+/// How long a request leaves out an endpoint that refused it a connection.
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 enum Event {
@@ -189,27 +193,15 @@ impl Simulation<'_> {
     /// Asks for endpoints until the request is on its way, waits or is over.
     fn ask(&mut self, slot: usize) {
         loop {
-            let endpoint = match self.acquire(slot) {
-                Acquired::Reserved { endpoint, .. } => endpoint,
+            let reservation = match self.acquire(slot) {
+                Acquired::Reserved { reservation, .. } => reservation,
                 Acquired::Queued(ticket) => return self.wait(slot, ticket),
-                Acquired::Refused(_) if self.is_held(slot) => {
-                    self.requests[slot].tried.clear();
-                    continue;
-                }
                 Acquired::Refused(_) => return self.end(slot, End::Refused),
             };
-            if self.send(slot, endpoint) != Sent::No {
+            if self.send(slot, reservation) != Sent::No {
                 return;
             }
         }
-    }
-
-    /// Whether a request that has tried every endpoint that takes any may wait.
-    fn is_held(&self, slot: usize) -> bool {
-        let request = &self.requests[slot];
-        self.policy.queue.hold
-            && !request.tried.is_empty()
-            && !self.proxy.has_untried(request.worker, &request.tried)
     }
 
     fn acquire(&mut self, slot: usize) -> Acquired {
@@ -260,8 +252,9 @@ impl Simulation<'_> {
         };
         request.waited += self.agenda.now() - *since;
         match left {
-            Left::Granted { endpoint } => self.send_or_ask(slot, endpoint),
+            Left::Granted(reservation) => self.send_or_ask(slot, reservation),
             Left::TimedOut => self.end(slot, End::TimedOut),
+            Left::Refused(_) => self.end(slot, End::Refused),
         }
     }
 
@@ -275,7 +268,7 @@ impl Simulation<'_> {
             Stage::Waiting { ticket, since } => {
                 request.waited += self.agenda.now() - since;
                 match self.proxy.leave(request.worker, ticket) {
-                    Some(endpoint) => self.send_or_ask(slot, endpoint),
+                    Some(reservation) => self.send_or_ask(slot, reservation),
                     None => self.end(slot, End::TimedOut),
                 }
             }
@@ -283,19 +276,20 @@ impl Simulation<'_> {
         }
     }
 
-    fn send_or_ask(&mut self, slot: usize, endpoint: usize) {
-        if self.send(slot, endpoint) == Sent::No {
+    fn send_or_ask(&mut self, slot: usize, reservation: Reservation) {
+        if self.send(slot, reservation) == Sent::No {
             self.ask(slot);
         }
     }
 
     /// Sends a request to the endpoint at which it has a slot.
-    fn send(&mut self, slot: usize, endpoint: usize) -> Sent {
+    fn send(&mut self, slot: usize, reservation: Reservation) -> Sent {
+        let endpoint = reservation.endpoint();
         let now = self.agenda.now();
         let attempt = self.next_attempt(slot);
         let request = &mut self.requests[slot];
         request.stage = Stage::At {
-            endpoint,
+            reservation,
             since: now,
         };
         let in_flight = self.proxy.in_flight(request.worker, endpoint);
@@ -313,7 +307,7 @@ impl Simulation<'_> {
             }
             Condition::Down => {
                 self.give_back(slot, Outcome::Unreachable);
-                self.try_elsewhere(slot, endpoint)
+                self.try_elsewhere(slot, endpoint, Outcome::Unreachable)
             }
         }
     }
@@ -321,12 +315,12 @@ impl Simulation<'_> {
     /// Reports the present attempt and gives its slot back: at which endpoint.
     fn give_back(&mut self, slot: usize, outcome: Outcome) -> Option<usize> {
         let request = &mut self.requests[slot];
-        let Stage::At { endpoint, since } = request.stage else {
+        let Stage::At { reservation, since } = request.stage else {
             return None;
         };
         request.stage = Stage::Asking;
         let over = AttemptOver {
-            endpoint,
+            reservation,
             outcome,
             took: self.agenda.now() - since,
             now: self.agenda.instant(),
@@ -334,17 +328,30 @@ impl Simulation<'_> {
         let request = &self.requests[slot];
         let lane = self.lane(request);
         self.proxy.attempt_over(request.worker, lane, &over);
-        Some(endpoint)
+        Some(reservation.endpoint())
     }
 
-    fn try_elsewhere(&mut self, slot: usize, endpoint: usize) -> Sent {
+    /// As the exchanges of the program do: one that nothing was sent of waits
+    /// for the endpoint where it may, and costs no retry then.
+    fn try_elsewhere(&mut self, slot: usize, endpoint: usize, outcome: Outcome) -> Sent {
+        let now = self.agenda.instant();
+        let worker = self.requests[slot].worker;
+        let tried = match outcome {
+            Outcome::Unreachable => self.proxy.refused_until(worker, endpoint, now + PAUSE),
+            _ => Tried::Sent {
+                endpoint: endpoint as u32,
+            },
+        };
+        let is_held = outcome == Outcome::Unreachable && self.policy.queue.hold;
         let request = &mut self.requests[slot];
-        if request.retries_left == 0 {
+        if request.retries_left == 0 && !is_held {
             self.end(slot, End::Unreachable);
             return Sent::Over;
         }
-        request.retries_left -= 1;
-        request.tried.push(endpoint as u32);
+        if !is_held {
+            request.retries_left -= 1;
+        }
+        request.tried.push(tried);
         Sent::No
     }
 
@@ -361,7 +368,7 @@ impl Simulation<'_> {
             Outcome::Answered => self.end(slot, End::Answered),
             Outcome::Failed => self.end(slot, End::Failed),
             Outcome::Unreachable | Outcome::Broken => {
-                if self.try_elsewhere(slot, endpoint) == Sent::No {
+                if self.try_elsewhere(slot, endpoint, outcome) == Sent::No {
                     self.ask(slot);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balancer, Observation};
 use evenkeel_policy::dispatch::Dispatcher;
-use evenkeel_policy::endpoint::Flag;
+use evenkeel_policy::endpoint::{Flag, Reservation};
 use evenkeel_policy::health::{Guard, Observed};
 
 /// Time between two ticks.
@@ -37,8 +37,8 @@ pub enum Outcome {
 /// An attempt that is over.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptOver {
-    /// Index of the endpoint.
-    pub endpoint: usize,
+    /// The slot that it had.
+    pub reservation: Reservation,
     /// How it ended.
     pub outcome: Outcome,
     /// From its beginning to the response.
@@ -61,7 +61,7 @@ impl Watch {
         balancer: &mut Balancer,
         attempt: &AttemptOver,
     ) {
-        let endpoint = attempt.endpoint;
+        let endpoint = attempt.reservation.endpoint();
         let is_answer = matches!(attempt.outcome, Outcome::Answered | Outcome::Failed);
         balancer.observe(&Observation {
             endpoint,
@@ -75,7 +75,7 @@ impl Watch {
             Outcome::Unreachable => Observed::Unreachable,
         };
         // The change would be a line of the event log.
-        let _ = dispatcher.report(&mut self.guard, endpoint, observed, attempt.now);
+        let _ = dispatcher.report(&mut self.guard, attempt.reservation, observed, attempt.now);
     }
 
     /// Lets time pass, and endpoints return that `is_reachable` finds well.

@@ -38,7 +38,8 @@ use std::time::Duration;
 
 use crate::Instant;
 
-use crate::endpoint::EndpointState;
+use crate::dispatch::Tier;
+use crate::endpoint::{EndpointState, Tried};
 
 /// The balancers by the name that the configuration uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,7 +98,9 @@ impl Balance {
 pub struct View<'a> {
     pub(crate) endpoints: &'a [EndpointState],
     pub(crate) identities: &'a [u64],
-    pub(crate) tried: &'a [u32],
+    pub(crate) tried: &'a [Tried],
+    /// Which endpoints may be picked.
+    pub(crate) tier: Tier,
     /// Hash of what a balancer by key goes by.
     pub key: u64,
     /// The present.
@@ -119,6 +122,7 @@ impl<'a> View<'a> {
             endpoints,
             identities,
             tried: &[],
+            tier: Tier::Untried,
             key: 0,
             now,
             only_with_room: false,
@@ -170,14 +174,19 @@ impl<'a> View<'a> {
     // A call at every endpoint would cost a third of a pick.
     #[inline(always)]
     fn admits(&self, index: usize, state: &EndpointState) -> bool {
-        let is_first_try = self.tried.is_empty() && !self.only_with_room;
-        state.is_eligible() && (is_first_try || self.admits_again(index, state))
+        let is_first_try =
+            self.tried.is_empty() && !self.only_with_room && self.tier == Tier::Untried;
+        match is_first_try {
+            true => state.is_eligible(),
+            false => self.admits_again(index, state),
+        }
     }
 
     /// Whether an exchange that was here before may come again.
     #[inline(never)]
     fn admits_again(&self, index: usize, state: &EndpointState) -> bool {
-        (!self.only_with_room || state.has_room()) && !self.tried.contains(&(index as u32))
+        (!self.only_with_room || state.has_room())
+            && self.tier.has(index, state, self.tried, self.now)
     }
 
     fn weight_of(state: &EndpointState) -> u32 {
@@ -337,6 +346,11 @@ impl Balancer {
             Balancer::Fair(balancer) => balancer.cap(view, index),
             _ => u32::MAX,
         }
+    }
+
+    /// Whether it goes by a part of the request.
+    pub fn takes_key(&self) -> bool {
+        matches!(self, Balancer::Carp(_) | Balancer::ConsistentHash(_))
     }
 
     /// Whether an exchange that finds no room is refused rather than queued.

@@ -107,7 +107,7 @@ impl Site {
                 state.release();
             }
             while state.in_flight() < load {
-                assert!(state.try_reserve(u32::MAX), "it has a limit");
+                assert!(state.try_reserve(0, u32::MAX).is_some(), "it has a limit");
             }
         }
     }
@@ -122,13 +122,14 @@ impl Site {
             now: self.now,
         };
         match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
-            Acquired::Reserved { endpoint, .. } => Some(endpoint),
+            Acquired::Reserved { reservation, .. } => Some(reservation.endpoint()),
             _ => None,
         }
     }
 
     pub(super) fn release(&self, endpoint: usize) {
-        self.dispatcher.release(endpoint, None, || self.now);
+        let reservation = self.state(endpoint).reservation(endpoint);
+        self.dispatcher.release(reservation, None, || self.now);
     }
 }
 
@@ -212,7 +213,9 @@ proptest! {
             (0..shape.errors).for_each(|_| _ = state.count_error());
             shape.flag.iter().for_each(|&flag| _ = state.set(flag, true));
             if shape.is_tried {
-                tried.push(index as u32);
+                tried.push(Tried::Sent {
+                    endpoint: index as u32,
+                });
             }
         }
         for balance in EVERY {
@@ -237,13 +240,10 @@ proptest! {
                 };
                 let may = |index: usize| {
                     let shape = &shapes[index];
-                    // On trial it takes one, whatever it has; none has been
-                    // here.
-                    let limit = shape.max_in_flight.unwrap_or(u32::MAX);
                     shape.weight > 0
                         && !shape.is_tried
-                        && matches!(shape.flag, None | Some(Flag::Trial))
-                        && (!only_with_room || shape.load < limit)
+                        && shape.flag.is_none()
+                        && (!only_with_room || site.state(index).has_room())
                         && shape.load < balancer.cap(&view, index)
                 };
                 let any = (0..shapes.len()).any(may);
@@ -483,7 +483,7 @@ impl Simulation<'_> {
                 ..site.view()
             };
             let endpoint = balancer.pick(&view).expect("all are up");
-            assert!(site.state(endpoint).try_reserve(u32::MAX));
+            assert!(site.state(endpoint).try_reserve(0, u32::MAX).is_some());
             let takes = (self.takes)(endpoint, arrives, &mut random);
             let Reverse(thread) = free[endpoint].pop().expect("it has threads");
             let end = nanos.max(thread) + (takes * 1e9) as u64;

@@ -1,7 +1,7 @@
 //! What would become of an exchange that asked now; takes no slot.
 
-use super::{Asking, Dispatcher, NoSlot, Refusal, lane_index, lock};
-use crate::balance::{Balancer, View};
+use super::{Asking, Dispatcher, NoSlot, OnFull, Refusal, lane_index, lock};
+use crate::balance::Balancer;
 
 /// What would become of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +23,17 @@ pub enum Outlook {
 impl Dispatcher {
     /// What [`acquire`](Dispatcher::acquire) would come to at this moment.
     pub fn outlook(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Outlook {
-        match self.find_room(balancer, asking) {
+        let lane = lane_index(asking.lane);
+        let may_join = lock(&self.queue.0).has_room(lane, self.lane_max(lane), asking.priority);
+        let on_full = match may_join {
+            true => self.on_full(balancer),
+            false => OnFull::Next,
+        };
+        match self.find_room(balancer, asking, on_full) {
             // A slot that is free while others wait is none that they may take.
             Ok(endpoint) => Outlook::Served { endpoint },
             Err(none) if !self.may_wait(none) => Outlook::Refused(Self::refusal(none)),
-            Err(_) if lock(&self.queue.0).is_full() => Outlook::Refused(Refusal::QueueFull),
+            Err(_) if !may_join => Outlook::Refused(Refusal::QueueFull),
             Err(_) => Outlook::Waits {
                 behind: self.waiting(),
             },
@@ -36,38 +42,41 @@ impl Dispatcher {
 
     /// What the balancer would pick of these endpoints, with room or without.
     pub fn pick(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Option<usize> {
-        balancer.pick(&self.view(asking))
+        let mut view = self.view(asking);
+        view.tier = self.tier(asking.tried, asking.now)?;
+        balancer.pick(&view)
     }
 
     /// Where a slot would be taken.
-    fn find_room(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Result<usize, NoSlot> {
+    fn find_room(
+        &self,
+        balancer: &mut Balancer,
+        asking: &Asking<'_>,
+        on_full: OnFull,
+    ) -> Result<usize, NoSlot> {
         if !self.is_open(lane_index(asking.lane)) {
             return Err(NoSlot::Room);
+        }
+        if let Some(endpoint) = self.trial_due(asking.tried, asking.now) {
+            return Ok(endpoint);
         }
         let mut view = self.view(asking);
         loop {
             let Some(endpoint) = balancer.pick(&view) else {
-                return Err(self.no_slot(balancer, asking, view.only_with_room));
+                view.tier = self.tier_after(&view, balancer)?;
+                continue;
             };
             let state = &self.states[endpoint];
             if state.has_room() && state.in_flight() < balancer.cap(&view, endpoint) {
                 return Ok(endpoint);
             }
+            if on_full == OnFull::Wait {
+                return Err(NoSlot::Key { endpoint });
+            }
             if view.only_with_room {
-                return Err(self.no_slot(balancer, asking, true));
+                return Err(self.no_slot(balancer.refuses_when_busy(), asking.tried, asking.now));
             }
             view.only_with_room = true;
-        }
-    }
-
-    pub(super) fn view<'a>(&'a self, asking: &Asking<'a>) -> View<'a> {
-        View {
-            endpoints: &self.states,
-            identities: &self.identities,
-            tried: asking.tried,
-            key: asking.key,
-            now: asking.now,
-            only_with_room: false,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::balance::Balance;
-use crate::endpoint::Flag;
+use crate::endpoint::{Admin, Flag};
 use crate::queue::Discipline;
 
 const BALANCES: [Balance; 3] = [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue];
@@ -56,7 +56,7 @@ impl Site {
         self.now += Duration::from_millis(milliseconds);
     }
 
-    fn asking<'a>(&self, tried: &'a [u32]) -> Asking<'a> {
+    fn asking<'a>(&self, tried: &'a [Tried]) -> Asking<'a> {
         Asking {
             tried,
             key: 0,
@@ -67,7 +67,7 @@ impl Site {
         }
     }
 
-    fn acquire(&mut self, tried: &[u32]) -> Acquired {
+    fn acquire(&mut self, tried: &[Tried]) -> Acquired {
         let asking = self.asking(tried);
         self.acquire_with(&asking)
     }
@@ -77,14 +77,14 @@ impl Site {
             .acquire(&mut self.balancer, asking, Waker::noop())
     }
 
-    fn reserved(&mut self, tried: &[u32]) -> Option<usize> {
+    fn reserved(&mut self, tried: &[Tried]) -> Option<usize> {
         match self.acquire(tried) {
-            Acquired::Reserved { endpoint, .. } => Some(endpoint),
+            Acquired::Reserved { reservation, .. } => Some(reservation.endpoint()),
             _ => None,
         }
     }
 
-    fn queued(&mut self, tried: &[u32]) -> Ticket {
+    fn queued(&mut self, tried: &[Tried]) -> Ticket {
         let asking = self.asking(tried);
         self.queued_with(&asking)
     }
@@ -101,7 +101,8 @@ impl Site {
     }
 
     fn release_lane(&self, endpoint: usize, lane: Option<usize>) {
-        self.dispatcher.release(endpoint, lane, || self.now);
+        let reservation = self.dispatcher.states()[endpoint].reservation(endpoint);
+        self.dispatcher.release(reservation, lane, || self.now);
     }
 
     fn left(&self, ticket: &Ticket) -> Option<Left> {
@@ -110,9 +111,16 @@ impl Site {
 
     fn granted(&self, ticket: &Ticket) -> Option<usize> {
         match self.left(ticket)? {
-            Left::Granted { endpoint } => Some(endpoint),
-            Left::TimedOut => panic!("it timed out"),
+            Left::Granted(reservation) => Some(reservation.endpoint()),
+            left => panic!("{left:?}"),
         }
+    }
+}
+
+/// Something was sent there.
+fn sent(endpoint: usize) -> Tried {
+    Tried::Sent {
+        endpoint: endpoint as u32,
     }
 }
 
@@ -181,12 +189,12 @@ fn tried_down_drained_and_stopped_are_left_out() {
         states[1].set(Flag::Drain, true);
         states[2].set(Flag::Stop, true);
         for _ in 0..20 {
-            assert_eq!(site.reserved(&[3]), Some(4));
+            assert_eq!(site.reserved(&[sent(3)]), Some(4));
         }
-        let refused = site.acquire(&[3, 4]);
-        assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
+        let again = site.reserved(&[sent(3), sent(4)]);
+        assert!(matches!(again, Some(3 | 4)), "there is no other: {again:?}");
         site.dispatcher.states()[0].set(Flag::Down, false);
-        assert_eq!(site.reserved(&[3, 4]), Some(0));
+        assert_eq!(site.reserved(&[sent(3), sent(4)]), Some(0));
     }
     let mut none = Site::new(Balance::Random, &[], QueueSettings::default());
     let refused = none.acquire(&[]);
@@ -234,7 +242,7 @@ fn who_tries_again_keeps_its_place_and_goes_elsewhere() {
     let early = site.epoch;
     site.pass(5);
     let newer = site.queued(&[]);
-    let tried = [held[0] as u32];
+    let tried = [sent(held[0])];
     let retried = Asking {
         arrived: early,
         ..site.asking(&tried)
@@ -265,7 +273,10 @@ fn who_leaves_frees_its_place_and_its_slot() {
     let second = site.queued(&[]);
     site.release(0);
     // Granted, but it has not heard of it: the slot is its to give back.
-    assert_eq!(site.dispatcher.leave(second), Some(0));
+    assert_eq!(
+        site.dispatcher.leave(second).map(|it| it.endpoint()),
+        Some(0)
+    );
     site.release(0);
     assert_eq!(site.reserved(&[]), Some(0));
 }
@@ -332,6 +343,198 @@ fn lanes_leave_slots_to_the_others() {
     site.release_lane(0, Some(0));
     assert_eq!(site.dispatcher.lane_in_flight(0), 0);
     assert_eq!(site.dispatcher.states()[0].in_flight(), 2);
+}
+
+#[test]
+fn a_lane_leaves_places_in_the_queue_to_the_others() {
+    // Two of four slots are the lane's: half of the queue.
+    let queue = QueueSettings {
+        max: 5,
+        ..QueueSettings::default()
+    };
+    let mut site = Site::with_lanes(Balance::RoundRobin, &[(1, Some(4))], &[2], queue);
+    let slow = Asking {
+        lane: Some(0),
+        ..site.asking(&[])
+    };
+    for _ in 0..2 {
+        let taken = site.acquire_with(&slow);
+        assert!(matches!(taken, Acquired::Reserved { .. }));
+    }
+    let mut waiters: Vec<_> = (0..3).map(|_| site.queued_with(&slow)).collect();
+    let full = site.acquire_with(&slow);
+    assert!(matches!(full, Acquired::Refused(Refusal::QueueFull)));
+    for _ in 0..2 {
+        assert_eq!(site.reserved(&[]), Some(0));
+    }
+    waiters.extend([site.queued(&[]), site.queued(&[])]);
+    let full = site.acquire(&[]);
+    assert!(matches!(full, Acquired::Refused(Refusal::QueueFull)));
+    waiters.truncate(3);
+    // Those without a lane may use what lanes have not taken.
+    site.dispatcher.leave(waiters.pop().expect("it is there"));
+    waiters.push(site.queued(&[]));
+}
+
+#[test]
+fn a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() {
+    let queue = QueueSettings {
+        max: 3,
+        ..QueueSettings::default()
+    };
+    let mut site = Site::with_slots(1, queue);
+    assert_eq!(site.reserved(&[]), Some(0));
+    let mut waiters = Vec::new();
+    for priority in [2, 0, 0] {
+        let asking = Asking {
+            priority,
+            ..site.asking(&[])
+        };
+        waiters.push(site.queued_with(&asking));
+        site.pass(1);
+    }
+    let urgent = Asking {
+        priority: 9,
+        ..site.asking(&[])
+    };
+    let displaced = Some(Left::Refused(Refusal::QueueFull));
+    let mut urgents = vec![site.queued_with(&urgent)];
+    assert_eq!(site.left(&waiters[2]), displaced);
+    assert_eq!(site.dispatcher.waiting(), 3);
+    urgents.push(site.queued_with(&urgent));
+    assert_eq!(site.left(&waiters[1]), displaced);
+    urgents.push(site.queued_with(&urgent));
+    assert_eq!(site.left(&waiters[0]), displaced);
+    let full = site.acquire_with(&urgent);
+    assert!(matches!(full, Acquired::Refused(Refusal::QueueFull)));
+    for ticket in urgents {
+        site.release(0);
+        assert_eq!(site.granted(&ticket), Some(0));
+    }
+}
+
+#[test]
+fn a_waiter_is_judged_anew_when_its_endpoint_goes() {
+    type Change = fn(&Dispatcher, Instant);
+    let changes: [Change; 4] = [
+        |it, now| _ = it.set_admin(1, Admin::Stop, now),
+        |it, now| _ = it.set_admin(1, Admin::Drain, now),
+        |it, now| it.set_weight(1, 0, now),
+        |it, now| {
+            for _ in 0..3 {
+                let _ = it.probed(1, false, now);
+            }
+        },
+    ];
+    for change in changes {
+        let limits = [(1, Some(2)), (1, Some(1))];
+        let mut site = Site::new(Balance::First, &limits, QueueSettings::default());
+        assert_eq!(site.reserved(&[sent(0)]), Some(1));
+        let waiter = site.queued(&[sent(0)]);
+        change(&site.dispatcher, site.now);
+        assert_eq!(site.granted(&waiter), Some(0), "as a newcomer would");
+    }
+}
+
+#[test]
+fn who_waits_is_refused_where_a_newcomer_would_be() {
+    for hold in [false, true] {
+        let queue = QueueSettings {
+            hold,
+            ..QueueSettings::default()
+        };
+        let mut site = Site::with_slots(1, queue);
+        assert_eq!(site.reserved(&[]), Some(0));
+        let waiter = site.queued(&[]);
+        for _ in 0..3 {
+            let _ = site.dispatcher.probed(0, false, site.now);
+        }
+        let refused = Some(Left::Refused(Refusal::NoEndpoint));
+        match hold {
+            true => {
+                assert_eq!(site.left(&waiter), None, "it may come back");
+                let _ = site.dispatcher.set_admin(0, Admin::Stop, site.now);
+                assert_eq!(site.left(&waiter), refused);
+            }
+            false => assert_eq!(site.left(&waiter), refused),
+        }
+        assert_eq!(site.dispatcher.waiting(), 0);
+    }
+}
+
+#[test]
+fn an_endpoint_that_refused_is_asked_again_in_time_or_once_a_connection_opens() {
+    let limits = [(1, Some(1)), (1, Some(1))];
+    let mut site = Site::new(Balance::First, &limits, QueueSettings::default());
+    assert_eq!(site.reserved(&[sent(0)]), Some(1));
+    let refused = |site: &Site, milliseconds: u64| Tried::Refused {
+        endpoint: 0,
+        until: site.now + Duration::from_millis(milliseconds),
+        openings: site.dispatcher.states()[0].openings(),
+    };
+    let tried = refused(&site, 100);
+    let waiter = site.queued(&[tried]);
+    site.pass(99);
+    site.dispatcher.tick(site.now);
+    assert_eq!(site.granted(&waiter), None);
+    site.pass(1);
+    site.dispatcher.tick(site.now);
+    assert_eq!(site.granted(&waiter), Some(0));
+    site.release(0);
+    // The connection of somebody else opens, after one that was refused.
+    let tried = refused(&site, 1_000_000);
+    let mut guard = crate::health::Guard::default();
+    let slot = site.dispatcher.states()[0].reservation(0);
+    let observed = crate::health::Observed::Unreachable;
+    let _ = site.dispatcher.report(&mut guard, slot, observed, site.now);
+    assert!(!site.dispatcher.wants_connection(0), "nobody waits");
+    let waiter = site.queued(&[tried]);
+    assert!(site.dispatcher.wants_connection(0), "after one refusal");
+    let _ = site.dispatcher.reached(0, site.now);
+    assert_eq!(site.granted(&waiter), Some(0));
+}
+
+#[test]
+fn a_key_waits_for_its_endpoint_for_a_while() {
+    let limits = [(1, Some(1)), (1, Some(1))];
+    let mut site = Site::new(Balance::Carp, &limits, QueueSettings::default());
+    let key = |site: &Site, key| Asking {
+        key,
+        ..site.asking(&[])
+    };
+    let asking = key(&site, 7);
+    let Acquired::Reserved { reservation, .. } = site.acquire_with(&asking) else {
+        panic!("there is room");
+    };
+    let (own, other) = (reservation.endpoint(), 1 - reservation.endpoint());
+    // The other one is idle all the while.
+    let patient = site.queued_with(&asking);
+    site.release(own);
+    assert_eq!(site.granted(&patient), Some(own));
+    let late = site.queued_with(&asking);
+    site.pass(900);
+    site.dispatcher.tick(site.now);
+    assert_eq!(site.granted(&late), None);
+    site.pass(100);
+    site.dispatcher.tick(site.now);
+    assert_eq!(site.granted(&late), Some(other));
+    site.release(other);
+    // An endpoint that goes is not waited for.
+    let asking = key(&site, 7);
+    let waiter = site.queued_with(&asking);
+    let _ = site.dispatcher.set_admin(own, Admin::Drain, site.now);
+    assert_eq!(site.granted(&waiter), Some(other));
+
+    let without_wait = QueueSettings {
+        key_wait: Duration::ZERO,
+        ..QueueSettings::default()
+    };
+    let mut site = Site::new(Balance::Carp, &limits, without_wait);
+    let asking = key(&site, 7);
+    for _ in 0..2 {
+        let acquired = site.acquire_with(&asking);
+        assert!(matches!(acquired, Acquired::Reserved { .. }));
+    }
 }
 
 #[test]
@@ -432,11 +635,10 @@ fn nobody_waits_for_another_endpoint_while_one_that_was_tried_is_up() {
     let limits = [(1, None), (1, None)];
     let mut site = Site::new(Balance::RoundRobin, &limits, QueueSettings::default());
     site.dispatcher.states()[1].set(Flag::Down, true);
-    assert!(!site.dispatcher.has_untried(&[0]));
-    let refused = site.acquire(&[0]);
-    assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
+    assert!(!site.dispatcher.has_untried(&[sent(0)], site.now));
+    assert_eq!(site.reserved(&[sent(0)]), Some(0), "there is no other");
     site.dispatcher.states()[0].set(Flag::Down, true);
-    let ticket = site.queued(&[0]);
+    let ticket = site.queued(&[sent(0)]);
     assert_eq!(site.dispatcher.leave(ticket), None);
 }
 
@@ -524,9 +726,9 @@ mod outlook {
                         site.dispatcher.serve(site.now);
                     }
                     Step::Release => {
-                        if let Some((endpoint, lane)) = held.pop() {
+                        if let Some((reservation, lane)) = held.pop() {
                             let now = site.now;
-                            site.dispatcher.release(endpoint, lane, || now);
+                            site.dispatcher.release(reservation, lane, || now);
                         }
                     }
                     Step::Ask { lane } => {
@@ -534,9 +736,9 @@ mod outlook {
                         let outlook = site.dispatcher.outlook(&mut site.balancer, &asking);
                         let behind = site.dispatcher.waiting();
                         let acquired = match site.acquire_with(&asking) {
-                            Acquired::Reserved { endpoint, .. } => {
-                                held.push((endpoint, lane));
-                                Outlook::Served { endpoint }
+                            Acquired::Reserved { reservation, .. } => {
+                                held.push((reservation, lane));
+                                Outlook::Served { endpoint: reservation.endpoint() }
                             }
                             Acquired::Queued(ticket) => {
                                 tickets.push((ticket, lane));
@@ -549,11 +751,11 @@ mod outlook {
                 }
                 tickets.retain(|(ticket, lane)| {
                     match site.dispatcher.poll(ticket, Waker::noop()) {
-                        Some(Left::Granted { endpoint }) => {
-                            held.push((endpoint, *lane));
+                        Some(Left::Granted(reservation)) => {
+                            held.push((reservation, *lane));
                             false
                         }
-                        Some(Left::TimedOut) => false,
+                        Some(_) => false,
                         None => true,
                     }
                 });

@@ -1,6 +1,7 @@
 use super::*;
 use crate::balance::{Balance, Balancer};
 use crate::dispatch::{Acquired, Asking, EndpointSettings};
+use crate::endpoint::{EndpointState, Reservation, Tried};
 use crate::queue::QueueSettings;
 use std::task::Waker;
 
@@ -31,11 +32,43 @@ impl Site {
         &self.dispatcher.states()[endpoint]
     }
 
+    /// An exchange that begins and ends now.
     fn report(&mut self, endpoint: usize, outcome: Observed) -> Option<ChangeKind> {
+        let slot = self.state(endpoint).reservation(endpoint);
+        self.report_of(slot, outcome)
+    }
+
+    fn report_of(&mut self, slot: Reservation, outcome: Observed) -> Option<ChangeKind> {
         let change = self
             .dispatcher
-            .report(&mut self.guard, endpoint, outcome, self.now);
+            .report(&mut self.guard, slot, outcome, self.now);
         change.map(|change| change.kind)
+    }
+
+    fn acquire(&self, tried: &[Tried]) -> Acquired {
+        let asking = Asking {
+            tried,
+            key: 0,
+            lane: None,
+            priority: 0,
+            arrived: self.now,
+            now: self.now,
+        };
+        let mut balancer = Balancer::new(Balance::First, 1);
+        self.dispatcher
+            .acquire(&mut balancer, &asking, Waker::noop())
+    }
+
+    /// The slot of a newcomer.
+    fn reserve(&self) -> Reservation {
+        match self.acquire(&[]) {
+            Acquired::Reserved { reservation, .. } => reservation,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(&self, slot: Reservation) {
+        self.dispatcher.release(slot, None, || self.now);
     }
 
     /// Errors until something changes.
@@ -71,53 +104,188 @@ fn ejected(errors: u16, seconds: u64) -> Option<ChangeKind> {
 #[test]
 fn five_errors_in_a_row_put_it_out_and_one_trial_brings_it_back() {
     let mut site = Site::new(4, HealthSettings::default());
-    assert_eq!(site.errors_until_change(2), (5, ejected(5, 1)));
-    assert!(!site.state(2).is_eligible());
+    assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
+    assert!(!site.state(0).is_eligible());
+    assert_eq!(site.state(0).load(), 1, "a phantom");
     site.pass(900);
-    assert!(!site.state(2).is_eligible());
+    assert_eq!(site.reserve().endpoint(), 1);
     site.pass(100);
-    assert!(site.state(2).is_eligible());
-    assert!(site.state(2).try_reserve(u32::MAX));
-    assert!(!site.state(2).try_reserve(u32::MAX), "one trial at a time");
-    assert_eq!(site.report(2, Observed::Error), ejected(6, 2));
-    site.state(2).release();
-    for (errors, seconds) in [(7, 4), (8, 8), (9, 16), (10, 16)] {
-        site.pass(20_000);
-        assert_eq!(site.report(2, Observed::Error), ejected(errors, seconds));
+    for (errors, seconds) in [(6, 2), (7, 4), (8, 8), (9, 16), (10, 16)] {
+        let trial = site.reserve();
+        assert_eq!(trial.endpoint(), 0, "the next exchange, phantom or not");
+        assert_eq!(site.reserve().endpoint(), 1, "one trial at a time");
+        assert_eq!(
+            site.report_of(trial, Observed::Error),
+            ejected(errors, seconds)
+        );
+        site.release(trial);
+        site.pass(seconds * 1_000);
     }
-    site.pass(16_000);
+    let trial = site.reserve();
     assert_eq!(
-        site.report(2, Observed::Success),
+        site.report_of(trial, Observed::Success),
         Some(ChangeKind::Readmitted)
     );
-    assert!(site.state(2).try_reserve(u32::MAX));
-    assert!(site.state(2).try_reserve(u32::MAX));
-    assert_eq!(site.errors_until_change(2), (5, ejected(5, 1)));
-    assert_eq!(site.state(2).outages().ejections, 7);
+    assert_eq!(site.state(0).load(), 1, "its trial, and no phantom");
+    assert!(site.state(0).is_eligible());
+    assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
+    assert_eq!(site.state(0).outages().ejections, 7);
 }
 
 #[test]
-fn a_trial_does_not_wait_for_what_is_left_from_before() {
-    let mut site = Site::new(4, HealthSettings::default());
-    for _ in 0..3 {
-        assert!(site.state(1).try_reserve(u32::MAX));
-    }
-    assert_eq!(site.errors_until_change(1), (5, ejected(5, 1)));
+fn only_the_outcome_of_the_trial_counts() {
+    let mut site = Site::new(2, HealthSettings::default());
+    let older: Vec<_> = (0..40).map(|_| site.reserve()).collect();
+    assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
     site.pass(1_000);
-    assert!(site.state(1).has_room());
-    assert!(site.state(1).try_reserve(u32::MAX));
-    assert!(!site.state(1).has_room());
-    assert!(!site.state(1).try_reserve(u32::MAX), "one at a time");
-    // Its client left: another one may try.
-    site.state(1).release();
-    assert!(site.state(1).try_reserve(u32::MAX));
+    for &slot in &older[..10] {
+        assert_eq!(site.report_of(slot, Observed::Success), None);
+        assert_eq!(site.report_of(slot, Observed::Error), None);
+    }
+    let trial = site.reserve();
     assert_eq!(
-        site.report(1, Observed::Success),
+        site.report_of(trial, Observed::Success),
         Some(ChangeKind::Readmitted)
     );
-    assert!(site.state(1).try_reserve(u32::MAX));
-    assert!(site.state(1).try_reserve(u32::MAX));
-    assert_eq!(site.state(1).in_flight(), 6);
+    // What was sent there before says nothing of it now either.
+    for &slot in &older {
+        assert_eq!(site.report_of(slot, Observed::Error), None);
+    }
+    assert!(site.state(0).is_eligible());
+}
+
+#[test]
+fn a_trial_is_nobodys_to_hold() {
+    let mut site = Site::new(2, HealthSettings::default());
+    assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
+    site.pass(1_000);
+    let long = site.reserve();
+    assert_eq!(long.endpoint(), 0);
+    site.pass(900);
+    assert_eq!(site.reserve().endpoint(), 1);
+    site.pass(200);
+    let second = site.reserve();
+    assert_eq!(second.endpoint(), 0);
+    // The end of the first one frees no place for a third.
+    site.release(long);
+    assert_eq!(site.reserve().endpoint(), 1);
+    assert_eq!(site.report_of(second, Observed::Error), ejected(6, 2));
+    // The trial of the first ejection does not decide about the second.
+    assert_eq!(site.report_of(long, Observed::Success), None);
+    site.pass(2_000);
+    let left = site.reserve();
+    assert_eq!(left.endpoint(), 0);
+    // Its client left without an outcome: another may try at once.
+    site.release(left);
+    assert_eq!(site.reserve().endpoint(), 0);
+}
+
+#[test]
+fn an_ejection_is_void_where_nothing_else_is_eligible() {
+    let settings = HealthSettings {
+        fall: 1,
+        ..HealthSettings::default()
+    };
+    let mut site = Site::new(2, settings);
+    assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
+    let refused = Tried::Refused {
+        endpoint: 1,
+        until: site.now + Duration::from_millis(100),
+        openings: 0,
+    };
+    for tried in [refused, Tried::Sent { endpoint: 1 }] {
+        let Acquired::Reserved { reservation, .. } = site.acquire(&[tried]) else {
+            panic!("it goes nowhere");
+        };
+        assert_eq!(reservation.endpoint(), 0);
+        site.release(reservation);
+    }
+    assert_eq!(site.reserve().endpoint(), 1);
+    site.dispatcher.probed(1, false, site.now);
+    let first = site.reserve();
+    assert_eq!(first.endpoint(), 0);
+    let second = site.reserve();
+    assert_eq!(second.endpoint(), 0);
+    assert_eq!(site.report_of(second, Observed::Error), None);
+    assert_eq!(
+        site.report_of(first, Observed::Success),
+        Some(ChangeKind::Readmitted),
+        "the first one there is its trial"
+    );
+}
+
+#[test]
+fn errors_are_compared_with_those_of_the_rest() {
+    // (the rest: answers, and every how many-th is an error; errors in a row
+    // until something happens)
+    for (answers, every, due) in [
+        (0, 1, Some(5)),
+        (10, 11, Some(5)),
+        (1_000, 1_001, Some(5)),
+        (1_000, 50, Some(5)),
+        (1_000, 10, Some(5)),
+        (1_000, 4, Some(9)),
+        (1_000, 2, Some(17)),
+        (1_000, 1, None),
+    ] {
+        let mut site = Site::new(4, HealthSettings::default());
+        for index in 1..=answers {
+            site.now += Duration::from_millis(5);
+            let outcome = match index % every {
+                0 => Observed::Error,
+                _ => Observed::Success,
+            };
+            // Never two in a row at one endpoint.
+            for endpoint in 1..4 {
+                site.report(endpoint, outcome);
+                if every > 1 {
+                    site.report(endpoint, Observed::Success);
+                }
+            }
+        }
+        let seen = site.errors_until_change(0);
+        let rate = format!("every {every} of {answers}: {seen:?}");
+        match due {
+            // With the successes in between the rate is half of that.
+            Some(due) => assert!(seen.0 <= due && seen.1.is_some(), "{rate}"),
+            None => assert_eq!(seen, (20, None), "{rate}"),
+        }
+    }
+}
+
+#[test]
+fn so_many_errors_are_no_chance() {
+    for (errors, rate, expected) in [
+        (3, 0.01, true),
+        (2, 0.01, false),
+        (5, 0.1, true),
+        (4, 0.1, false),
+        (16, 0.5, false),
+        (17, 0.5, true),
+        (u16::MAX, 1.0, false),
+    ] {
+        assert_eq!(is_no_chance(errors, rate), expected, "{errors} at {rate}");
+    }
+}
+
+#[test]
+fn failures_of_the_rest_are_forgotten_after_ten_seconds() {
+    let mut window = Window::default();
+    let start = Instant::from_nanos(5_000_000_000);
+    let at = |seconds: u64| start + Duration::from_secs(seconds);
+    let one = Answers {
+        count: 1,
+        errors: 1,
+    };
+    window.add(one, at(0));
+    window.add(one, at(3));
+    assert_eq!(window.sum(at(9)).errors, 2);
+    assert_eq!(window.sum(at(10)).errors, 1);
+    // A worker that is late does not bring old seconds back.
+    window.add(one, at(2));
+    assert_eq!(window.sum(at(12)).errors, 2);
+    assert_eq!(window.sum(at(13)).errors, 1);
+    assert_eq!(window.sum(at(500)).errors, 0);
 }
 
 #[test]
@@ -179,17 +347,6 @@ fn failing_endpoints_look_busier_while_the_rest_is_well() {
 }
 
 #[test]
-fn a_rate_of_success_far_under_the_rest_counts_too() {
-    let mut site = Site::new(3, HealthSettings::default());
-    for _ in 0..30 {
-        site.report(0, Observed::Error);
-        site.report(0, Observed::Success);
-    }
-    assert_eq!(site.state(0).load(), 1);
-    assert!(site.state(0).is_eligible());
-}
-
-#[test]
 fn without_the_guard_errors_change_nothing() {
     let settings = HealthSettings {
         guard: false,
@@ -223,24 +380,13 @@ fn what_cannot_be_reached_is_out_until_it_can() {
     let change = site.report(0, Observed::Unreachable);
     assert_eq!(change, Some(ChangeKind::Unreachable));
     assert_eq!(site.report(0, Observed::Unreachable), None);
-    let mut balancer = Balancer::new(Balance::Random, 1);
-    let asking = Asking {
-        tried: &[],
-        key: 0,
-        lane: None,
-        priority: 0,
-        arrived: site.now,
-        now: site.now,
-    };
-    let acquired = site
-        .dispatcher
-        .acquire(&mut balancer, &asking, Waker::noop());
+    let acquired = site.acquire(&[]);
     let Acquired::Queued(ticket) = acquired else {
         panic!("{acquired:?}");
     };
     let change = site.dispatcher.reached(0, site.now);
     assert_eq!(change.map(|it| it.kind), Some(ChangeKind::Reachable));
-    assert_eq!(site.dispatcher.leave(ticket), Some(0), "it was granted");
+    assert!(site.dispatcher.leave(ticket).is_some(), "it was granted");
 }
 
 #[test]
@@ -268,6 +414,56 @@ fn weights_rise_relative_to_the_warmest() {
         site.dispatcher.probed(endpoint, true, site.now);
     }
     assert_eq!(site.shares(), [256, 256]);
+}
+
+#[test]
+fn a_return_by_the_operator_is_slow_too() {
+    let settings = HealthSettings {
+        slow_start: Some(Duration::from_secs(10)),
+        ..HealthSettings::default()
+    };
+    for how in ["drain", "stop", "weight"] {
+        let mut site = Site::new(2, settings);
+        let now = site.now;
+        let operate = |admin| site.dispatcher.set_admin(0, admin, now);
+        match how {
+            "weight" => {
+                site.dispatcher.set_weight(0, 0, now);
+                site.dispatcher.set_weight(0, 1, now);
+            }
+            _ => {
+                let _ = operate(if how == "drain" {
+                    Admin::Drain
+                } else {
+                    Admin::Stop
+                });
+                let _ = operate(Admin::Ready);
+            }
+        }
+        assert_eq!(site.shares(), [5, 256], "{how}");
+        site.pass(5_000);
+        assert_eq!(site.shares(), [128, 256], "{how}");
+        // A weight that was not 0 is no return.
+        site.pass(10_000);
+        site.dispatcher.set_weight(0, 2, site.now);
+        assert_eq!(site.shares(), [512, 256], "{how}");
+    }
+}
+
+#[test]
+fn the_limit_rises_with_the_weight() {
+    let state = EndpointState::new(1, Some(8));
+    let room = |ramp: u16| {
+        state.set_ramp(ramp);
+        let mut taken = 0;
+        while state.try_reserve(0, u32::MAX).is_some() {
+            taken += 1;
+        }
+        (0..taken).for_each(|_| state.release());
+        taken
+    };
+    let seen = [1, 32, 33, 128, 255, 256].map(room);
+    assert_eq!(seen, [1, 1, 2, 4, 8, 8]);
 }
 
 #[test]
