@@ -47,8 +47,8 @@ pub(super) use choice;
 
 choice!(Balance {
     "adaptive" => Balance::Adaptive, "least exchanges in flight, by weights that are learned from the time to the first byte";
-    "least-connections" => Balance::LeastConnections, "least exchanges in flight by weight, an idle endpoint first";
-    "shortest-queue" => Balance::ShortestQueue, "least exchanges in flight, ties by round-robin";
+    "least-connections" => Balance::LeastConnections, "least exchanges in flight by weight, idle endpoints in turn by weight";
+    "shortest-queue" => Balance::ShortestQueue, "the same as `least-connections`";
     "round-robin" => Balance::RoundRobin, "smooth weighted round-robin";
     "random" => Balance::Random, "a live endpoint at random, by weight";
     "two-choices" => Balance::TwoChoices, "the less loaded of two at random";
@@ -56,7 +56,7 @@ choice!(Balance {
     "fair" => Balance::Fair(FairOptions::default()), "as upstream_fair does; see `fair`";
     "first" => Balance::First, "the first endpoint with room, in order";
     "carp" => Balance::Carp, "the same `key` to the same endpoint";
-    "consistent-hash" => Balance::ConsistentHash, "the same `key` to the same endpoint, unless that has a quarter more than its due";
+    "consistent-hash" => Balance::ConsistentHash, "the same `key` to the same endpoint, unless that has a quarter more than its due, one exchange at least";
 });
 
 /// How a balancer ranks, in a few words.

@@ -2,7 +2,8 @@
 //! first byte. The default.
 //!
 //! Each endpoint has a factor e^f by which it is slower than the upstream.
-//! The least (n + 1) * e^f / weight wins. f is the mean, over about a second,
+//! Idle endpoints take turns by weight / e^f; while none is idle, the least
+//! (n + 1) * e^f / weight wins. f is the mean, over about a second,
 //! of the logarithm of an answer's time relative to the upstream's; ten
 //! answers' worth of "as all others" are added, so that thin evidence changes
 //! little and what was learned fades in a few seconds.
@@ -21,8 +22,8 @@ use std::time::Duration;
 
 use crate::Instant;
 
-use super::cursor::Cursor;
 use super::draw::Draw;
+use super::least::{Compared, Least, Share};
 use super::{Observation, View};
 
 /// Part of the upstream's mean that each answer makes up.
@@ -40,6 +41,10 @@ const MOST: f64 = 5.0;
 /// Less evidence than this is none.
 const NOTHING: f64 = 0.001;
 
+/// However slow an endpoint seems, idle it counts as no slower than this: it
+/// must be seen again.
+const MOST_SLOW_IDLE: f64 = 20.0;
+
 /// Up to this many endpoints all are compared, else so many drawn ones.
 const ALL: usize = 256;
 const SAMPLE: usize = 32;
@@ -53,7 +58,7 @@ const ROUND: Duration = Duration::from_millis(50);
 /// Per-worker state.
 #[derive(Debug, Clone)]
 pub struct Adaptive {
-    cursor: Cursor,
+    least: Least,
     draw: Draw,
     evidence: Vec<Evidence>,
     /// e^f of each endpoint.
@@ -132,7 +137,7 @@ impl Adaptive {
     /// Workers begin at different endpoints.
     pub fn new(seed: u64) -> Self {
         Adaptive {
-            cursor: Cursor::new(seed),
+            least: Least::new(seed),
             draw: Draw::new(seed),
             evidence: Vec::new(),
             factors: Vec::new(),
@@ -141,46 +146,65 @@ impl Adaptive {
         }
     }
 
-    /// The endpoint at which one more exchange should be answered first, by
-    /// weight.
+    /// An idle endpoint in turn, else the one at which one more exchange
+    /// should be answered first, by weight.
     pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         self.resize(view.len());
         self.refresh(view.now);
-        let index = match view.len() {
+        match view.len() {
             0..=ALL => None,
             _ => self.least_of_sample(view),
-        };
-        let index = match index {
-            None => self.least_of_all(view)?,
-            Some(index) => index,
-        };
-        self.cursor.set(index);
-        Some(index)
+        }
+        .or_else(|| self.least_of_all(view))
     }
 
-    fn least_of_all(&self, view: &View<'_>) -> Option<usize> {
-        let start = self.cursor.next(view.len());
-        view.least_from(start, |index, state| {
-            let weight = f64::from(View::weight_of(state));
-            (f64::from(state.load()) + 1.0) * f64::from(self.factors[index]) / weight
-        })
+    fn least_of_all(&mut self, view: &View<'_>) -> Option<usize> {
+        let factors = &self.factors;
+        self.least
+            .pick(view, Compared::LoadWithThis, |index, state| {
+                let factor = f64::from(factors[index]);
+                let weight = f64::from(View::weight_of(state));
+                let busy = weight / factor;
+                Share {
+                    // The quotient is there: another would cost more.
+                    idle: busy.max(weight * (1.0 / MOST_SLOW_IDLE)),
+                    busy,
+                }
+            })
     }
 
     /// Drawn by weight: else a heavy endpoint could not get more than its
-    /// share of the samples.
+    /// share of the samples. So the idle ones among them need only their
+    /// learned part.
     fn least_of_sample(&mut self, view: &View<'_>) -> Option<usize> {
+        let mut idle = [(0, 0.0); SAMPLE];
+        let mut idle_count = 0;
+        let mut idle_sum = 0.0;
         let mut best = None;
         let mut least = f64::INFINITY;
         let factors = &self.factors;
         self.draw.several(view, SAMPLE, |index| {
-            let weight = f64::from(view.weight(index));
-            let score = (f64::from(view.load(index)) + 1.0) * f64::from(factors[index]) / weight;
+            let load = view.load(index);
+            let factor = f64::from(factors[index]);
+            if load == 0 {
+                idle_sum += 1.0 / factor.min(MOST_SLOW_IDLE);
+                idle[idle_count] = (index, idle_sum);
+                idle_count += 1;
+                return;
+            }
+            let score = (f64::from(load) + 1.0) * factor / f64::from(view.weight(index));
             if score < least {
                 least = score;
                 best = Some(index);
             }
         });
-        best
+        if idle_count == 0 {
+            return best;
+        }
+        let point = self.draw.below(idle_sum);
+        let idle = &idle[..idle_count];
+        let found = idle.iter().find(|&&(_, sum)| point < sum);
+        found.or(idle.last()).map(|&(index, _)| index)
     }
 
     /// Learns the time to the first byte, or that there was an error.
@@ -271,10 +295,10 @@ mod tests {
         let ratio = balancer.factors[1] / balancer.factors[0];
         // 4, if it were certain.
         assert!((3.7..4.0).contains(&ratio), "{ratio}");
-        site.load(&[2, 0]);
-        assert_eq!(balancer.pick(&site.view()), Some(0));
-        site.load(&[3, 0]);
-        assert_eq!(balancer.pick(&site.view()), Some(1));
+        site.load(&[5, 1]);
+        assert_eq!(balancer.pick(&site.view()), Some(0), "6 < 2 * 4");
+        site.load(&[7, 1]);
+        assert_eq!(balancer.pick(&site.view()), Some(1), "8 > 2 * 4, nearly");
         site.state(0).set_weight(2);
         assert_eq!(balancer.pick(&site.view()), Some(0));
     }

@@ -68,6 +68,11 @@ impl Draw {
         Some(())
     }
 
+    /// A number from 0 up to `end`.
+    pub(super) fn below(&mut self, end: f64) -> f64 {
+        self.random.f64() * end
+    }
+
     fn draw(&mut self, view: &View<'_>, except: Option<usize>) -> Option<usize> {
         if !self.is_summed {
             if view.len() > FEW

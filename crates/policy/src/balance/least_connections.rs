@@ -1,37 +1,33 @@
-//! `least-connections`: least exchanges in flight by weight, idle ones first.
+//! `least-connections`: least exchanges in flight by weight.
 //!
-//! HAProxy's leastconn: an idle endpoint goes before any that is not,
-//! whatever their weights; among the others the least (n + 1) / weight wins.
-//! Ties go round. For exchanges of very different length, with weights that
+//! nginx's least_conn and HAProxy's leastconn: an idle endpoint goes before
+//! any that is not, whatever their weights; among the others the least
+//! n / weight wins. Idle endpoints take turns by weight, as with
+//! `round-robin`. For exchanges of very different length, with weights that
 //! say what each endpoint can carry.
 
 use super::View;
-use super::cursor::Cursor;
+use super::least::{Compared, Least, Share};
+use crate::endpoint::EndpointState;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
 pub struct LeastConnections {
-    cursor: Cursor,
+    least: Least,
 }
 
 impl LeastConnections {
     /// Workers begin at different endpoints.
     pub fn new(seed: u64) -> Self {
         LeastConnections {
-            cursor: Cursor::new(seed),
+            least: Least::new(seed),
         }
     }
 
-    /// An idle endpoint, else the one that one exchange more would burden
-    /// least, searching from the one after the last picked.
+    /// An idle endpoint, else the one that is burdened least.
     pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        let start = self.cursor.next(view.len());
-        let index = view.least_from(start, |_, state| match state.load() {
-            0 => 0.0,
-            load => (f64::from(load) + 1.0) / f64::from(View::weight_of(state)),
-        })?;
-        self.cursor.set(index);
-        Some(index)
+        let share = |_, state: &EndpointState| Share::of_weight(state);
+        self.least.pick(view, Compared::Load, share)
     }
 }
 
@@ -45,16 +41,16 @@ mod tests {
         let mut site = Site::new(&[8, 1, 2]);
         let mut balancer = LeastConnections::new(0);
         site.load(&[1, 0, 0]);
-        // (1 + 1) / 8 is less than 1 / 1, but the others are idle.
-        let picks: Vec<_> = (0..4).filter_map(|_| balancer.pick(&site.view())).collect();
-        assert_eq!(picks, [1, 2, 1, 2]);
+        let mut picks: Vec<_> = (0..6).filter_map(|_| balancer.pick(&site.view())).collect();
+        picks.sort_unstable();
+        assert_eq!(picks, [1, 1, 2, 2, 2, 2]);
         site.load(&[6, 1, 1]);
-        assert_eq!(balancer.pick(&site.view()), Some(0), "7/8 < 2/2 < 2/1");
-        site.load(&[9, 1, 1]);
-        assert_eq!(balancer.pick(&site.view()), Some(2), "2/2 < 10/8 < 2/1");
-        // 8/8 and 2/2: the one after the last goes first.
-        site.load(&[7, 1, 1]);
-        assert_eq!(balancer.pick(&site.view()), Some(0));
-        assert_eq!(balancer.pick(&site.view()), Some(2));
+        assert_eq!(balancer.pick(&site.view()), Some(2), "1/2 < 6/8 < 1/1");
+        site.load(&[3, 1, 1]);
+        assert_eq!(balancer.pick(&site.view()), Some(0), "3/8 < 1/2 < 1/1");
+        // 8/8, 1/1 and 2/2: the one after the last goes first.
+        site.load(&[8, 1, 2]);
+        let picks: Vec<_> = (0..4).filter_map(|_| balancer.pick(&site.view())).collect();
+        assert_eq!(picks, [1, 2, 0, 1]);
     }
 }

@@ -14,12 +14,14 @@ mod cursor;
 mod draw;
 mod fair;
 mod first;
+mod least;
 mod least_connections;
 mod peak_ewma;
 mod random;
 mod rendezvous;
 mod round_robin;
 mod shortest_queue;
+mod turns;
 mod two_choices;
 
 pub use adaptive::Adaptive;
@@ -48,9 +50,9 @@ pub enum Balance {
     Random,
     /// Smooth weighted round-robin.
     RoundRobin,
-    /// Least exchanges in flight; ties by round-robin.
+    /// Least exchanges in flight, idle endpoints in turn.
     ShortestQueue,
-    /// Least exchanges in flight by weight, idle endpoints first.
+    /// Least exchanges in flight by weight, idle endpoints in turn.
     LeastConnections,
     /// upstream_fair.
     Fair(FairOptions),
@@ -207,30 +209,6 @@ impl<'a> View<'a> {
     fn parts_from(&self, start: usize) -> [(usize, &'a [EndpointState]); 2] {
         let (before, after) = self.endpoints.split_at(start);
         [(start, after), (0, before)]
-    }
-
-    /// The eligible endpoint with the least score, the first one from `start`
-    /// on of a tie.
-    fn least_from(
-        &self,
-        start: usize,
-        score: impl Fn(usize, &EndpointState) -> f64,
-    ) -> Option<usize> {
-        let mut least = f64::INFINITY;
-        let mut best = None;
-        for (first, part) in self.parts_from(start) {
-            for (index, state) in (first..).zip(part) {
-                if !self.admits(index, state) {
-                    continue;
-                }
-                let score = score(index, state);
-                if score < least {
-                    least = score;
-                    best = Some(index);
-                }
-            }
-        }
-        best
     }
 }
 

@@ -5,6 +5,11 @@
 //! is multiplied by what is in flight and one. For endpoints of which one now
 //! and then stalls; where pages differ much in cost, `adaptive` is steadier.
 //!
+//! Both are drawn by weight. Where both are idle and the first drawn is k times
+//! as slow as the second, it is kept with a chance of 1 / k, a twentieth at
+//! least: so weights hold when nothing is in flight, and a slow endpoint is
+//! seen again.
+//!
 //! What was learned fades while an endpoint gets nothing, so that it is tried
 //! again. One that nobody has heard of counts as the mean. An error never
 //! counts as faster than the mean: failing fast is not being fast.
@@ -21,6 +26,9 @@ const DECAY_SECONDS: f64 = 10.0;
 
 /// Part of the mean that each observation makes up.
 const MEAN_PART: f64 = 1.0 / 128.0;
+
+/// The least chance of an idle endpoint that was drawn first.
+const LEAST_CHANCE: f64 = 0.05;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -58,17 +66,32 @@ impl PeakEwma {
     /// The one of two that costs less; the first drawn of a tie.
     pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let (first, second) = self.draw.two(view)?;
-        Some(match self.cost(view, second) < self.cost(view, first) {
+        let is_second = match view.load(first) + view.load(second) {
+            0 => self.is_turn_of_second(view, first, second),
+            _ => self.cost(view, second) < self.cost(view, first),
+        };
+        Some(match is_second {
             true => second,
             false => first,
         })
     }
 
-    fn cost(&self, view: &View<'_>, index: usize) -> f64 {
+    /// Whether of two idle endpoints the second one drawn gets the exchange.
+    fn is_turn_of_second(&mut self, view: &View<'_>, first: usize, second: usize) -> bool {
+        let [first, second] = [first, second].map(|index| self.expected(view, index));
+        second < first && self.draw.below(1.0) >= (second / first).max(LEAST_CHANCE)
+    }
+
+    /// Seconds to the first byte that the endpoint should take when idle.
+    fn expected(&self, view: &View<'_>, index: usize) -> f64 {
         // Before anything is known, what is in flight decides.
         let unknown = || self.mean.unwrap_or(1.0);
-        let seconds = self.seconds(index, view.now).unwrap_or_else(unknown);
-        seconds * (f64::from(view.load(index)) + 1.0) / f64::from(view.weight(index))
+        self.seconds(index, view.now).unwrap_or_else(unknown)
+    }
+
+    fn cost(&self, view: &View<'_>, index: usize) -> f64 {
+        self.expected(view, index) * (f64::from(view.load(index)) + 1.0)
+            / f64::from(view.weight(index))
     }
 
     fn seconds(&self, index: usize, now: Instant) -> Option<f64> {
@@ -121,6 +144,12 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
+    /// Of 1,000 picks those that go to the first endpoint.
+    fn to_the_first(balancer: &mut PeakEwma, site: &Site) -> usize {
+        let picks = (0..1_000).filter(|_| balancer.pick(&site.view()) == Some(0));
+        picks.count()
+    }
+
     #[test]
     fn a_peak_counts_at_once_and_fades() {
         let mut site = Site::new(&[1, 1]);
@@ -128,6 +157,7 @@ mod tests {
         let mut balancer = PeakEwma::new(1);
         balancer.observe(&answer(0, start, 20));
         balancer.observe(&answer(1, start, 30));
+        site.load(&[1, 1]);
         assert_eq!(balancer.pick(&site.view()), Some(0));
         balancer.observe(&answer(0, start, 100));
         assert_eq!(balancer.pick(&site.view()), Some(1));
@@ -148,12 +178,25 @@ mod tests {
         let start = site.now;
         let mut balancer = PeakEwma::new(1);
         balancer.observe(&answer(0, start, 100));
+        site.load(&[1, 1]);
         for second in 0..=30 {
             balancer.observe(&answer(1, after(start, second), 20));
             site.now = after(start, second);
             let picked = balancer.pick(&site.view());
             // 100 ms are as 20 ms after 10 s * ln 5.
             assert_eq!(picked, Some(if second <= 16 { 1 } else { 0 }));
+        }
+    }
+
+    #[test]
+    fn an_idle_one_that_is_slow_keeps_a_small_share() {
+        let site = Site::new(&[1, 1]);
+        for (milliseconds, shares) in [(20, 450..550), (80, 90..160), (20_000, 10..45)] {
+            let mut balancer = PeakEwma::new(1);
+            balancer.observe(&answer(1, site.now, 20));
+            balancer.observe(&answer(0, site.now, milliseconds));
+            let share = to_the_first(&mut balancer, &site);
+            assert!(shares.contains(&share), "{share} for {milliseconds} ms");
         }
     }
 
@@ -199,7 +242,8 @@ mod tests {
             ..answer(1, site.now, 500)
         };
         balancer.observe(&slow);
-        assert_eq!(balancer.pick(&site.view()), Some(0));
+        let costs = [0, 1].map(|index| balancer.cost(&site.view(), index));
+        assert!(costs[1] > 10.0 * costs[0], "{costs:?}");
     }
 
     #[test]

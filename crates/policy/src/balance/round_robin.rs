@@ -1,59 +1,36 @@
 //! `round-robin`: smooth weighted round-robin, as nginx does it.
 //!
-//! Every pick adds each eligible endpoint's weight to its credit, takes the
-//! one with most credit and takes the sum of weights off it: 5:1:1 gives
-//! a a b a c a a rather than a a a a a b c. It knows nothing of load: for
-//! endpoints that are alike, with exchanges that are alike.
+//! The turns are those of [`super::turns`], with every eligible endpoint as a
+//! candidate. It knows nothing of load: for endpoints that are alike, with
+//! exchanges that are alike.
 
 use super::View;
-use crate::endpoint::WEIGHT_ONE;
+use super::turns::Turns;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
 pub struct RoundRobin {
-    credits: Vec<i64>,
-    /// For the credits that a worker starts with, so that workers do not march
-    /// in step.
-    random: fastrand::Rng,
+    turns: Turns,
 }
 
 impl RoundRobin {
     /// `seed` decides in which order endpoints of the same weight are picked.
     pub fn new(seed: u64) -> Self {
         RoundRobin {
-            credits: Vec::new(),
-            random: fastrand::Rng::with_seed(seed),
+            turns: Turns::new(seed),
         }
     }
 
-    /// The eligible endpoint with most credit.
+    /// The eligible endpoint whose turn it is.
     pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        if self.credits.len() != view.len() {
-            self.start(view);
-        }
-        let mut total = 0;
-        let mut most = i64::MIN;
-        let mut best = None;
-        for (index, (state, credit)) in view.endpoints.iter().zip(&mut self.credits).enumerate() {
-            if !view.admits(index, state) {
-                continue;
-            }
-            let weight = i64::from(View::weight_of(state));
-            total += weight;
-            *credit += weight;
-            if *credit > most {
-                most = *credit;
-                best = Some(index);
+        let mut round = self.turns.begin(view.len());
+        for (index, state) in view.endpoints.iter().enumerate() {
+            if view.admits(index, state) {
+                round.offer(index, f64::from(View::weight_of(state)));
             }
         }
-        self.credits[best?] -= total;
-        best
-    }
-
-    fn start(&mut self, view: &View<'_>) {
-        // Less than a weight of one: it decides ties only.
-        let credit = || self.random.i64(0..i64::from(WEIGHT_ONE));
-        self.credits = std::iter::repeat_with(credit).take(view.len()).collect();
+        let all = round.total();
+        round.end(all)
     }
 }
 

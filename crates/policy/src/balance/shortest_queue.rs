@@ -1,36 +1,32 @@
-//! `shortest-queue`: least exchanges in flight; ties by round-robin.
+//! `shortest-queue`: least exchanges in flight; idle endpoints in turn.
 //!
 //! lighttpd's SQF, without its bias towards the first endpoint of a tie.
-//! Weights count: in flight per unit of weight is compared, so that idle
-//! endpoints tie whatever their weights. A sound choice where no weights are
-//! set and nothing is to be learned.
+//! Weights count as in `least-connections`, and what each is called is the
+//! only difference. A sound choice where no weights are set and nothing is to
+//! be learned.
 
 use super::View;
-use super::cursor::Cursor;
+use super::least::{Compared, Least, Share};
+use crate::endpoint::EndpointState;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
 pub struct ShortestQueue {
-    cursor: Cursor,
+    least: Least,
 }
 
 impl ShortestQueue {
     /// Workers begin at different endpoints.
     pub fn new(seed: u64) -> Self {
         ShortestQueue {
-            cursor: Cursor::new(seed),
+            least: Least::new(seed),
         }
     }
 
-    /// The eligible endpoint with the least load, searching from the one after
-    /// the last picked.
+    /// The eligible endpoint with the least load by weight.
     pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        let start = self.cursor.next(view.len());
-        let index = view.least_from(start, |_, state| {
-            f64::from(state.load()) / f64::from(View::weight_of(state))
-        })?;
-        self.cursor.set(index);
-        Some(index)
+        let share = |_, state: &EndpointState| Share::of_weight(state);
+        self.least.pick(view, Compared::Load, share)
     }
 }
 

@@ -301,9 +301,19 @@ fn samples_follow_the_weights_too() {
     assert!(most <= Some(13), "{most:?}");
 }
 
+/// Exchanges one after the other: nothing is in flight at any pick.
 #[test]
-fn without_load_those_that_draw_still_follow_the_weights() {
-    for balance in [Balance::Random, Balance::TwoChoices] {
+fn without_load_the_weights_hold() {
+    let every = [
+        Balance::Random,
+        Balance::RoundRobin,
+        Balance::ShortestQueue,
+        Balance::LeastConnections,
+        Balance::TwoChoices,
+        Balance::PeakEwma,
+        Balance::Adaptive,
+    ];
+    for balance in every {
         let site = Site::new(&[5, 1, 0, 2]);
         let mut balancer = Balancer::new(balance, 7);
         let mut counts = [0_u32; 4];
@@ -324,6 +334,83 @@ fn the_first_one_is_filled_before_the_next() {
     assert_eq!(picks, [0, 0, 1, 2, 2]);
     site.release(0);
     assert_eq!(site.reserve(&mut balancer), Some(0));
+}
+
+/// Exchanges one after the other to endpoints that answer after so many
+/// milliseconds: how many of them go to each.
+fn one_after_the_other(
+    balancer: &mut Balancer,
+    site: &mut Site,
+    count: usize,
+    milliseconds: &[u64],
+) -> Vec<usize> {
+    let mut counts = vec![0; milliseconds.len()];
+    for _ in 0..count {
+        let index = balancer.pick(&site.view()).expect("one is up");
+        counts[index] += 1;
+        site.now += Duration::from_millis(milliseconds[index]);
+        balancer.observe(&answer(index, site.now, milliseconds[index]));
+    }
+    counts
+}
+
+/// What is known of an endpoint changes its share and never ends it.
+#[test]
+fn an_idle_endpoint_keeps_a_share() {
+    for balance in [Balance::Adaptive, Balance::PeakEwma] {
+        for seed in 0..4 {
+            let mut balancer = Balancer::new(balance, seed);
+            let mut site = Site::new(&[1, 1]);
+            let mut run = |site: &mut Site, count, milliseconds: &[u64]| {
+                one_after_the_other(&mut balancer, site, count, milliseconds)
+            };
+            // Answers that differ by chance only.
+            let counts = run(&mut site, 600, &[10, 11]);
+            assert!(counts[1] > 200, "{balance:?}: {counts:?}");
+            let counts = run(&mut site, 600, &[1, 200]);
+            assert!((10..200).contains(&counts[1]), "{balance:?}: {counts:?}");
+            // An outage, and it is back.
+            site.state(1).set(Flag::Unreachable, true);
+            let counts = run(&mut site, 2_000, &[10, 10]);
+            assert_eq!(counts[1], 0);
+            site.state(1).set(Flag::Unreachable, false);
+            let counts = run(&mut site, 100, &[10, 10]);
+            let least = match balance {
+                Balance::Adaptive => 35,
+                // It forgets in 10 s, not in one.
+                _ => 3,
+            };
+            assert!((least..=60).contains(&counts[1]), "{balance:?}: {counts:?}");
+        }
+    }
+}
+
+/// Above 256 endpoints too, where a sample is compared.
+#[test]
+fn an_idle_endpoint_of_many_keeps_a_share() {
+    let mut weights = vec![1; 300];
+    weights[7] = 3;
+    let mut site = Site::new(&weights);
+    let mut balancer = Balancer::new(Balance::Adaptive, 7);
+    let mut milliseconds = vec![1; 300];
+    milliseconds[9] = 8;
+    let mut counts = vec![0; 300];
+    for _ in 0..10 {
+        let more = one_after_the_other(&mut balancer, &mut site, 6_000, &milliseconds);
+        counts
+            .iter_mut()
+            .zip(more)
+            .for_each(|(all, more)| *all += more);
+    }
+    // 200 to each of the others.
+    assert!((500..700).contains(&counts[7]), "{}", counts[7]);
+    assert!((50..220).contains(&counts[9]), "{}", counts[9]);
+    let others = (0..300).filter(|index| ![7, 9].contains(index));
+    let others: Vec<_> = others.map(|index| counts[index]).collect();
+    assert!(
+        others.iter().all(|count| (120..290).contains(count)),
+        "{others:?}"
+    );
 }
 
 /// A failing endpoint looks busier to all that look at load.

@@ -1,0 +1,105 @@
+//! The least loaded endpoint, idle ones in turn: what the balancers that
+//! compare all endpoints by load share.
+//!
+//! Invariant: idle endpoints tie, whatever is known of them. Ties go by smooth
+//! weighted round-robin over the shares, so that weights hold when nothing is
+//! in flight, and an endpoint that seems slow is seen again.
+
+use super::View;
+use super::cursor::Cursor;
+use super::turns::Turns;
+use crate::endpoint::EndpointState;
+
+/// Per-worker state.
+#[derive(Debug, Clone)]
+pub(super) struct Least {
+    cursor: Cursor,
+    turns: Turns,
+}
+
+/// What is compared of an endpoint that is not idle.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Compared {
+    /// What it has in flight.
+    Load,
+    /// What it would have with one exchange more.
+    LoadWithThis,
+}
+
+/// What an endpoint is to carry relative to the others; both are positive.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    /// Of the turns of idle endpoints.
+    pub idle: f64,
+    /// Of what is in flight.
+    pub busy: f64,
+}
+
+impl Share {
+    /// The endpoint's weight as it is now.
+    #[inline(always)]
+    pub(super) fn of_weight(state: &EndpointState) -> Self {
+        let weight = f64::from(View::weight_of(state));
+        Share {
+            idle: weight,
+            busy: weight,
+        }
+    }
+}
+
+impl Least {
+    /// Workers begin at different endpoints.
+    pub(super) fn new(seed: u64) -> Self {
+        Least {
+            cursor: Cursor::new(seed),
+            turns: Turns::new(seed),
+        }
+    }
+
+    /// The idle endpoint whose turn it is; if none is idle, the one with the
+    /// least load by share, searching from the one after the last picked.
+    #[inline(always)]
+    pub(super) fn pick(
+        &mut self,
+        view: &View<'_>,
+        compared: Compared,
+        share: impl Fn(usize, &EndpointState) -> Share,
+    ) -> Option<usize> {
+        // The commonest upstream, and there is nothing to compare.
+        if let [state] = view.endpoints {
+            return view.admits(0, state).then_some(0);
+        }
+        let with_this = match compared {
+            Compared::Load => 0.0,
+            Compared::LoadWithThis => 1.0,
+        };
+        let start = self.cursor.next(view.len());
+        let mut idle = self.turns.begin(view.len());
+        let mut all = 0.0;
+        let mut least = (f64::INFINITY, 1.0);
+        let mut busy = None;
+        for (first, part) in view.parts_from(start) {
+            for (index, state) in (first..).zip(part) {
+                if !view.admits(index, state) {
+                    continue;
+                }
+                let share = share(index, state);
+                all += share.idle;
+                let load = state.load();
+                if load == 0 {
+                    idle.offer(index, share.idle);
+                    continue;
+                }
+                let load = f64::from(load) + with_this;
+                // Products cost less than quotients.
+                if load * least.1 < least.0 * share.busy {
+                    least = (load, share.busy);
+                    busy = Some(index);
+                }
+            }
+        }
+        let index = idle.end(all).or(busy)?;
+        self.cursor.set(index);
+        Some(index)
+    }
+}
