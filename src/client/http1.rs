@@ -11,6 +11,7 @@ use evenkeel_proto::{RequestError, RequestHead};
 
 use super::{Clients, Piece};
 use crate::config::Limits;
+use crate::exchange::drain::{Sender, drain, linger};
 use crate::exchange::identity::Identity;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
 use crate::handler;
@@ -18,11 +19,6 @@ use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Track;
-
-/// Longest time that a client may go on sending after it was refused.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Reads in a row before other connections have a turn.
-const LINGER_TURNS: usize = 16;
 
 /// Exchanges of one client in a row before other connections have a turn.
 const EXCHANGES_PER_TURN: u32 = 16;
@@ -71,10 +67,10 @@ pub(super) fn serve(
             Next::KeepAlive => return Some(client),
             // A close with unread bytes drops what waits to be sent.
             Next::Close if client.stream.has_unread() => {
-                rare(linger(&clients.context, &mut client, buffer)).await;
+                rare(linger(context, &mut client, buffer, Sender::Late)).await;
             }
             Next::Close => {}
-            Next::Linger => rare(linger(&clients.context, &mut client, buffer)).await,
+            Next::Linger => rare(linger(context, &mut client, buffer, Sender::Answered)).await,
             Next::Abort => client.stream.abort_on_close(),
         }
         None
@@ -119,12 +115,17 @@ fn exchanges(
                 next,
                 consumed,
                 leftover,
+                unread,
             } = outcome;
             progress.conclude(context, client, buffer.filled(), Some(head), end);
             match leftover {
                 Some(leftover) => *buffer = leftover,
                 None => buffer.consume(consumed),
             }
+            let next = match unread {
+                Some(decoder) => rare(drain(context, client, buffer, *decoder, next)).await,
+                None => next,
+            };
             if next != Next::KeepAlive {
                 return next;
             }
@@ -161,9 +162,10 @@ async fn refuse(
         &Identity::NONE,
         track.clone(),
     );
-    let next = answer::refuse(context, client, buffer.filled(), None, end, &mut progress).await;
-    progress.conclude(context, client, buffer.filled(), None, end);
-    next
+    let bytes = buffer.filled();
+    let refused = answer::refuse(context, client, bytes, None, end, None, &mut progress).await;
+    progress.conclude(context, client, bytes, None, end);
+    refused.next
 }
 
 /// A head that is being read.
@@ -294,30 +296,4 @@ async fn read_more(
         })
     })
     .await
-}
-
-/// Says that nothing more comes, then takes what the client still sends until
-/// it closes: a close with unread bytes would reset the connection and take
-/// the answer with it (RFC 9112 §9.6).
-async fn linger(context: &Context, client: &mut Client, mut buffer: Buffer) {
-    if client.stream.shutdown().is_err() {
-        return;
-    }
-    context.set_timeout(&client.timer, LINGER_TIMEOUT);
-    poll_fn(|cx| {
-        for _ in 0..LINGER_TURNS {
-            buffer.clear();
-            if context.wheel.has_fired(&client.timer) {
-                return Poll::Ready(());
-            }
-            match client.stream.poll_read(cx, buffer.room()) {
-                Poll::Ready(Ok(len)) if len > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -209,6 +209,8 @@ pub struct Listener {
     pub limits: Limits,
     /// Bounds on how long a client may take.
     pub timeouts: ClientTimeouts,
+    /// Bounds on what is read of a body after its answer.
+    pub drain: Drain,
     /// What its requests are called.
     pub identity: Identity,
 }
@@ -233,6 +235,17 @@ pub struct Limits {
     pub body_bytes: Option<u64>,
     /// Connections of this listener at once, over all workers.
     pub connections: Option<u32>,
+}
+
+/// Bounds on what is read of a request's body after its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Drain {
+    /// Longest silence of the client.
+    pub silence: Duration,
+    /// Longest time in all.
+    pub total: Duration,
+    /// Most bytes.
+    pub bytes: u64,
 }
 
 /// Bounds on how long a client may take.

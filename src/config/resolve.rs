@@ -17,8 +17,8 @@ use super::setting::{Field, Map, OneOrMore};
 use super::value::{Wanted, Workers};
 use super::written::{self, File};
 use super::{
-    Accepting, Action, ClientTimeouts, Config, Identity, Limits, Listener, Log, Otlp, Proxying,
-    Route, Server, Status, Upstream,
+    Accepting, Action, ClientTimeouts, Config, Drain, Identity, Limits, Listener, Log, Otlp,
+    Proxying, Route, Server, Status, Upstream,
 };
 
 /// Whether the names of endpoints and the folders of files are looked up.
@@ -136,6 +136,7 @@ fn server(server: &written::Server) -> Option<Server> {
 fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
     let limits = it.limits.value.as_ref()?;
     let timeouts = it.timeouts.value.as_ref()?;
+    let drain = it.drain.value.as_ref()?;
     Some(Listener {
         name: listener_name(it, index),
         bind: it.bind.value.as_ref()?.0.clone(),
@@ -153,6 +154,11 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
             head: timeouts.head.value?.0,
             body: timeouts.body.value?.0,
             idle: timeouts.idle.value?.0,
+        },
+        drain: Drain {
+            silence: drain.silence.value?.0,
+            total: drain.total.value?.0,
+            bytes: drain.bytes.value?.0,
         },
         identity: identity(it)?,
     })

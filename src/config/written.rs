@@ -10,7 +10,7 @@ use super::access_log::SyslogTarget;
 use super::diagnostics::Report;
 use super::file_value::FolderPath;
 use super::log_value::{AppName, Facility, LogPath, Only, Severity};
-use super::quantity::{Part, Size, Span, Timeout};
+use super::quantity::{Length, Part, Size, Span, Timeout};
 use super::setting::{
     Bounded, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
 };
@@ -174,6 +174,9 @@ options! {
         limits: Limits = Default("{}"),
         /// Bounds on how long a client may take.
         timeouts: ClientTimeouts = Default("{}"),
+        /// How far the body of a request is read after its answer, so that the
+        /// connection can carry the next request.
+        drain: Drain = Default("{}"),
         /// What becomes of `X-Request-ID`: a word, or a table.
         request_id: RequestId = Default("'off'"),
         /// What becomes of `traceparent` (W3C Trace Context): a word, or a table.
@@ -258,6 +261,21 @@ options! {
         body: Timeout = Default("'30s'"),
         /// Longest time that a connection waits for its next request.
         idle: Timeout = Default("'60s'"),
+    }
+}
+
+options! {
+    /// How far the body of a request is read after its answer: an endpoint or
+    /// the proxy may answer before the body has come. Beyond one of these bounds
+    /// the connection is closed.
+    pub struct Drain as "the drain of a listener" {
+        /// Longest silence of the client.
+        silence: Timeout = Default("'5s'"),
+        /// Longest time in all.
+        total: Timeout = Default("'30s'"),
+        /// Most bytes. Where `Content-Length` announces more, or this is 0, the
+        /// answer says that the connection is closed.
+        bytes: Length = Default("'16MiB'"),
     }
 }
 

@@ -2,11 +2,14 @@
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointState;
+use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, Persistence};
-use evenkeel_proto::{Method, RequestHead};
+use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
+use super::drain::{is_within_bounds, will_be_read};
 use super::identity::ROOM;
-use super::{Client, Context, Next, Progress, WriteFailure, follow, write_all};
+use super::pump::Unread;
+use super::{Client, Context, Next, Outcome, Progress, WriteFailure, follow, write_all};
 use crate::config::Upstream;
 use crate::net::clock;
 use crate::net::stream::Follow;
@@ -138,8 +141,45 @@ fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// What the head of an answer of our own tells the client about its connection.
+/// `request` begins with the head that is answered, of whose body nothing was
+/// read.
+pub(crate) fn persistence(
+    context: &Context,
+    client: &Client,
+    head: &RequestHead,
+    request: &[u8],
+) -> Persistence {
+    context.persistence(head, will_be_read(context, client, head, request))
+}
+
+/// What an exchange comes to whose answer went to the client while nothing of the
+/// request's body was read.
+pub(crate) fn outcome(
+    context: &Context,
+    client: &Client,
+    head: &RequestHead,
+    request: &[u8],
+    end: End,
+    persistence: Persistence,
+) -> Outcome {
+    let has_body = head.framing != BodyFraming::None;
+    let next = match persistence {
+        Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade => Next::KeepAlive,
+        // Its end is known.
+        Persistence::Close if will_be_read(context, client, head, request) => Next::Close,
+        Persistence::Close => Next::Linger,
+    };
+    let is_drained = has_body && next != Next::Linger;
+    Outcome {
+        unread: is_drained.then(|| Box::new(BodyDecoder::new(head.framing))),
+        ..Outcome::new(end, next, head.end)
+    }
+}
+
 /// Refuses a request, whose head is in `request`: a short answer that says why,
-/// in the log's word.
+/// in the log's word. `unread` tells what was read of the body and of the next
+/// request, where that is more than stands in `request`.
 ///
 /// Gives the end to be logged: that of the refusal, whether or not the client
 /// stayed to hear it.
@@ -149,11 +189,13 @@ pub async fn refuse(
     request: &[u8],
     head: Option<&RequestHead>,
     end: End,
+    unread: Option<Box<Unread>>,
     progress: &mut Progress<'_>,
-) -> Next {
+) -> Outcome {
+    let consumed = head.map_or(request.len(), |head| head.end);
     if let End::Failure(Failure::ClientGone | Failure::ClientStalled) = end {
         // Nobody is there to read it, or half an answer is on its way already.
-        return Next::Close;
+        return Outcome::new(end, Next::Close, consumed);
     }
     let upstream = progress
         .upstream()
@@ -195,9 +237,18 @@ pub async fn refuse(
         retry_after_s: is_for_now.then(|| queue_answer.map_or(1, |it| it.retry_after_s)),
         body,
     };
-    // Only a request that was read to its end leaves the connection usable.
-    let persistence = match head {
-        Some(head) if is_read_whole(head, end) => context.persistence(head, true),
+    let body = match (head, unread) {
+        (Some(head), _) if !leaves_connection_usable(head, end) => Body::Lost,
+        (Some(_), Some(unread)) => match is_within_bounds(context, client, &unread.decoder) {
+            true => Body::Partly(unread),
+            false => Body::Lost,
+        },
+        (Some(head), None) => Body::Untouched(head),
+        (None, _) => Body::Lost,
+    };
+    let persistence = match (head, &body) {
+        (Some(head), Body::Untouched(_)) => self::persistence(context, client, head, request),
+        (Some(head), Body::Partly(_)) => context.persistence(head, true),
         _ => Persistence::Close,
     };
     let method = head.map_or(Method::Get, |head| head.method);
@@ -210,11 +261,30 @@ pub async fn refuse(
         request,
         progress,
     );
-    match sent.await {
-        Err(_) => Next::Close,
-        Ok(()) if persistence != Persistence::Close => Next::KeepAlive,
-        Ok(()) => Next::Linger,
+    if sent.await.is_err() {
+        return Outcome::new(end, Next::Close, consumed);
     }
+    match body {
+        Body::Untouched(head) => outcome(context, client, head, request, end, persistence),
+        Body::Partly(unread) => {
+            let next = match persistence {
+                Persistence::Close => Next::Close,
+                _ => Next::KeepAlive,
+            };
+            Outcome::new(end, next, request.len()).with_unread(*unread)
+        }
+        Body::Lost => Outcome::new(end, Next::Linger, consumed),
+    }
+}
+
+/// The body of a request that is refused.
+enum Body<'a> {
+    /// Nothing of it was read beyond what came with this head.
+    Untouched(&'a RequestHead),
+    /// More was read.
+    Partly(Box<Unread>),
+    /// Its end is not known, or will not come.
+    Lost,
 }
 
 /// What is wrong with endpoints, as the end of a sentence: ": 2 down, 1 draining".
@@ -255,10 +325,15 @@ fn is_overload(end: End) -> bool {
     )
 }
 
-fn is_read_whole(head: &RequestHead, end: End) -> bool {
-    head.framing == evenkeel_proto::BodyFraming::None
-        && matches!(end, End::Failure(_) | End::Response(_))
-        && head.method != Method::Connect
+/// Whether the next request can follow a refused one, once its body is read.
+fn leaves_connection_usable(head: &RequestHead, end: End) -> bool {
+    let is_well_formed = match end {
+        End::Response(_) => true,
+        // The body did not come, or nothing more is served.
+        End::Failure(failure) => !matches!(failure, Failure::BodyTimeout | Failure::Stopped),
+        _ => false,
+    };
+    is_well_formed && head.method != Method::Connect
 }
 
 /// The phrases of RFC 9110 §15 for what is sent here.

@@ -11,9 +11,10 @@ use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Scheme, Transc
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
+use super::drain::is_within_bounds;
 use super::forward::{Connection, Outcome, Request};
 use super::identity::{ROOM, Room};
-use super::pump::{HEADROOM, Pump, PumpEnd, SPLICED_MIN, TAILROOM, WaitsFor, decode_front};
+use super::pump::{HEADROOM, Pump, PumpEnd, SPLICED_MIN, TAILROOM, Unread, WaitsFor, decode_front};
 use super::relay::{self, Relay, Relayed, Response, TunnelStart};
 use super::watch::ClientWatch;
 use super::{
@@ -52,6 +53,8 @@ pub(super) enum Attempt {
         retry: Retry,
         /// Whether the endpoint is to blame, and has not been yet.
         is_blamed: bool,
+        /// What was read of the request, if that is more than came with its head.
+        unread: Option<Box<Unread>>,
     },
 }
 
@@ -75,6 +78,7 @@ impl Attempt {
             end,
             retry: Retry::Never,
             is_blamed: end.is_endpoint_fault(),
+            unread: None,
         }
     }
 
@@ -89,7 +93,16 @@ impl Attempt {
             end: failure.into(),
             retry,
             is_blamed: false,
+            unread: None,
         }
+    }
+
+    /// The same, with what was read of the request.
+    fn with_unread(mut self, read: Option<Box<Unread>>) -> Self {
+        if let Attempt::Failed { unread, .. } = &mut self {
+            *unread = read;
+        }
+        self
     }
 }
 
@@ -102,10 +115,11 @@ struct Sent<'a, 'b> {
     request: &'a Request<'b>,
     stream: Stream,
     is_reused: bool,
-    /// The rest of the request, while there is some.
+    /// The rest of the request, while there is some that was not written; the
+    /// endpoint may take no more of it.
     pump: Option<Box<Pump>>,
-    /// Whether all of the request was written.
-    is_sent_whole: bool,
+    /// Whether the client was told to send the body that it asked for a 100 for.
+    is_continued: bool,
     /// When all of the request that was there had been sent.
     sent_at: Instant,
     /// What was read beyond the request's body.
@@ -320,7 +334,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             is_reused: opened.new_at.is_none(),
             stream: opened.stream,
             pump: None,
-            is_sent_whole: request.is_whole(),
+            is_continued: false,
             // On an idle connection it is sent as soon as it is there.
             sent_at: match opened.new_at {
                 Some(new_at) => new_at,
@@ -378,10 +392,28 @@ impl<'a, 'b> Sent<'a, 'b> {
         &self.slot.upstream().config().timeouts
     }
 
+    /// What moves the rest of the request, while the endpoint takes it.
+    fn pumping(&self) -> Option<&Pump> {
+        self.pump.as_deref().filter(|pump| !pump.sink_is_closed())
+    }
+
+    /// Whether the client's connection can carry another request: the body of
+    /// this one was read, or will be.
+    fn will_be_read(&self, client: &Client) -> bool {
+        let Some(pump) = &self.pump else { return true };
+        let head = self.request.head;
+        let is_on_its_way = !head.expect_continue
+            || self.is_continued
+            || pump.bytes_read > 0
+            || self.request.bytes.len() > head.end;
+        let decoder = pump.decoder();
+        decoder.is_done() || (is_on_its_way && is_within_bounds(self.context, client, decoder))
+    }
+
     /// How long the present wait may take: for the client's body, for the
     /// endpoint to take it, or for its response.
     fn set_timeout(&self, client: &Client) {
-        let timeout = match self.pump.as_deref().map(Pump::waits_for) {
+        let timeout = match self.pumping().map(Pump::waits_for) {
             Some(WaitsFor::Source) => self.context.listener(client).timeouts.body,
             Some(WaitsFor::Sink) => self.timeouts().idle,
             None => self.timeouts().first_byte,
@@ -404,7 +436,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                     Event::ClientGone => Err(Failure::ClientGone.into()),
                     Event::TimedOut => Err(self.timed_out()),
                     Event::Read(read, mut buffer) => {
-                        let mut received = self.receive(read, &mut buffer)?;
+                        let mut received = self.receive(client, read, &mut buffer)?;
                         if matches!(received, Received::Interim(_)) {
                             let passing =
                                 self.pass_interim(client, received, &mut buffer, progress);
@@ -441,7 +473,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         progress: &Progress<'_>,
     ) -> impl Future<Output = Event> {
         poll_fn(move |cx| {
-            if let Some(pump) = &mut self.pump {
+            if let Some(pump) = self.pump.as_mut().filter(|it| !it.sink_is_closed()) {
                 let before = pump.progress();
                 let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
                 let has_moved = pump.progress() != before;
@@ -465,7 +497,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                     Poll::Pending => *held = (!buffer.is_empty()).then_some(buffer),
                 }
             }
-            if self.pump.is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
+            if self.pumping().is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
                 return Poll::Ready(Event::ClientGone);
             }
             match self.context.wheel.has_fired(&client.timer) {
@@ -482,15 +514,14 @@ impl<'a, 'b> Sent<'a, 'b> {
         end: PumpEnd,
         progress: &mut Progress<'_>,
     ) -> Result<(), End> {
-        let Some(pump) = self.pump.take() else {
-            return Ok(());
-        };
-        self.count_pump(&pump, progress);
         match end {
             PumpEnd::Done => {
+                let Some(pump) = self.pump.take() else {
+                    return Ok(());
+                };
+                self.count_pump(&pump, progress);
                 progress.track.enter(Stage::Wait);
                 progress.track.set_bytes_in(progress.figures.bytes_in);
-                self.is_sent_whole = true;
                 self.leftover = pump.into_leftover();
                 // The next request's.
                 progress.figures.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
@@ -498,7 +529,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 *self.watch = ClientWatch::new(self.sent_at);
             }
             // It may have answered before it closed.
-            PumpEnd::SinkClosed => self.is_sent_whole = false,
+            PumpEnd::SinkClosed => {}
             PumpEnd::SourceCut => return Err(Failure::ClientGone.into()),
             PumpEnd::Malformed(error) => return Err(error.into()),
             PumpEnd::TooLarge => return Err(Failure::BodyTooLarge.into()),
@@ -513,7 +544,7 @@ impl<'a, 'b> Sent<'a, 'b> {
     }
 
     fn timed_out(&self) -> End {
-        let failure = match self.pump.as_deref().map(Pump::waits_for) {
+        let failure = match self.pumping().map(Pump::waits_for) {
             Some(WaitsFor::Source) => Failure::BodyTimeout,
             Some(WaitsFor::Sink) => Failure::UpstreamStalled,
             None => Failure::FirstByteTimeout,
@@ -523,7 +554,12 @@ impl<'a, 'b> Sent<'a, 'b> {
     }
 
     /// Takes what a read brought of the response.
-    fn receive(&self, read: io::Result<usize>, buffer: &mut Buffer) -> Result<Received, Attempt> {
+    fn receive(
+        &self,
+        client: &Client,
+        read: io::Result<usize>,
+        buffer: &mut Buffer,
+    ) -> Result<Received, Attempt> {
         match read {
             Ok(len) if len > 0 => {
                 buffer.fill(len);
@@ -532,11 +568,11 @@ impl<'a, 'b> Sent<'a, 'b> {
             _ if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
             _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
         }
-        self.parse_counted(buffer).map_err(Attempt::failed)
+        self.parse_counted(client, buffer).map_err(Attempt::failed)
     }
 
-    fn parse_counted(&self, buffer: &mut Buffer) -> Result<Received, End> {
-        self.parse(buffer).inspect_err(|_| {
+    fn parse_counted(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
+        self.parse(client, buffer).inspect_err(|_| {
             self.count_status(0);
             self.context.failures.note_evidence(buffer.filled());
         })
@@ -544,7 +580,7 @@ impl<'a, 'b> Sent<'a, 'b> {
 
     /// Looks for a head at the front of `buffer`, and puts the one that the
     /// client gets in its place.
-    fn parse(&self, buffer: &mut Buffer) -> Result<Received, End> {
+    fn parse(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
         let request = self.request.head;
         let head = &mut *self.context.response_head.borrow_mut();
         if parse_response(buffer.filled(), request.method, head)? == Parsed::Partial {
@@ -567,13 +603,18 @@ impl<'a, 'b> Sent<'a, 'b> {
                 let len = self.replace_head(buffer, head, Persistence::Keep)?;
                 Ok(Received::Interim(len))
             }
-            _ => self.prepare(buffer, head).map(Received::Final),
+            _ => self.prepare(client, buffer, head).map(Received::Final),
         }
     }
 
     /// Decides how the response goes to the client, and takes the part of its
     /// body that came with the head.
-    fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
+    fn prepare(
+        &self,
+        client: &Client,
+        buffer: &mut Buffer,
+        head: &ResponseHead,
+    ) -> Result<Response, End> {
         let request = self.request.head;
         let transcode = match (head.framing, request.version) {
             (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
@@ -582,10 +623,10 @@ impl<'a, 'b> Sent<'a, 'b> {
         };
         let ends_with_connection = transcode == Transcode::Strip
             || (head.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
-        let is_whole = self.pump.is_none() && self.is_sent_whole;
+        let reads_request = self.will_be_read(client);
         let persistence = match ends_with_connection {
             true => Persistence::Close,
-            false => self.context.persistence(request, is_whole),
+            false => self.context.persistence(request, reads_request),
         };
         let is_event_stream = is_event_stream(head, buffer.filled());
         let mut room = ROOM;
@@ -622,7 +663,8 @@ impl<'a, 'b> Sent<'a, 'b> {
             transcode,
             persistence,
             ends_with_connection,
-            keeps_upstream: head.keep_alive && is_whole && !has_surplus,
+            reads_request,
+            keeps_upstream: head.keep_alive && !has_surplus,
         })
     }
 
@@ -694,7 +736,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                     *buffer = fresh;
                 }
             }
-            received = self.parse_counted(buffer)?;
+            received = self.parse_counted(client, buffer)?;
         }
         Ok(received)
     }
@@ -717,6 +759,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             retry,
             // A connection that had gone stale says nothing of the endpoint.
             is_blamed: !self.is_reused,
+            unread: None,
         }
     }
 
@@ -748,11 +791,8 @@ impl<'a, 'b> Sent<'a, 'b> {
                 Err(rare(self.tunnel(client, head_len, buffer, progress)))
             }
             Err(attempt) => {
-                // What was on its way is lost, but was received and sent.
-                if let Some(pump) = self.pump.take() {
-                    self.count_pump(&pump, progress);
-                }
-                Ok(attempt)
+                let unread = self.take_unread(progress);
+                Ok(attempt.with_unread(unread))
             }
         }
     }
@@ -792,8 +832,44 @@ impl<'a, 'b> Sent<'a, 'b> {
             request: &mut self.pump,
             watch: self.watch,
         };
-        let relayed = relay.response(client, response, buffer, progress).await;
+        let mut relayed = relay.response(client, response, buffer, progress).await;
+        if let Some(pump) = self.pump.take() {
+            let unread = self.unread_of(*pump, progress);
+            if matches!(relayed.next, Next::KeepAlive | Next::Close) {
+                relayed.unread = Some(Box::new(unread));
+            }
+        }
         self.finish(relayed, progress)
+    }
+
+    /// What was read of the request, if that is more than came with its head.
+    /// What was on its way is lost, but was received and sent.
+    #[cold]
+    fn take_unread(&mut self, progress: &mut Progress<'_>) -> Option<Box<Unread>> {
+        let unread = match self.pump.take() {
+            Some(pump) if pump.bytes_read == 0 => {
+                self.count_pump(&pump, progress);
+                return None;
+            }
+            Some(pump) => self.unread_of(*pump, progress),
+            None if self.request.is_whole() => return None,
+            // All of it was sent.
+            None => Unread {
+                decoder: BodyDecoder::new(BodyFraming::None),
+                leftover: self.leftover.take(),
+            },
+        };
+        Some(Box::new(unread))
+    }
+
+    /// Counts what a pump moved, and gives what it leaves.
+    fn unread_of(&self, pump: Pump, progress: &mut Progress<'_>) -> Unread {
+        self.count_pump(&pump, progress);
+        let unread = pump.into_unread();
+        // It is dropped, or the next request's.
+        let leftover_len = unread.leftover.as_ref().map_or(0, Buffer::len);
+        progress.figures.bytes_in -= leftover_len as u64;
+        unread
     }
 
     /// Reports what the response's head says of the endpoint.
@@ -809,9 +885,6 @@ impl<'a, 'b> Sent<'a, 'b> {
     /// Counts the attempt and keeps the connection if it can be used again.
     fn finish(self, relayed: Relayed, progress: &Progress<'_>) -> Attempt {
         self.counters.bytes_in.add(relayed.bytes_received);
-        if let Some(pump) = &self.pump {
-            self.counters.bytes_out.add(pump.bytes_written);
-        }
         if relayed.end.is_endpoint_fault() {
             self.counters.failures.add(1);
         }
@@ -821,16 +894,12 @@ impl<'a, 'b> Sent<'a, 'b> {
         if relayed.keeps_upstream {
             self.slot.keep_idle(self.stream, self.context.wheel.now());
         }
-        let next = match relayed.next {
-            // The endpoint took no more of a request that still comes.
-            Next::Close if relayed.end == End::Complete && !self.is_sent_whole => Next::Linger,
-            next => next,
-        };
-        Attempt::Finished(Outcome {
-            end: relayed.end,
-            next,
-            consumed: self.request.consumed(),
-            leftover: self.leftover,
+        let consumed = self.request.consumed();
+        let mut outcome = Outcome::new(relayed.end, relayed.next, consumed);
+        outcome.leftover = self.leftover;
+        Attempt::Finished(match relayed.unread {
+            Some(unread) => outcome.with_unread(*unread),
+            None => outcome,
         })
     }
 

@@ -13,7 +13,7 @@ use evenkeel_proto::{BodyFraming, RequestHead};
 
 use super::attempt::{self, Attempt, Retry};
 use super::identity::Identity;
-use super::pump::{Pump, TAILROOM};
+use super::pump::{Pump, TAILROOM, Unread};
 use super::queueing::{Queueing, Unserved};
 use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, answer, rare};
@@ -36,6 +36,9 @@ pub struct Outcome {
     /// Bytes read beyond the request's body, in a buffer of their own, where
     /// the body was longer than the client's buffer.
     pub leftover: Option<Buffer>,
+    /// Where the request's body stands that is to be read and dropped before the
+    /// next request, or before the connection is closed.
+    pub unread: Option<Box<BodyDecoder>>,
 }
 
 /// A request as far as it was read before the first attempt.
@@ -101,7 +104,33 @@ impl Outcome {
             next,
             consumed,
             leftover: None,
+            unread: None,
         }
+    }
+
+    /// The same, of a request whose body was read as far as `unread` tells.
+    pub(super) fn with_unread(self, unread: Unread) -> Self {
+        let Unread { decoder, leftover } = unread;
+        let is_whole = decoder.is_done();
+        Outcome {
+            leftover,
+            unread: (!is_whole).then(|| Box::new(decoder)),
+            ..self
+        }
+    }
+}
+
+/// No response has begun, and there is no further attempt.
+struct Unanswered {
+    /// With which to refuse.
+    end: End,
+    /// As for [`answer::refuse`].
+    unread: Option<Box<Unread>>,
+}
+
+impl From<End> for Unanswered {
+    fn from(end: End) -> Self {
+        Unanswered { end, unread: None }
     }
 }
 
@@ -124,7 +153,7 @@ pub fn forward(
         let upstream = &context.upstreams[proxying.upstream];
         progress.figures.upstream = Some(upstream.index() as u32);
         let identity = progress.identity;
-        let end = match &read_with_head(context, client, upstream, bytes, head, identity) {
+        let unanswered = match &read_with_head(context, client, upstream, bytes, head, identity) {
             Ok(request) => {
                 progress.figures.bytes_in += (request.consumed() - head.end) as u64;
                 let wanted = Wanted {
@@ -136,12 +165,17 @@ pub fn forward(
                 upstream.count_request();
                 match try_endpoints(context, client, &wanted, upstream, request, progress).await {
                     Ok(outcome) => return outcome,
-                    Err(end) => end,
+                    Err(unanswered) => unanswered,
                 }
             }
-            Err(end) => *end,
+            Err(end) => Unanswered::from(*end),
         };
-        rare(refused(context, client, bytes, head, end, progress)).await
+        let Unanswered { end, unread } = unanswered;
+        let head = Some(head);
+        rare(answer::refuse(
+            context, client, bytes, head, end, unread, progress,
+        ))
+        .await
     }
 }
 
@@ -176,22 +210,10 @@ fn read_with_head<'a>(
     })
 }
 
-async fn refused(
-    context: &Context,
-    client: &mut Client,
-    bytes: &[u8],
-    head: &RequestHead,
-    end: End,
-    progress: &mut Progress<'_>,
-) -> Outcome {
-    let next = answer::refuse(context, client, bytes, Some(head), end, progress).await;
-    Outcome::new(end, next, head.end)
-}
-
 /// Goes from endpoint to endpoint until one answers.
 ///
 /// # Errors
-/// The end with which to refuse: no response has begun.
+/// No response has begun.
 fn try_endpoints(
     context: &Context,
     client: &mut Client,
@@ -199,7 +221,7 @@ fn try_endpoints(
     upstream: &Upstream,
     request: &Request<'_>,
     progress: &mut Progress<'_>,
-) -> impl Future<Output = Result<Outcome, End>> {
+) -> impl Future<Output = Result<Outcome, Unanswered>> {
     async move {
         let mut watch = ClientWatch::new(wanted.arrived);
         let mut attempts = Attempts::new(upstream);
@@ -217,7 +239,7 @@ fn try_endpoints(
                         Ok(slot) => break 'slot slot,
                         Err(NoSlot::Waits(waiting)) => waiting,
                         Err(NoSlot::Refused(refusal)) => {
-                            return Err(attempts.failure_behind(refusal.into()));
+                            return Err(attempts.failure_behind(refusal.into()).into());
                         }
                     }
                 };
@@ -231,22 +253,23 @@ fn try_endpoints(
                 match rare(queue.wait(client, waiting, progress)).await {
                     Ok(slot) => slot,
                     Err(Unserved::Refused(refusal)) => {
-                        return Err(attempts.failure_behind(refusal.into()));
+                        return Err(attempts.failure_behind(refusal.into()).into());
                     }
-                    Err(Unserved::Ended(end)) => return Err(end),
+                    Err(Unserved::Ended(end)) => return Err(end.into()),
                 }
             };
             count_attempt(context, &slot, attempts.connection, progress);
             let fresh = attempts.connection;
             let attempt =
                 attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress);
-            let (end, retry, blamed) = match attempt.await {
+            let (end, retry, blamed, unread) = match attempt.await {
                 Attempt::Finished(outcome) => return Ok(outcome),
                 Attempt::Failed {
                     end,
                     retry,
                     is_blamed,
-                } => (end, retry, is_blamed),
+                    unread,
+                } => (end, retry, is_blamed, unread),
             };
             if end.is_endpoint_fault() {
                 attempt::endpoint_counters(context, &slot).failures.add(1);
@@ -258,7 +281,7 @@ fn try_endpoints(
                 GoOn::Yes => {}
                 // Others have their turn before it begins again.
                 GoOn::Around => tokio::task::yield_now().await,
-                GoOn::No => return Err(end),
+                GoOn::No => return Err(Unanswered { end, unread }),
             }
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod answer;
 mod attempt;
+pub mod drain;
 mod forward;
 pub mod identity;
 pub mod pump;

@@ -45,6 +45,15 @@ pub enum PumpEnd {
     TooLarge,
 }
 
+/// What is left of a body of which the rest is not passed on.
+#[derive(Debug)]
+pub struct Unread {
+    /// Where in the body what was read ends.
+    pub decoder: BodyDecoder,
+    /// What was read behind that.
+    pub leftover: Option<Buffer>,
+}
+
 /// Which side a pump waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
@@ -65,6 +74,8 @@ pub struct Pump {
     pipe: Option<Pipe>,
     is_copied: bool,
     source_is_done: bool,
+    /// Whether the sink has closed: what still comes is dropped.
+    sink_is_closed: bool,
     follow: Follow,
     limit_bytes: Option<u64>,
     /// Bytes read from the source.
@@ -91,6 +102,7 @@ impl Pump {
             pipe: None,
             is_copied: false,
             source_is_done,
+            sink_is_closed: false,
             follow: Follow::Anything,
             limit_bytes: None,
             bytes_read: 0,
@@ -102,6 +114,14 @@ impl Pump {
     pub fn with_limit(mut self, limit_bytes: Option<u64>) -> Self {
         self.limit_bytes = limit_bytes;
         self
+    }
+
+    /// A pump that drops the rest of a body, at the point where `decoder`
+    /// stands; the decoder could not take what `buffer` holds.
+    pub fn dropping(decoder: BodyDecoder, buffer: Option<Buffer>) -> Self {
+        let mut pump = Pump::new(decoder, Transcode::Raw, buffer, 0);
+        pump.sink_is_closed = true;
+        pump
     }
 
     /// Keeps all of it out of pipes, so that what was read and not written can be
@@ -125,6 +145,21 @@ impl Pump {
         }
     }
 
+    /// Whether the sink has closed, so that the rest of the body is dropped.
+    pub fn sink_is_closed(&self) -> bool {
+        self.sink_is_closed
+    }
+
+    /// Whether the whole body was read, and written or dropped.
+    pub fn is_done(&self) -> bool {
+        self.source_is_done && self.ready == 0 && self.pipe.is_none()
+    }
+
+    /// Where in the body what was read ends.
+    pub fn decoder(&self) -> &BodyDecoder {
+        &self.decoder
+    }
+
     /// A number that changes whenever something moved.
     pub fn progress(&self) -> u64 {
         self.bytes_read + self.bytes_written
@@ -136,21 +171,35 @@ impl Pump {
         self.buffer.filter(|buffer| !buffer.is_empty())
     }
 
-    /// Moves as much as possible.
+    /// Where the body stands, and what was read and not taken. What was taken
+    /// and not written is dropped.
+    pub fn into_unread(mut self) -> Unread {
+        if let Some(buffer) = &mut self.buffer {
+            buffer.consume(self.ready);
+        }
+        Unread {
+            decoder: self.decoder.clone(),
+            leftover: self.into_leftover(),
+        }
+    }
+
+    /// Moves as much as possible. Where the sink has closed, bytes are read and
+    /// dropped.
     ///
     /// # Cancellation
     /// It can be polled again, or dropped, at any time; what was read and not
     /// written is lost with the pump only.
-    pub fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        source: &mut Stream,
-        sink: &mut Stream,
-    ) -> Poll<PumpEnd> {
+    pub fn poll(&mut self, cx: &mut Context<'_>, source: &Stream, sink: &Stream) -> Poll<PumpEnd> {
         for _ in 0..TURNS {
+            if self.sink_is_closed {
+                self.drop_ready();
+            }
             match self.poll_write(cx, sink) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(end)) => return Poll::Ready(end),
+                Poll::Ready(Err(end)) => {
+                    self.sink_is_closed = true;
+                    return Poll::Ready(end);
+                }
                 Poll::Pending => return Poll::Pending,
             }
             if self.source_is_done {
@@ -176,7 +225,21 @@ impl Pump {
         Poll::Pending
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PumpEnd>> {
+    /// Reads and drops the body up to its end.
+    pub fn poll_drop(&mut self, cx: &mut Context<'_>, source: &Stream) -> Poll<PumpEnd> {
+        debug_assert!(self.sink_is_closed, "nothing is written");
+        self.poll(cx, source, source)
+    }
+
+    fn drop_ready(&mut self) {
+        let ready = std::mem::take(&mut self.ready);
+        if let Some(buffer) = &mut self.buffer {
+            buffer.consume(ready);
+        }
+        self.pipe = None;
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &Stream) -> Poll<Result<(), PumpEnd>> {
         let follow = match self.source_is_done {
             true => self.follow,
             false => Follow::Anything,
@@ -206,14 +269,15 @@ impl Pump {
     /// A pipe, if what comes next is to go by way of one.
     fn pipe_for_next(&self) -> Option<Pipe> {
         let is_long = self.decoder.unseen_len() >= SPLICED_MIN;
-        let is_spliced = is_long && self.buffer.is_none() && !self.is_copied;
+        let is_copied = self.is_copied || self.sink_is_closed;
+        let is_spliced = is_long && self.buffer.is_none() && !is_copied;
         is_spliced.then(Pipe::take).flatten()
     }
 
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        source: &Stream,
         mut pipe: Pipe,
     ) -> Poll<Result<(), PumpEnd>> {
         let len = match ready!(source.poll_read_into(cx, &mut pipe, self.decoder.unseen_len())) {
@@ -229,11 +293,7 @@ impl Pump {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_fill(
-        &mut self,
-        cx: &mut Context<'_>,
-        source: &mut Stream,
-    ) -> Poll<Result<(), PumpEnd>> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, source: &Stream) -> Poll<Result<(), PumpEnd>> {
         let mut buffer = self.take_buffer();
         let room = buffer.room();
         let room_len = room.len() - TAILROOM;
@@ -287,13 +347,13 @@ impl Pump {
         self.ready = decode_front(&mut self.decoder, self.transcode, &mut buffer)
             .map_err(PumpEnd::Malformed)?;
         let announced = self.decoder.announced_bytes().unwrap_or(0);
-        if self.limit_bytes.is_some_and(|limit| announced > limit) {
-            self.ready = 0;
-            return Err(PumpEnd::TooLarge);
-        }
+        let is_too_large = self.limit_bytes.is_some_and(|limit| announced > limit);
         self.source_is_done = self.decoder.is_done();
         self.buffer = Some(buffer);
-        Ok(())
+        match is_too_large && !self.sink_is_closed {
+            true => Err(PumpEnd::TooLarge),
+            false => Ok(()),
+        }
     }
 }
 

@@ -9,12 +9,14 @@ use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{Persistence, Transcode};
 
-use super::pump::{Pump, PumpEnd, WaitsFor};
+use super::drain::Bounds;
+use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
 use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, follow};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
-use crate::net::stream::Stream;
+use crate::net::clock;
+use crate::net::stream::{Peeked, Stream};
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::{Stage, Track};
 
@@ -36,7 +38,10 @@ pub(super) struct Response {
     pub persistence: Persistence,
     /// Whether the client knows the body's end only by its connection's.
     pub ends_with_connection: bool,
-    /// Whether the endpoint's connection can carry another exchange.
+    /// Whether the rest of the request's body is read, also after the response.
+    pub reads_request: bool,
+    /// Whether the endpoint's connection can carry another exchange, once the
+    /// request was sent whole.
     pub keeps_upstream: bool,
 }
 
@@ -69,6 +74,9 @@ pub(super) struct Relayed {
     pub keeps_upstream: bool,
     /// Bytes of the response received after those that came with its head.
     pub bytes_received: u64,
+    /// What is left of the request's body, where the client's connection goes on
+    /// once it is read.
+    pub unread: Option<Box<Unread>>,
 }
 
 impl Response {
@@ -85,6 +93,7 @@ impl Response {
             next,
             keeps_upstream: end == End::Complete && self.keeps_upstream,
             bytes_received: 0,
+            unread: None,
         }
     }
 
@@ -116,16 +125,103 @@ impl Relay<'_> {
         let before = progress.figures.bytes_out + response.sent;
         let stop = self.run(client, &mut pump, &progress.track, before).await;
         response.note(response.sent + pump.bytes_written, progress);
-        if let Some(request) = self.request.as_ref() {
-            progress.figures.bytes_in += request.bytes_read;
-        }
         let mut relayed = response.relayed(self.end_of(stop));
-        if relayed.end == End::Complete && self.request.is_some() {
-            relayed.next = Next::Linger;
-        }
         relayed.bytes_received = pump.bytes_read;
         relayed.keeps_upstream &= pump.into_leftover().is_none();
+        if relayed.end == End::Complete && !self.is_request_done() {
+            progress.track.enter(Stage::Request);
+            self.finish_request(client, &response, &mut relayed).await;
+        }
         relayed
+    }
+
+    fn is_request_done(&self) -> bool {
+        self.request.as_deref().is_none_or(Pump::is_done)
+    }
+
+    /// Moves the rest of the request, whose response went to the client whole.
+    ///
+    /// Invariant: an endpoint that answers early and reads on gets the whole body,
+    /// and both connections live on, within the bounds of the listener's `drain`.
+    /// An endpoint that does not read on gives its connection and its slot back
+    /// at once, and the client's connection outlives it.
+    async fn finish_request(
+        &mut self,
+        client: &mut Client,
+        response: &Response,
+        relayed: &mut Relayed,
+    ) {
+        let Some(request) = self.request.as_mut() else {
+            return;
+        };
+        if relayed.next == Next::Close {
+            // The client waits for this end of the response. An error shows in
+            // the reads that follow.
+            let _ = client.stream.shutdown();
+        }
+        let keeps_upstream = std::mem::take(&mut relayed.keeps_upstream);
+        if !response.reads_request {
+            relayed.next = Next::Linger;
+            return;
+        }
+        if !keeps_upstream || request.sink_is_closed() {
+            return;
+        }
+        let counters = self.context.listener_counters(client);
+        match self.pump_on(client).await {
+            Ok(PumpEnd::Done) => {
+                counters.drains.add(1);
+                relayed.keeps_upstream = true;
+            }
+            Ok(PumpEnd::SinkClosed) | Err(WaitsFor::Sink) => {}
+            Ok(PumpEnd::SourceCut | PumpEnd::Malformed(_) | PumpEnd::TooLarge) => {
+                relayed.next = Next::Linger;
+            }
+            Err(WaitsFor::Source) => {
+                counters.drains.add(1);
+                counters.drains_cut.add(1);
+                relayed.next = Next::Linger;
+            }
+        }
+    }
+
+    /// Moves the rest of the request within the bounds of the listener's `drain`.
+    ///
+    /// # Errors
+    /// The side that was waited for when one of them was passed.
+    async fn pump_on(&mut self, client: &mut Client) -> Result<PumpEnd, WaitsFor> {
+        let Relay {
+            context,
+            stream,
+            request,
+            total_deadline,
+            ..
+        } = self;
+        let Some(request) = request else {
+            return Ok(PumpEnd::Done);
+        };
+        let bounds = Bounds::new(context, client, *total_deadline);
+        let bytes_before = request.bytes_read;
+        bounds.set_timeout(context, client);
+        poll_fn(|cx| {
+            let before = request.progress();
+            if let Poll::Ready(end) = request.poll(cx, &client.stream, stream) {
+                return Poll::Ready(Ok(end));
+            }
+            // Its next response can't have begun.
+            if let Poll::Ready(Peeked::End | Peeked::Broken) = stream.poll_peek(cx) {
+                return Poll::Ready(Ok(PumpEnd::SinkClosed));
+            }
+            if request.progress() != before {
+                bounds.set_timeout(context, client);
+            }
+            let bytes_read = request.bytes_read - bytes_before;
+            match bounds.are_passed(context, client, bytes_read) {
+                true => Poll::Ready(Err(request.waits_for())),
+                false => Poll::Pending,
+            }
+        })
+        .await
     }
 
     /// `sent` bytes have gone to the client before.
@@ -139,7 +235,7 @@ impl Relay<'_> {
         let mut is_timed = false;
         poll_fn(|cx| {
             let before = response.progress();
-            let polled = response.poll(cx, self.stream, &mut client.stream);
+            let polled = response.poll(cx, self.stream, &client.stream);
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Stop::Response(end));
             }
@@ -147,7 +243,7 @@ impl Relay<'_> {
                 Ok(has_moved) => has_moved,
                 Err(end) => return Poll::Ready(Stop::Request(end)),
             };
-            if self.request.is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
+            if self.is_request_done() && self.watch.poll_gone(cx, &client.stream).is_ready() {
                 return Poll::Ready(Stop::ClientGone);
             }
             if !is_timed || request_moved || response.progress() != before {
@@ -169,17 +265,19 @@ impl Relay<'_> {
         cx: &mut TaskContext<'_>,
         client: &mut Client,
     ) -> Result<bool, PumpEnd> {
-        let Some(request) = self.request.as_mut() else {
+        let Some(request) = self.request.as_mut().filter(|it| !it.is_done()) else {
             return Ok(false);
         };
         let before = request.progress();
-        match request.poll(cx, &mut client.stream, self.stream) {
-            // An endpoint may answer without reading all of the request.
-            Poll::Pending | Poll::Ready(PumpEnd::Done | PumpEnd::SinkClosed) => {
-                Ok(request.progress() != before)
-            }
-            Poll::Ready(end) => Err(end),
+        match request.poll(cx, &client.stream, self.stream) {
+            Poll::Ready(PumpEnd::Done) => *self.watch = ClientWatch::new(clock::now()),
+            // An endpoint may answer without reading all of the request: the rest
+            // is dropped from now on, so that the client comes to read.
+            Poll::Ready(PumpEnd::SinkClosed) => cx.waker().wake_by_ref(),
+            Poll::Pending => {}
+            Poll::Ready(end) => return Err(end),
         }
+        Ok(request.progress() != before)
     }
 
     fn set_timeout(&self, client: &Client, waits_for: WaitsFor) {

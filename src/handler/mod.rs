@@ -5,9 +5,8 @@ pub(crate) mod files;
 use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_policy::route::{Facts, RouteTable};
-use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::Conditions;
-use evenkeel_proto::{BodyFraming, Method, RequestHead};
+use evenkeel_proto::{Method, RequestHead};
 
 use crate::config::{Action, Proxying};
 use crate::exchange::answer::{self, Answer};
@@ -128,12 +127,11 @@ async fn refuse(
     progress: &mut Progress<'_>,
 ) -> Outcome {
     let end = End::Failure(failure);
-    let next = answer::refuse(context, client, bytes, Some(head), end, progress).await;
-    Outcome::new(end, next, head.end)
+    answer::refuse(context, client, bytes, Some(head), end, None, progress).await
 }
 
-/// Sends an answer of the configuration. A request with a body is answered
-/// without reading it, and its connection closed.
+/// Sends an answer of the configuration. The body of a request is read and dropped
+/// after it.
 async fn respond(
     context: &Context,
     client: &mut Client,
@@ -142,8 +140,7 @@ async fn respond(
     answer: &Answer<'_>,
     progress: &mut Progress<'_>,
 ) -> Outcome {
-    let has_body = head.framing != BodyFraming::None;
-    let persistence = context.persistence(head, !has_body);
+    let persistence = answer::persistence(context, client, head, bytes);
     let sent = answer::send(
         context,
         client,
@@ -154,13 +151,10 @@ async fn respond(
         progress,
     )
     .await;
-    let (end, next) = match sent {
-        Err(end) => (end, Next::Close),
-        Ok(()) if has_body => (End::Complete, Next::Linger),
-        Ok(()) if persistence == Persistence::Close => (End::Complete, Next::Close),
-        Ok(()) => (End::Complete, Next::KeepAlive),
-    };
-    Outcome::new(end, next, head.end)
+    match sent {
+        Err(end) => Outcome::new(end, Next::Close, head.end),
+        Ok(()) => answer::outcome(context, client, head, bytes, End::Complete, persistence),
+    }
 }
 
 /// Replaces `$host`, `$path` and `$query` in a redirect's target; any other

@@ -147,6 +147,10 @@ pub struct ListenerCounters {
     pub connections_refused: Counter,
     /// Times that accepting paused for want of file descriptors.
     pub accept_pauses: Counter,
+    /// Bodies that were read on after the answer.
+    pub drains: Counter,
+    /// Of those the ones that went beyond the bounds.
+    pub drains_cut: Counter,
     /// Connections open now.
     pub open: Gauge,
     /// Its exchanges.

@@ -194,6 +194,10 @@ pub struct ListenerFigures {
     pub connections_refused: u64,
     /// Times that accepting paused for want of file descriptors.
     pub accept_pauses: u64,
+    /// Requests whose body was read on after their answer.
+    pub drains: u64,
+    /// Of those the ones whose connection was closed before the body's end.
+    pub drains_cut: u64,
     /// Its exchanges, refused ones included.
     #[serde(flatten)]
     pub exchanges: ExchangeFigures,
@@ -562,6 +566,8 @@ impl Sources {
             connections_limit: settings.limits.connections,
             connections_refused: self.sum(|it| &it.listeners[index].connections_refused),
             accept_pauses: self.sum(|it| &it.listeners[index].accept_pauses),
+            drains: self.sum(|it| &it.listeners[index].drains),
+            drains_cut: self.sum(|it| &it.listeners[index].drains_cut),
             exchanges: self.exchanges(which, |it| &it.listeners[index].exchanges),
         }
     }

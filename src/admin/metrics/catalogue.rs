@@ -122,6 +122,18 @@ const LISTENER: &[Metric<ListenerFigures>] = &[
         "Times that accepting paused for want of file descriptors.",
         |it| whole(it.accept_pauses),
     ),
+    metric(
+        "drains_total",
+        Counter,
+        "Requests whose body was read on after their answer.",
+        |it| whole(it.drains),
+    ),
+    metric(
+        "drains_cut_total",
+        Counter,
+        "Of those the ones whose connection was closed before the body's end.",
+        |it| whole(it.drains_cut),
+    ),
 ];
 
 /// Of listeners, routes and upstreams alike.

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use evenkeel_proto::{BodyFraming, Method, file_path};
+use evenkeel_proto::{Method, file_path};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::send::{follow_before, put, put_slices};
 use super::{Request, failure_of, from_disk, outcome, refuse};
-use crate::exchange::answer::{begin_head, end_head};
+use crate::exchange::answer::{self, begin_head, end_head};
 use crate::exchange::{Client, Outcome, Progress};
 use crate::files::{Contents, FolderEntry, Kind, MAX_ENTRIES, Missing, Page};
 use crate::observe::calendar::Moment;
@@ -41,7 +41,7 @@ pub(super) async fn answer(
         Err(failure) => return refuse(request, client, failure, progress).await,
     };
     let Request { context, head, .. } = *request;
-    let persistence = context.persistence(head, head.framing == BodyFraming::None);
+    let persistence = answer::persistence(context, client, head, request.bytes);
     let mut out = Vec::with_capacity(1024);
     progress.figures.status = 200;
     begin_head(&mut out, context, 200, progress.arrived());
@@ -64,7 +64,7 @@ pub(super) async fn answer(
         Ok(()) => put_slices(context, html, persistence, client, progress).await,
         Err(end) => Err(end),
     };
-    outcome(request, persistence, sent.map(|()| End::Complete))
+    outcome(request, client, persistence, sent.map(|()| End::Complete))
 }
 
 /// Has a thread of the disk read the folder and write the page.

@@ -14,10 +14,10 @@ use std::borrow::Cow;
 use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
-use evenkeel_proto::{BodyFraming, Method, RequestHead};
+use evenkeel_proto::{Method, RequestHead};
 
 use crate::config::{self, Proxying};
-use crate::exchange::answer::Answer;
+use crate::exchange::answer::{self, Answer};
 use crate::exchange::{Client, Context, Gone, Next, Outcome, Progress, rare, while_client_stays};
 use crate::files::{Found, Look, Missing, Refused};
 use crate::net::tasks;
@@ -89,7 +89,6 @@ pub(super) async fn answer(
     progress: &mut Progress<'_>,
 ) -> Answered {
     let Request { head, context, .. } = request;
-    let has_body = head.framing != BodyFraming::None;
     let mut is_second_try = false;
     loop {
         let representation = match find(&request, client, progress).await {
@@ -114,7 +113,7 @@ pub(super) async fn answer(
             file: &representation.found.file,
             bytes: representation.found.bytes.as_deref(),
             coding: representation.coding,
-            persistence: context.persistence(head, !has_body),
+            persistence: answer::persistence(context, client, head, request.bytes),
         };
         let sent = respond(&sending, representation.status, client, progress).await;
         if sent == Err(Failure::FileChanged.into()) {
@@ -135,24 +134,32 @@ pub(super) async fn answer(
                     404 => Failure::NoFile.into(),
                     _ => End::Complete,
                 };
-                outcome(&request, sending.persistence, sent.map(|()| complete))
+                let sent = sent.map(|()| complete);
+                outcome(&request, client, sending.persistence, sent)
             }
         });
     }
 }
 
 /// What becomes of the exchange after what was sent.
-fn outcome(request: &Request<'_>, persistence: Persistence, sent: Result<End, End>) -> Outcome {
-    let has_body = request.head.framing != BodyFraming::None;
-    let (end, next) = match sent {
-        Err(end @ End::Failure(Failure::ClientGone)) => (end, Next::Close),
+fn outcome(
+    request: &Request<'_>,
+    client: &Client,
+    persistence: Persistence,
+    sent: Result<End, End>,
+) -> Outcome {
+    let Request {
+        context,
+        head,
+        bytes,
+        ..
+    } = *request;
+    match sent {
+        Err(end @ End::Failure(Failure::ClientGone)) => Outcome::new(end, Next::Close, head.end),
         // What is missing must not be taken for the end.
-        Err(end) => (end, Next::Abort),
-        Ok(end) if has_body => (end, Next::Linger),
-        Ok(end) if persistence == Persistence::Close => (end, Next::Close),
-        Ok(end) => (end, Next::KeepAlive),
-    };
-    Outcome::new(end, next, request.head.end)
+        Err(end) => Outcome::new(end, Next::Abort, head.end),
+        Ok(end) => answer::outcome(context, client, head, bytes, end, persistence),
+    }
 }
 
 /// Sends what the request's conditions leave of the answer.

@@ -1,0 +1,178 @@
+//! Reads the rest of a request's body after its answer, so that the client's
+//! connection can carry the next request; or what a client sends until it closes.
+//!
+//! Invariant: a connection of which an answer said that it is kept carries the
+//! next request, unless one of the listener's bounds (`drain`) is passed, the
+//! body is malformed, or the client leaves.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_proto::RequestHead;
+use evenkeel_proto::http1::BodyDecoder;
+
+use super::pump::{Pump, PumpEnd};
+use super::{Client, Context, Next};
+use crate::config;
+use crate::net::buffer::Buffer;
+
+/// Longest time that a client may go on sending after its connection was closed
+/// for sending.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How much longer a client is read from.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    silence: Duration,
+    /// Tick at which it has taken too long in all.
+    until: u64,
+    bytes: u64,
+}
+
+impl Bounds {
+    /// Those of the client's listener, from now on; the exchange has until
+    /// `deadline`.
+    pub fn new(context: &Context, client: &Client, deadline: u64) -> Self {
+        let config::Drain {
+            silence,
+            total,
+            bytes,
+        } = context.listener(client).drain;
+        Bounds {
+            silence,
+            until: context.wheel.deadline(total).min(deadline),
+            bytes,
+        }
+    }
+
+    /// Sets the client's timer for the silence that begins now.
+    pub fn set_timeout(&self, context: &Context, client: &Client) {
+        let deadline = context.wheel.deadline(self.silence).min(self.until);
+        context.wheel.set(&client.timer, deadline);
+    }
+
+    /// Whether one of them is passed, with so many bytes read.
+    pub fn are_passed(&self, context: &Context, client: &Client, bytes_read: u64) -> bool {
+        bytes_read > self.bytes || context.wheel.has_fired(&client.timer)
+    }
+}
+
+/// Whether a body that stands at `decoder` can be read to its end within the
+/// listener's bounds, as far as its announced length tells.
+pub(super) fn is_within_bounds(context: &Context, client: &Client, decoder: &BodyDecoder) -> bool {
+    let most = context.listener(client).drain.bytes;
+    decoder.is_done() || (most > 0 && decoder.unseen_len() <= most)
+}
+
+/// Whether the body of a request is read to its end if an answer of our own is
+/// sent first. `bytes` begins with the request's head.
+///
+/// A client that asked for a 100 and has sent nothing of its body may never send
+/// it (RFC 9110 §10.1.1).
+pub(crate) fn will_be_read(
+    context: &Context,
+    client: &Client,
+    head: &RequestHead,
+    bytes: &[u8],
+) -> bool {
+    let decoder = BodyDecoder::new(head.framing);
+    let is_on_its_way = !head.expect_continue || bytes.len() > head.end;
+    decoder.is_done() || (is_on_its_way && is_within_bounds(context, client, &decoder))
+}
+
+/// Reads the rest of a body that stands at `decoder`, after its answer. `buffer`
+/// holds what was read behind that, and then what is the next request's. Gives
+/// what becomes of the connection, which is `next` where the body's end came.
+///
+/// # Cancellation
+/// Dropping the future closes the connection.
+pub(crate) async fn drain(
+    context: &Context,
+    client: &mut Client,
+    buffer: &mut Buffer,
+    mut decoder: BodyDecoder,
+    next: Next,
+) -> Next {
+    let counters = context.listener_counters(client);
+    match decoder.advance(buffer.filled()) {
+        Ok(advance) => buffer.consume(advance.consumed),
+        Err(_) => return Next::Linger,
+    }
+    if decoder.is_done() {
+        return next;
+    }
+    counters.drains.add(1);
+    if next != Next::KeepAlive && client.stream.shutdown().is_err() {
+        return Next::Close;
+    }
+    let begun = std::mem::replace(buffer, Buffer::small());
+    let mut pump = Pump::dropping(decoder, Some(begun));
+    let bounds = Bounds::new(context, client, u64::MAX);
+    match read_on(context, client, &mut pump, &bounds).await {
+        Some(PumpEnd::Done) => {
+            if let Some(leftover) = pump.into_unread().leftover {
+                *buffer = leftover;
+            }
+            next
+        }
+        Some(PumpEnd::SourceCut) => Next::Close,
+        Some(_) => Next::Linger,
+        None => {
+            counters.drains_cut.add(1);
+            let _ = client.stream.shutdown();
+            Next::Close
+        }
+    }
+}
+
+/// Who goes on sending when its connection is to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// A client that may not have read its answer yet.
+    Answered,
+    /// A client that had its time, or sent more than its request.
+    Late,
+}
+
+/// Says that nothing more comes, then takes what the client still sends until
+/// it closes: a close with unread bytes would reset the connection and take
+/// the answer with it (RFC 9112 §9.6).
+pub(crate) async fn linger(context: &Context, client: &mut Client, buffer: Buffer, who: Sender) {
+    if client.stream.shutdown().is_err() {
+        return;
+    }
+    drop(buffer);
+    let deadline = match who {
+        Sender::Answered => u64::MAX,
+        Sender::Late => context.wheel.deadline(LINGER_TIMEOUT),
+    };
+    let bounds = Bounds::new(context, client, deadline);
+    let mut pump = Pump::dropping(BodyDecoder::UntilClose, None);
+    read_on(context, client, &mut pump, &bounds).await;
+}
+
+/// Reads and drops what `pump` takes: how that ended, or `None` where a bound was
+/// passed.
+async fn read_on(
+    context: &Context,
+    client: &Client,
+    pump: &mut Pump,
+    bounds: &Bounds,
+) -> Option<PumpEnd> {
+    bounds.set_timeout(context, client);
+    poll_fn(|cx| {
+        let before = pump.progress();
+        if let Poll::Ready(end) = pump.poll_drop(cx, &client.stream) {
+            return Poll::Ready(Some(end));
+        }
+        if pump.progress() != before {
+            bounds.set_timeout(context, client);
+        }
+        match bounds.are_passed(context, client, pump.bytes_read) {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
