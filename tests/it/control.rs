@@ -23,7 +23,7 @@ fn site(upstream: &str) -> (OriginHandle, Proxy) {
     (origin, proxy)
 }
 
-fn site_of(upstream: &str, endpoints: &[String]) -> Proxy {
+pub fn site_of(upstream: &str, endpoints: &[String]) -> Proxy {
     let site = Site {
         server: "control = \"$DIR/control.sock\"",
         upstream,
@@ -54,7 +54,7 @@ fn read_all(stream: &mut UnixStream) -> String {
 }
 
 /// What the socket answers to a command.
-fn ask(proxy: &Proxy, command: &str) -> String {
+pub fn ask(proxy: &Proxy, command: &str) -> String {
     answer_to(proxy, format!("{command}\n").as_bytes())
 }
 
@@ -81,7 +81,7 @@ fn texts(output: &Output) -> (Option<i32>, String, String) {
     )
 }
 
-fn state_of(proxy: &Proxy, endpoint: usize) -> String {
+pub fn state_of(proxy: &Proxy, endpoint: usize) -> String {
     let upstreams = json(proxy, "show upstreams");
     let endpoint = &upstreams[0]["endpoints"][endpoint];
     endpoint["state"].as_str().unwrap().to_owned()

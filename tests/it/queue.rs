@@ -8,6 +8,7 @@ use evenkeel_testkit::origin::{ListenAddress, Origin, OriginOptions};
 use evenkeel_testkit::{Proxy, RawClient};
 use serde_json::Value;
 
+use crate::control::{ask, site_of};
 use crate::in_flight::{limited, occupy};
 use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, origin, test};
 use crate::words;
@@ -175,7 +176,7 @@ fn requests_are_held_while_nothing_is_up_and_released_through_the_limit() {
 fn a_hold_ends_with_the_queues_timeout_and_can_be_turned_off() {
     test(|| {
         for (queue, least, reason) in [
-            ("queue = { timeout = \"400ms\" }", 350, words::QUEUE_TIMEOUT),
+            ("queue = { timeout = \"400ms\" }", 350, words::NO_ENDPOINT),
             ("queue = { hold = false }", 0, words::CONNECT_FAILED),
         ] {
             let proxy = Site {
@@ -251,5 +252,177 @@ fn a_client_that_closed_its_sending_side_is_served_from_the_queue() {
         half_closed.send(get("/ping")).unwrap();
         half_closed.finish_sending().unwrap();
         assert_eq!(half_closed.read_response("GET").unwrap().text(), "pong");
+    });
+}
+
+/// The words of the refusals of these clients' requests, in the order of the
+/// words.
+fn refusals(clients: &mut [RawClient]) -> Vec<(u16, String)> {
+    let mut answers: Vec<_> = clients
+        .iter_mut()
+        .map(|client| {
+            let response = client.read_response("GET").unwrap();
+            let text = response.text();
+            let word = text.lines().last().unwrap_or_default();
+            let word = word.split(':').next().unwrap_or_default();
+            (response.status, word.to_owned())
+        })
+        .collect();
+    answers.sort();
+    answers
+}
+
+/// A site with an endpoint of so many slots, and what routes say of requests for
+/// `/slow/…` and for all others.
+fn with_routes(origin: &str, slots: u32, slow: &str, upstream: &str) -> Proxy {
+    let config = Site {
+        upstream,
+        ..Site::default()
+    }
+    .config(&[limited(origin, slots)]);
+    let routes = format!(
+        "[[route]]\nmatch = {{ path = \"/slow/*\" }}\nupstream = \"app\"\n{slow}\n\n[[route]]"
+    );
+    Proxy::start(
+        crate::setup::program(),
+        &config.replace("[[route]]", &routes),
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_lane_that_is_full_leaves_room_in_the_queue() {
+    test(|| {
+        let origin = origin();
+        let proxy = with_routes(
+            &origin.address.to_string(),
+            2,
+            "lane = \"slow\"",
+            "lanes = { slow = 1 }\nqueue = { max = 4 }",
+        );
+        let _busy = occupy(&proxy, "/slow/20000");
+        until("it is in flight", || origin.stats().in_flight == 1);
+        // Half of the slots, so half of the queue.
+        let mut slow: Vec<_> = (0..6).map(|_| occupy(&proxy, "/slow/20000")).collect();
+        until("the lane's share is taken", || {
+            proxy.access_log_json().len() == 4
+        });
+        for line in proxy.access_log_json() {
+            assert_eq!(line["end"], words::QUEUE_FULL.word);
+        }
+        let mut fast: Vec<_> = (0..8).map(|_| occupy(&proxy, "/ping")).collect();
+        let served = refusals(&mut fast);
+        assert!(
+            served.iter().all(|(status, _)| *status == 200),
+            "{served:?}"
+        );
+        slow.clear();
+    });
+}
+
+#[test]
+fn a_full_queue_takes_a_higher_priority_in_the_place_of_the_newest() {
+    test(|| {
+        let origin = origin();
+        let proxy = with_routes(&origin.address.to_string(), 1, "", "queue = { max = 3 }");
+        let urgent = "[[route]]\nmatch = { path = \"/echo\" }\nupstream = \"app\"\npriority = 9\n\n[[route]]";
+        let config = std::fs::read_to_string(proxy.path("evenkeel.toml")).unwrap();
+        let config = config.replacen("[[route]]", urgent, 1);
+        let proxy = Proxy::start(crate::setup::program(), &config).unwrap();
+        let _busy = occupy(&proxy, "/slow/800");
+        until("it is in flight", || origin.stats().in_flight == 1);
+        let mut low: Vec<_> = (0..3)
+            .map(|_| {
+                let client = occupy(&proxy, "/ping");
+                let_it_join();
+                client
+            })
+            .collect();
+        let mut urgent: Vec<_> = (0..2).map(|_| occupy(&proxy, "/echo")).collect();
+        assert!(
+            refusals(&mut urgent).iter().all(|it| it.0 != 503),
+            "it is served"
+        );
+        // The first of them kept its place.
+        assert_eq!(low[0].read_response("GET").unwrap().status, 200);
+        let full = (503, words::QUEUE_FULL.word.to_owned());
+        assert_eq!(refusals(&mut low[1..]), [full.clone(), full]);
+    });
+}
+
+#[test]
+fn who_waits_is_judged_anew_when_the_operator_changes_something() {
+    test(|| {
+        let origins = [origin(), origin()];
+        let endpoints = origins
+            .each_ref()
+            .map(|it| limited(&it.address.to_string(), 1));
+        let proxy = site_of("balance = \"first\"", &endpoints);
+        let names = origins.each_ref().map(|it| format!("app/{}", it.address));
+        ask(&proxy, &format!("drain {}", names[1]));
+        let _busy = occupy(&proxy, "/slow/20000");
+        until("it is in flight", || origins[0].stats().in_flight == 1);
+        let mut waiting = occupy(&proxy, "/ping");
+        let_it_join();
+        ask(&proxy, &format!("ready {}", names[1]));
+        assert_eq!(waiting.read_response("GET").unwrap().text(), "pong");
+        ask(&proxy, &format!("stop {}", names[1]));
+        let mut waiting = occupy(&proxy, "/ping");
+        let_it_join();
+        let begun = Instant::now();
+        ask(&proxy, &format!("stop {}", names[0]));
+        let response = waiting.read_response("GET").unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "at once");
+        assert_refused(&response, words::NO_ENDPOINT);
+        assert!(response.text().contains(": 2 stopped"), "{response:?}");
+    });
+}
+
+#[test]
+fn who_was_refused_a_connection_goes_there_once_it_opens() {
+    test(|| {
+        let other = origin();
+        let address = vacant();
+        let proxy = Site {
+            upstream: "balance = \"first\"",
+            ..Site::default()
+        }
+        .start(&[limited(&address, 4), limited(&other.address.to_string(), 1)]);
+        let _busy = occupy(&proxy, "/slow/20000");
+        until("it is in flight", || other.stats().in_flight == 1);
+        // Nobody listens at the first, and the other one is busy for long.
+        let mut waiting = [occupy(&proxy, "/ping"), occupy(&proxy, "/ping")];
+        let_it_join();
+        let begun = Instant::now();
+        let _first = Origin::listen(OriginOptions {
+            listen: address.parse().unwrap(),
+            ..OriginOptions::default()
+        })
+        .unwrap();
+        for client in &mut waiting {
+            assert_eq!(client.read_response("GET").unwrap().text(), "pong");
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "not by the queue's end"
+        );
+    });
+}
+
+#[test]
+fn what_is_wrong_is_said_after_a_hold() {
+    test(|| {
+        let proxy = Site {
+            upstream: "queue = { timeout = \"1s\" }",
+            ..Site::default()
+        }
+        .start(&[vacant(), vacant()]);
+        let response = proxy.client().get("/").unwrap();
+        assert_refused(&response, words::NO_ENDPOINT);
+        assert_logged(&proxy, words::NO_ENDPOINT);
+        until("both are known to be unreachable", || {
+            let text = proxy.client().get("/").unwrap().text();
+            text.contains(": 2 unreachable")
+        });
     });
 }

@@ -443,3 +443,32 @@ fn retries_stay_within_their_budget() {
         assert!(attempts <= REQUESTS + earned, "{attempts} attempts");
     });
 }
+
+#[test]
+fn the_budget_of_retries_is_shared_by_all_workers() {
+    test(|| {
+        // Each connection is lost before a byte of the answer.
+        let lost = RawOrigin::start(|_, mut stream| {
+            let _ = stream.read_head();
+        })
+        .unwrap();
+        let well = origin();
+        let endpoints = [lost.address.to_string(), well.address.to_string()];
+        let site = Site {
+            upstream: "balance = \"round-robin\"\nguard = false",
+            ..Site::default()
+        };
+        let config = site.config(&endpoints);
+        let config = config.replace("workers = 1", "workers = 16");
+        let proxy = Proxy::start(crate::setup::program(), &config).unwrap();
+        // Connections are spread over the workers. A share of the budget would
+        // be six retries for each.
+        let mut clients: Vec<_> = (0..90).map(|_| proxy.client()).collect();
+        for client in &mut clients {
+            client.send(get("/ping")).unwrap();
+        }
+        for client in &mut clients {
+            assert_eq!(client.read_response("GET").unwrap().status, 200);
+        }
+    });
+}

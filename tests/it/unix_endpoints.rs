@@ -1,0 +1,144 @@
+//! Endpoints at Unix sockets whose backlog is full, or that may not be used.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{Proxy, TempDir};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::control::{ask, site_of};
+use crate::in_flight::occupy;
+use crate::setup::{assert_serves, origin, test};
+
+/// A socket that lets one more wait than `backlog` to be accepted.
+fn listen(path: &Path, backlog: i32) -> UnixListener {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    socket.bind(&SockAddr::unix(path).unwrap()).unwrap();
+    socket.listen(backlog).unwrap();
+    std::os::fd::OwnedFd::from(socket).into()
+}
+
+/// Connections that nobody accepts, until there is room for no more.
+fn fill(path: &Path) -> Vec<Socket> {
+    let mut waiting = Vec::new();
+    loop {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        match socket.connect(&SockAddr::unix(path).unwrap()) {
+            Ok(()) => waiting.push(socket),
+            Err(_) => return waiting,
+        }
+    }
+}
+
+/// Serves the requests of one connection.
+fn serve(stream: UnixStream) {
+    use std::io::{BufRead, BufReader, Write};
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|len| len > 0) {
+        if line.trim().is_empty() {
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npong";
+            let _ = writer.write_all(answer);
+            return;
+        }
+        line.clear();
+    }
+}
+
+fn attempts_at(proxy: &Proxy, endpoint: &str) -> Option<String> {
+    let shown = ask(proxy, "show upstreams");
+    let line = shown.lines().find(|line| line.contains(endpoint))?;
+    line.split_whitespace().nth(1).map(str::to_owned)
+}
+
+#[test]
+fn a_full_backlog_is_waited_for_in_order() {
+    test(|| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.join("app.sock");
+        let listener = listen(&path, 0);
+        let waiting = fill(&path);
+        let proxy = site_of("", &[format!("unix:{}", path.display())]);
+        let mut clients: Vec<_> = (0..10).map(|_| occupy(&proxy, "/")).collect();
+        until("one asks, and the others wait", || {
+            ask(&proxy, "show queue").contains("9")
+        });
+        drop(waiting);
+        std::thread::spawn(move || listener.incoming().flatten().for_each(serve));
+        for client in &mut clients {
+            assert_eq!(client.read_response("GET").unwrap().text(), "pong");
+        }
+        for line in proxy.access_log_json() {
+            assert_eq!(line["end"], "complete");
+        }
+    });
+}
+
+#[test]
+fn others_are_asked_first_and_a_hung_one_is_found_unreachable() {
+    test(|| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.join("hung.sock");
+        let _listener = listen(&path, 0);
+        let _waiting = fill(&path);
+        let other = origin();
+        let hung = format!("unix:{}", path.display());
+        let upstream = "balance = \"first\"\ntimeouts = { connect = \"200ms\" }";
+        let proxy = site_of(upstream, &[hung.clone(), other.address.to_string()]);
+        let mut client = proxy.client();
+        // A POST whose bytes were sent somewhere could not go elsewhere.
+        let post = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
+        until("it is found unreachable", || {
+            assert_eq!(client.ask(post).unwrap().status, 200);
+            proxy
+                .stderr()
+                .contains("can't be reached: its backlog is full")
+        });
+        assert_eq!(attempts_at(&proxy, &hung).as_deref(), Some("unreachable"));
+        let metrics = ask(&proxy, "show upstreams");
+        assert!(!metrics.contains("retries refused"), "{metrics}");
+    });
+}
+
+#[test]
+fn a_backlog_that_stays_full_ends_with_the_time_to_connect() {
+    test(|| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.join("hung.sock");
+        let _listener = listen(&path, 0);
+        let _waiting = fill(&path);
+        let upstream = "timeouts = { connect = \"100ms\" }\nqueue = { timeout = \"3s\" }";
+        let proxy = site_of(upstream, &[format!("unix:{}", path.display())]);
+        let mut clients: Vec<_> = (0..3).map(|_| occupy(&proxy, "/")).collect();
+        until("it is found unreachable", || {
+            proxy.stderr().contains("can't be reached")
+        });
+        for client in &mut clients {
+            client.set_step(Duration::from_secs(10));
+            assert_eq!(client.read_response("GET").unwrap().status, 503);
+        }
+    });
+}
+
+#[test]
+fn a_socket_that_may_not_be_used_is_unreachable() {
+    test(|| {
+        let other = origin();
+        let folder = TempDir::new().unwrap();
+        // No socket, so that nobody may connect: the same word for root.
+        let path = folder.join("file");
+        std::fs::write(&path, b"").unwrap();
+        let refused = format!("unix:{}", path.display());
+        let endpoints = [refused.clone(), other.address.to_string()];
+        let proxy = site_of("balance = \"first\"", &endpoints);
+        let mut client = proxy.client();
+        until("it is found unreachable", || {
+            assert_serves(&mut client);
+            proxy.stderr().contains("can't be reached")
+        });
+    });
+}
