@@ -290,15 +290,26 @@ enum Body<'a> {
 /// What is wrong with endpoints, as the end of a sentence: ": 2 down, 1 draining".
 /// Their addresses are nobody else's business.
 fn outage(states: &[EndpointState]) -> String {
-    let mut detail = String::new();
-    for state in State::ALL {
-        let count = states.iter().filter(|it| State::of(it) == state).count();
-        if count > 0 {
-            detail += if detail.is_empty() { ": " } else { ", " };
-            detail += &format!("{count} {}", state.word());
+    let word_of = |state: &EndpointState| match State::of(state) {
+        State::Up | State::Starting if state.is_refusing() => "refusing connections",
+        state => state.word(),
+    };
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for state in states {
+        let word = word_of(state);
+        match counts.iter_mut().find(|(of, _)| *of == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
         }
     }
-    detail
+    let counts: Vec<_> = counts
+        .iter()
+        .map(|(word, count)| format!("{count} {word}"))
+        .collect();
+    match counts.is_empty() {
+        true => String::new(),
+        false => format!(": {}", counts.join(", ")),
+    }
 }
 
 /// The status of a refusal: for who gets no slot, what is configured.

@@ -23,7 +23,7 @@ use super::{
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::net::connect::{is_backlog_full, reason};
+use crate::net::connect::{is_backlog_full, is_unreachable, reason};
 use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::{EndpointCounters, status_class};
@@ -286,22 +286,6 @@ async fn open(
     };
     counters.connect_failures.add(1);
     Err(failure)
-}
-
-/// Whether a connection failed by the endpoint's doing, and not for want of
-/// something here, such as descriptors or ports.
-fn is_unreachable(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
-    matches!(
-        error.kind(),
-        Kind::ConnectionRefused
-            | Kind::ConnectionReset
-            | Kind::HostUnreachable
-            | Kind::NetworkUnreachable
-            | Kind::TimedOut
-            | Kind::NotFound
-            | Kind::PermissionDenied
-    )
 }
 
 /// Counters of the endpoint that the slot is at.

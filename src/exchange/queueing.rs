@@ -110,7 +110,7 @@ impl Queueing<'_, '_> {
             Waited::ClientGone => Err(Failure::ClientGone.into()),
             Waited::TimedOut => {
                 // The wait was for an endpoint, or for room at one.
-                let failure = match waiting.upstream().is_up() {
+                let failure = match waiting.upstream().is_reachable() {
                     true => Failure::QueueTimeout,
                     false => Failure::NoEndpoint,
                 };

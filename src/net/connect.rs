@@ -80,6 +80,22 @@ pub fn is_backlog_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
+/// Whether a connection failed by the endpoint's doing, and not for want of
+/// something here, such as descriptors or ports.
+pub fn is_unreachable(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::TimedOut
+            | Kind::NotFound
+            | Kind::PermissionDenied
+    )
+}
+
 /// The system's words for an error, without its number and in lower case.
 pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();

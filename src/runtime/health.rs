@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use super::Starting;
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::clock;
-use crate::net::connect::connect_when_there_is_room;
+use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::poller::Poller;
 use crate::net::timer::TICK;
 use crate::observe::probes::{ProbeEnd, Probes};
@@ -257,6 +257,17 @@ impl Watch {
             if matches!(connected, Ok(Ok(_))) {
                 let change = self.dispatcher().reached(self.endpoint, clock::now());
                 return self.log(change, None);
+            }
+            let why = match connected {
+                Ok(Err(error)) if is_unreachable(&error) => Some(reason(&error)),
+                // For want of something here.
+                Ok(_) => None,
+                Err(_) => Some("it did not answer in time".to_owned()),
+            };
+            if why.is_some() {
+                let now = clock::now();
+                let change = self.dispatcher().note_unreachable(self.endpoint, now);
+                self.log(change, why.as_deref());
             }
             pause = (pause * 2).min(LONGEST_TRY);
         }

@@ -242,9 +242,9 @@ impl Upstream {
         self.dispatcher.has_untried(tried, now)
     }
 
-    /// Whether an endpoint takes exchanges.
-    pub fn is_up(&self) -> bool {
-        self.dispatcher.is_up()
+    /// Whether an endpoint takes exchanges, and its last connection opened.
+    pub fn is_reachable(&self) -> bool {
+        self.dispatcher.is_reachable()
     }
 
     /// What is known of each endpoint, in the order of the configuration.

@@ -427,7 +427,7 @@ impl EndpointState {
 
     /// It answered, well or not: so it was reached.
     pub(crate) fn count_answer(&self) {
-        if self.unreachable_in_row.load(Ordering::Relaxed) > 0 {
+        if self.is_refusing() {
             self.unreachable_in_row.store(0, Ordering::Relaxed);
         }
     }
@@ -440,12 +440,16 @@ impl EndpointState {
     /// Whether the last connection that was tried could not be opened.
     pub fn is_refusing(&self) -> bool {
         self.unreachable_in_row.load(Ordering::Relaxed) > 0
-            || self.backlog_full_since.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether its backlog was full when it was looked at last.
+    pub(crate) fn is_backlog_full(&self) -> bool {
+        self.backlog_full_since.load(Ordering::Relaxed) != 0
     }
 
     /// A connection was opened. Whether the last one could not be.
     pub(crate) fn count_opening(&self) -> bool {
-        let is_news = self.is_refusing();
+        let is_news = self.is_refusing() || self.is_backlog_full();
         if is_news {
             self.unreachable_in_row.store(0, Ordering::Relaxed);
             self.backlog_full_since.store(0, Ordering::Relaxed);

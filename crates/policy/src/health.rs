@@ -371,7 +371,8 @@ impl Dispatcher {
         self.trials.store(on_trial as u32, Ordering::Relaxed);
     }
 
-    fn note_unreachable(&self, endpoint: usize, now: Instant) -> Option<Change> {
+    /// A connection to the endpoint could not be opened.
+    pub fn note_unreachable(&self, endpoint: usize, now: Instant) -> Option<Change> {
         let state = &self.states()[endpoint];
         if state.count_unreachable() < UNREACHABLE_AFTER || !state.set(Flag::Unreachable, true) {
             return None;
@@ -500,7 +501,8 @@ impl Dispatcher {
     /// can't be reached, or has just refused one while an exchange waits.
     pub fn wants_connection(&self, endpoint: usize) -> bool {
         let state = &self.states()[endpoint];
-        state.has(Flag::Unreachable) || (state.is_refusing() && self.waiting() > 0)
+        let is_suspect = state.is_refusing() || state.is_backlog_full();
+        state.has(Flag::Unreachable) || (is_suspect && self.waiting() > 0)
     }
 
     /// Lets time pass: ends phantoms and ejections, raises weights, and serves

@@ -79,8 +79,14 @@ impl Dispatcher {
     }
 
     /// Whether an endpoint takes exchanges, by a guess of the guard or not.
-    pub fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         self.states.iter().any(EndpointState::is_available)
+    }
+
+    /// Whether an endpoint takes exchanges, and its last connection opened.
+    pub fn is_reachable(&self) -> bool {
+        let mut states = self.states.iter();
+        states.any(|state| state.is_available() && !state.is_refusing())
     }
 
     /// The tier to pick from after nothing was found in that of `view`.
