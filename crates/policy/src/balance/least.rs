@@ -17,21 +17,21 @@ pub(super) struct Least {
     turns: Turns,
 }
 
-/// What is compared of an endpoint that is not idle.
+/// The load by which busy endpoints are compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Compared {
-    /// What it has in flight.
+    /// Exchanges in flight.
     Load,
-    /// What it would have with one exchange more.
+    /// Exchanges in flight, and the one to be placed.
     LoadWithThis,
 }
 
-/// What an endpoint is to carry relative to the others; both are positive.
+/// The share of an endpoint relative to the others; both parts are positive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
-    /// Of the turns of idle endpoints.
+    /// Share of the turns of idle endpoints.
     pub idle: f64,
-    /// Of what is in flight.
+    /// Share of the exchanges in flight.
     pub busy: f64,
 }
 

@@ -364,9 +364,13 @@ fn an_idle_endpoint_keeps_a_share() {
             let mut run = |site: &mut Site, count, milliseconds: &[u64]| {
                 one_after_the_other(&mut balancer, site, count, milliseconds)
             };
-            // Answers that differ by chance only.
-            let counts = run(&mut site, 600, &[10, 11]);
-            assert!(counts[1] > 200, "{balance:?}: {counts:?}");
+            // Answers that differ as those of a cold cache do.
+            let counts = run(&mut site, 600, &[10, 15]);
+            let least = match balance {
+                Balance::Adaptive => 299,
+                _ => 150,
+            };
+            assert!(counts[1] >= least, "{balance:?}: {counts:?}");
             let counts = run(&mut site, 600, &[1, 200]);
             assert!((10..200).contains(&counts[1]), "{balance:?}: {counts:?}");
             // An outage, and it is back.
@@ -404,7 +408,7 @@ fn an_idle_endpoint_of_many_keeps_a_share() {
     }
     // 200 to each of the others.
     assert!((500..700).contains(&counts[7]), "{}", counts[7]);
-    assert!((50..220).contains(&counts[9]), "{}", counts[9]);
+    assert!((50..290).contains(&counts[9]), "{}", counts[9]);
     let others = (0..300).filter(|index| ![7, 9].contains(index));
     let others: Vec<_> = others.map(|index| counts[index]).collect();
     assert!(

@@ -1,8 +1,8 @@
 //! Smooth weighted round-robin among the endpoints that tie.
 //!
-//! Every round adds each candidate's share to its credit, takes the candidate
-//! with most credit and takes the sum of the shares off it: 5:1:1 gives
-//! a a b a c a a rather than a a a a a b c.
+//! A round adds each candidate's share to its credit. The candidate with most
+//! credit wins and pays the sum of the shares. So 5:1:1 gives a a b a c a a
+//! rather than a a a a a b c.
 //!
 //! Invariant: an endpoint that is no candidate neither gains nor loses credit,
 //! so that one that comes back gets no burst. Credits stay within two turns
@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    /// The turns that an endpoint has had at its old weight are no debt at a
-    /// new one, nor are those that it has not had a claim.
+    /// Turns taken at an old weight are no debt at a new one, and turns missed
+    /// are no claim.
     #[test]
     fn a_changed_weight_holds_at_once() {
         let mut turns = Turns::new(3);
