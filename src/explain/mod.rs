@@ -352,6 +352,8 @@ fn explain_on(
     let (listener, why) = find_listener(config, asked)?;
     let settings = &config.listeners[listener];
     let client = asked.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    // As an accepted connection has it.
+    let client = client.to_canonical();
     let mut explanation = Explanation {
         request: asked.title.clone(),
         client: client.to_string(),

@@ -242,7 +242,11 @@ impl Listener {
                 let peer = peer
                     .and_then(|peer| SocketAddr::try_from(peer).ok())
                     .ok_or(io::ErrorKind::ConnectionAborted)?;
-                Ok((socket, Peer::Tcp(peer)))
+                // Invariant: no address of a client is an IPv4 address mapped into
+                // IPv6. The same client at a listener of both families is the
+                // same client in keys, conditions, limits and logs.
+                let address = peer.ip().to_canonical();
+                Ok((socket, Peer::Tcp(SocketAddr::new(address, peer.port()))))
             }
             Kind::Unix => {
                 let socket = rustix::net::accept_with(&self.socket, flags)?;

@@ -13,6 +13,7 @@ mod words;
 
 mod access_log;
 mod bad_input;
+mod balance;
 mod bodies;
 mod control;
 mod counters;

@@ -34,7 +34,7 @@ pub trait Facts {
     fn path(&self) -> &[u8];
     /// Query without `?`, empty where there is none.
     fn query(&self) -> &[u8];
-    /// Address of the client.
+    /// Address of the client; an IPv4 address is never mapped into IPv6.
     fn client(&self) -> IpAddr;
     /// Values of every field with this name (compared without case), in order.
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;

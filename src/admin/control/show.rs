@@ -402,7 +402,7 @@ pub(super) async fn sessions(sources: &Sources, count: usize, format: Format) ->
 }
 
 fn session_view<'a>(config: &'a Config, session: &Session) -> SessionView<'a> {
-    let client = match session.address.map(|it| it.to_canonical()) {
+    let client = match session.address {
         Some(address) => std::net::SocketAddr::new(address, session.port).to_string(),
         None => "unix".to_owned(),
     };

@@ -120,7 +120,7 @@ impl Condition {
             Self::Host(_) => vec![facts.host().to_vec()],
             Self::Path(_) => vec![request.path().to_vec()],
             Self::Method(_) => vec![facts.method().to_vec()],
-            Self::Client(_) => vec![facts.client().to_canonical().to_string().into()],
+            Self::Client(_) => vec![facts.client().to_string().into()],
             Self::Header { name, .. } => {
                 let values = facts.fields(name).map(|it| it.trim_ascii().to_vec());
                 values.collect()
