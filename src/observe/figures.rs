@@ -21,6 +21,7 @@ use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::probes::{LastProbe, Probes};
 use super::process::ProcessFigures;
+use super::stalls::WorkerStalls;
 use crate::config::{self, Action, Config};
 use crate::files::{Disk, Disks};
 
@@ -41,6 +42,8 @@ pub struct Sources {
     pub probes: Arc<Probes>,
     /// Requests to the status listener that were refused for their token.
     pub status_tokens_refused: Arc<AtomicU64>,
+    /// Workers that do not come round.
+    pub worker_stalls: Arc<WorkerStalls>,
     /// Whether no new connections are taken any more.
     pub is_draining: Arc<AtomicBool>,
     /// When the process began to serve.
@@ -106,6 +109,10 @@ pub struct Figures {
     pub spans_lost: u64,
     /// Requests to the status listener that were refused for their token.
     pub status_tokens_refused: u64,
+    /// Workers that do not come round now.
+    pub workers_stalled: u64,
+    /// Times that a worker did not come round within a second.
+    pub worker_stalls: u64,
     /// What the process takes of the machine.
     pub process: ProcessFigures,
     /// Which configuration it runs on.
@@ -469,6 +476,8 @@ impl Sources {
             spans_sent: self.spans.sent.load(Ordering::Relaxed),
             spans_lost: self.spans_lost(),
             status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
+            workers_stalled: self.worker_stalls.now(),
+            worker_stalls: self.worker_stalls.so_far(),
             process: ProcessFigures::read(),
             config: ConfigFigures {
                 hash: config.hash_text(),

@@ -17,4 +17,5 @@ pub mod process;
 pub mod quantity;
 pub mod rates;
 pub mod sessions;
+pub mod stalls;
 pub mod writer;

@@ -1,9 +1,11 @@
 //! The process: starts the workers, waits for signals, stops them.
 //!
 //! The thread that calls [`run`] is the supervisor. Workers are threads with an
-//! event loop each (`worker`); one more watches the endpoints (`health`).
+//! event loop each (`worker`), which the supervisor watches (`heartbeat`); one
+//! more watches the endpoints (`health`).
 
 mod health;
+mod heartbeat;
 mod worker;
 
 use std::convert::Infallible;
@@ -34,6 +36,7 @@ use crate::observe::quantity::counted;
 use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream;
 use health::HealthThread;
+use heartbeat::{Beating, Heartbeat, LOOK_INTERVAL, Watch};
 use worker::{Shared, Worker};
 
 /// What the workers are told.
@@ -66,6 +69,7 @@ pub struct Running {
     log_writer: LogWriter,
     /// Sends spans, where they are sent.
     exporter: Option<Exporter>,
+    heartbeats: Vec<Arc<Heartbeat>>,
     config: Arc<Config>,
     shared: Arc<Shared>,
     sources: Sources,
@@ -143,11 +147,16 @@ pub fn run(config: Config) -> io::Result<()> {
     };
     let mut running = start(config)?;
     let timeout = running.config.server.drain_timeout;
+    let stalls = running.sources.worker_stalls.clone();
+    let mut watch = Watch::new(&running.heartbeats, stalls);
     runtime.block_on(async {
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let signal = loop {
             tokio::select! {
                 signal = stop.next() => break Some(signal),
                 _ = running.ended.recv() => break None,
+                _ = looks.tick() => watch.look(Instant::now()),
                 _ = reopen.recv() => running.log_sender.reopen(),
                 _ = reload.recv() => refuse_reload(),
             }
@@ -168,6 +177,7 @@ pub fn run(config: Config) -> io::Result<()> {
                     stopped?;
                     break;
                 }
+                _ = looks.tick() => watch.look(Instant::now()),
                 name = stop.next(), if !is_hurried => {
                     if signal.is_some() && signalled.elapsed() < SAME_SIGNAL {
                         tracing::info!("{name} again, at once: taken for the same");
@@ -256,6 +266,9 @@ pub fn start(config: Config) -> io::Result<Running> {
         lacking,
         phase: phase_receiver.clone(),
     };
+    let heartbeats: Vec<_> = (0..worker_count)
+        .map(|_| Arc::<Heartbeat>::default())
+        .collect();
     let mut workers = Vec::with_capacity(worker_count);
     let mut inquiries = Vec::with_capacity(worker_count);
     for (index, counters) in counters.iter().enumerate() {
@@ -273,11 +286,14 @@ pub fn start(config: Config) -> io::Result<Running> {
             starting: starting.clone(),
             phase: phase_receiver.clone(),
             questions,
+            heartbeat: heartbeats[index].clone(),
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         let while_running = WhileRunning(ending.clone());
+        let beating = Beating(worker.heartbeat.clone());
         workers.push(thread.spawn(move || {
             let _while_running = while_running;
+            let _beating = beating;
             worker.run()
         })?);
     }
@@ -297,6 +313,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         spans,
         probes,
         status_tokens_refused: Arc::default(),
+        worker_stalls: Arc::default(),
         is_draining: Arc::default(),
         started: Started::now(),
         disks: shared.disks.clone(),
@@ -321,6 +338,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         log_sender,
         log_writer,
         exporter,
+        heartbeats,
         config,
         shared,
         sources,

@@ -11,6 +11,7 @@ use evenkeel_policy::dispatch::{Asking, Dispatcher};
 use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
+use super::heartbeat::Heartbeat;
 use super::{Phase, Starting};
 use crate::client::{self, Clients};
 use crate::config::Config;
@@ -58,6 +59,8 @@ pub(super) struct Worker {
     pub starting: Starting,
     pub phase: watch::Receiver<Phase>,
     pub questions: Questions,
+    /// Shows the supervisor that the worker comes round.
+    pub heartbeat: Arc<Heartbeat>,
 }
 
 /// Ticks between two looks at the clock and the idle pools: a second.
@@ -98,7 +101,10 @@ impl Worker {
         let is_idle = || clients.open_count() == 0 && Rc::strong_count(&accepting) == 1;
         while !is_over(deadline, is_idle()) {
             tokio::select! {
-                () = timer.expired() => tick(context, started),
+                () = timer.expired() => {
+                    self.heartbeat.beat();
+                    tick(context, started);
+                }
                 changed = self.phase.changed(), if is_supervised => {
                     is_supervised = changed.is_ok();
                     deadline = match *self.phase.borrow_and_update() {
@@ -119,7 +125,7 @@ impl Worker {
                 self.index
             );
             timer.set(CUT_STEP, CUT_STEP)?;
-            cut(&clients, &timer).await;
+            cut(&clients, &timer, &self.heartbeat).await;
         }
         context
             .access_log
@@ -193,11 +199,12 @@ fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
 
 /// Ends every exchange as one that the stop cut off, and gives them a moment
 /// to say so: to the client where no answer has begun, and to the log.
-async fn cut(clients: &Clients, steps: &TimerFd) {
+async fn cut(clients: &Clients, steps: &TimerFd, heartbeat: &Heartbeat) {
     let until = Instant::now() + CUT_TIME;
     clients.context.wheel.stop();
     while !is_over(Some(until), clients.open_count() == 0) {
         steps.expired().await;
+        heartbeat.beat();
         clients.context.wheel.stop();
     }
 }

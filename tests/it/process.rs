@@ -1,5 +1,7 @@
 //! The process: ending, draining, running out of descriptors.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::{STEP, until};
@@ -7,7 +9,7 @@ use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient, TempDir};
 use rustix::process::Signal;
 
 use crate::setup::{
-    Site, assert_logged, assert_refused, assert_serves, get, origin, program, site, test,
+    Site, assert_logged, assert_refused, assert_serves, figures, get, origin, program, site, test,
 };
 use crate::words::STOPPED;
 
@@ -321,4 +323,98 @@ fn cpu_time_of_a_second(proxy: &Proxy) -> Duration {
         pause.elapsed() >= Duration::from_secs(1)
     });
     proxy.cpu_time().unwrap() - before
+}
+
+/// A thread of the program that does not run, as one that is caught in a loop
+/// does nothing else.
+struct Frozen(Child);
+
+/// Stops one thread of another process until standard input ends; fails where
+/// that is not permitted.
+const FREEZE: &str = "
+import ctypes, os, sys
+ptrace = ctypes.CDLL(None).ptrace
+ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+SEIZE, INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+thread = int(sys.argv[1])
+if ptrace(SEIZE, thread, None, None) or ptrace(INTERRUPT, thread, None, None):
+    sys.exit('ptrace is not permitted')
+os.waitpid(thread, WALL)
+print('frozen', flush=True)
+sys.stdin.read()
+";
+
+impl Frozen {
+    /// `None` where nobody may stop the threads of others.
+    fn thread(proxy: &Proxy, name: &str) -> Option<Self> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", proxy.pid())).unwrap();
+        let mut tasks = tasks.map(|task| task.unwrap().path());
+        let is_it = |name_file: std::io::Result<String>| name_file.unwrap().trim_end() == name;
+        let task = tasks.find(|task| is_it(std::fs::read_to_string(task.join("comm"))));
+        let thread = task.unwrap().file_name().unwrap().to_owned();
+        let child = Command::new("python3")
+            .args(["-c", FREEZE])
+            .arg(thread)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut frozen = Frozen(child.ok()?);
+        let mut line = String::new();
+        let stdout = frozen.0.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        (line == "frozen\n").then_some(frozen)
+    }
+
+    fn thaw(mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// A worker that does not come round is said, and one that does again; a stop
+/// of the whole process is nobody's fault.
+#[test]
+fn a_worker_that_does_not_come_round_is_seen() {
+    test(|| {
+        let origin = origin();
+        let proxy = Proxy::start(
+            program(),
+            &format!(
+                "[server]\nworkers = 2\n[status]\nbind = \"127.0.0.1:0\"\n\
+                 [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[[route]]\nupstream = \"app\"\n\
+                 [upstream.app]\nendpoints = [\"{}\"]\n",
+                origin.address
+            ),
+        )
+        .unwrap();
+        assert_serves(&mut proxy.client());
+        proxy.signal(Signal::STOP);
+        let begun = Instant::now();
+        until("it stood still", || {
+            begun.elapsed() >= Duration::from_secs(3)
+        });
+        proxy.signal(Signal::CONT);
+        assert_serves(&mut proxy.client());
+        let Some(frozen) = Frozen::thread(&proxy, "worker-1") else {
+            eprintln!("skipped: this system lets nobody stop a thread");
+            return;
+        };
+        until("the worker is missed", || {
+            proxy.stderr().contains("worker 1 has not come round for ")
+        });
+        let stalls = |key: &str| figures(&proxy)[key].clone();
+        assert_eq!(
+            (stalls("workers_stalled"), stalls("worker_stalls")),
+            (1.into(), 1.into())
+        );
+        frozen.thaw();
+        until("the worker is back", || {
+            proxy
+                .stderr()
+                .contains("worker 1 comes round again, after ")
+        });
+        until("none is stalled", || stalls("workers_stalled") == 0);
+        assert_eq!(stalls("worker_stalls"), 1);
+        assert!(!proxy.stderr().contains("worker 0 "), "{}", proxy.stderr());
+    });
 }

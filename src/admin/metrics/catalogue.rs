@@ -87,6 +87,18 @@ const WHOLE: &[Metric<Figures>] = &[
         |it| whole(it.open_files),
     ),
     metric(
+        "workers_stalled",
+        Gauge,
+        "Workers that have not come round for a second.",
+        |it| whole(it.workers_stalled),
+    ),
+    metric(
+        "worker_stalls_total",
+        Counter,
+        "Times that a worker did not come round within a second.",
+        |it| whole(it.worker_stalls),
+    ),
+    metric(
         "worker_loop_lag_seconds",
         Seconds,
         "By how much the ticks of the workers' event loops came late.",

@@ -41,6 +41,7 @@ fn sources(endpoints: usize) -> Sources {
     Sources {
         probes: Arc::new(Probes::new(&config)),
         status_tokens_refused: Arc::default(),
+        worker_stalls: Arc::default(),
         is_draining: Arc::default(),
         dispatchers: dispatchers.collect(),
         counters: (0..2)
