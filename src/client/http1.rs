@@ -11,9 +11,9 @@ use evenkeel_proto::{RequestError, RequestHead};
 
 use super::{Clients, Piece};
 use crate::config::Limits;
-use crate::exchange::drain::{Sender, drain, linger};
+use crate::exchange::drain::{drain, linger};
 use crate::exchange::identity::Identity;
-use crate::exchange::{Client, Context, Next, Outcome, Progress, answer, rare};
+use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, answer, rare};
 use crate::handler;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -70,7 +70,7 @@ pub(super) fn serve(
                 rare(linger(context, &mut client, buffer, Sender::Late)).await;
             }
             Next::Close => {}
-            Next::Linger => rare(linger(context, &mut client, buffer, Sender::Answered)).await,
+            Next::Linger { sender } => rare(linger(context, &mut client, buffer, sender)).await,
             Next::Abort => client.stream.abort_on_close(),
         }
         None

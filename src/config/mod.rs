@@ -411,6 +411,8 @@ pub struct Upstream {
     pub pool: Pool,
     /// Bounds on how long an attempt may take.
     pub timeouts: UpstreamTimeouts,
+    /// Bounds on the interim responses before a response.
+    pub interim: Interim,
     /// Further attempts after the first, where HTTP allows them.
     pub retries: u32,
     /// What the balancers by key go by.
@@ -425,6 +427,15 @@ pub struct Upstream {
     pub health: HealthSettings,
     /// How the endpoints are probed; `None` for not at all.
     pub probe: Option<Probe>,
+}
+
+/// Bounds on the interim responses (1xx) that come before a response.
+#[derive(Debug, Clone, Copy)]
+pub struct Interim {
+    /// Most of them.
+    pub count: u32,
+    /// Most bytes in all.
+    pub bytes: u64,
 }
 
 /// Where requests wait for a slot.

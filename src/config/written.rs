@@ -390,6 +390,9 @@ options! {
         pool: Pool = Default("{}"),
         /// Bounds on how long an attempt may take.
         timeouts: UpstreamTimeouts = Default("{}"),
+        /// Bounds on the interim responses (1xx) that come before a response;
+        /// beyond them the answer is 502.
+        interim: Interim = Default("{}"),
         /// Further attempts after the first, where HTTP allows them. With
         /// `queue.hold`, connections that can't be opened do not count.
         retries: Bounded<0, 100> = Default("2"),
@@ -530,6 +533,16 @@ options! {
         idle: Timeout = Default("'60s'"),
         /// The whole exchange, retries included.
         total: Timeout = Optional("no limit"),
+    }
+}
+
+options! {
+    /// Bounds on the interim responses (1xx) that come before a response.
+    pub struct Interim as "the bounds on interim responses" {
+        /// Most of them.
+        count: Bounded<1, 1_000_000> = Default("1000"),
+        /// Most bytes in all.
+        bytes: Size = Default("'256KiB'"),
     }
 }
 

@@ -9,7 +9,7 @@ use evenkeel_proto::{BodyFraming, Method, RequestHead};
 use super::drain::{is_within_bounds, will_be_read};
 use super::identity::ROOM;
 use super::pump::Unread;
-use super::{Client, Context, Next, Outcome, Progress, WriteFailure, follow, write_all};
+use super::{Client, Context, Next, Outcome, Progress, Sender, WriteFailure, follow, write_all};
 use crate::config::Upstream;
 use crate::net::clock;
 use crate::net::stream::Follow;
@@ -168,9 +168,11 @@ pub(crate) fn outcome(
         Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade => Next::KeepAlive,
         // Its end is known.
         Persistence::Close if will_be_read(context, client, head, request) => Next::Close,
-        Persistence::Close => Next::Linger,
+        Persistence::Close => Next::Linger {
+            sender: Sender::Answered,
+        },
     };
-    let is_drained = has_body && next != Next::Linger;
+    let is_drained = has_body && !matches!(next, Next::Linger { .. });
     Outcome {
         unread: is_drained.then(|| Box::new(BodyDecoder::new(head.framing))),
         ..Outcome::new(end, next, head.end)
@@ -273,7 +275,14 @@ pub async fn refuse(
             };
             Outcome::new(end, next, request.len()).with_unread(*unread)
         }
-        Body::Lost => Outcome::new(end, Next::Linger, consumed),
+        Body::Lost => {
+            use Failure::{BodyTimeout, HeadTimeout};
+            let sender = match end {
+                End::Failure(HeadTimeout | BodyTimeout) => Sender::Late,
+                _ => Sender::Answered,
+            };
+            Outcome::new(end, Next::Linger { sender }, consumed)
+        }
     }
 }
 

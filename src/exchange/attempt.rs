@@ -18,7 +18,7 @@ use super::pump::{HEADROOM, Pump, PumpEnd, SPLICED_MIN, TAILROOM, Unread, WaitsF
 use super::relay::{self, Relay, Relayed, Response, TunnelStart};
 use super::watch::ClientWatch;
 use super::{
-    Client, Context, Next, Progress, TimedOut, WriteFailure, follow, lap, rare, write_all,
+    Client, Context, Next, Progress, Sender, TimedOut, WriteFailure, follow, lap, rare, write_all,
 };
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
@@ -97,9 +97,22 @@ impl Attempt {
         }
     }
 
-    /// The same, with what was read of the request.
-    fn with_unread(mut self, read: Option<Box<Unread>>) -> Self {
-        if let Attempt::Failed { unread, .. } = &mut self {
+    /// How it failed, if it did.
+    fn end(&self) -> Option<End> {
+        match self {
+            Attempt::Finished(_) => None,
+            Attempt::Failed { end, .. } => Some(*end),
+        }
+    }
+
+    /// The same, with what was read of the request, and whether it says nothing
+    /// of the endpoint.
+    fn concluded(mut self, is_excused: bool, read: Option<Box<Unread>>) -> Self {
+        if let Attempt::Failed {
+            is_blamed, unread, ..
+        } = &mut self
+        {
+            *is_blamed &= !is_excused;
             *unread = read;
         }
         self
@@ -118,13 +131,22 @@ struct Sent<'a, 'b> {
     /// The rest of the request, while there is some that was not written; the
     /// endpoint may take no more of it.
     pump: Option<Box<Pump>>,
-    /// Whether the client was told to send the body that it asked for a 100 for.
-    is_continued: bool,
+    /// The interim responses so far.
+    interim: Interim,
     /// When all of the request that was there had been sent.
     sent_at: Instant,
     /// What was read beyond the request's body.
     leftover: Option<Buffer>,
     watch: &'a mut ClientWatch,
+}
+
+/// The interim responses of an attempt.
+#[derive(Default)]
+struct Interim {
+    count: u32,
+    bytes: u32,
+    /// Whether the client was told to send its body (100).
+    is_continued: bool,
 }
 
 /// What ended a wait for the response.
@@ -318,7 +340,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             is_reused: opened.new_at.is_none(),
             stream: opened.stream,
             pump: None,
-            is_continued: false,
+            interim: Interim::default(),
             // On an idle connection it is sent as soon as it is there.
             sent_at: match opened.new_at {
                 Some(new_at) => new_at,
@@ -359,7 +381,9 @@ impl<'a, 'b> Sent<'a, 'b> {
         self.counters.bytes_out.add(sent as u64);
         if sent < scratch.len() || !request.is_whole() {
             let limit = self.context.listener(client).limits.body_bytes;
-            self.pump = Some(Box::new(request.rest(&scratch[sent..]).with_limit(limit)));
+            let mut pump = request.rest(&scratch[sent..]).with_limit(limit);
+            pump.moved_at = self.context.wheel.now();
+            self.pump = Some(Box::new(pump));
         }
         Ok(())
     }
@@ -387,7 +411,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         let Some(pump) = &self.pump else { return true };
         let head = self.request.head;
         let is_on_its_way = !head.expect_continue
-            || self.is_continued
+            || self.interim.is_continued
             || pump.bytes_read > 0
             || self.request.bytes.len() > head.end;
         let decoder = pump.decoder();
@@ -467,6 +491,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                     return Poll::Ready(Event::Request(end));
                 }
                 if has_moved {
+                    pump.moved_at = self.context.wheel.now();
                     self.set_timeout(client);
                 }
             }
@@ -688,14 +713,21 @@ impl<'a, 'b> Sent<'a, 'b> {
 
     /// Passes interim responses on until something else comes; HTTP/1.0 knows
     /// none (RFC 9110 §15.2).
+    ///
+    /// Invariant: an endpoint that sends them without end is stopped by their
+    /// number, their bytes, or the deadline of the wait.
     async fn pass_interim(
-        &self,
+        &mut self,
         client: &mut Client,
         mut received: Received,
         buffer: &mut Buffer,
         progress: &mut Progress<'_>,
     ) -> Result<Received, End> {
         while let Received::Interim(len) = received {
+            self.count_interim(len)?;
+            if self.context.wheel.has_fired(&client.timer) {
+                return Err(self.timed_out());
+            }
             if self.request.head.version != Version::Http10 {
                 let head = &buffer.filled()[..len];
                 // The timer is that of the wait for the final response.
@@ -723,6 +755,20 @@ impl<'a, 'b> Sent<'a, 'b> {
             received = self.parse_counted(client, buffer)?;
         }
         Ok(received)
+    }
+
+    /// Counts the interim response whose head was parsed last, and holds it
+    /// against the upstream's bounds.
+    fn count_interim(&mut self, len: usize) -> Result<(), End> {
+        let most = self.slot.upstream().config().interim;
+        let interim = &mut self.interim;
+        interim.is_continued |= self.context.response_head.borrow().status == 100;
+        interim.count += 1;
+        interim.bytes = interim.bytes.saturating_add(len as u32);
+        match interim.count > most.count || u64::from(interim.bytes) > most.bytes {
+            true => Err(Failure::UpstreamInterim.into()),
+            false => Ok(()),
+        }
     }
 
     /// The endpoint closed before the first byte of its response.
@@ -766,7 +812,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 match self.send_at_once(client, &mut response, &mut buffer) {
                     Some(relayed) => {
                         response.note(response.sent, progress);
-                        Ok(self.finish(relayed, progress))
+                        Ok(self.finish(relayed))
                     }
                     None => Err(rare(self.relay(client, response, buffer, progress))),
                 }
@@ -775,8 +821,9 @@ impl<'a, 'b> Sent<'a, 'b> {
                 Err(rare(self.tunnel(client, head_len, buffer, progress)))
             }
             Err(attempt) => {
+                let is_excused = attempt.end().is_some_and(|end| self.is_excused(end));
                 let unread = self.take_unread(progress);
-                Ok(attempt.with_unread(unread))
+                Ok(attempt.concluded(is_excused, unread))
             }
         }
     }
@@ -823,7 +870,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 relayed.unread = Some(Box::new(unread));
             }
         }
-        self.finish(relayed, progress)
+        self.finish(relayed)
     }
 
     /// What was read of the request, if that is more than came with its head.
@@ -856,23 +903,53 @@ impl<'a, 'b> Sent<'a, 'b> {
         unread
     }
 
-    /// Reports what the response's head says of the endpoint.
+    /// Whether a failure says nothing of the endpoint.
+    ///
+    /// Invariant: an endpoint is blamed for its own time only. An exchange that
+    /// had less than half of its time left when the endpoint got the request, or
+    /// whose client stopped in the middle of its body, blames nobody.
+    #[cold]
+    fn is_excused(&self, end: End) -> bool {
+        match end {
+            End::Failure(Failure::TotalTimeout) => {
+                let total = self.timeouts().total.unwrap_or_default();
+                let is_client_late = self.pumping().map(Pump::waits_for) == Some(WaitsFor::Source);
+                is_client_late || clock::since(self.sent_at) < total / 2
+            }
+            End::Failure(Failure::UpstreamClosed) => self.has_client_stopped(),
+            _ => false,
+        }
+    }
+
+    /// Whether the client has stopped in the middle of its body, so that the
+    /// endpoint may have given up waiting for it.
+    fn has_client_stopped(&self) -> bool {
+        let pumping = self.pumping();
+        pumping.is_some_and(|pump| pump.has_source_stopped(self.context.wheel.now()))
+    }
+
+    /// Reports what the response's head says of the endpoint: nothing where it is
+    /// an error and the client has stopped in the middle of its body.
     fn report(&self, response: &Response, progress: &Progress<'_>) {
+        let has_client_stopped = self.has_client_stopped();
+        if has_client_stopped && (response.status == 408 || response.status >= 500) {
+            return;
+        }
         let first_byte = progress.figures.times.first_byte;
         let now = self.sent_at + first_byte.unwrap_or_default();
-        let teaches = !response.is_event_stream;
+        let teaches = !response.is_event_stream && !has_client_stopped;
         let is_error = is_server_error(response.status);
         self.slot
             .report(is_error, first_byte.filter(|_| teaches), now);
     }
 
     /// Counts the attempt and keeps the connection if it can be used again.
-    fn finish(self, relayed: Relayed, progress: &Progress<'_>) -> Attempt {
+    fn finish(self, relayed: Relayed) -> Attempt {
         self.counters.bytes_in.add(relayed.bytes_received);
         if relayed.end.is_endpoint_fault() {
             self.counters.failures.add(1);
         }
-        if is_blamed(relayed.end, progress) {
+        if relayed.end.is_endpoint_fault() && !relayed.is_excused && !self.is_excused(relayed.end) {
             self.slot.report(true, None, clock::now());
         }
         if relayed.keeps_upstream {
@@ -939,7 +1016,8 @@ impl<'a, 'b> Sent<'a, 'b> {
         self.counters.bytes_out.add(carried.up_bytes);
         self.counters.bytes_in.add(carried.down_bytes);
         let consumed = self.request.bytes.len();
-        Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger, consumed))
+        let sender = Sender::Late;
+        Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger { sender }, consumed))
     }
 }
 
@@ -953,14 +1031,6 @@ fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
     let mut fields = head.fields.iter();
     let of_type = fields.find(|field| field.is_named(b"content-type", bytes));
     of_type.is_some_and(|field| field.value.of(bytes).starts_with(b"text/event-stream"))
-}
-
-/// Whether an end is the endpoint's fault, as far as its health goes: who has
-/// waited in the queue may have had no time left for it.
-pub(super) fn is_blamed(end: End, progress: &Progress<'_>) -> bool {
-    let was_late =
-        end == End::Failure(Failure::TotalTimeout) && progress.figures.times.queue.is_some();
-    end.is_endpoint_fault() && !was_late
 }
 
 /// Whether a status shows that something is wrong with the endpoint: not where

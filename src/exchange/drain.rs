@@ -13,13 +13,18 @@ use evenkeel_proto::RequestHead;
 use evenkeel_proto::http1::BodyDecoder;
 
 use super::pump::{Pump, PumpEnd};
-use super::{Client, Context, Next};
+use super::{Client, Context, Next, Sender};
 use crate::config;
 use crate::net::buffer::Buffer;
 
 /// Longest time that a client may go on sending after its connection was closed
 /// for sending.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What becomes of a connection whose request's end is not known.
+const MALFORMED: Next = Next::Linger {
+    sender: Sender::Answered,
+};
 
 /// How much longer a client is read from.
 #[derive(Debug)]
@@ -97,7 +102,7 @@ pub(crate) async fn drain(
     let counters = context.listener_counters(client);
     match decoder.advance(buffer.filled()) {
         Ok(advance) => buffer.consume(advance.consumed),
-        Err(_) => return Next::Linger,
+        Err(_) => return MALFORMED,
     }
     if decoder.is_done() {
         return next;
@@ -117,33 +122,25 @@ pub(crate) async fn drain(
             next
         }
         Some(PumpEnd::SourceCut) => Next::Close,
-        Some(_) => Next::Linger,
+        Some(_) => MALFORMED,
         None => {
             counters.drains_cut.add(1);
-            let _ = client.stream.shutdown();
-            Next::Close
+            Next::Linger {
+                sender: Sender::Late,
+            }
         }
     }
-}
-
-/// Who goes on sending when its connection is to be closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sender {
-    /// A client that may not have read its answer yet.
-    Answered,
-    /// A client that had its time, or sent more than its request.
-    Late,
 }
 
 /// Says that nothing more comes, then takes what the client still sends until
 /// it closes: a close with unread bytes would reset the connection and take
 /// the answer with it (RFC 9112 §9.6).
-pub(crate) async fn linger(context: &Context, client: &mut Client, buffer: Buffer, who: Sender) {
+pub(crate) async fn linger(context: &Context, client: &mut Client, buffer: Buffer, sender: Sender) {
     if client.stream.shutdown().is_err() {
         return;
     }
     drop(buffer);
-    let deadline = match who {
+    let deadline = match sender {
         Sender::Answered => u64::MAX,
         Sender::Late => context.wheel.deadline(LINGER_TIMEOUT),
     };

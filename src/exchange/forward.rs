@@ -274,7 +274,7 @@ fn try_endpoints(
             if end.is_endpoint_fault() {
                 attempt::endpoint_counters(context, &slot).failures.add(1);
             }
-            if blamed && attempt::is_blamed(end, progress) {
+            if blamed {
                 slot.report(true, None, clock::now());
             }
             match attempts.go_on(context, slot, end, retry) {

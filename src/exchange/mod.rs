@@ -107,9 +107,21 @@ pub enum Next {
     Close,
     /// Everything was sent, but the client may still be sending: closing at
     /// once would reset the connection and lose the answer.
-    Linger,
+    Linger {
+        /// Who is sending.
+        sender: Sender,
+    },
     /// Cut it, so that the client can't take what it got for a whole answer.
     Abort,
+}
+
+/// Who goes on sending when its connection is to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// A client that may not have read its answer yet.
+    Answered,
+    /// A client that had its time, or sent more than its request.
+    Late,
 }
 
 /// A wait was over before what it waited for came.

@@ -24,7 +24,14 @@ pub const HEADROOM: usize = 1024;
 /// Room left behind it: for the end of a chunk and of a chunked body.
 pub const TAILROOM: usize = 16;
 /// Reads and writes in a row before other connections have a turn.
-const TURNS: usize = 16;
+const TURNS: u64 = 16;
+/// Chunks whose decoding costs as much as a turn.
+const CHUNKS_PER_TURN: u64 = 64;
+/// What is read at once of a body in tiny chunks, in bytes.
+const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
+/// A source that sent nothing for so many ticks has stopped: longer than a round
+/// trip takes, and shorter than an endpoint waits for a body.
+const SILENT_TICKS: u64 = 3;
 /// A body of which so much is to come goes by way of a pipe, in bytes: less is
 /// copied in the time that two more system calls take.
 pub const SPLICED_MIN: u64 = 64 * 1024;
@@ -76,8 +83,12 @@ pub struct Pump {
     source_is_done: bool,
     /// Whether the sink has closed: what still comes is dropped.
     sink_is_closed: bool,
+    /// Whether what was read last came in chunks of a few bytes each.
+    has_tiny_chunks: bool,
     follow: Follow,
     limit_bytes: Option<u64>,
+    /// The worker's tick in which something moved last, as its user notes it.
+    pub moved_at: u64,
     /// Bytes read from the source.
     pub bytes_read: u64,
     /// Bytes written to the sink.
@@ -103,8 +114,10 @@ impl Pump {
             is_copied: false,
             source_is_done,
             sink_is_closed: false,
+            has_tiny_chunks: false,
             follow: Follow::Anything,
             limit_bytes: None,
+            moved_at: 0,
             bytes_read: 0,
             bytes_written: 0,
         }
@@ -150,6 +163,13 @@ impl Pump {
         self.sink_is_closed
     }
 
+    /// Whether it waits for a source that has been silent for a while; `now` is the
+    /// worker's tick.
+    pub fn has_source_stopped(&self, now: u64) -> bool {
+        let silence = now.saturating_sub(self.moved_at);
+        self.waits_for() == WaitsFor::Source && !self.source_is_done && silence >= SILENT_TICKS
+    }
+
     /// Whether the whole body was read, and written or dropped.
     pub fn is_done(&self) -> bool {
         self.source_is_done && self.ready == 0 && self.pipe.is_none()
@@ -190,7 +210,10 @@ impl Pump {
     /// It can be polled again, or dropped, at any time; what was read and not
     /// written is lost with the pump only.
     pub fn poll(&mut self, cx: &mut Context<'_>, source: &Stream, sink: &Stream) -> Poll<PumpEnd> {
-        for _ in 0..TURNS {
+        let mut turns = 0;
+        while turns < TURNS {
+            turns += 1;
+            let chunks_before = self.decoder.chunks();
             if self.sink_is_closed {
                 self.drop_ready();
             }
@@ -219,6 +242,9 @@ impl Pump {
                 Poll::Ready(Err(end)) => return Poll::Ready(end),
                 Poll::Pending => return Poll::Pending,
             }
+            let chunks = self.decoder.chunks() - chunks_before;
+            self.has_tiny_chunks = chunks > TURNS * CHUNKS_PER_TURN;
+            turns += chunks / CHUNKS_PER_TURN;
         }
         // Two sides that are always ready: let the others have a turn.
         cx.waker().wake_by_ref();
@@ -296,7 +322,10 @@ impl Pump {
     fn poll_fill(&mut self, cx: &mut Context<'_>, source: &Stream) -> Poll<Result<(), PumpEnd>> {
         let mut buffer = self.take_buffer();
         let room = buffer.room();
-        let room_len = room.len() - TAILROOM;
+        let mut room_len = room.len() - TAILROOM;
+        if self.has_tiny_chunks {
+            room_len = room_len.min(TINY_CHUNKS_READ_LEN);
+        }
         let len = match source.poll_read(cx, &mut room[..room_len]) {
             Poll::Ready(Ok(0)) => return Poll::Ready(self.end_of_source(buffer)),
             Poll::Ready(Ok(len)) => len,

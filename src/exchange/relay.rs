@@ -12,7 +12,7 @@ use evenkeel_proto::http1::write::{Persistence, Transcode};
 use super::drain::Bounds;
 use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, follow};
+use super::{Client, Context, Next, Progress, Sender, follow};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -72,6 +72,9 @@ pub(super) struct Relayed {
     pub next: Next,
     /// Whether the endpoint's connection can carry another exchange.
     pub keeps_upstream: bool,
+    /// Whether a failure says nothing of the endpoint: the client took or sent
+    /// nothing.
+    pub is_excused: bool,
     /// Bytes of the response received after those that came with its head.
     pub bytes_received: u64,
     /// What is left of the request's body, where the client's connection goes on
@@ -92,6 +95,7 @@ impl Response {
             end,
             next,
             keeps_upstream: end == End::Complete && self.keeps_upstream,
+            is_excused: false,
             bytes_received: 0,
             unread: None,
         }
@@ -126,6 +130,7 @@ impl Relay<'_> {
         let stop = self.run(client, &mut pump, &progress.track, before).await;
         response.note(response.sent + pump.bytes_written, progress);
         let mut relayed = response.relayed(self.end_of(stop));
+        relayed.is_excused = self.is_excused(stop);
         relayed.bytes_received = pump.bytes_read;
         relayed.keeps_upstream &= pump.into_leftover().is_none();
         if relayed.end == End::Complete && !self.is_request_done() {
@@ -133,6 +138,18 @@ impl Relay<'_> {
             self.finish_request(client, &response, &mut relayed).await;
         }
         relayed
+    }
+
+    fn is_excused(&self, stop: Stop) -> bool {
+        match stop {
+            Stop::TimedOut(WaitsFor::Sink) => true,
+            Stop::Response(PumpEnd::SourceCut) => {
+                let now = self.context.wheel.now();
+                let request = self.request.as_deref();
+                request.is_some_and(|it| !it.sink_is_closed() && it.has_source_stopped(now))
+            }
+            _ => false,
+        }
     }
 
     fn is_request_done(&self) -> bool {
@@ -161,7 +178,8 @@ impl Relay<'_> {
         }
         let keeps_upstream = std::mem::take(&mut relayed.keeps_upstream);
         if !response.reads_request {
-            relayed.next = Next::Linger;
+            let sender = Sender::Answered;
+            relayed.next = Next::Linger { sender };
             return;
         }
         if !keeps_upstream || request.sink_is_closed() {
@@ -175,12 +193,14 @@ impl Relay<'_> {
             }
             Ok(PumpEnd::SinkClosed) | Err(WaitsFor::Sink) => {}
             Ok(PumpEnd::SourceCut | PumpEnd::Malformed(_) | PumpEnd::TooLarge) => {
-                relayed.next = Next::Linger;
+                let sender = Sender::Answered;
+                relayed.next = Next::Linger { sender };
             }
             Err(WaitsFor::Source) => {
                 counters.drains.add(1);
                 counters.drains_cut.add(1);
-                relayed.next = Next::Linger;
+                let sender = Sender::Late;
+                relayed.next = Next::Linger { sender };
             }
         }
     }
@@ -277,7 +297,11 @@ impl Relay<'_> {
             Poll::Pending => {}
             Poll::Ready(end) => return Err(end),
         }
-        Ok(request.progress() != before)
+        let has_moved = request.progress() != before;
+        if has_moved {
+            request.moved_at = self.context.wheel.now();
+        }
+        Ok(has_moved)
     }
 
     fn set_timeout(&self, client: &Client, waits_for: WaitsFor) {

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::pipe::Pipe;
 use super::poller::{Interest, Side, Source};
+use super::tasks;
 
 /// A connected stream: TCP over IPv4 or IPv6, or a Unix socket.
 #[derive(Debug)]
@@ -69,6 +70,7 @@ impl Stream {
     pub fn poll_read(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_read_ready(cx));
+            ready!(tasks::poll_operation(cx));
             match retry_on_intr(|| rustix::net::recv(self, &mut *room, RecvFlags::empty())) {
                 Ok((len, _)) => {
                     // What waits behind a part of an error queue is unknown.
@@ -92,6 +94,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_write_ready(cx));
+            ready!(tasks::poll_operation(cx));
             if let Some(written) = self.try_write(bytes, follow) {
                 return Poll::Ready(written);
             }
@@ -169,6 +172,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.0.poll_ready(cx, side));
+            ready!(tasks::poll_operation(cx));
             match retry_on_intr(&mut call) {
                 Err(Errno::AGAIN) => self.0.note_blocked(side),
                 done => return Poll::Ready(done.map_err(io::Error::from)),

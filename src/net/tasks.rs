@@ -58,6 +58,10 @@ const FEW: usize = 32;
 /// the better one by 1 to 3 %.
 const MANY: usize = 192;
 
+/// Operations on streams that one poll of a task may make: more than any exchange
+/// needs at a time, and less than 10 ms of work.
+const OPERATIONS: u32 = 128;
+
 /// What is fetched of a task itself, in bytes.
 const TASK_LEN: usize = 512;
 
@@ -119,6 +123,8 @@ struct Elsewhere {
 
 thread_local! {
     static SET: RefCell<Option<Rc<Set>>> = const { RefCell::new(None) };
+    /// Operations on streams that are left in this poll.
+    static OPERATIONS_LEFT: Cell<u32> = const { Cell::new(OPERATIONS) };
     /// Those of the task that is being polled.
     static PIECES_OF_PRESENT: Cell<Pieces> = const { Cell::new([Lines::NONE; PIECES]) };
 }
@@ -237,6 +243,36 @@ pub fn will_look_at_none_from(first: usize) {
             piece.set(Lines::NONE);
         }
     });
+}
+
+/// To be asked before each operation on a stream: pending, with the task woken,
+/// once this poll of it has made [`OPERATIONS`] of them.
+///
+/// Invariant: a loop over streams ends its poll within a bounded amount of work,
+/// also between peers that never have it wait, so that other tasks have their turn
+/// and its own deadline is looked at.
+pub fn poll_operation(cx: &Context<'_>) -> Poll<()> {
+    match OPERATIONS_LEFT.get().checked_sub(1) {
+        Some(left) => {
+            OPERATIONS_LEFT.set(left);
+            Poll::Ready(())
+        }
+        None => yield_now(cx),
+    }
+}
+
+#[cold]
+fn yield_now(cx: &Context<'_>) -> Poll<()> {
+    let is_of_a_set = SET.with_borrow(|set| {
+        let present = set.as_ref().and_then(|set| set.present.get());
+        present.is_some()
+    });
+    // Nobody else begins the next poll of a task that is of no set.
+    if !is_of_a_set {
+        OPERATIONS_LEFT.set(OPERATIONS);
+    }
+    cx.waker().wake_by_ref();
+    Poll::Pending
 }
 
 /// Says that this task begins something when it is woken next. Nothing comes of it
@@ -376,6 +412,7 @@ impl Set {
         };
         let Some(mut task) = task else { return };
         self.present.set(Some(id));
+        OPERATIONS_LEFT.set(OPERATIONS);
         // There is nothing in it to be dropped.
         let waker = ManuallyDrop::new(id.waker());
         let cx = &mut Context::from_waker(&waker);

@@ -34,6 +34,8 @@ reasons! {
         ConnectTimeout => 504, "connect-timeout", "no connection to an endpoint was opened in time";
         /// The endpoint closed before it answered.
         UpstreamClosed => 502, "upstream-closed", "the endpoint closed the connection without an answer";
+        /// The endpoint sent interim responses without end.
+        UpstreamInterim => 502, "upstream-interim", "the endpoint sent too many interim responses";
         /// The endpoint did not begin to answer in time.
         FirstByteTimeout => 504, "first-byte-timeout", "the endpoint did not answer in time";
         /// The exchange took longer than it may in all.
@@ -156,6 +158,7 @@ impl End {
                 Failure::ConnectFailed
                     | Failure::ConnectTimeout
                     | Failure::UpstreamClosed
+                    | Failure::UpstreamInterim
                     | Failure::FirstByteTimeout
                     | Failure::TotalTimeout
                     | Failure::UpstreamCut

@@ -15,8 +15,8 @@ use super::super::setting::{Map, OneOrMore};
 use super::super::value::Destination;
 use super::super::written::{self, Endpoint as WrittenEndpoint};
 use super::super::{
-    Address, BalanceKey, Endpoint, Lane, Pool, Probe, ProbeRequest, Queue, QueueAnswer, Upstream,
-    UpstreamTimeouts,
+    Address, BalanceKey, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue, QueueAnswer,
+    Upstream, UpstreamTimeouts,
 };
 use super::{NameLookup, Surroundings};
 
@@ -36,6 +36,7 @@ pub(super) fn resolve(
     let queue = queue(it, surroundings.folder, report);
     let pool = it.pool.value.as_ref()?;
     let timeouts = it.timeouts.value.as_ref()?;
+    let interim = it.interim.value.as_ref()?;
     let fair = it.fair.value.as_ref();
     let busy_status = fair.and_then(|fair| fair.status.value?.to());
     let key = it.key.value.as_ref();
@@ -46,6 +47,10 @@ pub(super) fn resolve(
         pool: Pool {
             max_idle: pool.max_idle.value?.to()?,
             idle_timeout: pool.idle_timeout.value?.0,
+        },
+        interim: Interim {
+            count: interim.count.value?.to()?,
+            bytes: interim.bytes.value?.0,
         },
         timeouts: UpstreamTimeouts {
             connect: timeouts.connect.value?.0,

@@ -127,6 +127,14 @@ impl BodyDecoder {
         Ok(Advance { consumed, kept })
     }
 
+    /// Chunks so far: each costs as much as many bytes of a body without them.
+    pub fn chunks(&self) -> u64 {
+        match self {
+            BodyDecoder::Chunked(chunked) => chunked.chunks(),
+            BodyDecoder::Length { .. } | BodyDecoder::UntilClose => 0,
+        }
+    }
+
     /// Content of the body as far as it is known, in bytes, if it is counted
     /// by its framing.
     pub fn announced_bytes(&self) -> Option<u64> {
@@ -156,6 +164,10 @@ mod tests {
             let kept = consumed;
             assert_eq!(advance, Advance { consumed, kept }, "{framing:?}");
             assert_eq!(decoder.is_done(), is_done, "{framing:?}");
+            let chunks = input.matches("\r\n").count() as u64 / 2;
+            if framing == BodyFraming::Chunked {
+                assert_eq!(decoder.chunks(), chunks, "{input:?}");
+            }
             if is_done {
                 let after = decoder.advance(b"more").unwrap();
                 assert_eq!(after.consumed, 0, "{framing:?}");

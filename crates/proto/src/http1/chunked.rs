@@ -58,6 +58,7 @@ pub enum Piece {
 pub struct ChunkedDecoder {
     state: State,
     data_bytes: u64,
+    chunks: u64,
 }
 
 impl Default for ChunkedDecoder {
@@ -65,6 +66,7 @@ impl Default for ChunkedDecoder {
         ChunkedDecoder {
             state: State::Size,
             data_bytes: 0,
+            chunks: 0,
         }
     }
 }
@@ -73,6 +75,11 @@ impl ChunkedDecoder {
     /// Content announced so far, in bytes, without framing.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
+    }
+
+    /// Chunks announced so far.
+    pub fn chunks(&self) -> u64 {
+        self.chunks
     }
 
     /// Whether the last piece was the end.
@@ -137,6 +144,7 @@ impl ChunkedDecoder {
             .checked_add(size)
             .filter(|&total| total <= MAX_BODY_BYTES)
             .ok_or(BodyError::ChunkSize)?;
+        self.chunks += 1;
         self.state = match size {
             0 => State::Trailer,
             remaining => State::Data { remaining },
