@@ -174,6 +174,8 @@ pub struct Server {
     pub workers: usize,
     /// How long TERM and INT wait for exchanges in flight.
     pub drain_timeout: Duration,
+    /// Most memory for answers that clients have not taken yet, in bytes.
+    pub answer_memory: u64,
     /// The Unix socket for commands; `None` for none.
     pub control: Option<Address>,
 }

@@ -129,6 +129,7 @@ fn server(server: &written::Server) -> Option<Server> {
     Some(Server {
         workers,
         drain_timeout: server.drain_timeout.value?.0,
+        answer_memory: server.answer_memory.value?.0,
         control: server.control.value.as_ref().map(|it| it.0.clone()),
     })
 }

@@ -63,6 +63,10 @@ options! {
         /// How long TERM and INT wait for exchanges in flight before the
         /// process ends.
         drain_timeout: Span = Default("'30s'"),
+        /// Most memory for listings of folders, compressed files and slices of
+        /// files until clients have taken them. Beyond it listings are answered
+        /// 503, and files are sent uncompressed and in short slices.
+        answer_memory: Size = Default("'64MiB'"),
         /// Path of the Unix socket on which `evenkeel ctl` and `evenkeel top`
         /// reach the process, absolute or from the folder that each runs in. The
         /// user and the group that it runs as may

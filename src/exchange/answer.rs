@@ -33,6 +33,9 @@ pub struct Answer<'a> {
     pub body: &'a [u8],
 }
 
+/// Bodies up to this length are copied behind their heads, in bytes.
+const COPIED_LEN: usize = 16 * 1024;
+
 /// Sends `answer` to the request that begins `request`, and counts what was
 /// sent.
 ///
@@ -47,16 +50,33 @@ pub async fn send(
     request: &[u8],
     progress: &mut Progress<'_>,
 ) -> Result<(), End> {
-    let mut bytes = Vec::with_capacity(256 + answer.body.len());
+    let mut bytes = Vec::with_capacity(256 + answer.body.len().min(COPIED_LEN));
     write_head(&mut bytes, context, answer);
     end_head(&mut bytes, request, persistence, progress);
     let head_len = bytes.len();
-    if method != Method::Head && !matches!(answer.status, 204 | 304) {
-        bytes.extend_from_slice(answer.body);
-    }
+    let body = match answer.status {
+        204 | 304 => &[],
+        _ if method == Method::Head => &[],
+        _ => answer.body,
+    };
+    // A long body is not copied: it is the configuration's, and a client that is
+    // slow would hold a copy of its own.
+    let (joined, rest) = match body.len() {
+        ..=COPIED_LEN => (body, &[][..]),
+        _ => (&[][..], body),
+    };
+    bytes.extend_from_slice(joined);
     progress.figures.status = answer.status;
     let follow = follow(persistence);
-    match put(context, client, &bytes, head_len, follow, progress).await {
+    let follows_first = match rest {
+        [] => follow,
+        _ => Follow::More,
+    };
+    let mut sent = put(context, client, &bytes, head_len, follows_first, progress).await;
+    if sent.is_ok() && !rest.is_empty() {
+        sent = put(context, client, rest, 0, follow, progress).await;
+    }
+    match sent {
         Ok(()) => Ok(()),
         Err(WriteFailure::Closed) => Err(End::Failure(Failure::ClientGone)),
         Err(WriteFailure::TimedOut) => Err(End::Failure(Failure::ClientStalled)),
@@ -203,7 +223,7 @@ pub async fn refuse(
         .upstream()
         .map(|index| &context.config.upstreams[index]);
     let queue_answer = match end {
-        End::Failure(Failure::DiskBusy) => {
+        End::Failure(Failure::DiskBusy | Failure::AnswerMemory) => {
             progress.files(context).map(|(_, files)| &files.overload)
         }
         _ => upstream.map(|upstream| &upstream.queue.answer),
@@ -342,6 +362,7 @@ fn is_overload(end: End) -> bool {
             | Failure::QueueTimeout
             | Failure::NoEndpoint
             | Failure::DiskBusy
+            | Failure::AnswerMemory
     )
 }
 

@@ -7,12 +7,13 @@ use evenkeel_proto::coding::Coding;
 use lru::LruCache;
 
 use super::FileId;
+use super::held::{AnswerMemory, HeldBytes};
 
 /// What came of compressing a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Compressed {
     /// These bytes, fewer than the file has.
-    Smaller(Arc<[u8]>),
+    Smaller(Arc<HeldBytes>),
     /// As many bytes as the file has, or more.
     NotSmaller,
 }
@@ -24,6 +25,8 @@ pub(super) struct CompressedFiles {
     /// Of all that is kept, in bytes.
     len: usize,
     most: usize,
+    /// Where all that was made is counted.
+    memory: Arc<AnswerMemory>,
 }
 
 /// What it takes to keep a file that has no bytes: key, links and places.
@@ -31,11 +34,12 @@ const ENTRY_LEN: usize = 128;
 
 impl CompressedFiles {
     /// None; at most so many bytes of them.
-    pub fn new(most: usize) -> Self {
+    pub fn new(most: usize, memory: Arc<AnswerMemory>) -> Self {
         CompressedFiles {
             kept: LruCache::unbounded(),
             len: 0,
             most,
+            memory,
         }
     }
 
@@ -52,22 +56,35 @@ impl CompressedFiles {
             return;
         }
         self.len += len;
+        self.memory.add_cached(compressed.len());
         if let Some(before) = self.kept.put((file, coding), compressed) {
-            self.len -= entry_len(&before);
+            self.forget(&before);
         }
         while self.len > self.most
             && let Some((_, oldest)) = self.kept.pop_lru()
         {
-            self.len -= entry_len(&oldest);
+            self.forget(&oldest);
+        }
+    }
+
+    fn forget(&mut self, compressed: &Compressed) {
+        self.len -= entry_len(compressed);
+        self.memory.remove_cached(compressed.len());
+    }
+}
+
+impl Compressed {
+    /// Bytes that were made.
+    fn len(&self) -> usize {
+        match self {
+            Compressed::Smaller(bytes) => bytes.len(),
+            Compressed::NotSmaller => 0,
         }
     }
 }
 
 fn entry_len(compressed: &Compressed) -> usize {
-    match compressed {
-        Compressed::Smaller(bytes) => ENTRY_LEN + bytes.len(),
-        Compressed::NotSmaller => ENTRY_LEN,
-    }
+    ENTRY_LEN + compressed.len()
 }
 
 #[cfg(test)]
@@ -89,39 +106,46 @@ mod tests {
         files.collect()
     }
 
-    fn bytes(len: usize) -> Compressed {
-        Compressed::Smaller(vec![0; len].into())
+    fn memory() -> Arc<AnswerMemory> {
+        Arc::new(AnswerMemory::new(0))
+    }
+
+    fn bytes(len: usize, memory: &Arc<AnswerMemory>) -> Compressed {
+        Compressed::Smaller(Arc::new(HeldBytes::new(vec![0; len], memory)))
     }
 
     #[test]
     fn keeps_the_last_used_within_its_bound() {
         let files = files(4);
-        let mut kept = CompressedFiles::new(3 * (ENTRY_LEN + 1000));
+        let memory = memory();
+        let mut kept = CompressedFiles::new(3 * (ENTRY_LEN + 1000), memory.clone());
         for file in &files[..3] {
-            kept.put(*file, Coding::Gzip, bytes(1000));
+            kept.put(*file, Coding::Gzip, bytes(1000, &memory));
         }
         assert!(kept.get(files[0], Coding::Gzip).is_some());
         assert!(kept.get(files[0], Coding::Zstd).is_none(), "another coding");
-        kept.put(files[3], Coding::Gzip, bytes(1000));
+        kept.put(files[3], Coding::Gzip, bytes(1000, &memory));
         let is_kept: Vec<bool> = files
             .iter()
             .map(|file| kept.get(*file, Coding::Gzip).is_some())
             .collect();
         assert_eq!(is_kept, [true, false, true, true]);
+        assert_eq!(memory.held(), 0, "all that is left is kept");
     }
 
     #[test]
     fn counts_what_is_replaced_and_what_is_too_large() {
         let files = files(2);
-        let mut kept = CompressedFiles::new(2 * ENTRY_LEN + 1000);
+        let memory = memory();
+        let mut kept = CompressedFiles::new(2 * ENTRY_LEN + 1000, memory.clone());
         kept.put(files[0], Coding::Brotli, Compressed::NotSmaller);
         for _ in 0..10 {
-            kept.put(files[1], Coding::Brotli, bytes(900));
+            kept.put(files[1], Coding::Brotli, bytes(900, &memory));
         }
-        kept.put(files[1], Coding::Gzip, bytes(100_000));
+        kept.put(files[1], Coding::Gzip, bytes(100_000, &memory));
         assert!(kept.get(files[1], Coding::Gzip).is_none());
         let small = kept.get(files[0], Coding::Brotli);
-        assert_eq!(small, Some(&Compressed::NotSmaller));
+        assert!(matches!(small, Some(Compressed::NotSmaller)));
         assert_eq!(kept.len, 2 * ENTRY_LEN + 900);
     }
 }

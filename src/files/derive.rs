@@ -7,6 +7,7 @@ use evenkeel_proto::coding::Coding;
 use rustix::io::Errno;
 
 use super::folder::read_folder;
+use super::held::{AnswerMemory, HeldBytes, HeldPage, Page};
 use super::io_queue::Work;
 use super::{
     Compressed, Contents, Entry, Fetched, Files, Missing, OpenFile, Part, Refused, Wanted,
@@ -15,22 +16,14 @@ use super::{
 /// Compresses bytes.
 pub type Compressor = fn(&[u8], Coding) -> io::Result<Vec<u8>>;
 
-/// A page about a folder.
-#[derive(Debug, Clone)]
-pub struct Page {
-    /// What its own style is known by.
-    pub nonce: Box<str>,
-    /// It.
-    pub html: Arc<[u8]>,
-}
-
 impl Files {
     /// What came of compressing this file, if that was done of late.
     pub fn compressed(&self, file: &OpenFile, coding: Coding) -> Option<Compressed> {
         self.compressed.borrow_mut().get(file.id, coding).cloned()
     }
 
-    /// Has a thread compress a file, and keeps what comes of it.
+    /// Has a thread compress a file, and keeps what comes of it. Where clients
+    /// hold too much already, the file counts as one that does not get smaller.
     ///
     /// # Errors
     /// The threads have too much to do, or the disk has an error;
@@ -47,10 +40,15 @@ impl Files {
         let Some(queue) = &self.disks.compressing else {
             return Err(Refused);
         };
+        let memory = self.disks.answer_memory.clone();
+        if !memory.has_room_or_refuses(file.id.len) {
+            return Ok(Ok(Compressed::NotSmaller));
+        }
         let wanted = Wanted::Compressed(file.id, coding);
         let source = file.clone();
-        let work =
-            Work::blocking(move || Fetched::Compressed(compress(&source, coding, compressor)));
+        let work = Work::blocking(move || {
+            Fetched::Compressed(compress(&source, coding, compressor, &memory))
+        });
         let fetched = queue.run(wanted, Entry::IfRoom, work).await?;
         let Fetched::Compressed(compressed) = fetched else {
             return Ok(Err(Errno::IO));
@@ -63,10 +61,12 @@ impl Files {
     }
 
     /// Has a thread of the disk read the folder at `path` of `route`, and `write`
-    /// a page about it. `shown` is the path that clients have for it.
+    /// a page about it, with a nonce or one of its own. `shown` is the path that
+    /// clients have for it.
     ///
     /// # Errors
-    /// The disk's queue takes no more, or there is no such folder.
+    /// The disk's queue takes no more, there is no such folder, or clients hold
+    /// too much already.
     ///
     /// # Cancellation
     /// As for [`fetch`](Self::fetch).
@@ -76,16 +76,22 @@ impl Files {
         path: &[u8],
         shown: Box<[u8]>,
         shows_hidden: bool,
-        write: impl FnOnce(Contents) -> Result<Page, Missing> + Send + 'static,
-    ) -> Result<Result<Page, Missing>, Refused> {
+        write: impl Fn(&Contents, Option<&str>) -> Result<Page, Missing> + Send + 'static,
+    ) -> Result<Result<Arc<HeldPage>, Missing>, Refused> {
         let (root, disk) = match self.root(route).await? {
             Ok(found) => found,
             Err(missing) => return Ok(Err(missing)),
         };
         let path: Box<[u8]> = path.into();
-        let wanted = Wanted::Page(route, path.clone(), shown);
+        let wanted = Wanted::Page(route, path.clone(), shown.clone());
+        let disks = self.disks.clone();
         let work = Work::blocking(move || {
-            Fetched::Page(read_folder(&root, &path, shows_hidden).and_then(write))
+            let page = read_folder(&root, &path, shows_hidden).and_then(|contents| {
+                let write = |nonce: Option<&str>| write(&contents, nonce);
+                let key = (route, path, shown);
+                disks.pages.share(key, &disks.answer_memory, write)
+            });
+            Fetched::Page(page)
         });
         Ok(match disk.queue.run(wanted, Entry::IfRoom, work).await? {
             Fetched::Page(page) => page,
@@ -99,6 +105,7 @@ fn compress(
     file: &Arc<OpenFile>,
     coding: Coding,
     compressor: Compressor,
+    memory: &Arc<AnswerMemory>,
 ) -> Result<Compressed, Errno> {
     let bytes = Part::of(file.clone(), 0, file.id.len as usize).read()?;
     // What is kept under its name must be of it.
@@ -106,7 +113,10 @@ fn compress(
         return Err(Errno::STALE);
     }
     match compressor(&bytes, coding) {
-        Ok(made) if made.len() < bytes.len() => Ok(Compressed::Smaller(made.into())),
+        Ok(made) if made.len() < bytes.len() => {
+            let made = Arc::new(HeldBytes::new(made, memory));
+            Ok(Compressed::Smaller(made))
+        }
         Ok(_) => Ok(Compressed::NotSmaller),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     }

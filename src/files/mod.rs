@@ -11,6 +11,7 @@ mod contents;
 mod derive;
 mod direct;
 mod folder;
+mod held;
 pub mod io_queue;
 mod memory;
 mod open;
@@ -43,8 +44,9 @@ use ring::Ring;
 
 pub use bytes::FileBytes;
 pub use compressed::Compressed;
-pub use derive::Page;
 pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
+use held::HeldPages;
+pub use held::{AnswerMemory, HeldBytes, HeldPage, Holding, Page};
 pub use io_queue::{Entry, Refused};
 use open::Root;
 pub use open::{Barrier, Fields, FileId, Hot, Missing, OpenFile};
@@ -73,6 +75,10 @@ pub struct Disks {
     compressing: Option<IoQueue<Wanted, Fetched>>,
     /// How often a worker lacked a descriptor and kept no file open itself.
     calls_for_room: AtomicU64,
+    /// What is held until clients have taken it.
+    pub answer_memory: Arc<AnswerMemory>,
+    /// Those of it that are listings.
+    pages: HeldPages,
 }
 
 /// A device, and its queue.
@@ -115,7 +121,7 @@ pub enum Fetched {
     /// What came of compressing a file.
     Compressed(Result<Compressed, Errno>),
     /// A page about a folder.
-    Page(Result<Page, Missing>),
+    Page(Result<Arc<HeldPage>, Missing>),
 }
 
 impl Disks {
@@ -172,6 +178,8 @@ impl Disks {
             queues,
             compressing: compressing.transpose()?,
             calls_for_room: AtomicU64::new(0),
+            answer_memory: Arc::new(AnswerMemory::new(config.server.answer_memory)),
+            pages: HeldPages::default(),
         })
     }
 
@@ -274,11 +282,14 @@ impl Files {
         Files {
             ring: disks.ring(settings.in_flight),
             folders: folders.collect(),
-            disks,
             open_files: RefCell::new(OpenFiles::new(
                 settings.open_files / config.server.workers.max(1),
             )),
-            compressed: RefCell::new(CompressedFiles::new(COMPRESSED_LEN)),
+            compressed: RefCell::new(CompressedFiles::new(
+                COMPRESSED_LEN,
+                disks.answer_memory.clone(),
+            )),
+            disks,
             key: RefCell::default(),
             next_complaint: Cell::new(0),
             unsaid: Cell::new(0),
@@ -331,6 +342,11 @@ impl Files {
         if self.heeded_calls.replace(calls) != calls {
             self.open_files.borrow_mut().shrink();
         }
+    }
+
+    /// Where it is counted what is held until clients have taken it.
+    pub fn answer_memory(&self) -> &Arc<AnswerMemory> {
+        &self.disks.answer_memory
     }
 
     /// How many files are kept open.

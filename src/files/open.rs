@@ -145,6 +145,8 @@ pub enum Missing {
     Forbidden(Barrier),
     /// The process has as many files open as it may.
     NoDescriptor,
+    /// Clients hold as much of answers as they may.
+    NoMemory,
     /// The folder itself can't be opened.
     NoRoot(Errno),
     /// A disk's error, or another that has nothing to do with the path.

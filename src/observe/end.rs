@@ -66,6 +66,8 @@ reasons! {
         FileChanged => 500, "file-changed", "the file changed while it was sent";
         /// The process has as many files open as it may.
         NoDescriptor => 503, "no-descriptor", "the server has too many files open";
+        /// Answers that clients have not taken fill the memory for them.
+        AnswerMemory => 503, "answer-memory", "too many answers wait for their clients to take them";
         /// The disk's queue takes no more.
         DiskBusy => 503, "disk-busy", "the disk has too much to read";
         /// The disk did not answer in time.

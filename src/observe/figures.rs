@@ -125,8 +125,21 @@ pub struct Figures {
     pub upstreams: Vec<UpstreamFigures>,
     /// Files that are kept open.
     pub open_files: u64,
+    /// Memory of answers that clients have not taken yet.
+    pub answer_memory: AnswerMemoryFigures,
     /// In the order in which routes first have a folder on them.
     pub disks: Vec<DiskFigures>,
+}
+
+/// Memory of answers that clients have not taken yet, in bytes.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct AnswerMemoryFigures {
+    /// What they hold now.
+    pub held: u64,
+    /// The most that they may.
+    pub limit: u64,
+    /// How often something was not made for want of room.
+    pub refused: u64,
 }
 
 /// Which configuration a process runs on.
@@ -493,6 +506,11 @@ impl Sources {
                 .map(|index| self.upstream(index, which))
                 .collect(),
             open_files: self.counters.iter().map(|it| it.open_files.value()).sum(),
+            answer_memory: AnswerMemoryFigures {
+                held: self.disks.answer_memory.held(),
+                limit: config.server.answer_memory,
+                refused: self.disks.answer_memory.refused(),
+            },
             disks: self.disks.all().iter().map(|it| self.disk(it)).collect(),
         }
     }

@@ -26,6 +26,8 @@ fn modified() -> SystemTime {
 /// TOML.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileConfig<'a> {
+    /// Further keys of `[server]`.
+    server: &'a str,
     /// Further keys of `[disk]`.
     disk: &'a str,
     /// Further keys of the listener.
@@ -42,10 +44,10 @@ impl FileConfig<'_> {
     /// The configuration, with this folder.
     fn text(&self, root: &str) -> String {
         format!(
-            "[server]\nworkers = 1\n\n[access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\n\
+            "[server]\nworkers = 1\n{}\n\n[access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\n\
              [disk]\n{}\n\n[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n{}\n\n\
              [[route]]\n{}\n[route.files]\nroot = {root:?}\n{}\n\n{}\n",
-            self.disk, self.listener, self.route, self.files, self.tables
+            self.server, self.disk, self.listener, self.route, self.files, self.tables
         )
     }
 

@@ -1,12 +1,17 @@
 //! Files that are compressed when they are asked for, and lists of folders.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use evenkeel_testkit::deadline::{STEP, until};
 use evenkeel_testkit::{Proxy, RawClient, Response};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::setup::{ask_status, program, test};
+use crate::setup::{ask_status, assert_logged, assert_refused, figures, program, test};
+use crate::words;
 
 /// The program with a folder of these files, and further keys of the route.
 fn site(files: &[(&str, &[u8])], keys: &str) -> (Proxy, PathBuf) {
@@ -332,5 +337,110 @@ fn folders_are_listed_only_under_their_own_path() {
         let (proxy, _) = site(&[("album/a", b"a")], "index = []");
         let response = ask(&mut proxy.client(), "GET", "/album/", "");
         assert_eq!(response.status, 404, "nobody asked for a list");
+    });
+}
+
+/// A client that takes the beginning of an answer, and no more of it.
+struct Unread {
+    stream: TcpStream,
+}
+
+impl Unread {
+    fn ask(proxy: &Proxy, path: &str) -> Self {
+        let address = proxy.socket_addr("web");
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        // Else the kernel takes megabytes in its place.
+        set_socket_recv_buffer_size(&socket, 4_096).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        let mut stream = TcpStream::from(socket);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(STEP)).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        Unread { stream }
+    }
+}
+
+/// Clients that do not take their listings cost one page, and nothing of what
+/// is there for others.
+#[test]
+fn listings_that_nobody_reads_share_one_page_within_a_bound() {
+    test(|| {
+        let config = "[server]\nworkers = 1\nanswer_memory = \"8MiB\"\n\
+             [access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\
+             [status]\nbind = \"127.0.0.1:0\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nfiles = { root = \"$DIR/root\", listing = true }\n";
+        let proxy = Proxy::start(program(), config).unwrap();
+        for folder in ["a", "b"] {
+            let folder = proxy.path("root").join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            for index in 0..9_000 {
+                std::fs::write(folder.join(format!("{}{index}", "x".repeat(200))), "").unwrap();
+            }
+        }
+        let memory = |key: &str| figures(&proxy)["answer_memory"][key].as_u64().unwrap();
+        let first = Unread::ask(&proxy, "/a/");
+        let page_len = memory("held");
+        // More than the kernel takes of it.
+        assert!(page_len > 5 << 20, "{page_len}");
+        let more: Vec<_> = (0..20).map(|_| Unread::ask(&proxy, "/a/")).collect();
+        assert_eq!((memory("held"), memory("refused")), (page_len, 0));
+        let refused = proxy.client().get("/b/").unwrap();
+        assert_refused(&refused, words::ANSWER_MEMORY);
+        assert!(refused.field("retry-after").is_some(), "{refused:?}");
+        assert_logged(&proxy, words::ANSWER_MEMORY);
+        assert_eq!((memory("held"), memory("refused")), (page_len, 1));
+        // What has changed is another page.
+        std::fs::write(proxy.path("root").join("a/new"), "").unwrap();
+        assert_refused(&proxy.client().get("/a/").unwrap(), words::ANSWER_MEMORY);
+        for client in std::iter::once(first).chain(more) {
+            client.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        }
+        until("nothing is held", || memory("held") == 0);
+        let listing = proxy.client().get("/a/").unwrap();
+        assert!(listing.status == 200 && listing.text().contains("<bdi>new</bdi>"));
+    });
+}
+
+#[test]
+fn without_room_a_file_is_sent_as_it_is() {
+    test(|| {
+        let config = "[server]\nworkers = 1\nanswer_memory = \"1KiB\"\n\
+             [status]\nbind = \"127.0.0.1:0\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nfiles = { root = \"$DIR/root\", compress = true }\n";
+        let proxy = Proxy::start(program(), config).unwrap();
+        let root = proxy.path("root");
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::write(root.join("a.css"), text(9_000)).unwrap();
+        let mut client = proxy.client();
+        let response = ask(&mut client, "GET", "/a.css", "Accept-Encoding: gzip\r\n");
+        assert_eq!(response.field("content-encoding"), None);
+        assert_eq!(response.body, text(9_000));
+        assert_eq!(figures(&proxy)["answer_memory"]["refused"], 1);
+    });
+}
+
+/// A long body is the configuration's, and not copied for each client.
+#[test]
+fn a_long_fixed_answer_is_whole() {
+    test(|| {
+        let body = "0123456789".repeat(10_000);
+        let config = format!(
+            "[server]\nworkers = 1\n[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nanswer = {{ body = {body:?} }}\n"
+        );
+        let proxy = Proxy::start(program(), &config).unwrap();
+        let mut client = proxy.client();
+        for _ in 0..2 {
+            let response = ask(&mut client, "GET", "/", "");
+            assert_eq!((response.status, response.text()), (200, body.clone()));
+            let head = ask(&mut client, "HEAD", "/", "");
+            assert_eq!(head.field("content-length"), Some("100000"));
+            assert!(head.body.is_empty());
+        }
     });
 }

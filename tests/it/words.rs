@@ -78,6 +78,11 @@ pub const NO_METHOD: Reason = reason(405, "no-method", "GET and HEAD");
 pub const FILE_FAILED: Reason = reason(500, "file-failed", "could not be read");
 pub const NO_DESCRIPTOR: Reason = reason(503, "no-descriptor", "too many files open");
 pub const DISK_BUSY: Reason = reason(503, "disk-busy", "too much to read");
+pub const ANSWER_MEMORY: Reason = reason(
+    503,
+    "answer-memory",
+    "too many answers wait for their clients",
+);
 pub const DISK_TIMEOUT: Reason = reason(504, "disk-timeout", "did not answer in time");
 pub const FILE_CHANGED: Reason = reason(0, "file-changed", "");
 

@@ -99,6 +99,24 @@ const WHOLE: &[Metric<Figures>] = &[
         |it| whole(it.worker_stalls),
     ),
     metric(
+        "answer_memory_bytes",
+        Gauge,
+        "Memory of answers that clients have not taken yet.",
+        |it| whole(it.answer_memory.held),
+    ),
+    metric(
+        "answer_memory_limit_bytes",
+        Gauge,
+        "Most memory of answers that clients have not taken yet.",
+        |it| whole(it.answer_memory.limit),
+    ),
+    metric(
+        "answer_memory_refused_total",
+        Counter,
+        "Listings and compressed files not made for want of that memory.",
+        |it| whole(it.answer_memory.refused),
+    ),
+    metric(
         "worker_loop_lag_seconds",
         Seconds,
         "By how much the ticks of the workers' event loops came late.",

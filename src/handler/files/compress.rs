@@ -13,7 +13,7 @@ use super::send::{Sending, follow_before, put_slices};
 use super::{Request, from_disk};
 use crate::config::Compression;
 use crate::exchange::{Client, Progress};
-use crate::files::{Compressed, WHOLE_LEN};
+use crate::files::{Compressed, HeldBytes, WHOLE_LEN};
 use crate::observe::end::{End, Failure};
 
 // Each file is compressed once for many answers, but the first of them waits. A
@@ -141,7 +141,7 @@ impl Sending<'_> {
         coding: Coding,
         client: &Client,
         progress: &mut Progress<'_>,
-    ) -> Result<Option<Arc<[u8]>>, End> {
+    ) -> Result<Option<Arc<HeldBytes>>, End> {
         let context = self.request.context;
         let compressed = match context.files.compressed(self.file, coding) {
             Some(compressed) => compressed,

@@ -10,7 +10,7 @@ use super::send::{follow_before, put, put_slices};
 use super::{Request, failure_of, from_disk, outcome, refuse};
 use crate::exchange::answer::{self, begin_head, end_head};
 use crate::exchange::{Client, Outcome, Progress};
-use crate::files::{Contents, FolderEntry, Kind, MAX_ENTRIES, Missing, Page};
+use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
 use crate::observe::calendar::Moment;
 use crate::observe::end::{End, Failure};
 
@@ -73,7 +73,7 @@ async fn make(
     path: &[u8],
     client: &Client,
     progress: &mut Progress<'_>,
-) -> Result<Page, Failure> {
+) -> Result<Arc<HeldPage>, Failure> {
     let Request {
         context,
         route,
@@ -92,7 +92,10 @@ async fn make(
         path: decoded.into_owned(),
     };
     let shown = place.path.clone().into();
-    let write = move |contents: Contents| page(&place, &contents);
+    let write = move |contents: &Contents, nonce: Option<&str>| match nonce {
+        Some(nonce) => Ok(page(&place, contents, nonce)),
+        None => Ok(page(&place, contents, &new_nonce()?)),
+    };
     let listing = context
         .files
         .list(route, path, shown, settings.shows_hidden, write);
@@ -103,14 +106,19 @@ async fn make(
     }
 }
 
-/// Writes the page.
+/// What a page's style is known by. Clients that get the same page get the same
+/// one.
 ///
 /// # Errors
 /// The system gives no random bytes.
-fn page(place: &Place, contents: &Contents) -> Result<Page, Missing> {
+fn new_nonce() -> Result<String, Missing> {
     let mut random = [0_u8; 16];
     getrandom(&mut random, GetRandomFlags::empty()).map_err(Missing::Failed)?;
-    let nonce = format!("{:032x}", u128::from_ne_bytes(random));
+    Ok(format!("{:032x}", u128::from_ne_bytes(random)))
+}
+
+/// Writes the page.
+fn page(place: &Place, contents: &Contents, nonce: &str) -> Page {
     let mut out = String::with_capacity(4096 + contents.entries.len() * 200);
     out.push_str(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -126,10 +134,10 @@ fn page(place: &Place, contents: &Contents) -> Result<Page, Missing> {
     push_table(&mut out, place, contents);
     push_summary(&mut out, contents);
     out.push_str("</body>\n</html>\n");
-    Ok(Page {
+    Page {
         nonce: nonce.into(),
-        html: Arc::from(out.into_bytes()),
-    })
+        html: out.into_bytes(),
+    }
 }
 
 /// Drawn once, used by every row.
@@ -331,8 +339,8 @@ mod tests {
     }
 
     fn html(place: &Place, contents: &Contents) -> String {
-        let page = page(place, contents).expect("random bytes");
-        String::from_utf8(page.html.to_vec()).expect("UTF-8")
+        let page = page(place, contents, "nonce");
+        String::from_utf8(page.html).expect("UTF-8")
     }
 
     fn file(name: &[u8], len: u64) -> FolderEntry {

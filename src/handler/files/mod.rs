@@ -399,6 +399,7 @@ fn failure_of(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
             Failure::FileForbidden
         }
         Missing::NoDescriptor => Failure::NoDescriptor,
+        Missing::NoMemory => Failure::AnswerMemory,
         Missing::NoRoot(error) => {
             request.complain(None, &std::io::Error::from(error));
             Failure::FileFailed

@@ -11,7 +11,7 @@ use evenkeel_proto::representation::ByteRange;
 use super::{Request, fields, from_disk};
 use crate::exchange::answer::{self, begin_head, end_head};
 use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare};
-use crate::files::{Entry, Fields, FileBytes, Hot, OpenFile, WHOLE_LEN};
+use crate::files::{Entry, Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN};
 use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::stream::Follow;
 use crate::observe::end::{End, Failure};
@@ -21,6 +21,8 @@ use crate::observe::end::{End, Failure};
 const COPIED_LEN: u64 = 2 * 1024;
 /// What is sent of a long file before other connections have a turn, in bytes.
 const SLICE_LEN: u64 = 256 * 1024;
+/// What is read of a file where slow clients hold much already, in bytes.
+const SHORT_SLICE_LEN: u64 = 16 * 1024;
 
 /// Whether an error of sending a file is that of the client's connection.
 fn is_of_connection(error: &std::io::Error) -> bool {
@@ -40,7 +42,21 @@ enum Slice {
     /// In memory.
     InMemory,
     /// Read from the disk.
-    Read(FileBytes),
+    Read(ReadSlice),
+}
+
+/// A slice that is held until the client has taken it.
+struct ReadSlice {
+    bytes: FileBytes,
+    /// How long it should be, in bytes.
+    wanted: u64,
+    _holding: Holding,
+}
+
+impl ReadSlice {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
 }
 
 /// Why a file could not be put into a buffer.
@@ -317,11 +333,11 @@ impl Sending<'_> {
         progress: &mut Progress<'_>,
     ) -> Result<(), End> {
         let first = self.first_slice(offset, len, client, progress).await?;
-        if let Slice::Read(bytes) = &first {
-            match bytes.len() as u64 {
-                read if read < SLICE_LEN.min(len) => return Err(Failure::FileChanged.into()),
+        if let Slice::Read(slice) = &first {
+            match slice.len() {
+                read if read < slice.wanted => return Err(Failure::FileChanged.into()),
                 read if read == len && read <= WHOLE_LEN => {
-                    return self.joined(head, bytes, client, progress).await;
+                    return self.joined(head, &slice.bytes, client, progress).await;
                 }
                 _ => {}
             }
@@ -336,21 +352,35 @@ impl Sending<'_> {
         self.slices(offset, len, first, client, progress).await
     }
 
+    /// Reads a slice of the `left` bytes from `offset` on.
     async fn ask_disk(
         &self,
         offset: u64,
-        len: u64,
+        left: u64,
         entry: Entry,
         client: &Client,
         progress: &mut Progress<'_>,
-    ) -> Result<FileBytes, End> {
+    ) -> Result<ReadSlice, End> {
         let Request { context, route, .. } = self.request;
-        if let Some(bytes) = self.file.read_untold(offset, len) {
-            return Ok(bytes);
+        let memory = context.files.answer_memory();
+        let (wanted, holding) = match memory.hold_slice(SLICE_LEN.min(left)) {
+            Some(holding) => (SLICE_LEN.min(left), holding),
+            None => {
+                let len = SHORT_SLICE_LEN.min(left);
+                (len, memory.hold(len as usize))
+            }
+        };
+        let slice = |bytes| ReadSlice {
+            bytes,
+            wanted,
+            _holding: holding,
+        };
+        if let Some(bytes) = self.file.read_untold(offset, wanted) {
+            return Ok(slice(bytes));
         }
-        let reading = context.files.read(route, self.file, offset, len, entry);
+        let reading = context.files.read(route, self.file, offset, wanted, entry);
         match rare(from_disk(context, client, progress, reading)).await {
-            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Ok(bytes)) => Ok(slice(bytes)),
             Ok(Err(error)) => Err(self.failed(&error.into())),
             Err(failure) => Err(failure.into()),
         }
@@ -381,11 +411,10 @@ impl Sending<'_> {
         if self.is_kept() && !self.file.is_unchanged() {
             return Err(Failure::FileChanged.into());
         }
-        let slice_len = SLICE_LEN.min(len);
-        if self.is_in_memory(offset, slice_len) {
+        if self.is_in_memory(offset, SLICE_LEN.min(len)) {
             return Ok(Slice::InMemory);
         }
-        let reading = self.ask_disk(offset, slice_len, Entry::IfRoom, client, progress);
+        let reading = self.ask_disk(offset, len, Entry::IfRoom, client, progress);
         reading.await.map(Slice::Read)
     }
 
@@ -410,22 +439,23 @@ impl Sending<'_> {
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
                 Slice::Unknown if !self.is_in_memory(at, slice_len) => Slice::Read(
-                    self.ask_disk(at, slice_len, Entry::Always, client, progress)
+                    self.ask_disk(at, end - at, Entry::Always, client, progress)
                         .await?,
                 ),
                 slice => slice,
             };
-            match slice {
-                Slice::Read(bytes) if bytes.len() as u64 == slice_len => {
-                    self.put(&bytes, 0, Follow::Anything, client, progress)
+            at += match slice {
+                Slice::Read(slice) if slice.len() == slice.wanted => {
+                    self.put(&slice.bytes, 0, Follow::Anything, client, progress)
                         .await?;
+                    slice.wanted
                 }
                 Slice::Read(_) => return Err(Failure::FileChanged.into()),
                 Slice::InMemory | Slice::Unknown => {
                     self.send_file(at, slice_len, client, progress).await?;
+                    slice_len
                 }
-            }
-            at += slice_len;
+            };
             if at < end {
                 tokio::task::yield_now().await;
             }

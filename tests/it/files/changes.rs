@@ -16,6 +16,7 @@ use crate::words;
 
 /// Open files are looked at again soon.
 const CHECKED_OFTEN: FileConfig<'static> = FileConfig {
+    server: "",
     disk: "check_interval = \"100ms\"",
     listener: "",
     route: "",

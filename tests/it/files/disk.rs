@@ -256,9 +256,16 @@ fn the_event_loop_waits_for_no_disk() {
                 .to_vec(),
             ..ProxySetup::default()
         };
-        for setup in [ProxySetup::default(), restricted] {
+        // Also where clients hold so much already that slices are short.
+        let short = "answer_memory = \"1KiB\"";
+        for (setup, server) in [
+            (ProxySetup::default(), ""),
+            (ProxySetup::default(), short),
+            (restricted, ""),
+        ] {
             let files = [("hot", 100), ("a", 1_000), ("b", 30_000), ("c", 300_000)];
             let config = FileConfig {
+                server,
                 route: "match = { path = [\"/hot\", \"/a\", \"/b\", \"/c\"] }",
                 tables: "[[route]]\nanswer = { status = 200, body = \"pong\" }\n",
                 ..FileConfig::default()
