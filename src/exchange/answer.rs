@@ -161,7 +161,7 @@ fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What the head of an answer of our own tells the client about its connection.
+/// How an answer of our own says what becomes of the connection.
 /// `request` begins with the head that is answered, of whose body nothing was
 /// read.
 pub(crate) fn persistence(
@@ -173,8 +173,8 @@ pub(crate) fn persistence(
     context.persistence(head, will_be_read(context, client, head, request))
 }
 
-/// What an exchange comes to whose answer went to the client while nothing of the
-/// request's body was read.
+/// The outcome of an exchange with an answer of our own: nothing of the request's
+/// body was read.
 pub(crate) fn outcome(
     context: &Context,
     client: &Client,

@@ -53,7 +53,7 @@ pub(super) enum Attempt {
         retry: Retry,
         /// Whether the endpoint is to blame, and has not been yet.
         is_blamed: bool,
-        /// What was read of the request, if that is more than came with its head.
+        /// The rest of the request, if more was read than came with its head.
         unread: Option<Box<Unread>>,
     },
 }
@@ -105,8 +105,8 @@ impl Attempt {
         }
     }
 
-    /// The same, with what was read of the request, and whether it says nothing
-    /// of the endpoint.
+    /// The same, with the rest of the request, and whether the failure says
+    /// nothing of the endpoint.
     fn concluded(mut self, is_excused: bool, read: Option<Box<Unread>>) -> Self {
         if let Attempt::Failed {
             is_blamed, unread, ..
@@ -400,7 +400,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         &self.slot.upstream().config().timeouts
     }
 
-    /// What moves the rest of the request, while the endpoint takes it.
+    /// The pump of the rest of the request, while the endpoint takes it.
     fn pumping(&self) -> Option<&Pump> {
         self.pump.as_deref().filter(|pump| !pump.sink_is_closed())
     }
@@ -873,8 +873,8 @@ impl<'a, 'b> Sent<'a, 'b> {
         self.finish(relayed)
     }
 
-    /// What was read of the request, if that is more than came with its head.
-    /// What was on its way is lost, but was received and sent.
+    /// The rest of the request, if more was read than came with its head. Bytes on
+    /// their way are lost, but were received and sent.
     #[cold]
     fn take_unread(&mut self, progress: &mut Progress<'_>) -> Option<Box<Unread>> {
         let unread = match self.pump.take() {

@@ -1,9 +1,9 @@
 //! Reads the rest of a request's body after its answer, so that the client's
 //! connection can carry the next request; or what a client sends until it closes.
 //!
-//! Invariant: a connection of which an answer said that it is kept carries the
-//! next request, unless one of the listener's bounds (`drain`) is passed, the
-//! body is malformed, or the client leaves.
+//! Invariant: a connection that an answer kept alive carries the next request.
+//! Exceptions: a bound of the listener's `drain` is passed, the body is malformed,
+//! or the client leaves.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -21,7 +21,7 @@ use crate::net::buffer::Buffer;
 /// for sending.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What becomes of a connection whose request's end is not known.
+/// The end of the request is not known: no further one can follow.
 const MALFORMED: Next = Next::Linger {
     sender: Sender::Answered,
 };
@@ -36,8 +36,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Those of the client's listener, from now on; the exchange has until
-    /// `deadline`.
+    /// The bounds of the client's listener, from now on and until `deadline`.
     pub fn new(context: &Context, client: &Client, deadline: u64) -> Self {
         let config::Drain {
             silence,

@@ -27,7 +27,7 @@ pub const TAILROOM: usize = 16;
 const TURNS: u64 = 16;
 /// Chunks whose decoding costs as much as a turn.
 const CHUNKS_PER_TURN: u64 = 64;
-/// What is read at once of a body in tiny chunks, in bytes.
+/// Length of a read of a body in tiny chunks, in bytes.
 const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
 /// A source that sent nothing for so many ticks has stopped: longer than a round
 /// trip takes, and shorter than an endpoint waits for a body.
@@ -52,12 +52,12 @@ pub enum PumpEnd {
     TooLarge,
 }
 
-/// What is left of a body of which the rest is not passed on.
+/// The rest of a body that is not passed on.
 #[derive(Debug)]
 pub struct Unread {
-    /// Where in the body what was read ends.
+    /// Stands behind the bytes that were read and taken.
     pub decoder: BodyDecoder,
-    /// What was read behind that.
+    /// Bytes that were read behind those.
     pub leftover: Option<Buffer>,
 }
 
@@ -175,7 +175,7 @@ impl Pump {
         self.source_is_done && self.ready == 0 && self.pipe.is_none()
     }
 
-    /// Where in the body what was read ends.
+    /// The decoder, which stands behind the bytes that were read and taken.
     pub fn decoder(&self) -> &BodyDecoder {
         &self.decoder
     }
@@ -191,8 +191,8 @@ impl Pump {
         self.buffer.filter(|buffer| !buffer.is_empty())
     }
 
-    /// Where the body stands, and what was read and not taken. What was taken
-    /// and not written is dropped.
+    /// The rest of the body, to be read elsewhere. Bytes that were taken and not
+    /// written are dropped.
     pub fn into_unread(mut self) -> Unread {
         if let Some(buffer) = &mut self.buffer {
             buffer.consume(self.ready);

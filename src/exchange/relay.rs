@@ -77,8 +77,8 @@ pub(super) struct Relayed {
     pub is_excused: bool,
     /// Bytes of the response received after those that came with its head.
     pub bytes_received: u64,
-    /// What is left of the request's body, where the client's connection goes on
-    /// once it is read.
+    /// The rest of the request's body, where the client's connection goes on once
+    /// that is read.
     pub unread: Option<Box<Unread>>,
 }
 

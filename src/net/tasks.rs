@@ -578,6 +578,44 @@ mod tests {
         limited.expect("the event loop runs");
     }
 
+    #[test]
+    fn a_loop_that_never_waits_gives_others_their_turn() {
+        with_tasks(async {
+            let is_over = Rc::new(Cell::new(false));
+            let seen = is_over.clone();
+            let mut operations = 0;
+            let endless = poll_fn(move |cx| {
+                let mut in_this_poll = 0;
+                while !seen.get() {
+                    if poll_operation(cx).is_pending() {
+                        assert_eq!(in_this_poll, OPERATIONS);
+                        return Poll::Pending;
+                    }
+                    in_this_poll += 1;
+                    operations += 1;
+                }
+                Poll::Ready(operations)
+            });
+            spawn(async move {
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+                is_over.set(true);
+            });
+            let operations = endless.await;
+            assert!((OPERATIONS..=20 * OPERATIONS).contains(&operations));
+        });
+    }
+
+    #[test]
+    fn a_task_of_no_set_goes_on_after_its_turn() {
+        let (wakes, waker) = evenkeel_testkit::wakes::Wakes::of_new_waker();
+        let cx = &Context::from_waker(&waker);
+        let made = (0..3 * OPERATIONS).filter(|_| poll_operation(cx).is_ready());
+        assert!(made.count() > 2 * OPERATIONS as usize);
+        assert_eq!(wakes.count(), 2);
+    }
+
     /// Begins tasks that say their number each time they are polled, and are
     /// ready at the third. Gives what they say and their wakers.
     fn speakers(count: usize) -> (mpsc::UnboundedReceiver<usize>, Rc<RefCell<Vec<Waker>>>) {

@@ -18,6 +18,7 @@ mod bodies;
 mod control;
 mod counters;
 mod demo;
+mod early_answers;
 mod events;
 mod explain;
 mod fields;

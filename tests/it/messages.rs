@@ -363,7 +363,11 @@ fn more_informational_answers_than_fit_a_buffer_are_passed_on() {
         let mut answer = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n".repeat(COUNT);
         answer.push_str("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         let origin = RawOrigin::answering(answer).unwrap();
-        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let proxy = Site {
+            upstream: "interim = { count = 7000, bytes = \"1MiB\" }",
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
         let response = proxy.client().ask(get("/")).unwrap();
         assert_eq!((response.status, response.interim.len()), (200, COUNT));
     });

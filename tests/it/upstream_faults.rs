@@ -3,12 +3,13 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::deadline::{holds_within, until};
 use evenkeel_testkit::{Origin, OriginOptions, Proxy, RawOrigin};
 
+use crate::in_flight::limited;
 use crate::setup::{
     Site, assert_logged, assert_refused, assert_serves, get, nobody, origin, site, test,
 };
@@ -217,6 +218,116 @@ fn an_interim_answer_does_not_put_off_the_wait_for_the_final_one() {
             (&[103][..], 504)
         );
         assert_logged(&proxy, words::FIRST_BYTE_TIMEOUT);
+    });
+}
+
+/// An origin that sends interim responses for as long as somebody reads them, except
+/// for `/ping`.
+fn flooding() -> RawOrigin {
+    RawOrigin::start(|_, mut stream| {
+        while let Ok(head) = stream.read_head() {
+            if head.starts_with("GET /ping ") {
+                let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong";
+                stream.send(answer).unwrap();
+                continue;
+            }
+            let burst = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n".repeat(1_000);
+            while stream.send(&burst).is_ok() {}
+        }
+    })
+    .unwrap()
+}
+
+#[test]
+fn interim_answers_without_end_are_ended() {
+    test(|| {
+        let origin = flooding();
+        for (bounds, most) in [
+            ("", 1_000),
+            ("interim = { count = 10 }", 10),
+            ("interim = { bytes = 1000 }", 22),
+        ] {
+            let proxy = Site {
+                upstream: bounds,
+                ..Site::default()
+            }
+            .start(&[origin.address.to_string()]);
+            let mut client = proxy.client();
+            let response = client.ask(get("/")).unwrap();
+            assert_refused(&response, words::UPSTREAM_INTERIM);
+            assert!((1..=most).contains(&response.interim.len()), "{bounds:?}");
+            assert_logged(&proxy, words::UPSTREAM_INTERIM);
+            assert_serves(&mut client);
+            // One that is not told of them.
+            let response = proxy.client().ask("GET / HTTP/1.0\r\n\r\n").unwrap();
+            assert_refused(&response, words::UPSTREAM_INTERIM);
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_that_hangs_is_blamed_though_its_requests_had_to_wait() {
+    test(|| {
+        let hanging =
+            RawOrigin::start(|_, mut stream| while stream.read_head().is_ok() {}).unwrap();
+        let well = origin();
+        let endpoints = [hanging.address.to_string(), well.address.to_string()];
+        let proxy = Site {
+            upstream: "timeouts = { total = \"400ms\" }",
+            ..Site::default()
+        }
+        .start(&endpoints.map(|address| limited(&address, 1)));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let mut client = proxy.client();
+                    while !is_over.load(Ordering::Relaxed) && client.get("/slow/20").is_ok() {}
+                });
+            }
+            let is_blamed = holds_within(Duration::from_secs(15), || {
+                proxy.stderr().contains("is out for")
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert!(is_blamed, "{}", proxy.stderr());
+        });
+    });
+}
+
+#[test]
+fn clients_that_stop_in_the_middle_of_their_body_blame_nobody() {
+    test(|| {
+        for answer in [
+            "",
+            "HTTP/1.1 408 Slow\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 500 Slow\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        ] {
+            // As servers with a timeout for bodies do.
+            let start = || {
+                RawOrigin::start(move |_, mut stream| {
+                    if stream.read_head().is_ok() {
+                        stream.set_step(Duration::from_millis(600));
+                        let _ = stream.read_len(100);
+                        let _ = stream.send(answer);
+                    }
+                })
+                .unwrap()
+            };
+            let origins = [start(), start()];
+            let addresses = origins.each_ref().map(|it| it.address.to_string());
+            let proxy = Site::default().start(&addresses);
+            let mut clients: Vec<_> = (0..20).map(|_| proxy.client()).collect();
+            for client in &mut clients {
+                let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf";
+                client.send(head).unwrap();
+            }
+            for client in &mut clients {
+                let status = client.read_response("POST").unwrap().status;
+                assert!([408, 500, 502].contains(&status), "{status}");
+            }
+            let said = proxy.stderr();
+            assert!(!said.contains("is out for"), "{said}");
+        }
     });
 }
 
