@@ -277,6 +277,20 @@ fn defaults_that_depend_on_other_keys() {
         shown.contains("queue = { max = 1000, timeout = \"10s\", hold = true"),
         "{shown}"
     );
+    assert_eq!(upstream_with("").buffer, None);
+    let standard = upstream_with("buffer = true").buffer.unwrap();
+    assert_eq!((standard.request_bytes, standard.min_rate), (65_536, 1_024));
+    let limited = "{ address = '10.0.0.1:80', max_in_flight = 2 }";
+    let limited = PLAIN.replace("\"10.0.0.1:80\"", limited);
+    let limited = assert_loads_to_itself("test.toml", &limited).config;
+    assert_eq!(limited.upstreams[0].buffer, Some(standard));
+    assert_eq!(limited.server.buffer_memory, 256 << 20);
+    let buffer = upstream_with("buffer.response = '1MiB'").buffer.unwrap();
+    assert_eq!(
+        (buffer.request_bytes, buffer.response_bytes),
+        (65_536, 1 << 20)
+    );
+    assert_eq!(upstream_with("buffer = false").buffer, None);
     let statuses = "health = { path = '/', expect = '204' }";
     assert_eq!(probe(statuses).request.unwrap().expect, [204..=204]);
     let answer = |file: &str| {

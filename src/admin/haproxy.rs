@@ -76,12 +76,12 @@ pub(super) fn request_errors(exchanges: &ExchangeFigures) -> u64 {
     })
 }
 
-/// Exchanges that the client left, or stopped taking.
+/// Exchanges that the client left or stopped taking, or that it was too slow for.
 pub(super) fn client_aborts(exchanges: &ExchangeFigures) -> u64 {
     exchanges.ends.sum(|end| {
         matches!(
             end,
-            End::Failure(Failure::ClientGone | Failure::ClientStalled)
+            End::Failure(Failure::ClientGone | Failure::ClientStalled | Failure::ClientSlow)
         )
     })
 }

@@ -178,6 +178,8 @@ pub struct Server {
     pub answer_memory: u64,
     /// The Unix socket for commands; `None` for none.
     pub control: Option<Address>,
+    /// Most memory for bodies that are held for slow clients, in bytes.
+    pub buffer_memory: u64,
 }
 
 /// A socket address, or the path of a Unix socket.
@@ -423,6 +425,8 @@ pub struct Upstream {
     pub busy_status: u16,
     /// Where requests wait for a slot.
     pub queue: Queue,
+    /// What keeps slow clients from holding slots; `None` for nothing.
+    pub buffer: Option<Buffer>,
     /// Parts of the slots that some routes are kept to.
     pub lanes: Vec<Lane>,
     /// How failures of exchanges and probes count.
@@ -438,6 +442,18 @@ pub struct Interim {
     pub count: u32,
     /// Most bytes in all.
     pub bytes: u64,
+}
+
+/// What keeps slow clients from holding slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffer {
+    /// Bytes of a request's body that are read before it takes a slot.
+    pub request_bytes: usize,
+    /// Bytes of a response that are taken off the endpoint ahead of its client.
+    pub response_bytes: usize,
+    /// Least rate of a client that a slot waits for, in bytes a second; 0 for
+    /// none.
+    pub min_rate: u64,
 }
 
 /// Where requests wait for a slot.

@@ -131,6 +131,7 @@ fn server(server: &written::Server) -> Option<Server> {
         drain_timeout: server.drain_timeout.value?.0,
         answer_memory: server.answer_memory.value?.0,
         control: server.control.value.as_ref().map(|it| it.0.clone()),
+        buffer_memory: server.buffer_memory.value?.0,
     })
 }
 

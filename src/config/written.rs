@@ -72,6 +72,9 @@ options! {
         /// user and the group that it runs as may
         /// connect, and so may change endpoints.
         control: SocketPath = Optional("no control socket"),
+        /// Most memory that bodies take which are held for slow clients, over
+        /// all workers; above it bodies stream (see `buffer` of an upstream).
+        buffer_memory: Length = Default("'256MiB'"),
     }
 }
 
@@ -382,6 +385,9 @@ options! {
         /// leave room for fast ones: by name the most exchanges in flight, over
         /// all endpoints. Every endpoint must have a `max_in_flight` then.
         lanes: Map<Placed<Width>> = Default("{}"),
+        /// What keeps slow clients from holding slots: a table, `true` for one
+        /// with its defaults, `false` for nothing.
+        buffer: Buffer = Depends(buffer_default, "`true` where an endpoint has a `max_in_flight`, else `false`"),
         /// How the endpoints are probed.
         health: Health = Optional("no probes"),
         /// Whether errors of exchanges count: after 3 in a row an endpoint gets
@@ -469,6 +475,24 @@ options! {
         file: FilePath = Optional("a short text that says why"),
         /// Value of `Content-Type`.
         content_type: FieldValue = Depends(content_type_default, "by the end of the file's name"),
+    }
+}
+
+options! {
+    /// What keeps slow clients from holding slots. Event streams and upgraded
+    /// connections are excepted.
+    pub struct BufferTable as "a buffer" {
+        /// How much of a request's body is read before the request takes a
+        /// slot; 0 is none. A request with `Expect: 100-continue` takes its
+        /// slot with the head.
+        request: Length = Default("'64KiB'"),
+        /// How much of a response is taken off the endpoint ahead of a client
+        /// that does not take it at once; 0 is none.
+        response: Length = Default("'256KiB'"),
+        /// Least rate of a client, in bytes a second, over 10 s: a slower one
+        /// is cut off. It counts only while its request holds a slot, and the
+        /// client is what the request waits for; 0 is none.
+        min_rate: Length = Default("'1KiB'"),
     }
 }
 
@@ -670,6 +694,16 @@ fn queue_default(upstream: &Node) -> Option<String> {
     Some(default.into())
 }
 
+/// Slots are worth keeping free where there is a limit on them.
+fn buffer_default(upstream: &Node) -> Option<String> {
+    let endpoints = upstream.entry("endpoints").map(|it| &it.node.value);
+    let has_limit = match endpoints {
+        Some(Value::List(items)) => items.iter().any(|it| it.entry("max_in_flight").is_some()),
+        _ => false,
+    };
+    Some(if has_limit { "{}" } else { "false" }.into())
+}
+
 fn fair_status_default(fair: &Node) -> Option<String> {
     (fair.text_of("weight_mode") == Some("peak")).then(|| "502".into())
 }
@@ -727,6 +761,8 @@ impl<T: Setting> Setting for Switch<T> {
 
 /// The status page.
 pub type Status = Switch<StatusTable>;
+/// What keeps slow clients from holding slots.
+pub type Buffer = Switch<BufferTable>;
 /// The global access log.
 pub type AccessLog = Switch<AccessLogTable>;
 /// The access log of a listener or a route, over the one above it.

@@ -11,6 +11,7 @@ use evenkeel_proto::http1::write::{self, ClientInfo, Persistence, Scheme, Transc
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
+use super::buffering::{Pace, Rest, Verdict, response_bound};
 use super::drain::is_within_bounds;
 use super::forward::{Connection, Outcome, Request};
 use super::identity::{ROOM, Room};
@@ -155,6 +156,7 @@ enum Event {
     /// What a read brought, behind what the buffer held before.
     Read(io::Result<usize>, Buffer),
     ClientGone,
+    ClientSlow,
     TimedOut,
 }
 
@@ -381,7 +383,9 @@ impl<'a, 'b> Sent<'a, 'b> {
         self.counters.bytes_out.add(sent as u64);
         if sent < scratch.len() || !request.is_whole() {
             let limit = self.context.listener(client).limits.body_bytes;
-            let mut pump = request.rest(&scratch[sent..]).with_limit(limit);
+            let rest = request.rest(&scratch[sent..]).with_limit(limit);
+            let pace = Pace::of_request(self.slot.upstream(), request.head);
+            let mut pump = rest.with_pace(pace);
             pump.moved_at = self.context.wheel.now();
             self.pump = Some(Box::new(pump));
         }
@@ -420,7 +424,7 @@ impl<'a, 'b> Sent<'a, 'b> {
 
     /// How long the present wait may take: for the client's body, for the
     /// endpoint to take it, or for its response.
-    fn set_timeout(&self, client: &Client) {
+    fn set_timeout(&mut self, client: &Client) {
         let timeout = match self.pumping().map(Pump::waits_for) {
             Some(WaitsFor::Source) => self.context.listener(client).timeouts.body,
             Some(WaitsFor::Sink) => self.timeouts().idle,
@@ -428,7 +432,11 @@ impl<'a, 'b> Sent<'a, 'b> {
         };
         let wheel = &self.context.wheel;
         let deadline = wheel.deadline(timeout).min(self.request.total_deadline);
-        wheel.set(&client.timer, deadline);
+        let due = match self.pump.as_deref_mut() {
+            Some(pump) => pump.wait(wheel, deadline),
+            None => deadline,
+        };
+        wheel.set(&client.timer, due);
     }
 
     fn await_response(
@@ -442,6 +450,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 let went_on = match self.next_event(client, &mut held, progress).await {
                     Event::Request(end) => self.request_ended(client, end, progress),
                     Event::ClientGone => Err(Failure::ClientGone.into()),
+                    Event::ClientSlow => Err(Failure::ClientSlow.into()),
                     Event::TimedOut => Err(self.timed_out()),
                     Event::Read(read, mut buffer) => {
                         let mut received = self.receive(client, read, &mut buffer)?;
@@ -449,6 +458,10 @@ impl<'a, 'b> Sent<'a, 'b> {
                             let passing =
                                 self.pass_interim(client, received, &mut buffer, progress);
                             received = rare(passing).await.map_err(Attempt::failed)?;
+                            if self.pump.as_deref_mut().is_some_and(|it| it.pace.go_on()) {
+                                // It is the client's turn.
+                                self.set_timeout(client);
+                            }
                         }
                         if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
                             let now = clock::now();
@@ -509,9 +522,20 @@ impl<'a, 'b> Sent<'a, 'b> {
             if self.pumping().is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
                 return Poll::Ready(Event::ClientGone);
             }
-            match self.context.wheel.has_fired(&client.timer) {
-                true => Poll::Ready(Event::TimedOut),
-                false => Poll::Pending,
+            let wheel = &self.context.wheel;
+            if !wheel.has_fired(&client.timer) {
+                return Poll::Pending;
+            }
+            let Some(pump) = self.pump.as_deref_mut() else {
+                return Poll::Ready(Event::TimedOut);
+            };
+            match pump.judge(wheel) {
+                Verdict::Silent => Poll::Ready(Event::TimedOut),
+                Verdict::Slow => Poll::Ready(Event::ClientSlow),
+                Verdict::InTime => {
+                    wheel.set(&client.timer, pump.pace.due());
+                    Poll::Pending
+                }
             }
         })
     }
@@ -855,6 +879,12 @@ impl<'a, 'b> Sent<'a, 'b> {
         buffer: Buffer,
         progress: &mut Progress<'_>,
     ) -> Attempt {
+        let upstream = self.slot.upstream();
+        // Events are sent as they happen, however slowly.
+        let (bound, pace) = match response.is_event_stream {
+            true => (None, Pace::default()),
+            false => (response_bound(upstream), Pace::of(upstream)),
+        };
         let relay = Relay {
             context: self.context,
             timeouts: &self.slot.upstream().config().timeouts,
@@ -862,6 +892,9 @@ impl<'a, 'b> Sent<'a, 'b> {
             total_deadline: self.request.total_deadline,
             request: &mut self.pump,
             watch: self.watch,
+            upstream,
+            bound,
+            pace,
         };
         let mut relayed = relay.response(client, response, buffer, progress).await;
         if let Some(pump) = self.pump.take() {
@@ -870,7 +903,40 @@ impl<'a, 'b> Sent<'a, 'b> {
                 relayed.unread = Some(Box::new(unread));
             }
         }
-        self.finish(relayed)
+        match relayed.rest.take() {
+            Some(rest) => self.deliver(relayed, rest, client, progress).await,
+            None => self.finish(relayed),
+        }
+    }
+
+    /// Gives the slot back, then sends what the client has yet to take of a
+    /// response that is off the endpoint.
+    ///
+    /// Invariant: the connection is idle, or closed, before the slot is free.
+    async fn deliver(
+        self,
+        relayed: Relayed,
+        rest: Box<Rest>,
+        client: &mut Client,
+        progress: &mut Progress<'_>,
+    ) -> Attempt {
+        let (context, slot) = (self.context, self.slot);
+        let total_deadline = self.request.total_deadline;
+        let mut watch = ClientWatch::new(self.watch.request_end);
+        let mut attempt = self.finish(relayed);
+        slot.release();
+        if let Attempt::Finished(outcome) = &mut attempt {
+            let delivering = rest.deliver(
+                context,
+                client,
+                &mut watch,
+                total_deadline,
+                outcome,
+                progress,
+            );
+            delivering.await;
+        }
+        attempt
     }
 
     /// The rest of the request, if more was read than came with its head. Bytes on

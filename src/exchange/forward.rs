@@ -12,6 +12,7 @@ use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::{BodyFraming, RequestHead};
 
 use super::attempt::{self, Attempt, Retry};
+use super::buffering::{self, ReadAhead};
 use super::identity::Identity;
 use super::pump::{Pump, TAILROOM, Unread};
 use super::queueing::{Queueing, Unserved};
@@ -121,16 +122,20 @@ impl Outcome {
 }
 
 /// No response has begun, and there is no further attempt.
-struct Unanswered {
+pub(super) struct Unanswered {
     /// With which to refuse.
-    end: End,
-    /// As for [`answer::refuse`].
-    unread: Option<Box<Unread>>,
+    pub end: End,
+    /// As for [`answer::refuse`]; `None` where nothing of the body was read
+    /// beyond the request as it was handed on.
+    pub unread: Option<Box<Unread>>,
 }
 
-impl From<End> for Unanswered {
-    fn from(end: End) -> Self {
-        Unanswered { end, unread: None }
+impl<T: Into<End>> From<T> for Unanswered {
+    fn from(end: T) -> Self {
+        Unanswered {
+            end: end.into(),
+            unread: None,
+        }
     }
 }
 
@@ -163,7 +168,20 @@ pub fn forward(
                     arrived: progress.arrived(),
                 };
                 upstream.count_request();
-                match try_endpoints(context, client, &wanted, upstream, request, progress).await {
+                let forwarded = match request.is_whole()
+                    || !buffering::reads_ahead(upstream, request)
+                {
+                    true => {
+                        try_endpoints(context, client, &wanted, upstream, request, progress).await
+                    }
+                    false => {
+                        rare(read_ahead(
+                            context, client, wanted, upstream, request, progress,
+                        ))
+                        .await
+                    }
+                };
+                match forwarded {
                     Ok(outcome) => return outcome,
                     Err(unanswered) => unanswered,
                 }
@@ -208,6 +226,38 @@ fn read_with_head<'a>(
         total_deadline: total.map_or(u64::MAX, |total| context.wheel.deadline(total)),
         identity,
     })
+}
+
+/// Reads the body before a slot is taken, as far as `buffer.request` allows,
+/// then goes on as with one that came with its head.
+///
+/// # Errors
+/// As for [`try_endpoints`].
+async fn read_ahead(
+    context: &Context,
+    client: &mut Client,
+    mut wanted: Wanted,
+    upstream: &Upstream,
+    request: &Request<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<Outcome, Unanswered> {
+    let read = ReadAhead::read(context, client, upstream, request, progress).await?;
+    // Its place in the queue is that of the moment.
+    wanted.arrived = progress.arrived();
+    let Some(ahead) = read else {
+        return try_endpoints(context, client, &wanted, upstream, request, progress).await;
+    };
+    let tried = {
+        let request = ahead.request(request);
+        try_endpoints(context, client, &wanted, upstream, &request, progress).await
+    };
+    match tried {
+        Ok(mut outcome) => {
+            ahead.settle(request, &mut outcome);
+            Ok(outcome)
+        }
+        Err(unanswered) => Err(ReadAhead::unanswered(unanswered, Some(ahead), progress)),
+    }
 }
 
 /// Goes from endpoint to endpoint until one answers.

@@ -5,6 +5,7 @@
 
 pub mod answer;
 mod attempt;
+mod buffering;
 pub mod drain;
 mod forward;
 pub mod identity;
@@ -33,7 +34,7 @@ use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, AddressText};
-use crate::observe::counters::{Counters, ListenerCounters, OpenCount};
+use crate::observe::counters::{BufferMemory, Counters, ListenerCounters, OpenCount};
 use crate::observe::end::Failure;
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
@@ -61,6 +62,8 @@ pub struct Context {
     pub access_log: AccessLog,
     /// Connections open per listener, over all workers.
     pub open_connections: Arc<[OpenCount]>,
+    /// Memory in which bodies are held for slow clients, over all workers.
+    pub buffer_memory: Arc<BufferMemory>,
     /// Where spans go, if they go anywhere.
     pub spans: Option<SpanSender>,
     /// Where request ids and traces come from.

@@ -15,6 +15,7 @@ use evenkeel_proto::BodyError;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 
+use super::buffering::Pace;
 use crate::net::buffer::Buffer;
 use crate::net::pipe::Pipe;
 use crate::net::stream::{Follow, Stream};
@@ -24,7 +25,7 @@ pub const HEADROOM: usize = 1024;
 /// Room left behind it: for the end of a chunk and of a chunked body.
 pub const TAILROOM: usize = 16;
 /// Reads and writes in a row before other connections have a turn.
-const TURNS: u64 = 16;
+pub const TURNS: u64 = 16;
 /// Chunks whose decoding costs as much as a turn.
 const CHUNKS_PER_TURN: u64 = 64;
 /// Length of a read of a body in tiny chunks, in bytes.
@@ -89,6 +90,8 @@ pub struct Pump {
     limit_bytes: Option<u64>,
     /// The worker's tick in which something moved last, as its user notes it.
     pub moved_at: u64,
+    /// That of its client.
+    pub pace: Pace,
     /// Bytes read from the source.
     pub bytes_read: u64,
     /// Bytes written to the sink.
@@ -118,6 +121,7 @@ impl Pump {
             follow: Follow::Anything,
             limit_bytes: None,
             moved_at: 0,
+            pace: Pace::default(),
             bytes_read: 0,
             bytes_written: 0,
         }
@@ -180,6 +184,75 @@ impl Pump {
         &self.decoder
     }
 
+    /// Judges the client by this pace.
+    pub fn with_pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Whether the source has nothing more of the body.
+    pub fn is_source_done(&self) -> bool {
+        self.source_is_done
+    }
+
+    /// Bytes that it holds for the sink.
+    pub fn held_len(&self) -> usize {
+        self.ready + self.pipe.as_ref().map_or(0, Pipe::held)
+    }
+
+    /// Bytes that the source still has for the body, where that is known.
+    pub fn unseen_len(&self) -> u64 {
+        self.decoder.unseen_len()
+    }
+
+    /// Bytes of an unfinished piece of framing.
+    pub fn leftover_len(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |it| it.len() - self.ready)
+    }
+
+    /// What happens to the sink after the body's last byte.
+    pub fn follow(&self) -> Follow {
+        self.follow
+    }
+
+    /// Hands all that it holds for the sink to `store`, in order.
+    ///
+    /// # Errors
+    /// What is in a pipe can't be read: it is lost, and with it the body.
+    pub fn move_held(&mut self, mut store: impl FnMut(&[u8])) -> io::Result<()> {
+        if let Some(buffer) = &mut self.buffer {
+            store(&buffer.filled()[..self.ready]);
+            buffer.consume(self.ready);
+            self.ready = 0;
+            if buffer.is_empty() {
+                self.buffer = None;
+            }
+        }
+        if let Some(pipe) = &mut self.pipe {
+            let mut piece = Buffer::large();
+            while pipe.held() > 0 {
+                let len = pipe.read(piece.room())?;
+                store(&piece.room()[..len]);
+            }
+            self.pipe = None;
+        }
+        Ok(())
+    }
+
+    /// Reads up to `len` bytes, although the sink takes nothing. What can be
+    /// written of them is for [`move_held`](Self::move_held), at once.
+    pub fn poll_read_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &Stream,
+        len: usize,
+    ) -> Poll<Result<(), PumpEnd>> {
+        debug_assert!(self.held_len() == 0, "it would lie behind what is read");
+        // Wait first, take a buffer then.
+        ready!(source.poll_read_ready(cx));
+        self.poll_fill(cx, source, len)
+    }
+
     /// A number that changes whenever something moved.
     pub fn progress(&self) -> u64 {
         self.bytes_read + self.bytes_written
@@ -235,7 +308,7 @@ impl Pump {
             }
             let filled = match self.pipe_for_next() {
                 Some(pipe) => self.poll_splice(cx, source, pipe),
-                None => self.poll_fill(cx, source),
+                None => self.poll_fill(cx, source, usize::MAX),
             };
             match filled {
                 Poll::Ready(Ok(())) => {}
@@ -310,7 +383,7 @@ impl Pump {
             Ok(0) => return Poll::Ready(Err(PumpEnd::SourceCut)),
             Ok(len) => len as u64,
             // Either it can't be spliced, or a read says the same.
-            Err(_) => return self.poll_fill(cx, source),
+            Err(_) => return self.poll_fill(cx, source, usize::MAX),
         };
         self.bytes_read += len;
         self.decoder.pass(len);
@@ -319,10 +392,15 @@ impl Pump {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>, source: &Stream) -> Poll<Result<(), PumpEnd>> {
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &Stream,
+        len_max: usize,
+    ) -> Poll<Result<(), PumpEnd>> {
         let mut buffer = self.take_buffer();
         let room = buffer.room();
-        let mut room_len = room.len() - TAILROOM;
+        let mut room_len = (room.len() - TAILROOM).min(len_max);
         if self.has_tiny_chunks {
             room_len = room_len.min(TINY_CHUNKS_READ_LEN);
         }

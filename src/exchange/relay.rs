@@ -9,16 +9,18 @@ use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{Persistence, Transcode};
 
+use super::buffering::{Ahead, Pace, Rest, Verdict, fits, take_ahead, taken};
 use super::drain::Bounds;
 use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, Sender, follow};
+use super::{Client, Context, Next, Progress, Sender, follow, rare};
 use crate::config::UpstreamTimeouts;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{Peeked, Stream};
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::{Stage, Track};
+use crate::upstream::Upstream;
 
 /// A response whose head was read and rewritten.
 #[derive(Debug)]
@@ -54,15 +56,26 @@ pub(super) struct Relay<'a> {
     /// The rest of the request, while there is some.
     pub request: &'a mut Option<Box<Pump>>,
     pub watch: &'a mut ClientWatch,
+    pub upstream: &'a Upstream,
+    /// How much of the response is taken off the endpoint ahead of the client,
+    /// in bytes; `None` for nothing.
+    pub bound: Option<usize>,
+    /// That of the client while the response waits for it.
+    pub pace: Pace,
 }
 
 /// How relaying a response stopped.
 #[derive(Debug, Clone, Copy)]
-enum Stop {
+pub(super) enum Stop {
     Response(PumpEnd),
     Request(PumpEnd),
     ClientGone,
+    ClientSlow,
     TimedOut(WaitsFor),
+    /// The client takes nothing now: the response is taken ahead of it.
+    TakeAhead {
+        bound: usize,
+    },
 }
 
 /// How a relayed exchange ended.
@@ -80,6 +93,8 @@ pub(super) struct Relayed {
     /// The rest of the request's body, where the client's connection goes on once
     /// that is read.
     pub unread: Option<Box<Unread>>,
+    /// What the client has yet to take, where the endpoint is through.
+    pub rest: Option<Box<Rest>>,
 }
 
 impl Response {
@@ -98,6 +113,7 @@ impl Response {
             is_excused: false,
             bytes_received: 0,
             unread: None,
+            rest: None,
         }
     }
 
@@ -110,7 +126,8 @@ impl Response {
 }
 
 impl Relay<'_> {
-    /// Sends the response to its end, or as far as both sides go along.
+    /// Sends the response to its end, or as far as both sides go along; or until
+    /// it is off the endpoint, and the client is to take the rest without it.
     pub async fn response(
         mut self,
         client: &mut Client,
@@ -127,8 +144,27 @@ impl Relay<'_> {
         .followed_by(follow(response.persistence));
         progress.track.enter(Stage::Response);
         let before = progress.figures.bytes_out + response.sent;
-        let stop = self.run(client, &mut pump, &progress.track, before).await;
-        response.note(response.sent + pump.bytes_written, progress);
+        let mut held = None;
+        let stop = loop {
+            let track = &progress.track;
+            let stop = self.run(client, &mut pump, track, before).await;
+            let Stop::TakeAhead { bound } = stop else {
+                break stop;
+            };
+            let taken = take_ahead(&mut self, client, &mut pump, bound, track, before);
+            match rare(taken).await {
+                Ahead::CaughtUp => {}
+                Ahead::OffEndpoint(backlog, end) => {
+                    held = Some(backlog);
+                    break Stop::Response(end);
+                }
+                Ahead::Stopped(stop) => break stop,
+            }
+        };
+        let sent = response.sent + pump.bytes_written;
+        if held.is_none() {
+            response.note(sent, progress);
+        }
         let mut relayed = response.relayed(self.end_of(stop));
         relayed.is_excused = self.is_excused(stop);
         relayed.bytes_received = pump.bytes_read;
@@ -137,6 +173,7 @@ impl Relay<'_> {
             progress.track.enter(Stage::Request);
             self.finish_request(client, &response, &mut relayed).await;
         }
+        relayed.rest = held.map(|held| Rest::new(held, response, sent));
         relayed
     }
 
@@ -152,7 +189,7 @@ impl Relay<'_> {
         }
     }
 
-    fn is_request_done(&self) -> bool {
+    pub fn is_request_done(&self) -> bool {
         self.request.as_deref().is_none_or(Pump::is_done)
     }
 
@@ -259,24 +296,47 @@ impl Relay<'_> {
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Stop::Response(end));
             }
-            let request_moved = match self.poll_request(cx, client) {
-                Ok(has_moved) => has_moved,
-                Err(end) => return Poll::Ready(Stop::Request(end)),
-            };
-            if self.is_request_done() && self.watch.poll_gone(cx, &client.stream).is_ready() {
-                return Poll::Ready(Stop::ClientGone);
+            if let Some(bound) = self.bound
+                && response.waits_for() == WaitsFor::Sink
+                && client.stream.poll_write_ready(cx).is_pending()
+                && fits(response, bound)
+            {
+                return Poll::Ready(Stop::TakeAhead { bound });
             }
+            let request_moved = match self.poll_others(cx, client) {
+                Ok(has_moved) => has_moved,
+                Err(stop) => return Poll::Ready(stop),
+            };
             if !is_timed || request_moved || response.progress() != before {
                 is_timed = true;
                 track.set_bytes_out(sent + response.bytes_written);
-                self.set_timeout(client, response.waits_for());
+                match response.waits_for() {
+                    WaitsFor::Sink => self.wait_for_client(client, response),
+                    WaitsFor::Source => self.wait_for_endpoint(client),
+                }
             }
-            match self.context.wheel.has_fired(&client.timer) {
-                true => Poll::Ready(Stop::TimedOut(response.waits_for())),
-                false => Poll::Pending,
+            match self.judge(client, response, response.waits_for()) {
+                Some(stop) => Poll::Ready(stop),
+                None => Poll::Pending,
             }
         })
         .await
+    }
+
+    /// Moves the rest of the request, and says whether some of it moved.
+    ///
+    /// # Errors
+    /// The request or the client ends the exchange.
+    pub fn poll_others(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+        client: &mut Client,
+    ) -> Result<bool, Stop> {
+        let has_moved = self.poll_request(cx, client).map_err(Stop::Request)?;
+        if self.is_request_done() && self.watch.poll_gone(cx, &client.stream).is_ready() {
+            return Err(Stop::ClientGone);
+        }
+        Ok(has_moved)
     }
 
     /// Moves the rest of the request, and says whether some of it moved.
@@ -304,14 +364,50 @@ impl Relay<'_> {
         Ok(has_moved)
     }
 
-    fn set_timeout(&self, client: &Client, waits_for: WaitsFor) {
-        let timeout = match waits_for {
-            WaitsFor::Source => self.timeouts.idle,
-            WaitsFor::Sink => self.context.listener(client).timeouts.body,
-        };
+    /// The response waits for its client from now on.
+    pub fn wait_for_client(&mut self, client: &Client, response: &Pump) {
+        let timeout = self.context.listener(client).timeouts.body;
+        let taken = || taken(&client.stream, response.bytes_written);
+        self.wait(client, timeout, Some(taken));
+    }
+
+    fn wait_for_endpoint(&mut self, client: &Client) {
+        self.wait(client, self.timeouts.idle, None::<fn() -> u64>);
+    }
+
+    /// Sets the timer for a wait, and for what the client is to send meanwhile.
+    fn wait(&mut self, client: &Client, timeout: Duration, taken: Option<impl Fn() -> u64>) {
         let wheel = &self.context.wheel;
-        let deadline = wheel.deadline(timeout).min(self.total_deadline);
-        wheel.set(&client.timer, deadline);
+        let silence = wheel.deadline(timeout).min(self.total_deadline);
+        let due = self.pace.wait(wheel, silence, taken);
+        let request_due = match self.request.as_deref_mut() {
+            Some(request) => request.wait(wheel, u64::MAX),
+            None => u64::MAX,
+        };
+        wheel.set(&client.timer, due.min(request_due));
+    }
+
+    /// How the exchange stops where its timer has fired and a wait was too long;
+    /// `waits_for` is whom the response waits for.
+    pub fn judge(&mut self, client: &Client, response: &Pump, waits_for: WaitsFor) -> Option<Stop> {
+        let wheel = &self.context.wheel;
+        if !wheel.has_fired(&client.timer) {
+            return None;
+        }
+        let taken = || taken(&client.stream, response.bytes_written);
+        let (mut verdict, mut due) = (self.pace.judge(wheel, taken), self.pace.due());
+        if let (Verdict::InTime, Some(request)) = (verdict, self.request.as_deref_mut()) {
+            verdict = request.judge(wheel);
+            due = due.min(request.pace.due());
+        }
+        match verdict {
+            Verdict::Silent => Some(Stop::TimedOut(waits_for)),
+            Verdict::Slow => Some(Stop::ClientSlow),
+            Verdict::InTime => {
+                wheel.set(&client.timer, due);
+                None
+            }
+        }
     }
 
     fn end_of(&self, stop: Stop) -> End {
@@ -323,6 +419,9 @@ impl Relay<'_> {
             Stop::Request(PumpEnd::Malformed(error)) => return End::Body(error),
             Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,
             Stop::Request(_) | Stop::ClientGone => Failure::ClientGone,
+            Stop::ClientSlow => Failure::ClientSlow,
+            // It goes on.
+            Stop::TakeAhead { .. } => return End::Complete,
             Stop::TimedOut(waits_for) => {
                 let failure = match waits_for {
                     WaitsFor::Source => Failure::UpstreamStalled,

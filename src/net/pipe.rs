@@ -2,11 +2,12 @@
 //! copied (`splice`(2)): from a free list that each thread keeps for itself.
 
 use std::cell::RefCell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 use super::clock;
@@ -100,6 +101,16 @@ impl Pipe {
         Ok(moved)
     }
 
+    /// Reads a part of what is in it into `room`.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let len = retry_on_intr(|| rustix::io::read(&self.ends().reader, &mut *room))?;
+        self.held -= len;
+        Ok(len)
+    }
+
     fn ends(&self) -> &Ends {
         self.ends
             .as_ref()
@@ -174,6 +185,9 @@ mod tests {
         assert_eq!(pipe.fill(source.as_fd(), 99), Ok(6), "the rest is there");
         drop(sender);
         assert_eq!(pipe.fill(source.as_fd(), 99), Ok(0), "the end");
+        let mut rest = [0; 9];
+        let len = pipe.read(&mut rest).expect("it is there");
+        assert_eq!((&rest[..len], pipe.held()), (&b", next"[..], 0));
     }
 
     #[test]

@@ -9,11 +9,15 @@ use std::task::{Context, Poll, ready};
 
 use rustix::fs::sendfile;
 use rustix::io::{Errno, retry_on_intr};
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::pipe::Pipe;
 use super::poller::{Interest, Side, Source};
 use super::tasks;
+
+/// Asks how much a socket has sent that is not acknowledged (tcp(7)).
+const SIOCOUTQ: Opcode = 0x5411;
 
 /// A connected stream: TCP over IPv4 or IPv6, or a Unix socket.
 #[derive(Debug)]
@@ -183,6 +187,16 @@ impl Stream {
     /// Ready when a write would not block.
     pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.poll_ready(cx, Side::Write)
+    }
+
+    /// Bytes that were written and that the peer has not acknowledged; 0 where
+    /// the kernel does not say.
+    pub fn unacknowledged_len(&self) -> u64 {
+        // SAFETY: SIOCOUTQ writes one C int.
+        let query = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
+        // SAFETY: it changes nothing, and a socket of another kind refuses it.
+        let len = unsafe { ioctl(self, query) };
+        len.map_or(0, |len| u64::try_from(len).unwrap_or(0))
     }
 
     /// Closes the sending side.

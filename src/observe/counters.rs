@@ -65,6 +65,50 @@ impl OpenCount {
     }
 }
 
+/// Memory in which bodies are held for slow clients, over all workers, which
+/// share it.
+///
+/// Invariant: `held` is never more than `limit`, and is what the buffers take
+/// that were reserved and not released.
+#[derive(Debug)]
+pub struct BufferMemory {
+    limit: u64,
+    held: AtomicU64,
+}
+
+impl BufferMemory {
+    /// None of it is held.
+    pub fn new(limit_bytes: u64) -> Self {
+        BufferMemory {
+            limit: limit_bytes,
+            held: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `len` bytes of it; `false`, and nothing taken, where fewer are left.
+    pub fn try_reserve(&self, len: u64) -> bool {
+        let within = |held: u64| held.checked_add(len).filter(|sum| *sum <= self.limit);
+        self.held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .is_ok()
+    }
+
+    /// Gives back what [`try_reserve`](Self::try_reserve) took.
+    pub fn release(&self, len: u64) {
+        self.held.fetch_sub(len, Ordering::Relaxed);
+    }
+
+    /// Bytes that are held.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may be held.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+}
+
 /// Counters of one worker; the indices are those of the configuration.
 #[derive(Debug)]
 pub struct Counters {
@@ -175,6 +219,8 @@ pub struct UpstreamCounters {
     pub retries: Counter,
     /// Retries that the budget did not allow.
     pub retries_refused: Counter,
+    /// Bodies that streamed because the memory for buffers was used up.
+    pub buffers_refused: Counter,
     /// The exchanges routed here.
     pub exchanges: ExchangeCounters,
     /// Per endpoint.

@@ -50,6 +50,9 @@ reasons! {
         ClientGone => 499, "client-gone", "the client closed the connection";
         /// The client took nothing of its response for too long.
         ClientStalled => 408, "client-stalled", "the client stopped taking its response";
+        /// The client sent or took less than `min_rate` while a slot waited for
+        /// it.
+        ClientSlow => 408, "client-slow", "the client is too slow to hold a slot";
         /// No file is there by this path.
         NoFile => 404, "no-file", "there is no such file";
         /// A path that no file can have: a NUL, an encoded slash, or out of the

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 
 use super::calendar::unix_time;
-use super::counters::{self, Counter, Counters};
+use super::counters::{self, BufferMemory, Counter, Counters};
 use super::end::{End, Failure};
 use super::histogram::{Distribution, Histogram};
 use super::inquiry::Inquiry;
@@ -50,6 +50,8 @@ pub struct Sources {
     pub started: Started,
     /// The disks that files are served from.
     pub disks: Arc<Disks>,
+    /// The memory in which bodies are held for slow clients.
+    pub buffer_memory: Arc<BufferMemory>,
     /// Where each worker is asked for what only it knows.
     pub inquiries: Vec<Inquiry>,
 }
@@ -127,6 +129,10 @@ pub struct Figures {
     pub open_files: u64,
     /// Memory of answers that clients have not taken yet.
     pub answer_memory: AnswerMemoryFigures,
+    /// Bytes that are held for slow clients now.
+    pub buffer_bytes: u64,
+    /// Most bytes that may be held for slow clients.
+    pub buffer_limit_bytes: u64,
     /// In the order in which routes first have a folder on them.
     pub disks: Vec<DiskFigures>,
 }
@@ -298,6 +304,8 @@ pub struct UpstreamFigures {
     pub retries: u64,
     /// Retries that the budget did not allow.
     pub retries_refused: u64,
+    /// Bodies that streamed because the memory for buffers was used up.
+    pub buffers_refused: u64,
     /// Its exchanges.
     #[serde(flatten)]
     pub exchanges: ExchangeFigures,
@@ -511,6 +519,8 @@ impl Sources {
                 limit: config.server.answer_memory,
                 refused: self.disks.answer_memory.refused(),
             },
+            buffer_bytes: self.buffer_memory.held(),
+            buffer_limit_bytes: self.buffer_memory.limit(),
             disks: self.disks.all().iter().map(|it| self.disk(it)).collect(),
         }
     }
@@ -661,6 +671,7 @@ impl Sources {
             queued: self.sum(|it| &it.upstreams[index].queued),
             retries: self.sum(|it| &it.upstreams[index].retries),
             retries_refused: self.sum(|it| &it.upstreams[index].retries_refused),
+            buffers_refused: self.sum(|it| &it.upstreams[index].buffers_refused),
             exchanges,
             lanes: lanes(settings, dispatcher),
             endpoints,

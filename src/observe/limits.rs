@@ -35,6 +35,8 @@ enum Limit {
     Files { route: usize, failure: Failure },
     /// Retries of an upstream.
     Retries { upstream: usize },
+    /// Memory for the bodies of an upstream's slow clients.
+    Buffers { upstream: usize },
     /// Lines of access logs.
     LogLines,
     /// Spans for the collector.
@@ -127,7 +129,8 @@ impl LimitWatch {
         ];
         let upstreams = (0..config.upstreams.len()).flat_map(|upstream| {
             let failures = failures.map(|failure| Limit::Upstream { upstream, failure });
-            failures.into_iter().chain([Limit::Retries { upstream }])
+            let others = [Limit::Retries { upstream }, Limit::Buffers { upstream }];
+            failures.into_iter().chain(others)
         });
         let routes = config.routes.iter().enumerate();
         let files = routes.filter(|(_, it)| matches!(it.action, Action::Files(_)));
@@ -174,6 +177,9 @@ impl Limit {
             Limit::Retries { upstream } => {
                 sum(&|it| it.upstreams[upstream].retries_refused.value())
             }
+            Limit::Buffers { upstream } => {
+                sum(&|it| it.upstreams[upstream].buffers_refused.value())
+            }
             Limit::LogLines => {
                 let lost = sources.log_lines_lost.load(Ordering::Relaxed);
                 lost + sum(&|it| it.log_lines_dropped.value())
@@ -187,7 +193,9 @@ impl Limit {
             Limit::Connections { listener } => {
                 format!("listener {}", config.listeners[listener].name)
             }
-            Limit::Upstream { upstream, .. } | Limit::Retries { upstream } => {
+            Limit::Upstream { upstream, .. }
+            | Limit::Retries { upstream }
+            | Limit::Buffers { upstream } => {
                 format!("upstream {}", config.upstreams[upstream].name)
             }
             Limit::Files { route, .. } => format!("route {}", config.routes[route].name),
@@ -230,6 +238,10 @@ impl Limit {
                 "its budget of retries is used up",
                 "its budget of retries was used up",
             ),
+            Limit::Buffers { .. } => (
+                "the memory for buffers is used up",
+                "the memory for buffers was used up",
+            ),
             Limit::LogLines => (
                 "lines can't be written, or not as fast as they come",
                 "lines couldn't be written, or not as fast as they came",
@@ -245,6 +257,7 @@ impl Limit {
             }
             Limit::Upstream { .. } | Limit::Files { .. } => ["request refused", "requests refused"],
             Limit::Retries { .. } => ["retry not made", "retries not made"],
+            Limit::Buffers { .. } => ["body streamed", "bodies streamed"],
             Limit::LogLines => ["line lost", "lines lost"],
             Limit::Spans => ["span lost", "spans lost"],
         };
@@ -284,6 +297,7 @@ impl Limit {
             Limit::Connections { .. } => "connections",
             Limit::Upstream { failure, .. } | Limit::Files { failure, .. } => failure.word(),
             Limit::Retries { .. } => "retries",
+            Limit::Buffers { .. } => "buffer-memory",
             Limit::LogLines => "log-lines",
             Limit::Spans => "spans",
         }

@@ -26,7 +26,7 @@ use crate::config::{Address, Config};
 use crate::files::Disks;
 use crate::net::listen::{self, BoundListener};
 use crate::observe::access_log::Layout;
-use crate::observe::counters::{Counters, OpenCount};
+use crate::observe::counters::{BufferMemory, Counters, OpenCount};
 use crate::observe::end::End;
 use crate::observe::figures::{Figures, Sources, Started};
 use crate::observe::inquiry;
@@ -317,6 +317,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         is_draining: Arc::default(),
         started: Started::now(),
         disks: shared.disks.clone(),
+        buffer_memory: shared.buffer_memory.clone(),
         inquiries,
     };
     let admin = admin::start(
@@ -379,6 +380,7 @@ fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
             .map(|_| OpenCount::default())
             .collect(),
         disks: Arc::new(Disks::start(config)?),
+        buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
     }))
 }
 

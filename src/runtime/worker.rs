@@ -24,7 +24,7 @@ use crate::net::tasks::{self, Tasks};
 use crate::net::timer::{TICK, Wheel};
 use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout};
-use crate::observe::counters::{Counters, OpenCount};
+use crate::observe::counters::{BufferMemory, Counters, OpenCount};
 use crate::observe::failures::Failures;
 use crate::observe::inquiry::{Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
@@ -42,6 +42,8 @@ pub(super) struct Shared {
     pub open_per_listener: Arc<[OpenCount]>,
     /// The disks that files are served from.
     pub disks: Arc<Disks>,
+    /// The memory in which bodies are held for slow clients.
+    pub buffer_memory: Arc<BufferMemory>,
 }
 
 /// What a worker is started with.
@@ -151,6 +153,7 @@ impl Worker {
                 self.log_layout.clone(),
             ),
             open_connections: self.shared.open_per_listener.clone(),
+            buffer_memory: self.shared.buffer_memory.clone(),
             spans: self.spans.clone(),
             ids: IdSource::default(),
             is_draining: Cell::new(false),

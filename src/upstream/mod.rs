@@ -94,13 +94,16 @@ pub enum Dismissed {
     Refused(Refusal),
 }
 
-/// The right to one exchange at one endpoint; given back when dropped.
+/// The right to one exchange at one endpoint; given back when dropped, or by
+/// [`release`](Slot::release).
 #[derive(Debug)]
 pub struct Slot<'a> {
     upstream: &'a Upstream,
     reservation: Reservation,
     lane: Option<u32>,
     chosen: Chosen,
+    /// Whether it was given back.
+    is_released: Cell<bool>,
 }
 
 /// How an endpoint was found.
@@ -224,6 +227,7 @@ impl Upstream {
             reservation,
             lane,
             chosen,
+            is_released: Cell::new(false),
         }
     }
 
@@ -409,6 +413,21 @@ impl<'a> Slot<'a> {
         self.upstream.log(change, None);
     }
 
+    /// Gives it back before it is dropped: the endpoint has nothing more to do
+    /// for the exchange. What was reported of the endpoint stays.
+    pub fn release(&self) {
+        if !self.is_released.replace(true) {
+            let lane = self.lane.map(|lane| lane as usize);
+            let dispatcher = &self.upstream.dispatcher;
+            dispatcher.release(self.reservation, lane, clock::now);
+        }
+    }
+
+    /// Whether it was given back.
+    pub fn is_released(&self) -> bool {
+        self.is_released.get()
+    }
+
     /// The upstream that it belongs to.
     pub fn upstream(&self) -> &'a Upstream {
         self.upstream
@@ -497,10 +516,7 @@ impl<'a> Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let lane = self.lane.map(|lane| lane as usize);
-        self.upstream
-            .dispatcher
-            .release(self.reservation, lane, clock::now);
+        self.release();
     }
 }
 

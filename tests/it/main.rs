@@ -15,6 +15,7 @@ mod access_log;
 mod bad_input;
 mod balance;
 mod bodies;
+mod buffering;
 mod control;
 mod counters;
 mod demo;

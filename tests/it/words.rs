@@ -86,6 +86,9 @@ pub const ANSWER_MEMORY: Reason = reason(
 pub const DISK_TIMEOUT: Reason = reason(504, "disk-timeout", "did not answer in time");
 pub const FILE_CHANGED: Reason = reason(0, "file-changed", "");
 
+// Slow clients; where the response had begun there is no answer.
+pub const CLIENT_SLOW: Reason = reason(408, "client-slow", "too slow");
+
 // Ends without an answer of their own: the response had begun.
 pub const UPSTREAM_CUT: Reason = reason(0, "upstream-cut", "");
 pub const UPSTREAM_STALLED: Reason = reason(0, "upstream-stalled", "");

@@ -117,6 +117,18 @@ const WHOLE: &[Metric<Figures>] = &[
         |it| whole(it.answer_memory.refused),
     ),
     metric(
+        "buffer_bytes",
+        Gauge,
+        "Memory in which bodies are held for slow clients.",
+        |it| whole(it.buffer_bytes),
+    ),
+    metric(
+        "buffer_limit_bytes",
+        Gauge,
+        "Most memory in which bodies may be held for slow clients.",
+        |it| whole(it.buffer_limit_bytes),
+    ),
+    metric(
         "worker_loop_lag_seconds",
         Seconds,
         "By how much the ticks of the workers' event loops came late.",
@@ -283,6 +295,12 @@ const UPSTREAM: &[Metric<UpstreamFigures>] = &[
         Counter,
         "Retries that the budget did not allow.",
         |it| whole(it.retries_refused),
+    ),
+    metric(
+        "buffers_refused_total",
+        Counter,
+        "Bodies that streamed because the memory for buffers was used up.",
+        |it| whole(it.buffers_refused),
     ),
 ];
 

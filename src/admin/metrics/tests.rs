@@ -12,7 +12,7 @@ use crate::admin::csv;
 use crate::admin::monitor::SeenOfAll;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
-use crate::observe::counters::{Counters, Phases};
+use crate::observe::counters::{BufferMemory, Counters, Phases};
 use crate::observe::figures::{Sources, Started};
 use crate::observe::probes::Probes;
 use crate::upstream::dispatcher;
@@ -52,6 +52,7 @@ fn sources(endpoints: usize) -> Sources {
             })
             .collect(),
         disks: Arc::new(Disks::start(&config).expect("threads start")),
+        buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
         config,
         log_lines_lost: Arc::default(),
         spans: Arc::default(),

@@ -15,8 +15,8 @@ use super::super::setting::{Map, OneOrMore};
 use super::super::value::Destination;
 use super::super::written::{self, Endpoint as WrittenEndpoint};
 use super::super::{
-    Address, BalanceKey, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue, QueueAnswer,
-    Upstream, UpstreamTimeouts,
+    Address, BalanceKey, Buffer, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue,
+    QueueAnswer, Upstream, UpstreamTimeouts,
 };
 use super::{NameLookup, Surroundings};
 
@@ -62,6 +62,7 @@ pub(super) fn resolve(
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
         busy_status: busy_status.unwrap_or(502),
         queue: queue?,
+        buffer: buffer(it.buffer.value.as_ref()?)?,
         lanes: lanes(it)?,
         health: health(it)?,
         probe: match &it.health.value {
@@ -102,6 +103,20 @@ fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Q
         timeout: queue.timeout.value?.0,
         answer: answer?,
     })
+}
+
+/// `None` is a mistake, `Some(None)` no buffer.
+fn buffer(it: &written::Buffer) -> Option<Option<Buffer>> {
+    let table = match it {
+        written::Buffer::Off => return Some(None),
+        written::Buffer::On(table) => table,
+    };
+    let len = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    Some(Some(Buffer {
+        request_bytes: len(table.request.value?.0),
+        response_bytes: len(table.response.value?.0),
+        min_rate: table.min_rate.value?.0,
+    }))
 }
 
 pub(super) fn queue_answer(
