@@ -28,7 +28,7 @@ pub(super) fn server_state(endpoint: &EndpointFigures) -> &'static str {
 pub(super) fn check_status(end: ProbeEnd) -> &'static str {
     match end {
         ProbeEnd::Connected => "L4OK",
-        ProbeEnd::Answered => "L7OK",
+        ProbeEnd::Answered | ProbeEnd::Exchange => "L7OK",
         ProbeEnd::Local => "SOCKERR",
         ProbeEnd::ConnectFailed => "L4CON",
         ProbeEnd::ConnectTimeout => "L4TOUT",
@@ -48,20 +48,25 @@ pub(super) fn frontend_state(listener: &ListenerFigures) -> &'static str {
 
 /// The state of a backend.
 pub(super) fn backend_state(upstream: &UpstreamFigures) -> &'static str {
-    match is_backend_up(upstream) {
+    match upstream.eligible > 0 {
         false => "DOWN",
         true => "UP",
     }
 }
 
-/// Whether time counts as uptime of a backend.
+/// Whether time counts as uptime of a backend: also before its first probes.
 pub(super) fn is_backend_up(upstream: &UpstreamFigures) -> bool {
-    upstream.eligible > 0
+    upstream.eligible > 0 || upstream.endpoints.iter().any(is_unprobed)
 }
 
-/// Whether time counts as uptime of a server: also while it drains.
+/// Whether time counts as uptime of a server: also while it drains, and before its
+/// first probe.
 pub(super) fn is_server_up(endpoint: &EndpointFigures) -> bool {
-    matches!(server_state(endpoint), "UP" | "DRAIN")
+    matches!(server_state(endpoint), "UP" | "DRAIN") || is_unprobed(endpoint)
+}
+
+fn is_unprobed(endpoint: &EndpointFigures) -> bool {
+    endpoint.state == State::Unprobed
 }
 
 /// Requests that were refused as malformed, or did not come in time.

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use evenkeel_policy::balance::{Balance, FairOptions, WeightMode};
+use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
@@ -117,6 +118,11 @@ choice!(Discipline {
     "fifo" => Discipline::Fifo, "who came first";
     "adaptive-lifo" => Discipline::AdaptiveLifo, "who came first; who came last while the queue stands for longer than its target";
     "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
+});
+
+choice!(Initial {
+    "down" => Initial::Down, "it gets no requests; the first probe decides alone, whatever `rise` and `fall` say";
+    "up" => Initial::Up, "it gets requests; the first probe counts as any other";
 });
 
 choice!(Adopt {

@@ -4,6 +4,7 @@
 //! the JSON Schema; after changing one, write both anew with `make docs`.
 
 use evenkeel_policy::balance::WeightMode;
+use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 
 use super::access_log::SyslogTarget;
@@ -522,6 +523,9 @@ options! {
         rise: Bounded<1, 1000> = Default("2"),
         /// Probes in a row that must fail before it is down.
         fall: Bounded<1, 1000> = Default("3"),
+        /// What an endpoint is until its first probe, which goes out at the
+        /// start.
+        initial: Initial = Default("'down'"),
     }
 }
 
@@ -533,7 +537,8 @@ options! {
         address: Placed<EndpointAddress> = Required,
         /// Share of the traffic relative to the other endpoints; 0 gets none.
         weight: Bounded<0, { MAX_WEIGHT as i64 }> = Default("1"),
-        /// Most exchanges in flight, over all workers.
+        /// Most exchanges in flight, over all workers, and most connections, idle
+        /// ones included.
         max_in_flight: Bounded<1, 0xFFFF_FFFF> = Optional("no limit"),
     }
 }
@@ -541,7 +546,9 @@ options! {
 options! {
     /// Idle connections kept for later exchanges.
     pub struct Pool as "a pool" {
-        /// Most idle connections per endpoint and worker; 0 keeps none.
+        /// Most idle connections per endpoint and worker; 0 keeps none. To an
+        /// endpoint with `max_in_flight` over all workers, and together with
+        /// those in use never more than that.
         max_idle: Bounded<0, 1_000_000> = Default("1024"),
         /// How long an idle connection is kept.
         idle_timeout: Timeout = Default("'60s'"),

@@ -236,6 +236,7 @@ struct Opened {
 /// An idle connection, if one is there and may be used.
 fn take_idle(context: &Context, slot: &Slot<'_>, connection: Connection) -> Option<Stream> {
     if connection == Connection::New {
+        slot.make_room();
         return None;
     }
     let counters = endpoint_counters(context, slot);

@@ -577,6 +577,10 @@ fn upstream_step(
         Some(dispatchers) => &*dispatchers[*upstream],
         None => {
             own = upstream::dispatcher(settings);
+            // As they are once they were probed.
+            (0..settings.endpoints.len()).for_each(|endpoint| {
+                own.probed(endpoint, true, asking.now);
+            });
             &own
         }
     };

@@ -9,6 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use rustix::buffer::spare_capacity;
@@ -25,16 +27,45 @@ const BATCH: usize = 256;
 /// The descriptors of one thread. Each thread has one set at most.
 pub struct Poller {
     table: Rc<Table>,
+    /// The table's.
+    kernel: Arc<KernelSet>,
     /// Room for the next ones.
     events: Vec<epoll::Event>,
 }
 
 #[derive(Debug)]
 struct Table {
-    epoll: OwnedFd,
+    kernel: Arc<KernelSet>,
     entries: RefCell<Slab<Entry>>,
     /// Of the descriptor that came last.
     generation: Cell<u32>,
+}
+
+/// The part of a thread's set that other threads touch: they take descriptors
+/// out.
+#[derive(Debug)]
+struct KernelSet {
+    epoll: OwnedFd,
+    /// Entries of descriptors that another thread took out: the owner frees them
+    /// before its table grows.
+    ///
+    /// Invariant: an entry is here once at most, and its descriptor is not watched
+    /// any more.
+    orphans: Mutex<Vec<u32>>,
+    orphan_count: AtomicUsize,
+}
+
+impl KernelSet {
+    fn leave_behind(&self, key: u32) {
+        let mut orphans = self.orphans();
+        orphans.push(key);
+        self.orphan_count.store(orphans.len(), Ordering::Relaxed);
+    }
+
+    fn orphans(&self) -> MutexGuard<'_, Vec<u32>> {
+        // A push or a take is whole or has not been.
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]
@@ -107,8 +138,13 @@ impl Poller {
     /// # Panics
     /// The thread has one already.
     pub fn of_this_thread() -> io::Result<Self> {
-        let table = Rc::new(Table {
+        let kernel = Arc::new(KernelSet {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            orphans: Mutex::default(),
+            orphan_count: AtomicUsize::new(0),
+        });
+        let table = Rc::new(Table {
+            kernel: kernel.clone(),
             entries: RefCell::default(),
             generation: Cell::new(0),
         });
@@ -116,6 +152,7 @@ impl Poller {
         assert!(before.is_none(), "a thread has one poller");
         Ok(Poller {
             table,
+            kernel,
             events: Vec::with_capacity(BATCH),
         })
     }
@@ -130,7 +167,7 @@ impl Poller {
         let now = Timespec::default();
         let timeout = is_busy.then_some(&now);
         let room = spare_capacity(&mut self.events);
-        match epoll::wait(&self.table.epoll, room, timeout) {
+        match epoll::wait(&self.kernel.epoll, room, timeout) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -175,11 +212,31 @@ impl Drop for Poller {
 
 impl AsRawFd for Table {
     fn as_raw_fd(&self) -> RawFd {
-        self.epoll.as_raw_fd()
+        self.kernel.epoll.as_raw_fd()
     }
 }
 
 impl Table {
+    /// The table of this thread, while it has a poller.
+    fn of_this_thread() -> Option<Rc<Table>> {
+        TABLE.try_with(|table| table.borrow().clone()).ok()?
+    }
+
+    /// Frees the entries of descriptors that other threads took out.
+    fn free_orphans(&self) {
+        if self.kernel.orphan_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let orphans = {
+            let mut orphans = self.kernel.orphans();
+            self.kernel.orphan_count.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *orphans)
+        };
+        for key in orphans {
+            self.entries.borrow_mut().remove(key as usize);
+        }
+    }
+
     fn heed(&self, data: u64, flags: EventFlags) {
         let (generation, key) = ((data >> 32) as u32, data as u32 as usize);
         let (reader, writer) = match self.entries.borrow_mut().get_mut(key) {
@@ -210,8 +267,12 @@ pub struct Source<T: AsFd> {
 #[derive(Debug)]
 struct Place {
     table: Rc<Table>,
+    /// `NOWHERE` where another has taken the place over.
     key: u32,
 }
+
+/// No place.
+const NOWHERE: u32 = u32::MAX;
 
 impl<T: AsFd> Source<T> {
     /// Has this thread's poller watch a descriptor, which does not block.
@@ -222,8 +283,8 @@ impl<T: AsFd> Source<T> {
     /// # Panics
     /// The thread has no poller.
     pub fn new(descriptor: T, interest: Interest) -> io::Result<Self> {
-        let table = TABLE.with_borrow(Clone::clone);
-        let table = table.expect("the thread has a poller");
+        let table = Table::of_this_thread().expect("the thread has a poller");
+        table.free_orphans();
         let generation = table.generation.get().wrapping_add(1);
         table.generation.set(generation);
         let key = table.entries.borrow_mut().insert(Entry {
@@ -233,10 +294,36 @@ impl<T: AsFd> Source<T> {
             writer: None,
         });
         let key = u32::try_from(key).expect("there are fewer descriptors");
+        debug_assert_ne!(key, NOWHERE, "there are fewer descriptors");
         let data = EventData::new_u64(u64::from(generation) << 32 | u64::from(key));
         let place = Place { table, key };
-        epoll::add(&place.table.epoll, &descriptor, data, interest.flags())?;
+        epoll::add(
+            &place.table.kernel.epoll,
+            &descriptor,
+            data,
+            interest.flags(),
+        )?;
         Ok(Source { descriptor, place })
+    }
+
+    /// Lets go of it without a system call: it stays watched by this thread, and
+    /// any thread may take it on. Whoever waits for it is not woken any more.
+    pub fn detach(self) -> Detached<T> {
+        self.place.with_entry(|entry| {
+            entry.reader = None;
+            entry.writer = None;
+        });
+        let Place { table, key } = &self.place;
+        let left = LeftPlace {
+            kernel: table.kernel.clone(),
+            key: *key,
+        };
+        let Source {
+            descriptor,
+            mut place,
+        } = self;
+        place.key = NOWHERE;
+        Detached { descriptor, left }
     }
 
     /// What is watched.
@@ -289,6 +376,89 @@ impl<T: AsFd> AsFd for Source<T> {
     }
 }
 
+/// A descriptor that no task waits for, on its way from one to another, perhaps
+/// on another thread.
+#[derive(Debug)]
+pub struct Detached<T: AsFd> {
+    // Closed before its entry is free, so that nothing is said of it after that.
+    descriptor: T,
+    left: LeftPlace,
+}
+
+/// A place in the table of a thread, perhaps of another.
+#[derive(Debug)]
+struct LeftPlace {
+    kernel: Arc<KernelSet>,
+    /// `NOWHERE` where another has taken the place over.
+    key: u32,
+}
+
+impl<T: AsFd> Detached<T> {
+    /// Whether this thread watches it.
+    pub fn is_of_this_thread(&self) -> bool {
+        self.left.own_table().is_some()
+    }
+
+    /// Whether there is something to read, as far as this thread knows.
+    pub fn is_known_ready(&self) -> bool {
+        let table = self.left.own_table();
+        table.is_some_and(|table| {
+            let entry = &table.entries.borrow()[self.left.key as usize];
+            entry.ready.intersects(Side::Read.all())
+        })
+    }
+
+    /// Has this thread's poller watch it. Where it did so before, no system call
+    /// is made, and what is known of it stays known. Else something may be there
+    /// to read, until a look shows otherwise.
+    ///
+    /// # Errors
+    /// As [`Source::new`]; the descriptor is closed.
+    pub fn attach(self) -> io::Result<Source<T>> {
+        let Detached {
+            descriptor,
+            mut left,
+        } = self;
+        if let Some(table) = left.own_table() {
+            let key = std::mem::replace(&mut left.key, NOWHERE);
+            let place = Place { table, key };
+            return Ok(Source { descriptor, place });
+        }
+        epoll::delete(&left.kernel.epoll, &descriptor)?;
+        drop(left);
+        let source = Source::new(descriptor, Interest::ReadWrite)?;
+        source
+            .place
+            .with_entry(|entry| entry.ready |= Side::Read.passing());
+        Ok(source)
+    }
+}
+
+impl<T: AsFd> AsFd for Detached<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl LeftPlace {
+    /// The table, if it is this thread's.
+    fn own_table(&self) -> Option<Rc<Table>> {
+        let table = Table::of_this_thread()?;
+        Arc::ptr_eq(&table.kernel, &self.kernel).then_some(table)
+    }
+}
+
+impl Drop for LeftPlace {
+    fn drop(&mut self) {
+        let key = self.key;
+        match self.own_table() {
+            _ if key == NOWHERE => {}
+            Some(table) => drop(Place { table, key }),
+            None => self.kernel.leave_behind(key),
+        }
+    }
+}
+
 impl Place {
     fn with_entry<R>(&self, look: impl FnOnce(&mut Entry) -> R) -> R {
         look(&mut self.table.entries.borrow_mut()[self.key as usize])
@@ -299,6 +469,9 @@ impl Drop for Place {
     /// The kernel forgets a descriptor that is closed; one that has copies
     /// elsewhere may have further events, which are nobody's.
     fn drop(&mut self) {
+        if self.key == NOWHERE {
+            return;
+        }
         let entry = self.table.entries.borrow_mut().remove(self.key as usize);
         // Only now: with its wakers may go others of the table.
         drop(entry);
@@ -373,6 +546,59 @@ mod tests {
         peer.write_all(b"a").expect("it is sent");
         poller.look(true).expect("a look");
         assert_eq!(next.place.key, 0, "it has the place");
+        assert_eq!(is_ready(&next), [false, true]);
+    }
+
+    #[test]
+    fn a_detached_one_stays_known_to_its_thread() {
+        let mut poller = poller();
+        let (source, mut peer) = watched();
+        poller.look(true).expect("a look");
+        let detached = source.detach();
+        assert!(detached.is_of_this_thread() && !detached.is_known_ready());
+        peer.write_all(b"a").expect("it is sent");
+        poller.look(false).expect("a look");
+        assert!(detached.is_known_ready());
+        let source = detached.attach().expect("it stays where it is");
+        assert_eq!(source.place.key, 0);
+        assert_eq!(is_ready(&source), [true, true]);
+        drop(source.detach());
+        assert!(poller.table.entries.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_detached_one_goes_to_another_thread_and_leaves_nothing() {
+        let mut poller = poller();
+        let (source, mut peer) = watched();
+        let (other, _its_peer) = watched();
+        poller.look(true).expect("a look");
+        let [moving, closing] = [source, other].map(Source::detach);
+        let moved = std::thread::spawn(move || {
+            let mut poller = self::poller();
+            assert!(!moving.is_of_this_thread() && !moving.is_known_ready());
+            let source = moving.attach().expect("there is room");
+            assert!(source.is_ready(Side::Read), "until a look shows otherwise");
+            source.note_blocked(Side::Read);
+            peer.write_all(b"a").expect("it is sent");
+            poller.look(false).expect("a look");
+            assert_eq!(is_ready(&source), [true, true]);
+            // Without a poller there is nobody to tell.
+            drop(closing);
+            let detached = source.detach();
+            drop(poller);
+            (detached, peer)
+        });
+        let (back, mut peer) = moved.join().expect("it succeeds");
+        // Nothing is said here of what moved away, and both places are free.
+        assert!(!poller.look(true).expect("a look") && poller.events.is_empty());
+        let (next, _its_peer) = watched();
+        assert_eq!(poller.table.entries.borrow().len(), 1);
+        // The thread that it comes from has ended.
+        let back = back.attach().expect("there is room");
+        back.note_blocked(Side::Read);
+        peer.write_all(b"b").expect("it is sent");
+        poller.look(false).expect("a look");
+        assert_eq!(is_ready(&back), [true, true]);
         assert_eq!(is_ready(&next), [false, true]);
     }
 

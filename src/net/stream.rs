@@ -13,7 +13,7 @@ use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::pipe::Pipe;
-use super::poller::{Interest, Side, Source};
+use super::poller::{Detached, Interest, Side, Source};
 use super::tasks;
 
 /// Asks how much a socket has sent that is not acknowledged (tcp(7)).
@@ -22,6 +22,11 @@ const SIOCOUTQ: Opcode = 0x5411;
 /// A connected stream: TCP over IPv4 or IPv6, or a Unix socket.
 #[derive(Debug)]
 pub struct Stream(Source<OwnedFd>);
+
+/// A connected stream that no task waits for: any thread may take it on. Dropping
+/// it closes it.
+#[derive(Debug)]
+pub struct DetachedStream(Detached<OwnedFd>);
 
 /// What follows the bytes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,11 @@ impl Stream {
     /// As [`Source::new`].
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         Source::new(socket, Interest::ReadWrite).map(Stream)
+    }
+
+    /// Lets go of it without a system call.
+    pub fn detach(self) -> DetachedStream {
+        DetachedStream(self.0.detach())
     }
 
     /// Ready when a read would not block. Holds no buffer.
@@ -207,17 +217,11 @@ impl Stream {
     /// Looks at the next byte without taking it: one system call. Where there is
     /// nothing, the next wait for it begins.
     pub fn peek(&self) -> Peeked {
-        let mut byte = [0; 1];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match retry_on_intr(|| rustix::net::recv(self, &mut byte, flags)) {
-            Ok((0, _)) => Peeked::End,
-            Ok(_) => Peeked::Data,
-            Err(Errno::AGAIN) => {
-                self.0.note_blocked(Side::Read);
-                Peeked::Nothing
-            }
-            Err(_) => Peeked::Broken,
+        let peeked = peek(self.as_fd());
+        if peeked == Peeked::Nothing {
+            self.0.note_blocked(Side::Read);
         }
+        peeked
     }
 
     /// Waits until there is something to [`peek`](Self::peek) at.
@@ -250,6 +254,39 @@ impl Stream {
         let socket = socket2::SockRef::from(self);
         // A socket that is gone already needs no reset.
         let _ = socket.set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+fn peek(socket: BorrowedFd<'_>) -> Peeked {
+    let mut byte = [0; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)) {
+        Ok((0, _)) => Peeked::End,
+        Ok(_) => Peeked::Data,
+        Err(Errno::AGAIN) => Peeked::Nothing,
+        Err(_) => Peeked::Broken,
+    }
+}
+
+impl DetachedStream {
+    /// Takes it on for this thread: without a system call where it was this
+    /// thread's before.
+    ///
+    /// # Errors
+    /// As [`Source::new`]; the stream is closed.
+    pub fn attach(self) -> io::Result<Stream> {
+        self.0.attach().map(Stream)
+    }
+
+    /// Whether it was this thread's before.
+    pub fn is_of_this_thread(&self) -> bool {
+        self.0.is_of_this_thread()
+    }
+
+    /// Whether it is idle and this thread knows that it is
+    /// [stale](Stream::is_stale).
+    pub fn is_known_stale(&self) -> bool {
+        self.0.is_known_ready() && peek(self.0.as_fd()) != Peeked::Nothing
     }
 }
 

@@ -396,6 +396,8 @@ pub enum State {
     Draining,
     /// Its probes fail.
     Down,
+    /// It was not probed yet.
+    Unprobed,
     /// Connections to it fail.
     Unreachable,
     /// It is out for a while, for errors in a row.
@@ -425,10 +427,11 @@ impl AdminWord {
 
 impl State {
     /// Every state, in the order in which they are looked for.
-    pub const ALL: [State; 8] = [
+    pub const ALL: [State; 9] = [
         State::Stopped,
         State::Draining,
         State::Down,
+        State::Unprobed,
         State::Unreachable,
         State::Ejected,
         State::Trial,
@@ -442,6 +445,7 @@ impl State {
             (Flag::Stop, State::Stopped),
             (Flag::Drain, State::Draining),
             (Flag::Down, State::Down),
+            (Flag::Unprobed, State::Unprobed),
             (Flag::Unreachable, State::Unreachable),
             (Flag::Ejected, State::Ejected),
             (Flag::Trial, State::Trial),
@@ -460,6 +464,7 @@ impl State {
             State::Stopped => "stopped",
             State::Draining => "draining",
             State::Down => "down",
+            State::Unprobed => "unprobed",
             State::Unreachable => "unreachable",
             State::Ejected => "ejected",
             State::Trial => "trial",

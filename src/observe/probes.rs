@@ -20,6 +20,8 @@ pub enum ProbeEnd {
     Connected,
     /// The answer was as it should be.
     Answered,
+    /// None was made, for all slots were busy, but an exchange was answered.
+    Exchange,
     /// The cause is on this side, such as a lack of descriptors.
     Local,
     /// No connection could be opened.
@@ -39,7 +41,10 @@ pub enum ProbeEnd {
 impl ProbeEnd {
     /// Whether it says that the endpoint is well.
     pub fn is_pass(self) -> bool {
-        matches!(self, ProbeEnd::Connected | ProbeEnd::Answered)
+        matches!(
+            self,
+            ProbeEnd::Connected | ProbeEnd::Answered | ProbeEnd::Exchange
+        )
     }
 }
 

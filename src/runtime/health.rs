@@ -4,6 +4,9 @@
 //! connected to, and lets time pass for every upstream. What it learns goes to
 //! the dispatchers, which all workers share; every change is a line of the
 //! event log.
+//!
+//! A probe or a try of an endpoint with a limit takes one of its slots, as an
+//! exchange does: see [`Watch::admit`].
 
 use std::io;
 use std::rc::Rc;
@@ -12,23 +15,30 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Dispatcher;
+use evenkeel_policy::endpoint::{EndpointState, Flag, Reservation};
 use evenkeel_policy::health::Change;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::Starting;
+use super::permits::Permits;
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::poller::Poller;
 use crate::net::timer::TICK;
+use crate::observe::counters::Counters;
 use crate::observe::probes::{ProbeEnd, Probes};
 use crate::observe::quantity::counted;
+use crate::upstream::SharedPools;
 use crate::upstream::change::log_change;
-use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe};
+use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe, probed_address};
 
-/// Probes and tries at once.
+/// Probes at once of one upstream; of all together twice as many. As many tries
+/// beside them.
 const MOST_AT_ONCE: usize = 256;
+/// Time between two looks whether a busy endpoint has a slot for a probe.
+const SLOT_STEP: Duration = Duration::from_millis(10);
 /// Part of the interval by which a probe comes earlier or later.
 const JITTER: f64 = 0.1;
 /// Time from a failed connection to the first try, and between later ones.
@@ -42,11 +52,22 @@ pub(super) struct HealthThread {
     thread: JoinHandle<io::Result<()>>,
 }
 
+/// What the health thread watches, and where it notes what it saw.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub config: Arc<Config>,
+    /// Per upstream.
+    pub dispatchers: Vec<Arc<Dispatcher>>,
+    /// Per upstream.
+    pub pools: Vec<SharedPools>,
+    /// Per worker.
+    pub counters: Vec<Arc<Counters>>,
+    pub probes: Arc<Probes>,
+}
+
 /// Starts the health thread; `while_running` is dropped when it ends.
 pub(super) fn start(
-    config: Arc<Config>,
-    dispatchers: Vec<Arc<Dispatcher>>,
-    probes: Arc<Probes>,
+    watched: Watched,
     starting: Starting,
     while_running: impl Send + 'static,
 ) -> io::Result<HealthThread> {
@@ -58,11 +79,11 @@ pub(super) fn start(
             .enable_io()
             .enable_time()
             .build_local(tokio::runtime::LocalOptions::default())?;
+        let upstreams = watched.config.upstreams.len();
         let health = Rc::new(Health {
-            config,
-            dispatchers,
-            probes,
-            permits: Semaphore::new(MOST_AT_ONCE),
+            watched,
+            probe_permits: Permits::new(MOST_AT_ONCE, upstreams),
+            try_permits: Permits::new(MOST_AT_ONCE, upstreams),
         });
         let poller = Poller::of_this_thread()?;
         runtime.block_on(async {
@@ -93,17 +114,16 @@ impl HealthThread {
 
 /// What the tasks of the thread share.
 struct Health {
-    config: Arc<Config>,
-    dispatchers: Vec<Arc<Dispatcher>>,
-    probes: Arc<Probes>,
-    permits: Semaphore,
+    watched: Watched,
+    probe_permits: Permits,
+    try_permits: Permits,
 }
 
 impl Health {
     /// Starts a task for each endpoint with a probe, then ticks for ever.
     async fn watch(self: &Rc<Self>) {
         let mut watched = Vec::new();
-        for (index, upstream) in self.config.upstreams.iter().enumerate() {
+        for (index, upstream) in self.watched.config.upstreams.iter().enumerate() {
             for endpoint in 0..upstream.endpoints.len() {
                 let watch = self.endpoint(index, endpoint);
                 if upstream.probe.is_some() {
@@ -117,7 +137,8 @@ impl Health {
         loop {
             ticks.tick().await;
             let now = clock::now();
-            self.dispatchers.iter().for_each(|it| it.tick(now));
+            let dispatchers = &self.watched.dispatchers;
+            dispatchers.iter().for_each(|it| it.tick(now));
             for (watch, trying) in &mut watched {
                 let is_trying = trying.as_ref().is_some_and(|task| !task.is_finished());
                 if watch.wants_connection() && !is_trying {
@@ -144,9 +165,60 @@ struct Watch {
     endpoint: usize,
 }
 
+/// How a probe or a try comes to the endpoint.
+enum Admission<'a> {
+    /// It has no limit there.
+    Unlimited,
+    /// With a slot, which is given back when this is dropped.
+    Slot { _slot: Slot<'a> },
+    /// All slots were busy for too long: on one connection beyond the limit.
+    Beyond,
+    /// All slots were busy for too long, but an exchange was answered meanwhile.
+    Answered,
+}
+
+/// One of the endpoint's slots; given back when dropped.
+struct Slot<'a> {
+    watch: &'a Watch,
+    reservation: Reservation,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let dispatcher = self.watch.dispatcher();
+        dispatcher.release(self.reservation, None, clock::now);
+    }
+}
+
+/// A slot kept from exchanges until this is dropped: a busy endpoint would never
+/// have one else.
+struct SetAside<'a>(&'a Watch);
+
+impl<'a> SetAside<'a> {
+    fn new(watch: &'a Watch) -> Self {
+        watch.state().set_aside();
+        SetAside(watch)
+    }
+}
+
+impl Drop for SetAside<'_> {
+    fn drop(&mut self) {
+        self.0.state().put_back();
+        self.0.dispatcher().serve(clock::now());
+    }
+}
+
+/// What a look at an endpoint showed.
+enum Seen {
+    /// A probe did.
+    Probe(Result<Passed, ProbeFailure>),
+    /// It had no slot for a probe, but answered an exchange.
+    Exchange,
+}
+
 impl Watch {
     fn upstream(&self) -> &Upstream {
-        &self.health.config.upstreams[self.upstream]
+        &self.health.watched.config.upstreams[self.upstream]
     }
 
     fn config(&self) -> &Endpoint {
@@ -154,11 +226,67 @@ impl Watch {
     }
 
     fn dispatcher(&self) -> &Dispatcher {
-        &self.health.dispatchers[self.upstream]
+        &self.health.watched.dispatchers[self.upstream]
+    }
+
+    fn state(&self) -> &EndpointState {
+        &self.dispatcher().states()[self.endpoint]
     }
 
     fn wants_connection(&self) -> bool {
         self.dispatcher().wants_connection(self.endpoint)
+    }
+
+    /// Exchanges that the endpoint answered well, of all workers.
+    fn answered(&self) -> u64 {
+        let workers = self.health.watched.counters.iter();
+        let of_worker = |counters: &Arc<Counters>| -> u64 {
+            let endpoint = &counters.upstreams[self.upstream].endpoints[self.endpoint];
+            endpoint.status[1..5].iter().map(|it| it.value()).sum()
+        };
+        workers.map(of_worker).sum()
+    }
+
+    /// Takes a slot where the endpoint has a limit, and has an idle connection
+    /// closed where that stands in the way of a new one. Where all slots are busy,
+    /// the next one that is given back is for it; it waits for `patience`.
+    ///
+    /// Invariant: connections to the endpoint are at most its limit, those of
+    /// probes and tries included, but for one where no slot came free in that
+    /// time.
+    async fn admit(&self, patience: Duration) -> Admission<'_> {
+        if self.health.watched.pools[self.upstream][self.endpoint].is_none() {
+            return Admission::Unlimited;
+        }
+        if let Some(slot) = self.try_slot() {
+            return Admission::Slot { _slot: slot };
+        }
+        let _set_aside = SetAside::new(self);
+        let (answered, until) = (self.answered(), Instant::now() + patience);
+        loop {
+            sleep(SLOT_STEP).await;
+            if let Some(slot) = self.try_slot() {
+                return Admission::Slot { _slot: slot };
+            }
+            if Instant::now() >= until {
+                return match self.answered() > answered {
+                    true => Admission::Answered,
+                    false => Admission::Beyond,
+                };
+            }
+        }
+    }
+
+    fn try_slot(&self) -> Option<Slot<'_>> {
+        let reservation = self.dispatcher().try_reserve_at(self.endpoint)?;
+        let slot = Slot {
+            watch: self,
+            reservation,
+        };
+        if let Some(pool) = &self.health.watched.pools[self.upstream][self.endpoint] {
+            drop(pool.make_room(self.state()));
+        }
+        Some(slot)
     }
 
     fn log(&self, change: Option<Change>, detail: Option<&str>) {
@@ -167,19 +295,24 @@ impl Watch {
         }
     }
 
-    /// The first probe comes anywhere within the interval, later ones an
-    /// interval apart, more or less: those of many endpoints stay spread out.
+    /// The first probe comes at once, or anywhere within the interval where the
+    /// endpoint takes part without one. Later ones come an interval apart, more or
+    /// less: those of many endpoints are spread out, and stay so.
     async fn probe_for_ever(self) {
         let Some(settings) = &self.upstream().probe else {
             return;
         };
-        let mut due = Instant::now() + settings.interval.mul_f64(fastrand::f64());
+        let mut due = Instant::now();
+        let mut spread = Some(settings.interval.mul_f64(fastrand::f64()));
+        if !self.state().has(Flag::Unprobed) {
+            due += spread.take().unwrap_or_default();
+        }
         // Said once, until a probe could be made again.
         let mut is_lack_known = false;
         loop {
             sleep_until(due.into()).await;
-            match self.probe_once(settings).await {
-                Err(failure) if failure.is_local() => {
+            match self.look(settings).await {
+                Seen::Probe(Err(failure)) if failure.is_local() => {
                     if !std::mem::replace(&mut is_lack_known, true) {
                         let (upstream, name) = (&self.upstream().name, &self.config().name);
                         tracing::error!(
@@ -187,23 +320,42 @@ impl Watch {
                         );
                     }
                 }
-                outcome => {
+                seen => {
                     is_lack_known = false;
-                    self.note(outcome);
+                    self.note(seen);
                 }
             }
-            let pause = settings
-                .interval
-                .mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
+            let jittered = || {
+                let jitter = 1.0 - JITTER + 2.0 * JITTER * fastrand::f64();
+                settings.interval.mul_f64(jitter)
+            };
+            let pause = match self.state().has(Flag::Unprobed) {
+                // None could be made, and nothing goes there before one was.
+                true => settings.interval.min(LONGEST_TRY),
+                false => spread.take().unwrap_or_else(jittered),
+            };
             // Where probes can't keep up, none is made up for.
             due = (due + pause).max(Instant::now());
         }
     }
 
-    async fn probe_once(&self, settings: &Probe) -> Result<Passed, ProbeFailure> {
-        // An error means that the semaphore is closed, which it never is.
-        let _permit = self.health.permits.acquire().await;
+    /// Probes the endpoint, unless all its slots are busy and its exchanges show
+    /// that it is well.
+    async fn look(&self, settings: &Probe) -> Seen {
+        let _permit = self.health.probe_permits.acquire(self.upstream).await;
         let endpoint = self.config();
+        let admission = match probed_address(&endpoint.address, settings) == endpoint.address {
+            true => self.admit(settings.interval).await,
+            // A port that takes no exchanges.
+            false => Admission::Unlimited,
+        };
+        let probes = &self.health.watched.probes;
+        if matches!(admission, Admission::Answered) {
+            let answer = "no slot was free, but an exchange was answered".to_owned();
+            let (end, took) = (ProbeEnd::Exchange, Duration::ZERO);
+            probes.note(self.upstream, self.endpoint, end, took, None, answer);
+            return Seen::Exchange;
+        }
         let begun = Instant::now();
         let outcome = probe(&endpoint.address, settings, &endpoint.name).await;
         let (took, answer) = match &outcome {
@@ -211,29 +363,37 @@ impl Watch {
             Err(failure) => (begun.elapsed(), failure.to_string()),
         };
         let (end, status) = end_of(&outcome);
-        let probes = &self.health.probes;
         probes.note(self.upstream, self.endpoint, end, took, status, answer);
-        outcome
+        Seen::Probe(outcome)
     }
 
-    fn note(&self, outcome: Result<Passed, ProbeFailure>) {
+    fn note(&self, seen: Seen) {
         let health = &self.upstream().health;
+        let is_first = self.state().has(Flag::Unprobed);
+        let passed = !matches!(seen, Seen::Probe(Err(_)));
         let change = self
             .dispatcher()
-            .probed(self.endpoint, outcome.is_ok(), clock::now());
-        let detail = match outcome {
-            Ok(passed) => format!(
-                "{}, {}",
-                counted(u64::from(health.rise), "probe"),
-                shown(passed.elapsed)
-            ),
-            Err(failure) => {
-                let (upstream, name) = (&self.upstream().name, &self.config().name);
+            .probed(self.endpoint, passed, clock::now());
+        let count = |in_row: u32, what| match is_first {
+            true => counted(1, what),
+            false => counted(u64::from(in_row), what),
+        };
+        let (upstream, name) = (&self.upstream().name, &self.config().name);
+        let detail = match seen {
+            Seen::Probe(Ok(passed)) => {
+                if is_first {
+                    tracing::debug!("upstream {upstream}: endpoint {name}: the first probe passed");
+                }
+                let took = shown(passed.elapsed);
+                format!("{}, {took}", count(health.rise, "probe"))
+            }
+            Seen::Probe(Err(failure)) => {
                 tracing::debug!("upstream {upstream}: endpoint {name}: probe failed: {failure}");
-                format!(
-                    "{}: {failure}",
-                    counted(u64::from(health.fall), "failed probe")
-                )
+                format!("{}: {failure}", count(health.fall, "failed probe"))
+            }
+            Seen::Exchange => {
+                let probes = count(health.rise, "probe");
+                format!("{probes}, an exchange in place of the last")
             }
         };
         self.log(change, Some(&detail));
@@ -249,7 +409,9 @@ impl Watch {
                 return;
             }
             let connected = {
-                let _permit = self.health.permits.acquire().await;
+                let _permit = self.health.try_permits.acquire(self.upstream).await;
+                // Exchanges there are in flight on older connections.
+                let _admission = self.admit(LONGEST_TRY).await;
                 let limit = self.upstream().timeouts.connect;
                 let connecting = connect_when_there_is_room(&self.config().address, || true);
                 timeout(limit, connecting).await
@@ -317,13 +479,94 @@ mod tests {
 
     use super::*;
     use crate::config::{NameLookup, load_text};
-    use crate::upstream::dispatcher;
+    use crate::upstream::{dispatcher, shared_pools};
 
     #[test]
     fn elapsed_times() {
         for (us, expected) in [(400, "0.4 ms"), (9_940, "9.9 ms"), (12_340, "12 ms")] {
             assert_eq!(shown(Duration::from_micros(us)), expected);
         }
+    }
+
+    /// An endpoint, watched; `keys` are further ones of it.
+    fn limited(keys: &str) -> Watch {
+        let text = format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
+             [upstream.app]\nendpoints = [{{ address = '127.0.0.1:1'{keys} }}]"
+        );
+        let config = load_text("test.toml", &text, NameLookup::Skip).unwrap();
+        let config = Arc::new(config.config);
+        let app = &config.upstreams[0];
+        let health = Health {
+            watched: Watched {
+                dispatchers: vec![Arc::new(dispatcher(app))],
+                pools: vec![shared_pools(app)],
+                counters: vec![Arc::new(Counters::new(&config))],
+                probes: Arc::new(Probes::new(&config)),
+                config,
+            },
+            probe_permits: Permits::new(1, 1),
+            try_permits: Permits::new(1, 1),
+        };
+        Watch {
+            health: Rc::new(health),
+            upstream: 0,
+            endpoint: 0,
+        }
+    }
+
+    /// How a probe comes to the endpoint while `meanwhile` happens.
+    fn admitted<'a>(watch: &'a Watch, meanwhile: impl FnOnce()) -> Admission<'a> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let admitted = watch.admit(Duration::from_millis(50));
+            // The first is polled first.
+            tokio::join!(biased; admitted, async { meanwhile() }).0
+        })
+    }
+
+    #[test]
+    fn a_probe_takes_a_slot_where_there_are_any() {
+        let unlimited = limited("");
+        let admission = admitted(&unlimited, || {});
+        assert!(matches!(admission, Admission::Unlimited));
+        let watch = limited(", max_in_flight = 1");
+        let admission = admitted(&watch, || {});
+        assert!(matches!(admission, Admission::Slot { .. }));
+        assert_eq!(watch.state().in_flight(), 1);
+        drop(admission);
+        assert_eq!(watch.state().in_flight(), 0);
+    }
+
+    #[test]
+    fn a_probe_that_waits_gets_the_next_slot() {
+        let watch = limited(", max_in_flight = 1");
+        let taken = watch.dispatcher().try_reserve_at(0).expect("it is free");
+        let admission = admitted(&watch, || {
+            watch.dispatcher().release(taken, None, clock::now);
+            assert!(!watch.state().has_room(), "it is the probe's");
+        });
+        assert!(matches!(admission, Admission::Slot { .. }));
+        drop(admission);
+        assert!(watch.state().has_room());
+    }
+
+    #[test]
+    fn a_probe_without_a_slot_goes_by_exchanges_or_beyond_the_limit() {
+        let watch = limited(", max_in_flight = 1");
+        let taken = watch.dispatcher().try_reserve_at(0).expect("it is free");
+        let counters = &watch.health.watched.counters[0];
+        let status = &counters.upstreams[0].endpoints[0].status;
+        status[2].add(1);
+        let admission = admitted(&watch, || status[5].add(1));
+        assert!(matches!(admission, Admission::Beyond));
+        let admission = admitted(&watch, || status[4].add(1));
+        assert!(matches!(admission, Admission::Answered));
+        watch.dispatcher().release(taken, None, clock::now);
+        assert!(watch.state().has_room());
     }
 
     /// Without a probe: exchanges said that it can't be reached.
@@ -349,7 +592,14 @@ mod tests {
             lacking: std::sync::mpsc::channel().0,
             phase: tokio::sync::watch::channel(crate::runtime::Phase::Serve).1,
         };
-        let health = start(config, vec![app.clone()], probes, starting, ()).unwrap();
+        let watched = Watched {
+            dispatchers: vec![app.clone()],
+            pools: vec![shared_pools(&config.upstreams[0])],
+            counters: Vec::new(),
+            probes,
+            config,
+        };
+        let health = start(watched, starting, ()).unwrap();
         let mut guard = Guard::default();
         let is_unreachable = || app.states()[0].has(Flag::Unreachable);
         until("it counts as unreachable", || {

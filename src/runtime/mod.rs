@@ -6,6 +6,7 @@
 
 mod health;
 mod heartbeat;
+mod permits;
 mod worker;
 
 use std::convert::Infallible;
@@ -34,7 +35,7 @@ use crate::observe::otlp::{self, Exporter, SpanCounts};
 use crate::observe::probes::Probes;
 use crate::observe::quantity::counted;
 use crate::observe::writer::{self, LogSender, LogWriter};
-use crate::upstream;
+use crate::upstream::{self, shared_pools};
 use health::HealthThread;
 use heartbeat::{Beating, Heartbeat, LOOK_INTERVAL, Watch};
 use worker::{Shared, Worker};
@@ -298,13 +299,14 @@ pub fn start(config: Config) -> io::Result<Running> {
         })?);
     }
     let probes = Arc::new(Probes::new(&config));
-    let health = health::start(
-        config.clone(),
-        shared.dispatchers.clone(),
-        probes.clone(),
-        starting.clone(),
-        WhileRunning(ending.clone()),
-    )?;
+    let watched = health::Watched {
+        config: config.clone(),
+        dispatchers: shared.dispatchers.clone(),
+        pools: shared.pools.clone(),
+        counters: counters.clone(),
+        probes: probes.clone(),
+    };
+    let health = health::start(watched, starting.clone(), WhileRunning(ending.clone()))?;
     let sources = Sources {
         config: config.clone(),
         counters,
@@ -374,6 +376,7 @@ fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
             .iter()
             .map(|upstream| Arc::new(upstream::dispatcher(upstream)))
             .collect(),
+        pools: config.upstreams.iter().map(shared_pools).collect(),
         open_per_listener: config
             .listeners
             .iter()

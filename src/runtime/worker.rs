@@ -31,13 +31,15 @@ use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
 use crate::scheduling::ask_for_short_slices;
-use crate::upstream::Upstream;
+use crate::upstream::{SharedPools, Upstream};
 
 /// What the workers share, and nothing else.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Per upstream.
     pub dispatchers: Vec<Arc<Dispatcher>>,
+    /// Per upstream: idle connections to endpoints with a limit.
+    pub pools: Vec<SharedPools>,
     /// Open connections per listener.
     pub open_per_listener: Arc<[OpenCount]>,
     /// The disks that files are served from.
@@ -142,7 +144,8 @@ impl Worker {
             upstreams: (0..self.config.upstreams.len())
                 .map(|index| {
                     let dispatcher = self.shared.dispatchers[index].clone();
-                    Upstream::new(self.config.clone(), index, dispatcher, seed(index))
+                    let pools = &self.shared.pools[index];
+                    Upstream::new(self.config.clone(), index, dispatcher, pools, seed(index))
                 })
                 .collect(),
             wheel: Wheel::default(),
@@ -233,7 +236,11 @@ fn tick(context: &Context, started: Instant) {
         let open_files = context.files.open_count();
         context.counters.open_files.set(open_files as u64);
         for upstream in &context.upstreams {
-            upstream.sweep(now);
+            match context.is_draining.get() {
+                // Their places are a successor's.
+                true => upstream.close_idle(),
+                false => upstream.sweep(now),
+            }
             let endpoints = &context.counters.upstreams[upstream.index()].endpoints;
             for (endpoint, counters) in endpoints.iter().enumerate() {
                 counters.idle.set(upstream.idle_count(endpoint) as u64);

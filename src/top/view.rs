@@ -124,7 +124,7 @@ impl Paint {
     fn state(self, word: &str) -> Style {
         match word {
             "up" => self.with(Color::Green),
-            "starting" | "trial" | "draining" => self.with(Color::Yellow),
+            "starting" | "trial" | "unprobed" | "draining" => self.with(Color::Yellow),
             "stopped" => self.with(Color::DarkGray),
             _ => self.alarm(),
         }

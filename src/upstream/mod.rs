@@ -1,7 +1,8 @@
-//! Upstreams as a worker sees them: shared endpoints, its own idle pools.
+//! Upstreams as a worker sees them: shared endpoints, its idle pools.
 //!
 //! Choosing is the policy crate's, connecting the net module's. What is shared
-//! with other workers is [`Dispatcher`] and nothing else.
+//! with other workers is the [`Dispatcher`] and the idle connections to endpoints
+//! with a limit, and nothing else.
 
 pub(crate) mod change;
 mod pool;
@@ -26,9 +27,10 @@ use crate::net::clock;
 use crate::net::connect;
 use crate::net::stream::Stream;
 use change::log_change;
-use pool::IdlePool;
+use pool::Pool;
 
 pub use evenkeel_policy::dispatch::Refusal;
+pub use pool::{SharedPools, shared_pools};
 
 /// One worker's side of an upstream.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ pub struct Upstream {
     guard: RefCell<Guard>,
     /// Requests that the retry budget does not know of yet.
     tally: RefCell<Tally>,
-    pools: Vec<RefCell<IdlePool>>,
+    pools: Vec<Pool>,
     /// The tick at which exchanges in flight were added up last, and how many
     /// they were.
     in_flight: Cell<(u64, u64)>,
@@ -132,20 +134,20 @@ pub fn dispatcher(config: &config::Upstream) -> Dispatcher {
 }
 
 impl Upstream {
-    /// The side of one worker, with empty pools.
+    /// The side of one worker, with no connection of its own.
     pub fn new(
         config: Arc<config::Config>,
         index: usize,
         dispatcher: Arc<Dispatcher>,
+        pools: &SharedPools,
         seed: u64,
     ) -> Self {
         let settings = &config.upstreams[index];
         Upstream {
             balancer: RefCell::new(Balancer::new(settings.balance, seed)),
-            pools: settings
-                .endpoints
+            pools: pools
                 .iter()
-                .map(|_| RefCell::new(IdlePool::new(&settings.pool)))
+                .map(|shared| Pool::new(&settings.pool, shared.as_ref()))
                 .collect(),
             guard: RefCell::default(),
             tally: RefCell::default(),
@@ -300,17 +302,23 @@ impl Upstream {
         in_flight
     }
 
-    /// Idle connections to an endpoint.
+    /// Idle connections to an endpoint that this worker watches.
     pub fn idle_count(&self, endpoint: usize) -> usize {
-        self.pools[endpoint].borrow().len()
+        self.pools[endpoint].len()
     }
 
     /// Closes idle connections that are too old or that the endpoint closed;
     /// `now` is the worker's tick.
     pub fn sweep(&self, now: u64) {
-        for pool in &self.pools {
-            pool.borrow_mut().sweep(now);
+        for (pool, state) in self.pools.iter().zip(self.dispatcher.states()) {
+            pool.sweep(state, now);
         }
+    }
+
+    /// Closes idle connections: this worker's own, and those of all workers to
+    /// endpoints with a limit.
+    pub fn close_idle(&self) {
+        self.pools.iter().for_each(Pool::close);
     }
 }
 
@@ -483,14 +491,23 @@ impl<'a> Slot<'a> {
 
     /// Takes an idle connection, the most recently used first.
     pub fn take_idle(&self) -> Reused {
-        self.upstream.pools[self.endpoint()].borrow_mut().take()
+        self.upstream.pools[self.endpoint()].take()
+    }
+
+    /// Makes room for a new connection although some may be idle: where the
+    /// endpoint has a limit, they take part of it.
+    pub fn make_room(&self) {
+        let state = &self.upstream.dispatcher.states()[self.endpoint()];
+        self.upstream.pools[self.endpoint()].make_room(state);
     }
 
     /// Keeps a connection for the next exchange; `now` is the worker's tick.
+    ///
+    /// Invariant: a slot is given back after its connection was kept or closed,
+    /// so that connections to an endpoint are never more than its slots.
     pub fn keep_idle(&self, stream: Stream, now: u64) {
-        self.upstream.pools[self.endpoint()]
-            .borrow_mut()
-            .put(stream, now);
+        let state = &self.upstream.dispatcher.states()[self.endpoint()];
+        self.upstream.pools[self.endpoint()].put(stream, state, now);
     }
 
     /// Opens a connection. Where the endpoint's backlog is full and no other

@@ -128,14 +128,7 @@ impl std::error::Error for ProbeFailure {}
 /// Dropping the future closes the connection.
 pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passed, ProbeFailure> {
     let begun = Instant::now();
-    let address = match (address, probe.port) {
-        (Address::Tcp(address), Some(port)) => {
-            let mut address = *address;
-            address.set_port(port);
-            Address::Tcp(address)
-        }
-        _ => address.clone(),
-    };
+    let address = probed_address(address, probe);
     let awaited = Cell::new(Awaited::Connection);
     let work = async {
         let stream = connect_when_there_is_room(&address, || true)
@@ -160,6 +153,19 @@ pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passe
         elapsed: begun.elapsed(),
         status,
     })
+}
+
+/// Where a probe of the endpoint at `address` connects to: a port of its own, or
+/// where exchanges go.
+pub fn probed_address(address: &Address, probe: &Probe) -> Address {
+    match (address, probe.port) {
+        (Address::Tcp(address), Some(port)) => {
+            let mut address = *address;
+            address.set_port(port);
+            Address::Tcp(address)
+        }
+        _ => address.clone(),
+    }
 }
 
 /// The value of `Host`: a Unix socket has no name that could stand there.

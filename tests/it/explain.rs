@@ -60,6 +60,7 @@ queue = { max = 1, timeout = "20s", answer = { status = 529 } }
 
 [upstream.sticky]
 balance = "carp"
+health = { interval = "60s" }
 key = { cookie = "sid" }
 endpoints = ["$A", "$B"]
 "#;

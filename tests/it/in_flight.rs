@@ -1,11 +1,14 @@
 //! Limits on what an endpoint has in flight, and clients that leave.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, RawClient};
+use evenkeel_testkit::{Proxy, RawClient, RawOrigin};
 
-use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, origin, site, test};
+use crate::setup::{
+    Site, assert_logged, assert_refused, assert_serves, figures, get, origin, program, site, test,
+};
 use crate::words;
 
 /// An endpoint with a limit.
@@ -196,5 +199,83 @@ fn slots_come_back_whatever_ends_an_exchange() {
                     .is_ok_and(|response| response.status == 200)
             });
         }
+    });
+}
+
+/// A site with several workers, of which each serves some of the clients.
+fn with_workers(upstream: &str, endpoint: &str, max_in_flight: u32) -> Proxy {
+    let site = Site {
+        upstream,
+        server: "[status]\nbind = \"127.0.0.1:0\"",
+        ..Site::default()
+    };
+    let config = site.config(&[limited(endpoint, max_in_flight)]);
+    let config = config.replace("workers = 1", "workers = 4");
+    Proxy::start(program(), &config).unwrap()
+}
+
+/// A server of one thread for each connection, of which it has one: others wait
+/// until that connection is closed.
+#[test]
+fn an_idle_connection_is_there_for_every_worker() {
+    test(|| {
+        let thread = Mutex::new(());
+        let origin = RawOrigin::start(move |_, mut stream| {
+            let _thread = thread.lock().unwrap();
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong";
+            while stream.read_head().is_ok() && stream.send(answer).is_ok() {}
+        })
+        .unwrap();
+        let proxy = with_workers("", &origin.address.to_string(), 1);
+        (0..40).for_each(|_| assert_serves(&mut proxy.client()));
+        assert_eq!(origin.connections(), 1);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..20).for_each(|_| assert_serves(&mut proxy.client())));
+            }
+        });
+        assert_eq!(origin.connections(), 1);
+        // Each worker counts those that it watches.
+        let idle = || figures(&proxy)["upstreams"][0]["endpoints"][0]["idle"].as_u64();
+        until("one is idle", || idle() == Some(1));
+    });
+}
+
+#[test]
+fn idle_connections_are_no_more_than_the_pool_keeps() {
+    test(|| {
+        for (max_idle, kept) in [(0, 0), (2, 2), (100, 3)] {
+            let origin = origin();
+            let upstream = format!("pool = {{ max_idle = {max_idle} }}");
+            let proxy = with_workers(&upstream, &origin.address.to_string(), 3);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let response = proxy.client().get("/slow/200").unwrap();
+                        assert_eq!(response.status, 200);
+                    });
+                }
+            });
+            assert_eq!(origin.stats().max_in_flight, 3);
+            until("the rest is closed", || {
+                origin.stats().open_connections == kept
+            });
+        }
+    });
+}
+
+#[test]
+fn an_idle_connection_that_the_endpoint_closed_is_found_by_its_worker() {
+    test(|| {
+        let origin = origin();
+        let upstream = "pool = { idle_timeout = \"60s\" }";
+        let proxy = with_workers(upstream, &origin.address.to_string(), 2);
+        let idle = || figures(&proxy)["upstreams"][0]["endpoints"][0]["idle"].as_u64();
+        assert_serves(&mut proxy.client());
+        until("it is idle", || idle() == Some(1));
+        origin.refuse();
+        until("it is closed here too", || idle() == Some(0));
+        origin.serve();
+        assert_serves(&mut proxy.client());
     });
 }

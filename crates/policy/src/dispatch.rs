@@ -20,8 +20,8 @@ use std::task::Waker;
 
 use crate::balance::Balancer;
 use crate::budget::RetryBudget;
-use crate::endpoint::{EndpointState, Reservation, Tried};
-use crate::health::{HealthSettings, Record};
+use crate::endpoint::{EndpointState, Flag, Reservation, Tried};
+use crate::health::{HealthSettings, Initial, Record};
 use crate::queue::{Group, Joining, Left, Pin, Queue, QueueSettings, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, lock};
 
@@ -174,7 +174,9 @@ impl Dispatcher {
         let mut states = Vec::new();
         let mut identities = Vec::new();
         for endpoint in endpoints {
-            states.push(EndpointState::new(endpoint.weight, endpoint.max_in_flight));
+            let state = EndpointState::new(endpoint.weight, endpoint.max_in_flight);
+            state.set(Flag::Unprobed, health_settings.initial == Initial::Down);
+            states.push(state);
             identities.push(crate::hash::hash(endpoint.name.as_bytes()));
         }
         Dispatcher {
@@ -383,6 +385,12 @@ impl Dispatcher {
             // loop means that some other exchange got a place.
             view.only_with_room = true;
         }
+    }
+
+    /// Takes a slot at this endpoint, whatever its state, for a probe. Nobody who
+    /// waits could use a slot that is free.
+    pub fn try_reserve_at(&self, endpoint: usize) -> Option<Reservation> {
+        self.states[endpoint].try_reserve_for_probe(endpoint)
     }
 
     /// Gives a slot back: to who waits for it, if somebody does. `now` is

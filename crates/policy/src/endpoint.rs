@@ -39,11 +39,16 @@ pub enum Flag {
     Unreachable = 32,
     /// Its backlog is full, and one exchange waits for room there.
     Backlog = 64,
+    /// No probe has said yet whether it is well.
+    Unprobed = 128,
 }
 
 /// Flags that say what is known: an endpoint with one of them gets nothing new.
-const KNOWN_OUT: u8 =
-    Flag::Down as u8 | Flag::Drain as u8 | Flag::Stop as u8 | Flag::Unreachable as u8;
+const KNOWN_OUT: u8 = Flag::Down as u8
+    | Flag::Drain as u8
+    | Flag::Stop as u8
+    | Flag::Unreachable as u8
+    | Flag::Unprobed as u8;
 /// Flags of the guard. It guesses: they are void where nothing else is eligible.
 const GUESSED_OUT: u8 = Flag::Ejected as u8 | Flag::Trial as u8;
 /// Flags with which an endpoint gets nothing new.
@@ -151,6 +156,8 @@ pub struct EndpointState {
     in_flight: AtomicU32,
     /// `u32::MAX` is no limit.
     max_in_flight: AtomicU32,
+    /// Places below the limit that wait for a probe.
+    set_aside: AtomicU32,
     weight: AtomicU32,
     /// Phantom exchanges: they make a failing endpoint look busier.
     ghosts: AtomicU32,
@@ -189,6 +196,7 @@ impl EndpointState {
         EndpointState {
             in_flight: AtomicU32::new(0),
             max_in_flight: AtomicU32::new(max_in_flight.unwrap_or(u32::MAX)),
+            set_aside: AtomicU32::new(0),
             weight: AtomicU32::new(weight),
             ghosts: AtomicU32::new(0),
             ramp: AtomicU16::new(WEIGHT_ONE as u16),
@@ -268,7 +276,13 @@ impl EndpointState {
         self.flags.load(Ordering::Relaxed) & GUESSED_OUT != 0
     }
 
-    /// Whether it is down, unreachable or ejected, whatever the operator wants.
+    /// Whether nothing but its first probe keeps it from exchanges.
+    pub(crate) fn is_only_unprobed(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & OUT == Flag::Unprobed as u8 && self.weight() > 0
+    }
+
+    /// Whether it is down, unreachable, ejected or not probed yet, whatever the
+    /// operator wants.
     pub fn is_lost(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & OUT & !UNWANTED != 0
     }
@@ -301,21 +315,28 @@ impl EndpointState {
             Flag::Ejected => &self.ejections,
             Flag::Down => &self.downs,
             Flag::Unreachable => &self.unreachables,
-            Flag::Drain | Flag::Stop | Flag::Trial | Flag::Backlog => return,
+            Flag::Drain | Flag::Stop | Flag::Trial | Flag::Backlog | Flag::Unprobed => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its limit, lowered with its weight while it starts slowly: else those who
-    /// wait would fill a cold endpoint at once.
+    /// Most exchanges in flight now. It is lowered with the weight while the
+    /// endpoint starts slowly: else those who wait would fill a cold endpoint at
+    /// once. Slots that are set aside for probes are taken off.
     fn limit(&self) -> u32 {
         let limit = self.max_in_flight.load(Ordering::Relaxed);
-        let ramp = u32::from(self.ramp.load(Ordering::Relaxed));
-        if ramp == WEIGHT_ONE || limit == u32::MAX {
+        if limit == u32::MAX {
             return limit;
         }
-        let ramped = (u64::from(limit) * u64::from(ramp)).div_ceil(u64::from(WEIGHT_ONE));
-        (ramped as u32).max(limit.min(1))
+        let ramp = u32::from(self.ramp.load(Ordering::Relaxed));
+        let ramped = match ramp {
+            WEIGHT_ONE => limit,
+            _ => {
+                let ramped = (u64::from(limit) * u64::from(ramp)).div_ceil(u64::from(WEIGHT_ONE));
+                (ramped as u32).max(limit.min(1))
+            }
+        };
+        ramped.saturating_sub(self.set_aside.load(Ordering::Relaxed))
     }
 
     /// Whether it may get another exchange at this moment.
@@ -381,6 +402,30 @@ impl EndpointState {
         let _ = self
             .trial
             .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Takes one slot below the limit for a probe, one that is set aside or not.
+    pub(crate) fn try_reserve_for_probe(&self, index: usize) -> Option<Reservation> {
+        let limit = self.max_in_flight.load(Ordering::Relaxed);
+        // Sequentially consistent with `Dispatcher::waiting`: see there.
+        self.in_flight
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
+                (count < limit).then_some(count + 1)
+            })
+            .ok()?;
+        Some(self.reservation(index))
+    }
+
+    /// Keeps one slot from exchanges, for a probe that waits for one.
+    pub fn set_aside(&self) {
+        self.set_aside.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives a slot that was [set aside](Self::set_aside) back to exchanges.
+    /// Whoever waits for one is to be served after that.
+    pub fn put_back(&self) {
+        let before = self.set_aside.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a slot was put back twice");
     }
 
     /// Whether a slot that is being given back may go to another exchange.

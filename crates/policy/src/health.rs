@@ -47,6 +47,18 @@ pub struct HealthSettings {
     pub fall: u32,
     /// How long its weight rises after a return.
     pub slow_start: Option<Duration>,
+    /// What an endpoint is before its first probe.
+    pub initial: Initial,
+}
+
+/// What an endpoint is before its first probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Initial {
+    /// It gets nothing. The first probe decides alone, in either direction.
+    Down,
+    /// It takes part. The first probe counts as any other.
+    #[default]
+    Up,
 }
 
 impl Default for HealthSettings {
@@ -56,6 +68,7 @@ impl Default for HealthSettings {
             rise: 2,
             fall: 3,
             slow_start: None,
+            initial: Initial::Up,
         }
     }
 }
@@ -78,7 +91,8 @@ pub struct Change {
     pub endpoint: usize,
     /// What became of it.
     pub kind: ChangeKind,
-    /// Endpoints that take exchanges now.
+    /// Endpoints that take exchanges now, or wait for their first probe: at the
+    /// start one that is down is not the last.
     pub up: usize,
     /// Endpoints in all.
     pub count: usize,
@@ -427,15 +441,23 @@ impl Dispatcher {
         has_changed.then(|| self.change(endpoint, ChangeKind::Reachable))
     }
 
-    /// A probe passed or failed.
+    /// A probe passed or failed. The first one decides alone where nothing was
+    /// known before: that the endpoint is well is no change then.
     pub fn probed(&self, endpoint: usize, passed: bool, now: Instant) -> Option<Change> {
         let state = &self.states()[endpoint];
         let mut records = lock(&self.records.0);
         let record = &mut records[endpoint];
+        let is_first = state.has(Flag::Unprobed);
         let kind = match passed {
             true => {
                 record.probes_failed = 0;
                 record.probes_passed = record.probes_passed.saturating_add(1);
+                if is_first {
+                    state.set(Flag::Unprobed, false);
+                    drop(records);
+                    self.serve(now);
+                    return None;
+                }
                 if !state.has(Flag::Down) || record.probes_passed < self.health_settings.rise {
                     return None;
                 }
@@ -446,13 +468,15 @@ impl Dispatcher {
             false => {
                 record.probes_passed = 0;
                 record.probes_failed = record.probes_failed.saturating_add(1);
-                if state.has(Flag::Down) || record.probes_failed < self.health_settings.fall {
+                let is_enough = is_first || record.probes_failed >= self.health_settings.fall;
+                if state.has(Flag::Down) || !is_enough {
                     return None;
                 }
                 ChangeKind::Down
             }
         };
         state.set(Flag::Down, !passed);
+        state.set(Flag::Unprobed, false);
         self.ramp_up(&mut records, now);
         drop(records);
         self.serve(now);
@@ -559,7 +583,10 @@ impl Dispatcher {
         Change {
             endpoint,
             kind,
-            up: states.iter().filter(|state| state.is_eligible()).count(),
+            up: states
+                .iter()
+                .filter(|state| state.is_eligible() || state.is_only_unprobed())
+                .count(),
             count: states.len(),
             waiting: self.waiting(),
         }

@@ -1,5 +1,5 @@
-//! The hand-over of slots under every order of memory accesses that two or
-//! three threads can have: `make loom`.
+//! The hand-over of slots and connections under every order of memory accesses
+//! that two or three threads can have: `make loom`.
 #![cfg(loom)]
 
 use std::future::poll_fn;
@@ -10,6 +10,7 @@ use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::endpoint::Reservation;
 use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::pool::SharedPool;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -18,6 +19,11 @@ use loom::thread;
 
 struct Site {
     dispatcher: Dispatcher,
+    /// Of the first endpoint.
+    pool: SharedPool<Opened>,
+    /// Threads of the first endpoint that a connection occupies, an idle one
+    /// too.
+    occupied: Arc<AtomicU32>,
     /// Exchanges that hold a slot, as the endpoint would count them.
     inside: AtomicU32,
     limit: u32,
@@ -36,6 +42,8 @@ impl Site {
         let health = HealthSettings::default();
         Arc::new(Site {
             dispatcher: Dispatcher::new(endpoints, lanes, queue, health, now),
+            pool: SharedPool::new(8),
+            occupied: Arc::new(AtomicU32::new(0)),
             inside: AtomicU32::new(0),
             limit: limits.iter().sum(),
             now,
@@ -58,8 +66,13 @@ impl Site {
     /// Waits for as long as it takes: a waiter that is forgotten is a deadlock,
     /// which the checker reports.
     fn exchange(&self, lane: Option<usize>) {
+        let slot = self.wait_for_slot(lane);
+        self.hold_and_release(slot, lane);
+    }
+
+    fn wait_for_slot(&self, lane: Option<usize>) -> Reservation {
         let mut ticket: Option<Ticket> = None;
-        let reservation = block_on(poll_fn(|cx| {
+        block_on(poll_fn(|cx| {
             if let Some(ticket) = &ticket {
                 return match self.dispatcher.poll(ticket, cx.waker()) {
                     Some(Left::Granted(reservation)) => Poll::Ready(reservation),
@@ -75,8 +88,35 @@ impl Site {
                 }
                 Acquired::Refused(refusal) => panic!("{refusal:?}"),
             }
-        }));
-        self.hold_and_release(reservation, lane);
+        }))
+    }
+
+    /// An exchange at the first endpoint, which keeps its connection.
+    fn connected_exchange(&self, wanted: Wanted) {
+        let slot = self.wait_for_slot(None);
+        self.use_connection(wanted, slot.endpoint());
+        self.dispatcher.release(slot, None, || self.now);
+    }
+
+    /// A probe, which waits for nobody.
+    fn probe(&self) {
+        if let Some(slot) = self.dispatcher.try_reserve_at(0) {
+            self.use_connection(Wanted::New, 0);
+            self.dispatcher.release(slot, None, || self.now);
+        }
+    }
+
+    fn use_connection(&self, wanted: Wanted, endpoint: usize) {
+        let state = &self.dispatcher.states()[endpoint];
+        let idle = match wanted {
+            Wanted::Any => self.pool.take(|_| false),
+            Wanted::New => {
+                drop(self.pool.make_room(state));
+                None
+            }
+        };
+        let connection = idle.unwrap_or_else(|| Opened::new(self.occupied.clone(), self.limit));
+        drop(self.pool.put(connection, state, self.now));
     }
 
     /// Leaves at once where it would have to wait.
@@ -102,6 +142,35 @@ impl Site {
         assert_eq!(self.dispatcher.waiting(), 0);
         let states = self.dispatcher.states();
         assert!(states.iter().all(|state| state.in_flight() == 0));
+    }
+}
+
+/// Which connection an exchange uses.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    /// An idle one where there is one.
+    Any,
+    /// One that was never used.
+    New,
+}
+
+/// A connection, which occupies a thread of its endpoint while it is open.
+#[derive(Debug)]
+struct Opened {
+    occupied: Arc<AtomicU32>,
+}
+
+impl Opened {
+    fn new(occupied: Arc<AtomicU32>, limit: u32) -> Self {
+        let open = occupied.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(open <= limit, "{open} connections before {limit} threads");
+        Opened { occupied }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.occupied.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -168,4 +237,51 @@ fn a_waiter_leaves_while_a_slot_is_handed_over() {
 #[test]
 fn a_lane_is_left_and_entered() {
     check(3, (&[2], &[1]), &[Client::Impatient, Client::Patient]);
+}
+
+/// An endpoint with as many threads as slots, each of which serves one
+/// connection until that is closed: no exchange ever finds all threads taken.
+fn check_connections(preemptions: usize, limit: &'static [u32], others: &'static [Option<Wanted>]) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        let site = Site::new(limit, &[]);
+        let threads: Vec<_> = others
+            .iter()
+            .map(|&other| {
+                let site = site.clone();
+                thread::spawn(move || match other {
+                    Some(wanted) => site.connected_exchange(wanted),
+                    None => site.probe(),
+                })
+            })
+            .collect();
+        site.connected_exchange(Wanted::Any);
+        for thread in threads {
+            thread.join().expect("it ends");
+        }
+        site.is_at_rest();
+        let idle = site.pool.count(|_| true);
+        assert_eq!(idle as u32, site.occupied.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn one_thread_serves_the_connections_of_two_exchanges() {
+    check_connections(3, &[1], &[Some(Wanted::Any)]);
+}
+
+#[test]
+fn two_threads_serve_the_connections_of_three_exchanges() {
+    check_connections(2, &[2], &[Some(Wanted::Any), Some(Wanted::Any)]);
+}
+
+#[test]
+fn a_new_connection_takes_the_place_of_an_idle_one() {
+    check_connections(2, &[2], &[Some(Wanted::Any), Some(Wanted::New)]);
+}
+
+#[test]
+fn a_probe_takes_the_place_of_an_idle_connection() {
+    check_connections(3, &[1], &[None, Some(Wanted::Any)]);
 }

@@ -248,7 +248,11 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
             let running = match State::of(state) {
                 State::Up | State::Trial | State::Draining => 2,
                 State::Starting => 1,
-                State::Stopped | State::Down | State::Unreachable | State::Ejected => 0,
+                State::Stopped
+                | State::Down
+                | State::Unprobed
+                | State::Unreachable
+                | State::Ejected => 0,
             };
             // Bits of SRV_ADMF: 1 forced maintenance, 8 forced drain.
             let wanted = sources.dispatchers[index].admin(place);

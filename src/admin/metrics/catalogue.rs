@@ -386,8 +386,8 @@ const LANE: &[Metric<LaneFigures>] = &[
 ];
 
 /// The words for the states of an endpoint.
-const STATES: [&str; 8] = {
-    let mut words = [""; 8];
+const STATES: [&str; State::ALL.len()] = {
+    let mut words = [""; State::ALL.len()];
     let mut at = 0;
     while at < words.len() {
         words[at] = State::ALL[at].word();

@@ -140,7 +140,7 @@ struct Start<'a> {
     started_unix_ms: u64,
     can_operate: bool,
     columns: Columns,
-    states: [&'static str; 8],
+    states: [&'static str; State::ALL.len()],
     listeners: Vec<Names<'a>>,
     routes: Vec<RouteNames<'a>>,
     disks: Vec<DiskNames<'a>>,

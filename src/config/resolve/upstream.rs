@@ -176,14 +176,19 @@ fn lanes(it: &written::Upstream) -> Option<Vec<Lane>> {
 
 fn health(it: &written::Upstream) -> Option<HealthSettings> {
     let standard = HealthSettings::default();
-    let (rise, fall) = match &it.health.value {
-        Some(health) => (health.rise.value?.to()?, health.fall.value?.to()?),
-        None => (standard.rise, standard.fall),
+    let (rise, fall, initial) = match &it.health.value {
+        Some(health) => (
+            health.rise.value?.to()?,
+            health.fall.value?.to()?,
+            health.initial.value?,
+        ),
+        None => (standard.rise, standard.fall, standard.initial),
     };
     Some(HealthSettings {
         guard: it.guard.value?,
         rise,
         fall,
+        initial,
         slow_start: it
             .slow_start
             .value

@@ -489,3 +489,70 @@ fn the_operators_wish_is_kept_apart_from_what_is_observed() {
     site.dispatcher.probed(0, true, site.now);
     assert!(site.state(0).is_eligible());
 }
+
+#[test]
+fn the_first_probe_decides_alone_and_nothing_comes_before_it() {
+    let settings = HealthSettings {
+        rise: 3,
+        fall: 3,
+        initial: Initial::Down,
+        ..HealthSettings::default()
+    };
+    let site = Site::new(3, settings);
+    assert!(!site.state(0).is_eligible() && !site.state(1).is_eligible());
+    // Passing is no change: nobody had heard otherwise.
+    assert_eq!(site.dispatcher.probed(0, true, site.now), None);
+    assert!(site.state(0).is_eligible() && !site.state(1).is_eligible());
+    let change = site.dispatcher.probed(1, false, site.now);
+    let change = change.map(|it| (it.kind, it.up));
+    assert_eq!(change, Some((ChangeKind::Down, 2)), "one is not probed yet");
+    assert!(site.state(1).has(Flag::Down) && !site.state(1).has(Flag::Unprobed));
+    let outages = [0, 1].map(|endpoint| site.state(endpoint).outages().downs);
+    assert_eq!(outages, [0, 1]);
+    // From then on rise and fall count.
+    assert_eq!(site.dispatcher.probed(0, false, site.now), None);
+    assert_eq!(site.dispatcher.probed(1, true, site.now), None);
+    assert!(site.state(0).is_eligible() && !site.state(1).is_eligible());
+}
+
+#[test]
+fn who_came_before_the_first_probe_is_served_after_it() {
+    let settings = HealthSettings {
+        initial: Initial::Down,
+        ..HealthSettings::default()
+    };
+    let site = Site::new(1, settings);
+    let acquired = site.acquire(&[]);
+    let Acquired::Queued(ticket) = acquired else {
+        panic!("{acquired:?}");
+    };
+    site.dispatcher.probed(0, true, site.now);
+    assert!(site.dispatcher.leave(ticket).is_some());
+}
+
+#[test]
+fn a_slot_that_is_set_aside_is_for_a_probe() {
+    let dispatcher = Dispatcher::new(
+        [EndpointSettings {
+            name: "a",
+            weight: 1,
+            max_in_flight: Some(1),
+        }],
+        &[],
+        QueueSettings::default(),
+        HealthSettings::default(),
+        Instant::from_nanos(1_000_000_000),
+    );
+    let state = &dispatcher.states()[0];
+    let probe = || dispatcher.try_reserve_at(0);
+    assert!(probe().is_some() && probe().is_none());
+    state.set_aside();
+    assert!(!state.may_hand_over());
+    state.release();
+    let exchange = || state.try_reserve(0, u32::MAX);
+    assert!(!state.has_room() && exchange().is_none());
+    assert!(probe().is_some());
+    state.release();
+    state.put_back();
+    assert!(state.has_room() && exchange().is_some());
+}
