@@ -62,7 +62,9 @@ pub(super) fn serve(
         Piece::Track.is(&*track);
         let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
         clients.keep_head(head);
-        context.sessions.rest(client.session, track);
+        context
+            .sessions
+            .rest(client.session, track, context.wheel.now());
         match next {
             Next::KeepAlive => return Some(client),
             // A close with unread bytes drops what waits to be sent.
@@ -165,7 +167,15 @@ async fn refuse(
     let bytes = buffer.filled();
     let refused = answer::refuse(context, client, bytes, None, end, None, &mut progress).await;
     progress.conclude(context, client, bytes, None, end);
-    refused.next
+    match end {
+        // Somebody waits for its room.
+        End::Failure(Failure::NoDescriptor | Failure::Connections) => {
+            let counters = context.listener_counters(client);
+            counters.connections_displaced.add(1);
+            Next::Close
+        }
+        _ => refused.next,
+    }
 }
 
 /// A head that is being read.
@@ -198,7 +208,11 @@ async fn read_head(
             let arrival = |took| Arrival { started, took };
             match parse(context, client, buffer, head, &mut incoming.seen) {
                 Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
-                Ok(Parsed::Complete) => return Read::Head(arrival(clock::since(started))),
+                Ok(Parsed::Complete) => {
+                    // A client that has sent its request does not have to leave.
+                    context.sessions.take_told(client.session);
+                    return Read::Head(arrival(clock::since(started)));
+                }
                 Ok(Parsed::Partial) if is_first => track.begin_head(started),
                 Ok(Parsed::Partial) => {}
                 Err(error) => return Read::Refused(arrival(clock::since(started)), error.into()),
@@ -292,7 +306,10 @@ async fn read_more(
             Poll::Pending if context.wheel.has_fired(&client.timer) => {
                 ReadMore::Failed(Failure::HeadTimeout)
             }
-            Poll::Pending => return Poll::Pending,
+            Poll::Pending => match context.sessions.take_told(client.session) {
+                Some(failure) => ReadMore::Failed(failure),
+                None => return Poll::Pending,
+            },
         })
     })
     .await

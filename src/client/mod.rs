@@ -10,6 +10,7 @@ pub(crate) mod http1;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -17,14 +18,15 @@ use std::time::Duration;
 use evenkeel_proto::RequestHead;
 use rustix::io::Errno;
 
-use crate::exchange::{Client, Context};
+use crate::exchange::{Client, Context, answer, room};
+use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::is_out_of_descriptors;
 use crate::net::listen::{Listener, Peer};
-use crate::net::stream::{Peeked, Stream};
+use crate::net::stream::{Peeked, Stream, answer_and_close};
 use crate::net::tasks;
 use crate::net::timer::Timer;
 use crate::observe::access_log::AddressText;
-use crate::observe::sessions::{Accepted, SessionKey};
+use crate::observe::sessions::{Accepted, Need, SessionKey};
 use future_pool::FuturePool;
 
 /// What the connections of a worker share.
@@ -83,12 +85,12 @@ struct OpenConnection {
 }
 
 impl OpenConnection {
+    /// To be called once a place of the listener's limit was taken.
     fn new(clients: &Rc<Clients>, client: &Client) -> Self {
         let listener = client.listener;
         clients.open.set(clients.open.get() + 1);
         let gauge = &clients.context.counters.listeners[listener].open;
         gauge.set(gauge.value() + 1);
-        clients.context.open_connections[listener].add();
         OpenConnection {
             clients: clients.clone(),
             listener,
@@ -114,6 +116,9 @@ impl Drop for OpenConnection {
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
+///
+/// Invariant: other tasks have a turn after [`ACCEPTS_PER_TURN`] connections, even
+/// where further ones wait without end.
 pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
@@ -122,6 +127,7 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     // More than this can't have been waiting when draining began.
     let mut last_count = clients.context.config.listeners[index].accepting.backlog;
     let mut has_looked_again = false;
+    let mut number = 0_u32;
     loop {
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
             Poll::Pending if drain.poll(cx).is_ready() => Poll::Ready(None),
@@ -141,20 +147,32 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                 return;
             }
         }
-        match accepted.and_then(|(socket, peer)| Ok((Stream::new(socket)?, peer))) {
-            Ok((stream, peer)) => {
+        let admitted = match accepted {
+            Ok((socket, peer)) => admit(&clients, socket, peer, index).await,
+            Err(error) => Err(error),
+        };
+        match admitted {
+            Ok(Some(client)) => {
                 pause.is_over(&clients, index);
-                let Some(client) = admit(&clients, stream, peer, index) else {
-                    continue;
-                };
+                let session = client.session;
                 let open = OpenConnection::new(&clients, &client);
-                tasks::spawn(connection(open, client, places.clone(), serve));
+                let place = tasks::spawn(connection(open, client, places.clone(), serve));
+                clients.context.sessions.has_task(session, place);
             }
+            // It was refused.
+            Ok(None) => {}
             Err(_) if clients.context.is_draining.get() => return,
             Err(error) => pause.wait(&clients, index, &error).await,
         }
+        number = number.wrapping_add(1);
+        if number.is_multiple_of(ACCEPTS_PER_TURN) {
+            tokio::task::yield_now().await;
+        }
     }
 }
+
+/// Connections accepted in a row before other tasks have a turn.
+const ACCEPTS_PER_TURN: u32 = 16;
 
 /// Notices that the worker begins to drain.
 struct DrainSign<'a> {
@@ -186,17 +204,39 @@ impl<'a> DrainSign<'a> {
     }
 }
 
-/// Takes a connection in, unless the listener has as many as it may.
-fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Option<Box<Client>> {
+/// Takes a connection in where there is room for it, or room can be made;
+/// otherwise it is refused.
+///
+/// # Errors
+/// The kernel lacks memory.
+async fn admit(
+    clients: &Clients,
+    socket: OwnedFd,
+    peer: Peer,
+    listener: usize,
+) -> io::Result<Option<Box<Client>>> {
     let context = &clients.context;
     let counters = &context.counters.listeners[listener];
     counters.connections.add(1);
-    let limit = context.config.listeners[listener].limits.connections;
-    let open = context.open_connections[listener].value();
-    if limit.is_some_and(|limit| open >= limit) {
+    let socket = match take_descriptor(context, socket).await {
+        Ok(socket) => socket,
+        Err(socket) => {
+            counters.connections_no_descriptor.add(1);
+            refuse(context, socket, Need::Descriptor);
+            return Ok(None);
+        }
+    };
+    let need = Need::Connection {
+        listener: listener as u16,
+    };
+    if !take_place(context, listener, need).await {
         counters.connections_refused.add(1);
-        return None;
+        refuse(context, socket, need);
+        return Ok(None);
     }
+    let stream = Stream::new(socket).inspect_err(|_| {
+        context.open_connections[listener].remove();
+    })?;
     let (address, port) = match peer {
         Peer::Tcp(address) => (Some(address.ip()), address.port()),
         Peer::Unix => (None, 0),
@@ -207,7 +247,7 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
         listener,
         tick: context.wheel.now(),
     });
-    Some(Box::new(Client {
+    Ok(Some(Box::new(Client {
         stream,
         timer: context.wheel.timer(),
         address,
@@ -215,12 +255,51 @@ fn admit(clients: &Clients, stream: Stream, peer: Peer, listener: usize) -> Opti
         port,
         listener,
         session,
-    }))
+    })))
 }
 
-/// Accepting failed: the process is out of descriptors, of which files that are
-/// kept open give theirs up, or the kernel of memory. Trying again at once would
-/// spin, so it pauses for a moment.
+/// A descriptor that is not kept from clients, for a connection that has one;
+/// where none is free, something else is closed.
+///
+/// # Errors
+/// Nothing else can be closed: the connection as it was.
+async fn take_descriptor(context: &Context, mut socket: OwnedFd) -> Result<OwnedFd, OwnedFd> {
+    for _ in 0..room::TRIES {
+        if !is_reserved(&socket, Taker::Client) {
+            return Ok(socket);
+        }
+        socket = lowered(socket);
+        if is_reserved(&socket, Taker::Client) && !room::make(context, Need::Descriptor).await {
+            break;
+        }
+    }
+    Err(socket)
+}
+
+/// Takes one of the connections that a listener may have; where it has as many,
+/// another one is closed. Whether there is one.
+async fn take_place(context: &Context, listener: usize, need: Need) -> bool {
+    let limit = context.config.listeners[listener].limits.connections;
+    for _ in 0..room::TRIES {
+        if context.open_connections[listener].try_add(limit) {
+            return true;
+        }
+        if !room::make(context, need).await {
+            break;
+        }
+    }
+    false
+}
+
+/// Answers a connection that there is no room for, and closes it.
+fn refuse(context: &Context, socket: OwnedFd, need: Need) {
+    let answer = answer::refusal(context, need.failure().into());
+    answer_and_close(socket, &answer);
+}
+
+/// Accepting failed: the kernel lacks memory, or all descriptors are in use and
+/// nothing can be closed. Trying again at once would spin, so it pauses for a
+/// moment.
 #[derive(Debug, Default)]
 struct AcceptPause {
     is_paused: bool,
@@ -237,7 +316,7 @@ impl AcceptPause {
         }
         let context = &clients.context;
         let errno = Errno::from_io_error(error);
-        if errno.is_some_and(is_out_of_descriptors) && context.files.make_room() {
+        if errno.is_some_and(is_out_of_descriptors) && room::make(context, Need::Descriptor).await {
             return;
         }
         if !self.is_paused {
@@ -330,6 +409,8 @@ where
             Piece::exchange_is_over();
             wait = Wait::ForNext(timeouts.idle);
         }
+        // The connection counts as open until its descriptor is free.
+        drop(client);
     }
 }
 
@@ -366,7 +447,7 @@ fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Futu
             }
             return Poll::Ready(true);
         }
-        if context.wheel.has_fired(&client.timer) {
+        if context.wheel.has_fired(&client.timer) || is_displaced(context, client) {
             return Poll::Ready(false);
         }
         let is_unwanted = matches!(wait, Wait::ForNext(_)) && context.is_draining.get();
@@ -377,4 +458,16 @@ fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Futu
             false => Poll::Pending,
         }
     })
+}
+
+/// Whether an idle connection is to be closed to make room. A request that is
+/// there already is served.
+fn is_displaced(context: &Context, client: &Client) -> bool {
+    let is_displaced = context.sessions.take_told(client.session).is_some()
+        && client.stream.peek() != Peeked::Data;
+    if is_displaced {
+        let counters = context.listener_counters(client);
+        counters.connections_displaced.add(1);
+    }
+    is_displaced
 }

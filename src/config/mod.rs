@@ -180,6 +180,8 @@ pub struct Server {
     pub control: Option<Address>,
     /// Most memory for bodies that are held for slow clients, in bytes.
     pub buffer_memory: u64,
+    /// Descriptors that clients never take; `None` for the default.
+    pub reserved_descriptors: Option<u32>,
 }
 
 /// A socket address, or the path of a Unix socket.

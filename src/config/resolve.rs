@@ -132,6 +132,7 @@ fn server(server: &written::Server) -> Option<Server> {
         answer_memory: server.answer_memory.value?.0,
         control: server.control.value.as_ref().map(|it| it.0.clone()),
         buffer_memory: server.buffer_memory.value?.0,
+        reserved_descriptors: server.reserved_descriptors.value.and_then(|it| it.to()),
     })
 }
 

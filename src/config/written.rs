@@ -76,6 +76,11 @@ options! {
         /// Most memory that bodies take which are held for slow clients, over
         /// all workers; above it bodies stream (see `buffer` of an upstream).
         buffer_memory: Length = Default("'256MiB'"),
+        /// File descriptors that clients' connections never take (of `ulimit
+        /// -n`): operators, connections to endpoints and files have them. Where
+        /// only these are left, connections that are idle are closed for a new
+        /// client, or the client is refused.
+        reserved_descriptors: Bounded<0, 1_000_000> = Optional("16 for operators, 1,024 for endpoints and files; each at most a quarter of what is free at the start"),
     }
 }
 
@@ -252,7 +257,9 @@ options! {
         target: Size = Default("'8KiB'"),
         /// The body of a request; the answer is 413 above it.
         body: Size = Optional("no limit"),
-        /// Connections at once, over all workers.
+        /// Connections at once, over all workers. For a further one, a
+        /// connection without a request is closed; where there is none, the
+        /// answer is 503.
         connections: Bounded<1, 0xFFFF_FFFF> = Optional("no limit"),
     }
 }

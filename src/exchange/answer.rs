@@ -199,6 +199,35 @@ pub(crate) fn outcome(
     }
 }
 
+/// The answer to a connection that is refused before its request was read.
+pub fn refusal(context: &Context, end: End) -> Vec<u8> {
+    let text = refusal_text(end.status(), end, "");
+    let answer = Answer {
+        status: end.status(),
+        content_type: TEXT,
+        location: None,
+        allow: None,
+        retry_after_s: Some(1),
+        body: text.as_bytes(),
+    };
+    let mut bytes = Vec::with_capacity(256 + text.len());
+    write_head(&mut bytes, context, &answer);
+    write::connection_field(&mut bytes, Persistence::Close);
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(answer.body);
+    bytes
+}
+
+/// What the body of a refusal says.
+fn refusal_text(status: u16, end: End, detail: &str) -> String {
+    let phrase = reason_phrase(status);
+    let (word, words) = (end.word(), end.text());
+    format!("{status} {phrase}\n\n{word}: {words}{detail}\n")
+}
+
+/// The type of such bodies.
+const TEXT: &str = "text/plain; charset=utf-8";
+
 /// Refuses a request, whose head is in `request`: a short answer that says why,
 /// in the log's word. `unread` tells what was read of the body and of the next
 /// request, where that is more than stands in `request`.
@@ -238,16 +267,14 @@ pub async fn refuse(
     let (content_type, body) = match overload.and_then(|answer| answer.body.as_ref()) {
         Some((content_type, body)) => (content_type.as_str(), body.as_slice()),
         None => {
-            let phrase = reason_phrase(status);
             let detail = match (end, progress.upstream()) {
                 (End::Failure(Failure::NoEndpoint), Some(index)) => {
                     outage(context.upstreams[index].endpoint_states())
                 }
                 _ => String::new(),
             };
-            let (word, words) = (end.word(), end.text());
-            text = format!("{status} {phrase}\n\n{word}: {words}{detail}\n");
-            ("text/plain; charset=utf-8", text.as_bytes())
+            text = refusal_text(status, end, &detail);
+            (TEXT, text.as_bytes())
         }
     };
     let is_for_now = status == 503 || overload.is_some();

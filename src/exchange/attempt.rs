@@ -17,6 +17,7 @@ use super::forward::{Connection, Outcome, Request};
 use super::identity::{ROOM, Room};
 use super::pump::{HEADROOM, Pump, PumpEnd, SPLICED_MIN, TAILROOM, Unread, WaitsFor, decode_front};
 use super::relay::{self, Relay, Relayed, Response, TunnelStart};
+use super::room::with_descriptor;
 use super::watch::ClientWatch;
 use super::{
     Client, Context, Next, Progress, Sender, TimedOut, WriteFailure, follow, lap, rare, write_all,
@@ -265,7 +266,7 @@ async fn open(
     context.wheel.set(&client.timer, deadline);
     progress.track.enter(Stage::Connect);
     let mut reached_at = clock::now();
-    let mut connecting = std::pin::pin!(slot.connect());
+    let mut connecting = std::pin::pin!(with_descriptor(context, || slot.connect()));
     let connected = context.until_deadline(
         &client.timer,
         poll_fn(|cx| match connecting.as_mut().poll(cx) {

@@ -13,6 +13,7 @@ pub mod pump;
 mod queueing;
 mod record;
 mod relay;
+pub mod room;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -42,6 +43,7 @@ use crate::observe::sessions::{SessionKey, Sessions};
 use crate::upstream::Upstream;
 
 use identity::{IdSource, Identity};
+use room::Room;
 use watch::ClientWatch;
 
 pub use forward::{Outcome, forward};
@@ -80,6 +82,8 @@ pub struct Context {
     pub failures: Failures,
     /// The files that routes serve.
     pub files: Rc<Files>,
+    /// What is known of room for connections.
+    pub room: Room,
 }
 
 /// The accepting side of an exchange.

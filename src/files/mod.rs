@@ -25,7 +25,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_policy::admission::Bounds;
@@ -73,8 +72,6 @@ pub struct Disks {
     /// For files that are compressed when they are asked for, if any are: it
     /// takes the processor, and would keep the disks' queues from their disks.
     compressing: Option<IoQueue<Wanted, Fetched>>,
-    /// How often a worker lacked a descriptor and kept no file open itself.
-    calls_for_room: AtomicU64,
     /// What is held until clients have taken it.
     pub answer_memory: Arc<AnswerMemory>,
     /// Those of it that are listings.
@@ -177,7 +174,6 @@ impl Disks {
             of_route,
             queues,
             compressing: compressing.transpose()?,
-            calls_for_room: AtomicU64::new(0),
             answer_memory: Arc::new(AnswerMemory::new(config.server.answer_memory)),
             pages: HeldPages::default(),
         })
@@ -222,8 +218,6 @@ pub struct Files {
     next_complaint: Cell<u64>,
     /// Errors that were not said.
     unsaid: Cell<u64>,
-    /// Those of `Disks::calls_for_room` that were heeded.
-    heeded_calls: Cell<u64>,
 }
 
 /// Ticks between two lines about errors of disks: a second.
@@ -293,7 +287,6 @@ impl Files {
             key: RefCell::default(),
             next_complaint: Cell::new(0),
             unsaid: Cell::new(0),
-            heeded_calls: Cell::new(0),
             check_ticks: (settings.check_interval.as_millis() / TICK.as_millis()) as u64,
         }
     }
@@ -321,27 +314,9 @@ impl Files {
     }
 
     /// Closes half of the files that are kept open, for want of descriptors;
-    /// whether there were any. Where there are none, other workers close half of
-    /// theirs with their next tick.
+    /// whether there were any.
     pub fn make_room(&self) -> bool {
-        self.shrink(&mut self.open_files.borrow_mut())
-    }
-
-    fn shrink(&self, open_files: &mut OpenFiles) -> bool {
-        let were_any = open_files.shrink();
-        if !were_any {
-            self.disks.calls_for_room.fetch_add(1, Ordering::Relaxed);
-        }
-        were_any
-    }
-
-    /// Makes room where another worker has called for it. To be called with each
-    /// tick.
-    pub fn heed_calls(&self) {
-        let calls = self.disks.calls_for_room.load(Ordering::Relaxed);
-        if self.heeded_calls.replace(calls) != calls {
-            self.open_files.borrow_mut().shrink();
-        }
+        self.open_files.borrow_mut().shrink()
     }
 
     /// Where it is counted what is held until clients have taken it.
@@ -412,9 +387,7 @@ impl Files {
             open_files.remove(&key);
         }
         let opened = match root.open_in_memory(path) {
-            Some(Err(Missing::NoDescriptor)) if self.shrink(&mut open_files) => {
-                root.open_in_memory(path)
-            }
+            Some(Err(Missing::NoDescriptor)) if open_files.shrink() => root.open_in_memory(path),
             opened => opened,
         };
         match opened {
@@ -437,20 +410,6 @@ impl Files {
     /// # Cancellation
     /// Nothing is left behind but what others wait for too.
     pub async fn fetch(
-        &self,
-        route: usize,
-        variant: u8,
-        path: &[u8],
-    ) -> Result<Result<Found, Missing>, Refused> {
-        let found = self.find(route, variant, path).await?;
-        if matches!(found, Err(Missing::NoDescriptor)) {
-            // For who comes next.
-            self.make_room();
-        }
-        Ok(found)
-    }
-
-    async fn find(
         &self,
         route: usize,
         variant: u8,

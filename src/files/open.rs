@@ -20,6 +20,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::system::sysinfo;
 
 use super::bytes::FileBytes;
+use crate::net::descriptors::{Taker, within_limit};
 use crate::net::is_out_of_descriptors;
 
 /// What tells a version of a file from every other.
@@ -288,7 +289,9 @@ impl Root {
         let flags = flags | OFlags::CLOEXEC;
         let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let path = if path.is_empty() { b"." } else { path };
-        openat2(&self.folder, path, flags, Mode::empty(), how).map_err(missing)
+        openat2(&self.folder, path, flags, Mode::empty(), how)
+            .and_then(|opened| within_limit(opened, Taker::Exchange))
+            .map_err(missing)
     }
 }
 
@@ -467,7 +470,9 @@ impl OpenFile {
     pub(super) fn open_again_directly(&self) -> Option<File> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = FILE_FLAGS | OFlags::CLOEXEC | OFlags::DIRECT;
-        open(path, flags, Mode::empty()).ok().map(File::from)
+        let opened = open(path, flags, Mode::empty());
+        let opened = opened.and_then(|it| within_limit(it, Taker::Exchange));
+        opened.ok().map(File::from)
     }
 
     /// Makes reads go by way of the page cache.

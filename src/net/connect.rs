@@ -5,8 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use socket2::{Domain, SockAddr};
+use socket2::{Domain, SockAddr, Socket};
 
+use super::descriptors::{Taker, within_limit};
 use super::stream::Stream;
 use super::stream_socket;
 use super::timer_fd::TimerFd;
@@ -22,11 +23,11 @@ use crate::config::Address;
 pub async fn connect(address: &Address) -> io::Result<Stream> {
     let (socket, address) = match address {
         Address::Tcp(address) => {
-            let socket = stream_socket(Domain::for_address(*address))?;
+            let socket = endpoint_socket(Domain::for_address(*address))?;
             socket.set_tcp_nodelay(true)?;
             (socket, SockAddr::from(*address))
         }
-        Address::Unix(path) => (stream_socket(Domain::UNIX)?, SockAddr::unix(path)?),
+        Address::Unix(path) => (endpoint_socket(Domain::UNIX)?, SockAddr::unix(path)?),
     };
     match socket.connect(&address) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {}
@@ -94,6 +95,12 @@ pub fn is_unreachable(error: &io::Error) -> bool {
             | Kind::NotFound
             | Kind::PermissionDenied
     )
+}
+
+/// A socket for a connection to an endpoint, unless the descriptors that are left
+/// are kept for others.
+fn endpoint_socket(domain: Domain) -> io::Result<Socket> {
+    Ok(within_limit(stream_socket(domain)?, Taker::Exchange)?)
 }
 
 /// The system's words for an error, without its number and in lower case.

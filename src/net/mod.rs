@@ -3,6 +3,7 @@
 pub mod buffer;
 pub mod clock;
 pub mod connect;
+pub mod descriptors;
 pub mod listen;
 pub mod pipe;
 pub mod poller;

@@ -11,6 +11,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 use super::clock;
+use super::descriptors::{Taker, within_limit};
 
 /// What a pipe has room for, in pages: so many pieces of packets, each of up to
 /// 32 KiB on loopback and some 1,500 bytes from a network. With the kernel's 16,
@@ -75,6 +76,17 @@ impl Pipe {
         })
     }
 
+    /// How many this thread keeps for reuse.
+    pub fn kept_count() -> usize {
+        FREE.with_borrow(|free| free.pipes.len())
+    }
+
+    /// Closes those that this thread keeps for reuse; whether there were any.
+    pub fn close_kept() -> bool {
+        let kept = FREE.with_borrow_mut(|free| std::mem::take(&mut free.pipes));
+        !kept.is_empty()
+    }
+
     /// Bytes that are in it.
     pub fn held(&self) -> usize {
         self.held
@@ -136,6 +148,8 @@ impl FreeList {
 impl Ends {
     fn new() -> Result<Self, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let reader = within_limit(reader, Taker::Exchange)?;
+        let writer = within_limit(writer, Taker::Exchange)?;
         fcntl_setpipe_size(&writer, SLOTS * PAGE_LEN)?;
         Ok(Ends { reader, writer })
     }
@@ -208,7 +222,9 @@ mod tests {
         assert_eq!(held.len(), IN_USE);
         assert!(Pipe::take().is_none());
         drop(held);
-        assert_eq!(FREE.with_borrow(|free| free.pipes.len()), KEPT);
+        assert_eq!(Pipe::kept_count(), KEPT);
         assert!(Pipe::take().is_some());
+        assert!(Pipe::close_kept());
+        assert_eq!(Pipe::kept_count(), 0);
     }
 }

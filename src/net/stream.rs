@@ -290,6 +290,17 @@ impl DetachedStream {
     }
 }
 
+/// Sends a short answer on a connection that no event loop knows, takes what has
+/// come from the peer, and closes it. Never waits: unread bytes would make the
+/// close a reset.
+pub fn answer_and_close(socket: OwnedFd, answer: &[u8]) {
+    // Whoever does not take it has no use for it.
+    let _ = rustix::net::send(&socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Write);
+    let mut room = [0; 16 * 1024];
+    let _ = rustix::net::recv(&socket, &mut room, RecvFlags::DONTWAIT);
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

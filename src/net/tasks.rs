@@ -215,15 +215,38 @@ impl Drop for Tasks {
     }
 }
 
-/// Begins a task of this thread's set. One that panics ends, and no other.
+/// Begins a task of this thread's set. One that panics ends, and no other. Gives
+/// the task's place, which others have once the task has ended.
 ///
 /// # Panics
 /// The thread has no set.
-pub fn spawn(task: impl Future<Output = ()> + 'static) {
+pub fn spawn(task: impl Future<Output = ()> + 'static) -> Place {
     SET.with_borrow(|set| {
         let set = set.as_ref().expect("the thread has a set of tasks");
-        set.spawn(Box::pin(task));
-    });
+        set.spawn(Box::pin(task))
+    })
+}
+
+/// Where a task is in this thread's set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(u32);
+
+impl Place {
+    /// No task's.
+    pub const NONE: Place = Place(u32::MAX);
+
+    /// Wakes the task that has this place of the present thread's set, if there
+    /// is one.
+    pub fn wake(self) {
+        SET.with_borrow(|set| {
+            let Some(set) = set else { return };
+            let id = match set.entries.borrow().get(self.0 as usize) {
+                Some(entry) => Id::new(set.number, entry.generation, self.0 as usize),
+                None => return,
+            };
+            set.wake(id);
+        });
+    }
 }
 
 /// Says that this task will look at `value`, at no more than its first `most`
@@ -299,7 +322,7 @@ fn tell_present(note: impl FnOnce(&Entry)) {
 }
 
 impl Set {
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: Task) -> Place {
         let generation = self.generation.get().wrapping_add(1);
         self.generation.set(generation);
         let id = {
@@ -317,6 +340,7 @@ impl Set {
             id
         };
         self.wake(id);
+        Place(id.index() as u32)
     }
 
     /// To be called in the set's thread.

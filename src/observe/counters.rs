@@ -49,9 +49,18 @@ impl Gauge {
 pub struct OpenCount(AtomicU32);
 
 impl OpenCount {
-    /// One was opened.
-    pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    /// One is opened, unless there are `limit` of them; whether it is.
+    ///
+    /// Invariant: there are never more than `limit`, whichever workers add at
+    /// once, for the comparison and the addition are one atomic step.
+    pub fn try_add(&self, limit: Option<u32>) -> bool {
+        let Some(limit) = limit else {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            return true;
+        };
+        let more = |open| (open < limit).then_some(open + 1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.0.fetch_update(set, fetch, more).is_ok()
     }
 
     /// One was closed.
@@ -187,8 +196,12 @@ impl Default for ExchangeCounters {
 pub struct ListenerCounters {
     /// Connections accepted.
     pub connections: Counter,
-    /// Connections closed at once because of the limit on connections.
+    /// Connections refused because of the limit on connections.
     pub connections_refused: Counter,
+    /// Connections refused for want of file descriptors.
+    pub connections_no_descriptor: Counter,
+    /// Connections without a request that were closed to make room.
+    pub connections_displaced: Counter,
     /// Times that accepting paused for want of file descriptors.
     pub accept_pauses: Counter,
     /// Bodies that were read on after the answer.
@@ -240,6 +253,8 @@ pub struct EndpointCounters {
     pub reuses: Counter,
     /// Idle connections found closed by the endpoint.
     pub stale: Counter,
+    /// Idle connections closed to make room.
+    pub displaced: Counter,
     /// Attempts that brought no whole, valid response, by the endpoint's fault.
     pub failures: Counter,
     /// Responses by class: index 1 for 1xx to 5 for 5xx.

@@ -71,6 +71,8 @@ reasons! {
         NoDescriptor => 503, "no-descriptor", "the server has too many files open";
         /// Answers that clients have not taken fill the memory for them.
         AnswerMemory => 503, "answer-memory", "too many answers wait for their clients to take them";
+        /// The listener has as many connections as it may.
+        Connections => 503, "connections", "the listener has as many connections as it may";
         /// The disk's queue takes no more.
         DiskBusy => 503, "disk-busy", "the disk has too much to read";
         /// The disk did not answer in time.

@@ -216,8 +216,12 @@ pub struct ListenerFigures {
     pub open: u64,
     /// Most connections at once; `null` for no limit.
     pub connections_limit: Option<u32>,
-    /// Connections closed at once because of that limit.
+    /// Connections refused because of that limit.
     pub connections_refused: u64,
+    /// Connections refused for want of file descriptors.
+    pub connections_no_descriptor: u64,
+    /// Connections without a request that were closed to make room.
+    pub connections_displaced: u64,
     /// Times that accepting paused for want of file descriptors.
     pub accept_pauses: u64,
     /// Requests whose body was read on after their answer.
@@ -373,6 +377,8 @@ pub struct EndpointFigures {
     pub reuses: u64,
     /// Idle connections found closed.
     pub stale: u64,
+    /// Idle connections closed to make room.
+    pub displaced: u64,
     /// Attempts that brought no whole, valid response, by its fault.
     pub failures: u64,
     /// Responses by class.
@@ -607,6 +613,9 @@ impl Sources {
                 .sum(),
             connections_limit: settings.limits.connections,
             connections_refused: self.sum(|it| &it.listeners[index].connections_refused),
+            connections_no_descriptor: self
+                .sum(|it| &it.listeners[index].connections_no_descriptor),
+            connections_displaced: self.sum(|it| &it.listeners[index].connections_displaced),
             accept_pauses: self.sum(|it| &it.listeners[index].accept_pauses),
             drains: self.sum(|it| &it.listeners[index].drains),
             drains_cut: self.sum(|it| &it.listeners[index].drains_cut),
@@ -715,6 +724,7 @@ impl Sources {
             connect_failures: sum(|it| &it.connect_failures),
             reuses: sum(|it| &it.reuses),
             stale: sum(|it| &it.stale),
+            displaced: sum(|it| &it.displaced),
             failures: sum(|it| &it.failures),
             status: self.status(|it| &it.upstreams[upstream].endpoints[index].status),
             bytes_out: sum(|it| &it.bytes_out),

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Learned;
 use evenkeel_policy::dispatch::{Asking, Outlook};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failures::FailedExchange;
-use super::sessions::SessionList;
+use super::sessions::{Need, SessionList};
 
 /// Longest wait for a worker's answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,6 +26,26 @@ pub enum Question {
     Failures(oneshot::Sender<Vec<FailedExchange>>),
     /// What would become of an exchange.
     Outlook(Prospect, oneshot::Sender<WorkerOutlook>),
+    /// What the worker could close first to make room.
+    Spare(Need, oneshot::Sender<Option<Spare>>),
+    /// To close what it could close first; the answer is whether it did.
+    GiveUp(Need, oneshot::Sender<bool>),
+}
+
+/// What a worker can close to make room, in the order in which that is closed.
+/// Moments are those at which its last use was over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spare {
+    /// Pipes that are kept for reuse.
+    Pipes,
+    /// An idle connection to an endpoint.
+    EndpointConnection,
+    /// A file that is kept open.
+    File,
+    /// A client's connection without a request so far.
+    SilentClient(Instant),
+    /// A client's connection that waits for a further request.
+    IdleClient(Instant),
 }
 
 /// An exchange that might come.

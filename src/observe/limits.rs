@@ -28,6 +28,12 @@ pub struct LimitWatch {
 enum Limit {
     /// Connections of a listener, by index.
     Connections { listener: usize },
+    /// Descriptors for connections of a listener.
+    Descriptors { listener: usize },
+    /// A listener's connections without a request, which give way to others.
+    Clients { listener: usize },
+    /// Idle connections to an upstream's endpoints, which give way to others.
+    IdleConnections { upstream: usize },
     /// What an upstream does with requests that it has no slot for.
     Upstream { upstream: usize, failure: Failure },
     /// What becomes of requests for a route's files that can't be opened or read
@@ -118,7 +124,13 @@ impl Episode {
 impl LimitWatch {
     /// A watch over everything that this configuration limits.
     pub fn new(config: &Config) -> Self {
-        let listeners = (0..config.listeners.len()).map(|listener| Limit::Connections { listener });
+        let listeners = (0..config.listeners.len()).flat_map(|listener| {
+            [
+                Limit::Connections { listener },
+                Limit::Descriptors { listener },
+                Limit::Clients { listener },
+            ]
+        });
         let failures = [
             Failure::QueueFull,
             Failure::QueueTimeout,
@@ -129,7 +141,11 @@ impl LimitWatch {
         ];
         let upstreams = (0..config.upstreams.len()).flat_map(|upstream| {
             let failures = failures.map(|failure| Limit::Upstream { upstream, failure });
-            let others = [Limit::Retries { upstream }, Limit::Buffers { upstream }];
+            let others = [
+                Limit::Retries { upstream },
+                Limit::Buffers { upstream },
+                Limit::IdleConnections { upstream },
+            ];
             failures.into_iter().chain(others)
         });
         let routes = config.routes.iter().enumerate();
@@ -166,6 +182,16 @@ impl Limit {
             Limit::Connections { listener } => {
                 sum(&|it| it.listeners[listener].connections_refused.value())
             }
+            Limit::Descriptors { listener } => {
+                sum(&|it| it.listeners[listener].connections_no_descriptor.value())
+            }
+            Limit::Clients { listener } => {
+                sum(&|it| it.listeners[listener].connections_displaced.value())
+            }
+            Limit::IdleConnections { upstream } => sum(&|it| {
+                let endpoints = it.upstreams[upstream].endpoints.iter();
+                endpoints.map(|it| it.displaced.value()).sum()
+            }),
             Limit::Upstream { upstream, failure } => {
                 let end = End::Failure(failure).index();
                 sum(&|it| it.upstreams[upstream].exchanges.ends[end].value())
@@ -190,12 +216,15 @@ impl Limit {
 
     fn words(self, config: &Config, count: u64) -> Words {
         let of = match self {
-            Limit::Connections { listener } => {
+            Limit::Connections { listener }
+            | Limit::Descriptors { listener }
+            | Limit::Clients { listener } => {
                 format!("listener {}", config.listeners[listener].name)
             }
             Limit::Upstream { upstream, .. }
             | Limit::Retries { upstream }
-            | Limit::Buffers { upstream } => {
+            | Limit::Buffers { upstream }
+            | Limit::IdleConnections { upstream } => {
                 format!("upstream {}", config.upstreams[upstream].name)
             }
             Limit::Files { route, .. } => format!("route {}", config.routes[route].name),
@@ -206,6 +235,18 @@ impl Limit {
             Limit::Connections { .. } => (
                 "its limit of connections is reached",
                 "its limit of connections was reached",
+            ),
+            Limit::Descriptors { .. } => (
+                "no descriptor is left for its connections",
+                "no descriptor was left for its connections",
+            ),
+            Limit::Clients { .. } => (
+                "connections without a request give way to others",
+                "connections without a request gave way to others",
+            ),
+            Limit::IdleConnections { .. } => (
+                "idle connections to its endpoints give way to others",
+                "idle connections to its endpoints gave way to others",
             ),
             Limit::Upstream { failure, .. } => match failure {
                 Failure::QueueFull => ("its queue is full", "its queue was full"),
@@ -252,8 +293,11 @@ impl Limit {
             ),
         };
         let [one, several] = match self {
-            Limit::Connections { .. } => {
-                ["connection closed at once", "connections closed at once"]
+            Limit::Connections { .. } | Limit::Descriptors { .. } => {
+                ["connection refused", "connections refused"]
+            }
+            Limit::Clients { .. } | Limit::IdleConnections { .. } => {
+                ["connection closed", "connections closed"]
             }
             Limit::Upstream { .. } | Limit::Files { .. } => ["request refused", "requests refused"],
             Limit::Retries { .. } => ["retry not made", "retries not made"],
@@ -294,7 +338,9 @@ impl Limit {
 
     fn word(self) -> &'static str {
         match self {
-            Limit::Connections { .. } => "connections",
+            Limit::Connections { .. } => Failure::Connections.word(),
+            Limit::Descriptors { .. } => Failure::NoDescriptor.word(),
+            Limit::Clients { .. } | Limit::IdleConnections { .. } => "displaced",
             Limit::Upstream { failure, .. } | Limit::Files { failure, .. } => failure.word(),
             Limit::Retries { .. } => "retries",
             Limit::Buffers { .. } => "buffer-memory",

@@ -6,6 +6,8 @@
 //! where it goes from one phase to the next.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +16,9 @@ use evenkeel_policy::Instant;
 use serde::Serialize;
 use slab::Slab;
 
+use super::end::Failure;
 use crate::net::clock;
+use crate::net::tasks::Place;
 
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 96;
@@ -22,6 +26,11 @@ const LINE_LEN: usize = 96;
 const TRACKS_KEPT: usize = 512;
 /// Entries that are looked at before other tasks have a turn.
 const TURN: usize = 1024;
+/// Connections are told to leave one at a time where they are few, and a part of
+/// them where they are many: to look for the first ones takes a look at all.
+const TOLD_PART: usize = 64;
+/// Most that are told to leave at once: to close them takes time.
+const MOST_TOLD: usize = 1024;
 /// Stands for none among indices.
 const NONE: u32 = u32::MAX;
 
@@ -158,12 +167,18 @@ impl Track {
 struct Entry {
     /// `None` over a Unix socket.
     address: Option<IpAddr>,
+    /// Why it was told to leave, where it has not heeded that yet.
+    told: Option<Failure>,
     port: u16,
     listener: u16,
     /// Tick of the worker's wheel at which it was accepted.
-    accepted: u64,
+    accepted: u32,
+    /// When its last request was over, or it was accepted.
+    rested: Stamp,
     /// Requests before those of `track`.
     requests: u32,
+    /// Of its task.
+    place: Place,
     track: Option<Rc<Track>>,
 }
 
@@ -172,6 +187,118 @@ struct Entry {
 pub struct Sessions {
     entries: RefCell<Slab<Entry>>,
     free: RefCell<Vec<Rc<Track>>>,
+    /// Tracks that there are, those in `free` included.
+    tracks: Cell<usize>,
+    /// Entries that were told to leave.
+    told: Cell<usize>,
+    /// The last one that was given.
+    stamp: Cell<Stamp>,
+}
+
+/// A moment on a worker, in a word: a tick, then a number of its own within the
+/// tick, as long as there is one. Wraps around after four days.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Stamp(u32);
+
+impl Stamp {
+    const NUMBER_BITS: u32 = 10;
+    const NUMBER: u32 = (1 << Self::NUMBER_BITS) - 1;
+
+    /// The first within a tick.
+    fn of(tick: u64) -> Self {
+        Stamp((tick as u32) << Self::NUMBER_BITS)
+    }
+
+    /// The next one after this one.
+    fn next(self, tick: u64) -> Self {
+        let first = Stamp::of(tick);
+        match self.0 & !Self::NUMBER == first.0 {
+            true if self.0 & Self::NUMBER < Self::NUMBER => Stamp(self.0 + 1),
+            true => self,
+            false => first,
+        }
+    }
+
+    /// How old it is at the end of a tick.
+    fn age(self, tick: u64) -> Age {
+        let last = Stamp::of(tick).0 | Self::NUMBER;
+        Age(last.wrapping_sub(self.0))
+    }
+}
+
+/// How long a connection has been without a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(u32);
+
+impl Age {
+    /// In ticks.
+    pub fn ticks(self) -> u32 {
+        self.0 >> Stamp::NUMBER_BITS
+    }
+}
+
+/// What there is too little of for another connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// File descriptors of the process.
+    Descriptor,
+    /// Connections that a listener, by index, may have at once.
+    Connection {
+        /// Its index.
+        listener: u16,
+    },
+}
+
+impl Need {
+    /// The failure of a need that nothing could be closed for.
+    pub fn failure(self) -> Failure {
+        match self {
+            Need::Descriptor => Failure::NoDescriptor,
+            Need::Connection { .. } => Failure::Connections,
+        }
+    }
+}
+
+/// A client's connection that can be closed to make room, in the order in which
+/// such are closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closable {
+    /// Its client has not sent a whole request yet. The oldest comes first.
+    Silent(Reverse<Age>),
+    /// It waits for a further request. The one that does for longest comes first.
+    Idle(Reverse<Age>),
+}
+
+impl Closable {
+    /// For how long it has been so.
+    pub fn age(self) -> Age {
+        match self {
+            Closable::Silent(Reverse(age)) | Closable::Idle(Reverse(age)) => age,
+        }
+    }
+}
+
+impl Entry {
+    /// Whether and in which order it is closed to make room.
+    ///
+    /// Invariant: a connection with a whole request is never closable.
+    fn closable(&self, need: Need, tick: u64) -> Option<Closable> {
+        let is_meant = match need {
+            Need::Descriptor => true,
+            Need::Connection { listener } => listener == self.listener,
+        };
+        let phase = self.track.as_ref().map(|track| track.phase.get());
+        if !is_meant || self.told.is_some() || !matches!(phase, None | Some(Stage::Head)) {
+            return None;
+        }
+        // Those of the track include the one that comes now only once it is there.
+        let earlier = self.track.as_ref().map_or(0, |it| it.requests.get());
+        let age = Reverse(self.rested.age(tick));
+        Some(match self.requests.wrapping_add(earlier) {
+            0 => Closable::Silent(age),
+            _ => Closable::Idle(age),
+        })
+    }
 }
 
 /// What a connection's entry is known by, on its worker.
@@ -196,18 +323,38 @@ impl Sessions {
         let entry = Entry {
             address: accepted.address,
             port: accepted.port,
+            told: None,
             listener: accepted.listener as u16,
-            accepted: accepted.tick,
+            accepted: accepted.tick as u32,
+            rested: self.stamp(accepted.tick),
             requests: 0,
+            place: Place::NONE,
             track: None,
         };
         self.entries.borrow_mut().insert(entry) as u32
     }
 
+    fn stamp(&self, tick: u64) -> Stamp {
+        let next = self.stamp.get().next(tick);
+        self.stamp.set(next);
+        next
+    }
+
+    /// Its task has this place.
+    pub fn has_task(&self, key: SessionKey, place: Place) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
+            entry.place = place;
+        }
+    }
+
     /// It is closed.
     pub fn close(&self, key: SessionKey) {
         let entry = self.entries.borrow_mut().try_remove(key as usize);
-        if let Some(track) = entry.and_then(|it| it.track) {
+        let Some(entry) = entry else { return };
+        if entry.told.is_some() {
+            self.told.set(self.told.get() - 1);
+        }
+        if let Some(track) = entry.track {
             self.keep(track);
         }
     }
@@ -215,19 +362,26 @@ impl Sessions {
     /// It has something to read.
     pub fn wake(&self, key: SessionKey) -> Rc<Track> {
         let reused = self.free.borrow_mut().pop();
-        let track = reused.unwrap_or_else(|| Rc::new(Track::new()));
+        let track = reused.unwrap_or_else(|| {
+            self.tracks.set(self.tracks.get() + 1);
+            Rc::new(Track::new())
+        });
         track.requests.set(0);
         track.phase.set(Stage::Idle);
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
             entry.track = Some(track.clone());
+            if entry.told.take().is_some() {
+                self.told.set(self.told.get() - 1);
+            }
         }
         track
     }
 
-    /// It is idle again.
-    pub fn rest(&self, key: SessionKey, track: Rc<Track>) {
+    /// It is idle again, from `tick` on.
+    pub fn rest(&self, key: SessionKey, track: Rc<Track>, tick: u64) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
             entry.requests = entry.requests.wrapping_add(track.requests.get());
+            entry.rested = self.stamp(tick);
             entry.track = None;
         }
         self.keep(track);
@@ -237,7 +391,68 @@ impl Sessions {
         let mut free = self.free.borrow_mut();
         if free.len() < TRACKS_KEPT {
             free.push(track);
+        } else {
+            self.tracks.set(self.tracks.get() - 1);
         }
+    }
+
+    /// Connections that are not being served.
+    pub fn idle_count(&self) -> usize {
+        let served = self.tracks.get() - self.free.borrow().len();
+        self.entries.borrow().len().saturating_sub(served)
+    }
+
+    /// The connection that is closed first for want of what is needed. Looks at
+    /// all of them.
+    pub fn first_closable(&self, need: Need, tick: u64) -> Option<Closable> {
+        let entries = self.entries.borrow();
+        let all = entries.iter();
+        all.filter_map(|(_, it)| it.closable(need, tick)).min()
+    }
+
+    /// Tells connections to leave for want of what is needed, the first ones in
+    /// order: a 64th of all, one at least. Gives their number.
+    pub fn tell_first(&self, need: Need, tick: u64) -> usize {
+        let mut entries = self.entries.borrow_mut();
+        let most = (entries.len() / TOLD_PART).clamp(1, MOST_TOLD);
+        // The foremost so far, the last of them on top.
+        let mut first = BinaryHeap::with_capacity(most + 1);
+        for (key, entry) in entries.iter() {
+            let Some(closable) = entry.closable(need, tick) else {
+                continue;
+            };
+            if first.len() < most {
+                first.push((closable, key));
+            } else if let Some(mut last) = first.peek_mut()
+                && (closable, key) < *last
+            {
+                *last = (closable, key);
+            }
+        }
+        for (_, key) in &first {
+            let entry = &mut entries[*key];
+            entry.told = Some(need.failure());
+            entry.place.wake();
+        }
+        self.told.set(self.told.get() + first.len());
+        first.len()
+    }
+
+    /// Connections that were told to leave and have not heeded that yet.
+    pub fn told_count(&self) -> usize {
+        self.told.get()
+    }
+
+    /// Why a connection was told to leave, if it was. To be called by its task,
+    /// which either leaves or has a request to serve: it is told once.
+    pub fn take_told(&self, key: SessionKey) -> Option<Failure> {
+        if self.told.get() == 0 {
+            return None;
+        }
+        let mut entries = self.entries.borrow_mut();
+        let told = entries.get_mut(key as usize)?.told.take()?;
+        self.told.set(self.told.get() - 1);
+        Some(told)
     }
 
     /// At most `max` connections of all, as they are at `tick`: those with an
@@ -253,8 +468,7 @@ impl Sessions {
                 let now = clock::now();
                 for entry in (next..end).filter_map(|index| entries.get(index)) {
                     list.open += 1;
-                    let ticks = tick.saturating_sub(entry.accepted);
-                    let age = tick_len * u32::try_from(ticks).unwrap_or(u32::MAX);
+                    let age = tick_len * (tick as u32).saturating_sub(entry.accepted);
                     list.rows.push(Session::new(entry, age, now));
                 }
                 next = end;
@@ -283,8 +497,8 @@ impl SessionList {
     /// Leaves at most `max`: those with an exchange first, the longest first.
     pub fn keep_foremost(&mut self, max: usize) {
         self.rows.sort_by_key(|it| match &it.exchange {
-            Some(exchange) => (0, std::cmp::Reverse(exchange.elapsed)),
-            None => (1, std::cmp::Reverse(it.age)),
+            Some(exchange) => (0, Reverse(exchange.elapsed)),
+            None => (1, Reverse(it.age)),
         });
         self.rows.truncate(max);
     }
@@ -409,12 +623,86 @@ mod tests {
         );
         assert_eq!(shown.rows[1].age, Duration::from_secs(2));
         track.end_exchange();
-        sessions.rest(keys[2500], track);
+        sessions.rest(keys[2500], track, 20);
         sessions.close(keys[0]);
         let shown = list(&sessions, 5000);
         assert_eq!(shown.open, 2999);
         assert!(shown.rows.iter().all(|it| it.exchange.is_none()));
         assert_eq!(shown.rows.iter().map(|it| it.requests).sum::<u32>(), 1);
+    }
+
+    fn ports(told: &Sessions, keys: &[SessionKey]) -> Vec<SessionKey> {
+        let told = keys.iter().filter(|key| told.take_told(**key).is_some());
+        told.copied().collect()
+    }
+
+    #[test]
+    fn the_oldest_silent_one_is_told_to_leave_and_then_the_one_idle_for_longest() {
+        const NEED: Need = Need::Descriptor;
+        let sessions = Sessions::default();
+        let keys: Vec<_> = (0..5).map(|port| sessions.open(accepted(port))).collect();
+        let served = |key, tick| {
+            let track = sessions.wake(key);
+            track.begin_exchange(clock::now(), b"GET /a", 40);
+            assert_eq!(
+                sessions.tell_first(Need::Connection { listener: 1 }, tick),
+                0
+            );
+            track.end_exchange();
+            sessions.rest(key, track, tick);
+        };
+        // The fourth is idle for longer than the first, within the same tick.
+        served(keys[3], 7);
+        served(keys[0], 7);
+        let track = sessions.wake(keys[1]);
+        track.begin_exchange(clock::now(), b"GET /a", 40);
+        // The third has a place that is free again: it is the newest.
+        sessions.close(keys[2]);
+        let newest = Accepted {
+            tick: 7,
+            ..accepted(9)
+        };
+        assert_eq!(sessions.open(newest), keys[2]);
+        assert_eq!(sessions.idle_count(), 4);
+        let mut order = Vec::<SessionKey>::new();
+        while sessions.tell_first(NEED, 8) > 0 {
+            let told = ports(&sessions, &keys);
+            order.extend(&told);
+            told.into_iter().for_each(|key| sessions.close(key));
+            assert_eq!(sessions.told_count(), 0);
+        }
+        assert_eq!(order, [keys[4], keys[2], keys[3], keys[0]]);
+        assert_eq!(sessions.first_closable(NEED, 8), None, "one is served");
+    }
+
+    #[test]
+    fn one_that_has_begun_its_first_head_is_silent_and_one_that_is_served_is_not_told() {
+        let sessions = Sessions::default();
+        let key = sessions.open(accepted(1));
+        let track = sessions.wake(key);
+        track.begin_head(clock::now());
+        let need = Need::Connection { listener: 0 };
+        let closable = sessions.first_closable(need, 3);
+        assert_eq!(closable.map(|it| it.age().ticks()), Some(3));
+        assert!(matches!(closable, Some(Closable::Silent(_))));
+        assert_eq!(sessions.tell_first(need, 3), 1);
+        assert_eq!(sessions.tell_first(need, 3), 0, "once is enough");
+        assert_eq!(sessions.take_told(key), Some(Failure::Connections));
+        assert_eq!(sessions.take_told(key), None);
+    }
+
+    #[test]
+    fn stamps_are_in_order_within_a_tick_and_over_the_turn() {
+        let last_tick = u64::from(u32::MAX >> Stamp::NUMBER_BITS);
+        let mut stamp = Stamp::default();
+        for tick in [0, 0, 1, 5, 5, last_tick, last_tick + 1] {
+            let next = stamp.next(tick);
+            assert!(next.age(tick) < stamp.age(tick), "{tick}");
+            assert_eq!(next.age(tick).ticks(), 0);
+            stamp = next;
+        }
+        (0..3000).for_each(|_| stamp = stamp.next(9));
+        assert_eq!(stamp, Stamp(Stamp::of(9).0 | Stamp::NUMBER));
     }
 
     #[test]

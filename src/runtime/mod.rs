@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::{self, AdminThread};
 use crate::config::{Address, Config};
 use crate::files::Disks;
+use crate::net::descriptors;
 use crate::net::listen::{self, BoundListener};
 use crate::observe::access_log::Layout;
 use crate::observe::counters::{BufferMemory, Counters, OpenCount};
@@ -271,10 +272,9 @@ pub fn start(config: Config) -> io::Result<Running> {
         .map(|_| Arc::<Heartbeat>::default())
         .collect();
     let mut workers = Vec::with_capacity(worker_count);
-    let mut inquiries = Vec::with_capacity(worker_count);
-    for (index, counters) in counters.iter().enumerate() {
-        let (inquiry, questions) = inquiry::channel();
-        inquiries.push(inquiry);
+    let (inquiries, questions): (Vec<_>, Vec<_>) =
+        (0..worker_count).map(|_| inquiry::channel()).unzip();
+    for ((index, counters), questions) in counters.iter().enumerate().zip(questions) {
         let worker = Worker {
             index,
             config: config.clone(),
@@ -288,6 +288,7 @@ pub fn start(config: Config) -> io::Result<Running> {
             phase: phase_receiver.clone(),
             questions,
             heartbeat: heartbeats[index].clone(),
+            inquiries: inquiries.clone(),
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         let while_running = WhileRunning(ending.clone());
@@ -331,6 +332,7 @@ pub fn start(config: Config) -> io::Result<Running> {
     )?;
     // Nothing is ever sent: it ends when the last of them has what it needs.
     let _ = none_lacking.recv();
+    descriptors::reserve(config.server.reserved_descriptors);
     phase.send_replace(Phase::Serve);
     let running = Running {
         phase,

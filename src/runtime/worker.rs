@@ -17,6 +17,7 @@ use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
 use crate::exchange::identity::IdSource;
+use crate::exchange::room::{self, Room};
 use crate::files::{Disks, Files};
 use crate::net::clock;
 use crate::net::listen::{BoundListener, Listener};
@@ -26,7 +27,7 @@ use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::{BufferMemory, Counters, OpenCount};
 use crate::observe::failures::Failures;
-use crate::observe::inquiry::{Question, Questions, WorkerOutlook};
+use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
@@ -65,6 +66,8 @@ pub(super) struct Worker {
     pub questions: Questions,
     /// Shows the supervisor that the worker comes round.
     pub heartbeat: Arc<Heartbeat>,
+    /// Where each worker is asked.
+    pub inquiries: Vec<Inquiry>,
 }
 
 /// Ticks between two looks at the clock and the idle pools: a second.
@@ -165,6 +168,7 @@ impl Worker {
             sessions: Sessions::default(),
             failures: Failures::default(),
             files: Rc::new(Files::new(&self.config, self.shared.disks.clone())),
+            room: Room::new(self.index, self.inquiries.clone()),
         };
         Clients::new(context)
     }
@@ -184,6 +188,15 @@ fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
         }
         Question::Failures(reply) => {
             let _ = reply.send(clients.context.failures.list());
+        }
+        Question::Spare(need, reply) => {
+            let _ = reply.send(room::spare(&clients.context, need));
+        }
+        Question::GiveUp(need, reply) => {
+            let clients = clients.clone();
+            tasks::spawn(async move {
+                let _ = reply.send(room::give_up(&clients.context, need).await);
+            });
         }
         Question::Outlook(prospect, reply) => {
             let upstream = &clients.context.upstreams[prospect.upstream];
@@ -228,7 +241,6 @@ fn tick(context: &Context, started: Instant) {
     context
         .access_log
         .flush(&context.counters.log_lines_dropped);
-    context.files.heed_calls();
     let now = context.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
         context.access_log.synchronise_clock();

@@ -307,6 +307,12 @@ impl Upstream {
         self.pools[endpoint].len()
     }
 
+    /// Closes idle connections to an endpoint, the oldest first and at most so
+    /// many; how many.
+    pub fn close_oldest_idle(&self, endpoint: usize, most: usize) -> usize {
+        self.pools[endpoint].close_oldest(most)
+    }
+
     /// Closes idle connections that are too old or that the endpoint closed;
     /// `now` is the worker's tick.
     pub fn sweep(&self, now: u64) {

@@ -103,6 +103,15 @@ impl Pool {
         }
     }
 
+    /// Closes the connections that have been idle for longest, at most so many;
+    /// how many.
+    pub(super) fn close_oldest(&self, most: usize) -> usize {
+        match self {
+            Pool::Own(pool) => pool.borrow_mut().close_oldest(most),
+            Pool::Shared { pool, .. } => pool.take_oldest(most).len(),
+        }
+    }
+
     /// Closes all.
     pub(super) fn close(&self) {
         match self {
@@ -172,6 +181,14 @@ impl IdlePool {
         if self.idle.len() < self.max {
             self.idle.push(Idle { stream, since: now });
         }
+    }
+
+    /// Closes the connections that have been idle for longest, at most so many;
+    /// how many.
+    fn close_oldest(&mut self, most: usize) -> usize {
+        let count = most.min(self.idle.len());
+        self.idle.drain(..count);
+        count
     }
 
     fn sweep(&mut self, now: u64) {

@@ -2,12 +2,13 @@
 
 use std::process::{Child, Command, Stdio};
 
-use evenkeel_testkit::TempDir;
 use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{RawClient, TempDir};
 use serde_json::Value;
 
 use crate::in_flight::{limited, occupy};
-use crate::setup::{Site, origin, program, test};
+use crate::setup::{Site, assert_refused, get, origin, program, test};
+use crate::words;
 
 /// Starts the program in a folder, without waiting for it to say anything.
 fn start(dir: &TempDir, config: &str, events: impl Into<Stdio>) -> Child {
@@ -113,35 +114,35 @@ fn a_limit_is_said_where_an_episode_begins_and_ends() {
     test(|| {
         let origin = origin();
         let site = Site {
-            listener: "limits = { connections = 3 }",
+            server: "[[listener]]\nname = \"small\"\nbind = \"127.0.0.1:0\"\nlimits.connections = 1",
             upstream: "queue = { max = 0 }",
             ..Site::default()
         };
-        let proxy = site.start(&[limited(&origin.address.to_string(), 1)]);
+        let proxy = site.start(&[limited(&origin.address.to_string(), 2)]);
         let _occupied = occupy(&proxy, "/slow/20000");
+        let small = || RawClient::connect(proxy.socket_addr("small")).unwrap();
+        let mut only = small();
+        only.send(get("/slow/20000")).unwrap();
+        until("both slots are", || origin.stats().in_flight == 2);
         let mut client = proxy.client();
-        until("it is occupied", || {
-            client.get("/ping").unwrap().status == 503
-        });
-        for _ in 1..20 {
+        for _ in 0..20 {
             assert_eq!(client.get("/ping").unwrap().status, 503);
         }
         let mut third = proxy.client();
         assert_eq!(third.get("/ping").unwrap().status, 503);
         for _ in 0..5 {
-            let mut one_too_many = proxy.client();
-            one_too_many.send("G").unwrap();
-            assert!(one_too_many.is_closed());
+            let refused = small().get("/ping").unwrap();
+            assert_refused(&refused, words::CONNECTIONS);
         }
         until("both are said", || {
             let said = proxy.stderr();
             said.contains("upstream app: every endpoint is at its limit: ")
-                && said.contains("listener web: its limit of connections is reached: ")
+                && said.contains("listener small: its limit of connections is reached: ")
         });
         until("both are over", || {
             let said = proxy.stderr();
             said.contains("upstream app: every endpoint was at its limit: 21 requests refused within ")
-                && said.contains("listener web: its limit of connections was reached: 5 connections closed at once within ")
+                && said.contains("listener small: its limit of connections was reached: 5 connections refused within ")
         });
         let said = proxy.stderr();
         assert_eq!(said.matches("at its limit").count(), 2, "{said}");

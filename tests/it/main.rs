@@ -37,6 +37,7 @@ mod messages;
 mod metrics;
 mod process;
 mod queue;
+mod room;
 mod sockets;
 mod status;
 mod status_page;

@@ -76,6 +76,7 @@ pub const BAD_PATH: Reason = reason(400, "bad-path", "no file can have this path
 pub const FILE_FORBIDDEN: Reason = reason(403, "file-forbidden", "may not be read");
 pub const NO_METHOD: Reason = reason(405, "no-method", "GET and HEAD");
 pub const FILE_FAILED: Reason = reason(500, "file-failed", "could not be read");
+pub const CONNECTIONS: Reason = reason(503, "connections", "as many connections as it may");
 pub const NO_DESCRIPTOR: Reason = reason(503, "no-descriptor", "too many files open");
 pub const DISK_BUSY: Reason = reason(503, "disk-busy", "too much to read");
 pub const ANSWER_MEMORY: Reason = reason(

@@ -127,6 +127,13 @@ impl<C> SharedPool<C> {
         swept.map(|idle| idle.connection).collect()
     }
 
+    /// Takes those out that have been idle for longest, at most so many.
+    pub fn take_oldest(&self, most: usize) -> Vec<C> {
+        let idle = &mut lock(&self.inner).idle;
+        let oldest = idle.drain(..most.min(idle.len()));
+        oldest.map(|idle| idle.connection).collect()
+    }
+
     /// Takes all out, to be closed.
     pub fn drain(&self) -> Vec<C> {
         let idle = std::mem::take(&mut lock(&self.inner).idle);

@@ -31,6 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::monitor::Span;
 use super::{Acceptor, Admin, csv, metrics};
 use crate::config::Address;
+use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::listen::{Listener, Peer};
 use crate::runtime::Phase;
 use answer::{Answer, AnswerBody, in_pieces, json, text, with_place, with_type};
@@ -156,9 +157,14 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let mut is_full_known = false;
     let mut acceptor = Acceptor::new("status page", listener);
     loop {
-        let (socket, peer) = acceptor.accept().await;
+        let (mut socket, peer) = acceptor.accept().await;
+        if is_reserved(&socket, Taker::Status) {
+            socket = lowered(socket);
+        }
+        // The last descriptors are for the control socket.
+        let is_short = is_reserved(&socket, Taker::Status);
         let count = site.connections.borrow().len();
-        if count >= MOST_CONNECTIONS {
+        if count >= MOST_CONNECTIONS || is_short {
             if !std::mem::replace(&mut is_full_known, true) {
                 tracing::warn!(
                     "status page: {count} connections are open: closing those without a request"
@@ -168,7 +174,7 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
                 continue;
             }
         }
-        is_full_known &= count >= MOST_CONNECTIONS / 2;
+        is_full_known &= is_short || count >= MOST_CONNECTIONS / 2;
         let begun = match peer {
             Peer::Tcp(_) => {
                 TcpStream::from_std(socket.into()).map(|it| connection(&site, peer, it))

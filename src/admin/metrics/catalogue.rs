@@ -155,8 +155,20 @@ const LISTENER: &[Metric<ListenerFigures>] = &[
     metric(
         "connections_refused_total",
         Counter,
-        "Connections closed at once because of that limit.",
+        "Connections refused because of that limit (`connections`).",
         |it| whole(it.connections_refused),
+    ),
+    metric(
+        "connections_no_descriptor_total",
+        Counter,
+        "Connections refused for want of file descriptors (`no-descriptor`).",
+        |it| whole(it.connections_no_descriptor),
+    ),
+    metric(
+        "connections_displaced_total",
+        Counter,
+        "Connections closed to make room, whose clients had no request on the way.",
+        |it| whole(it.connections_displaced),
     ),
     metric(
         "accept_pauses_total",
@@ -493,6 +505,12 @@ const ENDPOINT: &[Metric<EndpointFigures>] = &[
         Counter,
         "Idle connections found closed.",
         |it| whole(it.stale),
+    ),
+    metric(
+        "displaced_total",
+        Counter,
+        "Idle connections closed to make room for others.",
+        |it| whole(it.displaced),
     ),
     metric(
         "responses_total",

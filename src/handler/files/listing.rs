@@ -9,10 +9,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::send::{follow_before, put, put_slices};
 use super::{Request, failure_of, from_disk, outcome, refuse};
 use crate::exchange::answer::{self, begin_head, end_head};
-use crate::exchange::{Client, Outcome, Progress};
+use crate::exchange::{Client, Outcome, Progress, rare, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
 use crate::observe::calendar::Moment;
 use crate::observe::end::{End, Failure};
+use crate::observe::sessions::Need;
 
 const STYLE: &str = include_str!("listing.css");
 
@@ -102,6 +103,9 @@ async fn make(
     match from_disk(context, client, progress, listing).await? {
         Ok(page) => Ok(page),
         Err(Missing::Folder) => Err(Failure::NoFile),
+        Err(Missing::NoDescriptor) if rare(room::make(context, Need::Descriptor)).await => {
+            rare(make(request, path, client, progress)).await
+        }
         Err(missing) => Err(failure_of(request, path, missing)),
     }
 }

@@ -18,11 +18,14 @@ use evenkeel_proto::{Method, RequestHead};
 
 use crate::config::{self, Proxying};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{Client, Context, Gone, Next, Outcome, Progress, rare, while_client_stays};
+use crate::exchange::{
+    Client, Context, Gone, Next, Outcome, Progress, rare, room, while_client_stays,
+};
 use crate::files::{Found, Look, Missing, Refused};
 use crate::net::tasks;
 use crate::observe::access_log::Source;
 use crate::observe::end::{End, Failure};
+use crate::observe::sessions::Need;
 use send::Sending;
 pub(crate) use wanted::{Try, Wanted, fallback, folder_location};
 
@@ -353,14 +356,23 @@ async fn open_file(
     progress: &mut Progress<'_>,
 ) -> Result<Option<Found>, Failure> {
     let Request { context, route, .. } = *request;
-    let now = context.wheel.now();
-    let found = match context.files.look(route, variant, path, now) {
-        Look::Known(found) => found,
-        Look::Cold => {
-            let fetching = context.files.fetch(route, variant, path);
-            rare(from_disk(context, client, progress, fetching)).await?
+    let mut found = Err(Missing::NoDescriptor);
+    for _ in 0..room::TRIES {
+        found = match context
+            .files
+            .look(route, variant, path, context.wheel.now())
+        {
+            Look::Known(found) => found,
+            Look::Cold => {
+                let fetching = context.files.fetch(route, variant, path);
+                rare(from_disk(context, client, progress, fetching)).await?
+            }
+        };
+        let is_lacking = matches!(found, Err(Missing::NoDescriptor));
+        if !is_lacking || !rare(room::make(context, Need::Descriptor)).await {
+            break;
         }
-    };
+    }
     match found {
         Ok(found) => Ok(Some(found)),
         Err(Missing::Folder) => Ok(None),

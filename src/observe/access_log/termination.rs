@@ -51,7 +51,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         Failure::ClientStalled | Failure::ClientSlow => (b'c', at),
         Failure::NoFile | Failure::NoMethod => (b'L', b'R'),
         Failure::BadPath | Failure::FileForbidden => (b'P', b'R'),
-        Failure::NoDescriptor | Failure::AnswerMemory => (b'R', b'R'),
+        Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
         // The disk is to a file what an endpoint is to a request.
         Failure::DiskBusy => (b'S', b'Q'),
         Failure::DiskTimeout => (b's', b'H'),
