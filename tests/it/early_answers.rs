@@ -102,7 +102,7 @@ fn an_endpoint_that_closes_gives_its_slot_back_before_the_body_has_come() {
     test(|| {
         let origin = RawOrigin::answering(CLOSING).unwrap();
         let proxy = Site {
-            upstream: "queue = { max = 0 }",
+            upstream: "queue = { max = 0 }\nbuffer = false",
             ..Site::default()
         }
         .start(&[limited(&origin.address.to_string(), 1)]);

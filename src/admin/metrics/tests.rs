@@ -325,9 +325,9 @@ fn protobuf_is_read_by_a_decoder() {
     let value = attempts.metric[1].counter.as_ref().unwrap().value;
     assert_eq!(value, figures.upstreams[0].endpoints[1].attempts as f64);
     let state = of("evenkeel_endpoint_state");
-    assert_eq!((state.kind, state.metric.len()), (1, 16));
-    assert_eq!(state.metric[7].label[2], label("state", "up"));
-    assert_eq!(state.metric[7].gauge.as_ref().unwrap().value, 1.0);
+    assert_eq!((state.kind, state.metric.len()), (1, 18));
+    assert_eq!(state.metric[8].label[2], label("state", "up"));
+    assert_eq!(state.metric[8].gauge.as_ref().unwrap().value, 1.0);
 
     for (name, all, unit) in [
         (
