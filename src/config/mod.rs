@@ -193,6 +193,13 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl Address {
+    /// Whether it is that of a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Address::Unix(_))
+    }
+}
+
 impl std::fmt::Display for Address {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

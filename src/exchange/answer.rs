@@ -323,9 +323,9 @@ pub async fn refuse(
             Outcome::new(end, next, request.len()).with_unread(*unread)
         }
         Body::Lost => {
-            use Failure::{BodyTimeout, HeadTimeout};
+            use Failure::{BodyTimeout, ClientSlow, HeadTimeout};
             let sender = match end {
-                End::Failure(HeadTimeout | BodyTimeout) => Sender::Late,
+                End::Failure(HeadTimeout | BodyTimeout | ClientSlow) => Sender::Late,
                 _ => Sender::Answered,
             };
             Outcome::new(end, Next::Linger { sender }, consumed)
@@ -398,7 +398,10 @@ fn leaves_connection_usable(head: &RequestHead, end: End) -> bool {
     let is_well_formed = match end {
         End::Response(_) => true,
         // The body did not come, or nothing more is served.
-        End::Failure(failure) => !matches!(failure, Failure::BodyTimeout | Failure::Stopped),
+        End::Failure(failure) => !matches!(
+            failure,
+            Failure::BodyTimeout | Failure::ClientSlow | Failure::Stopped
+        ),
         _ => false,
     };
     is_well_formed && head.method != Method::Connect

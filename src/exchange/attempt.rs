@@ -304,7 +304,8 @@ async fn open(
         }
         Err(TimedOut) => {
             let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
-            if failure == Failure::ConnectTimeout {
+            // A backlog that stays full has been counted: see `Slot::connect`.
+            if failure == Failure::ConnectTimeout && !slot.config().address.is_unix() {
                 slot.report_unreachable("it did not answer in time", reached_at);
             }
             failure
@@ -460,7 +461,9 @@ impl<'a, 'b> Sent<'a, 'b> {
                             let passing =
                                 self.pass_interim(client, received, &mut buffer, progress);
                             received = rare(passing).await.map_err(Attempt::failed)?;
-                            if self.pump.as_deref_mut().is_some_and(|it| it.pace.go_on()) {
+                            let is_continued = self.interim.is_continued;
+                            let pump = self.pump.as_deref_mut().filter(|_| is_continued);
+                            if pump.is_some_and(|it| it.pace.go_on()) {
                                 // It is the client's turn.
                                 self.set_timeout(client);
                             }
@@ -751,7 +754,7 @@ impl<'a, 'b> Sent<'a, 'b> {
     ) -> Result<Received, End> {
         while let Received::Interim(len) = received {
             self.count_interim(len)?;
-            if self.context.wheel.has_fired(&client.timer) {
+            if self.is_too_late(client) {
                 return Err(self.timed_out());
             }
             if self.request.head.version != Version::Http10 {
@@ -781,6 +784,25 @@ impl<'a, 'b> Sent<'a, 'b> {
             received = self.parse_counted(client, buffer)?;
         }
         Ok(received)
+    }
+
+    /// Whether the wait for the response is over. The end of a window by which the
+    /// client's pace is judged is no such end.
+    fn is_too_late(&mut self, client: &Client) -> bool {
+        let wheel = &self.context.wheel;
+        let has_fired = wheel.has_fired(&client.timer);
+        let Some(pump) = self.pump.as_deref_mut().filter(|_| has_fired) else {
+            return has_fired;
+        };
+        match pump.judge(wheel) {
+            Verdict::Silent => true,
+            // Said by whoever waits next.
+            Verdict::Slow => false,
+            Verdict::InTime => {
+                wheel.set(&client.timer, pump.pace.due());
+                false
+            }
+        }
     }
 
     /// Counts the interim response whose head was parsed last, and holds it
@@ -887,6 +909,12 @@ impl<'a, 'b> Sent<'a, 'b> {
             true => (None, Pace::default()),
             false => (response_bound(upstream), Pace::of(upstream)),
         };
+        if let Some(pump) = &mut self.pump
+            && (response.is_event_stream || !response.reads_request)
+        {
+            // Nobody waits for the rest of the request.
+            pump.pace = Pace::default();
+        }
         let relay = Relay {
             context: self.context,
             timeouts: &self.slot.upstream().config().timeouts,
@@ -901,7 +929,8 @@ impl<'a, 'b> Sent<'a, 'b> {
         let mut relayed = relay.response(client, response, buffer, progress).await;
         if let Some(pump) = self.pump.take() {
             let unread = self.unread_of(*pump, progress);
-            if matches!(relayed.next, Next::KeepAlive | Next::Close) {
+            let goes_on = matches!(relayed.next, Next::KeepAlive | Next::Close);
+            if goes_on && relayed.end == End::Complete {
                 relayed.unread = Some(Box::new(unread));
             }
         }

@@ -50,15 +50,24 @@ impl Bounds {
         }
     }
 
+    /// Tick at which a silence that begins now is too long.
+    pub fn silence(&self, context: &Context) -> u64 {
+        context.wheel.deadline(self.silence).min(self.until)
+    }
+
     /// Sets the client's timer for the silence that begins now.
-    pub fn set_timeout(&self, context: &Context, client: &Client) {
-        let deadline = context.wheel.deadline(self.silence).min(self.until);
-        context.wheel.set(&client.timer, deadline);
+    fn set_timeout(&self, context: &Context, client: &Client) {
+        context.wheel.set(&client.timer, self.silence(context));
+    }
+
+    /// Whether so many bytes are more than are read.
+    pub fn are_too_many(&self, bytes_read: u64) -> bool {
+        bytes_read > self.bytes
     }
 
     /// Whether one of them is passed, with so many bytes read.
-    pub fn are_passed(&self, context: &Context, client: &Client, bytes_read: u64) -> bool {
-        bytes_read > self.bytes || context.wheel.has_fired(&client.timer)
+    fn are_passed(&self, context: &Context, client: &Client, bytes_read: u64) -> bool {
+        self.are_too_many(bytes_read) || context.wheel.has_fired(&client.timer)
     }
 }
 
@@ -145,7 +154,16 @@ pub(crate) async fn linger(context: &Context, client: &mut Client, buffer: Buffe
     };
     let bounds = Bounds::new(context, client, deadline);
     let mut pump = Pump::dropping(BodyDecoder::UntilClose, None);
-    read_on(context, client, &mut pump, &bounds).await;
+    let reading = read_on(context, client, &mut pump, &bounds);
+    let mut reading = std::pin::pin!(reading);
+    poll_fn(|cx| {
+        // It has had its answer: others need its room more.
+        if context.sessions.take_told(client.session).is_some() {
+            return Poll::Ready(());
+        }
+        reading.as_mut().poll(cx).map(|_| ())
+    })
+    .await;
 }
 
 /// Reads and drops what `pump` takes: how that ended, or `None` where a bound was

@@ -331,6 +331,10 @@ fn try_endpoints(
                 GoOn::Yes => {}
                 // Others have their turn before it begins again.
                 GoOn::Around => tokio::task::yield_now().await,
+                GoOn::Busy => {
+                    progress.figures.attempts -= 1;
+                    tokio::task::yield_now().await;
+                }
                 GoOn::No => return Err(Unanswered { end, unread }),
             }
         }
@@ -342,6 +346,8 @@ enum GoOn {
     Yes,
     /// At an endpoint that was tried already.
     Around,
+    /// Where there is room: nothing was attempted.
+    Busy,
     No,
 }
 
@@ -357,6 +363,8 @@ struct Attempts<'a> {
     /// The pause after the next refused connection.
     pause: Duration,
     retries_left: u32,
+    /// Whether no endpoint was asked for yet.
+    is_first: bool,
     last_failure: Option<End>,
     connection: Connection,
     /// A slot that the next attempt stays at.
@@ -372,6 +380,7 @@ impl<'a> Attempts<'a> {
             tried: Vec::new(),
             pause: FIRST_PAUSE,
             retries_left: upstream.config().retries,
+            is_first: true,
             last_failure: None,
             connection: Connection::AnyIdle,
             kept: None,
@@ -380,10 +389,10 @@ impl<'a> Attempts<'a> {
     }
 
     /// The present; the first attempt follows the request at once.
-    fn now(&self, wanted: &Wanted) -> Instant {
-        match self.last_failure {
-            None => wanted.arrived,
-            Some(_) => clock::now(),
+    fn now(&mut self, wanted: &Wanted) -> Instant {
+        match std::mem::take(&mut self.is_first) {
+            true => wanted.arrived,
+            false => clock::now(),
         }
     }
 
@@ -410,16 +419,17 @@ impl<'a> Attempts<'a> {
         if retry == Retry::WhereThereIsRoom {
             // A full backlog is a busy endpoint: no failure, and no retry.
             let now = clock::now();
-            if slot.has_room_elsewhere(&self.tried, now) {
+            // Asked as `Slot::connect` does: one of the two waits for room here.
+            if slot.has_room_elsewhere(now) {
                 self.refused_by(&slot, now);
             }
-            return GoOn::Around;
+            return GoOn::Busy;
         }
         let is_held = self.is_held(context, end);
         let is_allowed = match retry {
-            Retry::Never | Retry::WhereThereIsRoom => false,
             Retry::OnNewConnection => true,
             Retry::Elsewhere => self.retries_left > 0 || is_held,
+            _ => false,
         };
         if !is_allowed {
             return GoOn::No;

@@ -259,7 +259,12 @@ impl Relay<'_> {
         };
         let bounds = Bounds::new(context, client, *total_deadline);
         let bytes_before = request.bytes_read;
-        bounds.set_timeout(context, client);
+        let wheel = &context.wheel;
+        let set_timeout = |request: &mut Pump| {
+            let due = request.wait(wheel, bounds.silence(context));
+            wheel.set(&client.timer, due);
+        };
+        set_timeout(request);
         poll_fn(|cx| {
             let before = request.progress();
             if let Poll::Ready(end) = request.poll(cx, &client.stream, stream) {
@@ -270,10 +275,19 @@ impl Relay<'_> {
                 return Poll::Ready(Ok(PumpEnd::SinkClosed));
             }
             if request.progress() != before {
-                bounds.set_timeout(context, client);
+                set_timeout(request);
             }
-            let bytes_read = request.bytes_read - bytes_before;
-            match bounds.are_passed(context, client, bytes_read) {
+            let is_long = bounds.are_too_many(request.bytes_read - bytes_before);
+            // A slow client does not keep the slot either.
+            let is_late = wheel.has_fired(&client.timer)
+                && match request.judge(wheel) {
+                    Verdict::Silent | Verdict::Slow => true,
+                    Verdict::InTime => {
+                        wheel.set(&client.timer, request.pace.due());
+                        false
+                    }
+                };
+            match is_long || is_late {
                 true => Poll::Ready(Err(request.waits_for())),
                 false => Poll::Pending,
             }
@@ -350,10 +364,18 @@ impl Relay<'_> {
         };
         let before = request.progress();
         match request.poll(cx, &client.stream, self.stream) {
-            Poll::Ready(PumpEnd::Done) => *self.watch = ClientWatch::new(clock::now()),
+            Poll::Ready(PumpEnd::Done) => {
+                *self.watch = ClientWatch::new(clock::now());
+                // The response may have waited for just that.
+                cx.waker().wake_by_ref();
+            }
             // An endpoint may answer without reading all of the request: the rest
-            // is dropped from now on, so that the client comes to read.
-            Poll::Ready(PumpEnd::SinkClosed) => cx.waker().wake_by_ref(),
+            // is dropped from now on, so that the client comes to read. Nobody
+            // waits for it.
+            Poll::Ready(PumpEnd::SinkClosed) => {
+                request.pace = Pace::default();
+                cx.waker().wake_by_ref();
+            }
             Poll::Pending => {}
             Poll::Ready(end) => return Err(end),
         }

@@ -30,9 +30,9 @@ use crate::net::timer::TICK;
 use crate::observe::counters::Counters;
 use crate::observe::probes::{ProbeEnd, Probes};
 use crate::observe::quantity::counted;
-use crate::upstream::SharedPools;
 use crate::upstream::change::log_change;
 use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe, probed_address};
+use crate::upstream::{BACKLOG_FULL, SharedPools};
 
 /// Probes at once of one upstream; of all together twice as many. As many tries
 /// beside them.
@@ -399,6 +399,15 @@ impl Watch {
         self.log(change, Some(&detail));
     }
 
+    /// As exchanges note it: see [`Dispatcher::note_full_backlog`].
+    fn note_full_backlog(&self, timeout: Duration) {
+        let now = clock::now();
+        let change = self
+            .dispatcher()
+            .note_full_backlog(self.endpoint, timeout, now);
+        self.log(change, Some(BACKLOG_FULL));
+    }
+
     /// Tries to connect, at first often, until that succeeds or somebody else
     /// has found that it does.
     async fn try_until_reached(self) {
@@ -408,15 +417,20 @@ impl Watch {
             if !self.wants_connection() {
                 return;
             }
+            let limit = self.upstream().timeouts.connect;
             let connected = {
                 let _permit = self.health.try_permits.acquire(self.upstream).await;
                 // Exchanges there are in flight on older connections.
                 let _admission = self.admit(LONGEST_TRY).await;
-                let limit = self.upstream().timeouts.connect;
-                let connecting = connect_when_there_is_room(&self.config().address, || true);
-                timeout(limit, connecting).await
+                let may_ask_again = || {
+                    self.note_full_backlog(limit);
+                    true
+                };
+                let connecting = connect_when_there_is_room(&self.config().address, may_ask_again);
+                // The connection is closed before its slot is given back.
+                timeout(limit, connecting).await.map(|it| it.map(drop))
             };
-            if matches!(connected, Ok(Ok(_))) {
+            if matches!(connected, Ok(Ok(()))) {
                 let change = self.dispatcher().reached(self.endpoint, clock::now());
                 return self.log(change, None);
             }
@@ -424,6 +438,8 @@ impl Watch {
                 Ok(Err(error)) if is_unreachable(&error) => Some(reason(&error)),
                 // For want of something here.
                 Ok(_) => None,
+                // A backlog that stays full has been counted.
+                Err(_) if self.config().address.is_unix() => None,
                 Err(_) => Some("it did not answer in time".to_owned()),
             };
             if why.is_some() {

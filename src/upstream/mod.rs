@@ -437,11 +437,6 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Whether it was given back.
-    pub fn is_released(&self) -> bool {
-        self.is_released.get()
-    }
-
     /// The upstream that it belongs to.
     pub fn upstream(&self) -> &'a Upstream {
         self.upstream
@@ -479,10 +474,10 @@ impl<'a> Slot<'a> {
         is_first.then_some(BacklogWait { upstream, endpoint })
     }
 
-    /// Whether another endpoint would take this exchange now.
-    pub fn has_room_elsewhere(&self, tried: &[Tried], now: Instant) -> bool {
+    /// Whether another endpoint has room at this moment.
+    pub fn has_room_elsewhere(&self, now: Instant) -> bool {
         let dispatcher = &self.upstream.dispatcher;
-        dispatcher.has_room_elsewhere(self.endpoint(), tried, now)
+        dispatcher.has_room_elsewhere(self.endpoint(), now)
     }
 
     /// How it was found.
@@ -527,7 +522,7 @@ impl<'a> Slot<'a> {
         let may_ask_again = || {
             let now = clock::now();
             self.note_full_backlog(now);
-            if self.has_room_elsewhere(&[], now) {
+            if self.has_room_elsewhere(now) {
                 return false;
             }
             asking = asking.take().or_else(|| self.wait_for_backlog());

@@ -123,6 +123,11 @@ fn an_endpoint_that_fails_as_the_others_do_stays() {
         let all: Vec<_> = (0..4).map(|_| Patient::new(false)).collect();
         let endpoints: Vec<_> = all.iter().map(Patient::address).collect();
         let proxy = site_of("", &endpoints);
+        // One after the other, so that each endpoint is known to fail.
+        let mut first = proxy.client();
+        for _ in 0..8 {
+            first.get("/bug").unwrap();
+        }
         let mut clients: Vec<_> = (0..4).map(|_| occupy(&proxy, "/")).collect();
         for turn in 0..400 {
             for client in &mut clients {

@@ -2,10 +2,10 @@
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, TempDir};
+use evenkeel_testkit::{Proxy, RawOrigin, TempDir};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::control::{ask, site_of};
@@ -111,16 +111,42 @@ fn a_backlog_that_stays_full_ends_with_the_time_to_connect() {
         let path = folder.join("hung.sock");
         let _listener = listen(&path, 0);
         let _waiting = fill(&path);
-        let upstream = "timeouts = { connect = \"100ms\" }\nqueue = { timeout = \"3s\" }";
+        let upstream = "timeouts = { connect = \"400ms\" }\nqueue = { timeout = \"3s\" }";
         let proxy = site_of(upstream, &[format!("unix:{}", path.display())]);
+        let begun = Instant::now();
         let mut clients: Vec<_> = (0..3).map(|_| occupy(&proxy, "/")).collect();
         until("it is found unreachable", || {
             proxy.stderr().contains("can't be reached")
         });
+        // Three times the time to connect, whoever looks meanwhile.
+        assert!(begun.elapsed() >= Duration::from_millis(1_200));
         for client in &mut clients {
             client.set_step(Duration::from_secs(10));
             assert_eq!(client.read_response("GET").unwrap().status, 503);
         }
+    });
+}
+
+#[test]
+fn a_full_backlog_beside_an_endpoint_that_cut_the_exchange_is_no_busy_loop() {
+    test(|| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.join("hung.sock");
+        let _listener = listen(&path, 0);
+        let _waiting = fill(&path);
+        let cutting = RawOrigin::start(|_, mut stream| {
+            let _ = stream.read_head();
+        })
+        .unwrap();
+        let hung = format!("unix:{}", path.display());
+        let upstream = "balance = \"first\"\nguard = false\nqueue = { timeout = \"2s\" }";
+        let proxy = site_of(upstream, &[hung, cutting.address.to_string()]);
+        let response = proxy.client().get("/").unwrap();
+        assert!(response.status >= 500, "{response:?}");
+        until("it is logged", || proxy.access_log_json().len() == 1);
+        let attempts = &proxy.access_log_json()[0]["attempts"];
+        assert!(attempts.as_u64().unwrap() < 10, "{attempts} attempts");
+        assert!(proxy.cpu_time().unwrap() < Duration::from_secs(1));
     });
 }
 

@@ -149,6 +149,10 @@ impl Tried {
     }
 }
 
+/// After so many times the time to connect a full backlog that nobody looked at
+/// is forgotten.
+const UNWATCHED: u32 = 4;
+
 /// One endpoint's shared state.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -508,15 +512,18 @@ impl EndpointState {
     pub(crate) fn note_full_backlog(&self, now: Instant, timeout: Duration) -> bool {
         let now_ns = now.as_nanos().max(1);
         let since = self.backlog_full_since.load(Ordering::Relaxed);
-        if since != 0 && now.duration_since(Instant::from_nanos(since)) < timeout {
+        let lasted = now.duration_since(Instant::from_nanos(since));
+        if since != 0 && lasted < timeout {
             return false;
         }
+        // Nobody has looked for long: that it was full all the while is unknown.
+        let is_known = since != 0 && lasted < timeout * UNWATCHED;
         // Of several that see the end of the time, one counts it.
         let is_first = self
             .backlog_full_since
             .compare_exchange(since, now_ns, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
-        is_first && since != 0
+        is_first && is_known
     }
 }
 

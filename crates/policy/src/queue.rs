@@ -113,6 +113,11 @@ impl Waiter {
     pub fn is_particular(&self) -> bool {
         !self.tried.is_empty() || self.pinned.is_some()
     }
+
+    /// Whether it takes any endpoint by now.
+    pub fn takes_any(&self, now: Instant) -> bool {
+        self.tried.is_empty() && self.pinned.is_none_or(|pin| now >= pin.until)
+    }
 }
 
 /// What a waiter joins with.

@@ -37,7 +37,7 @@ pub(super) async fn answer(
     client: &mut Client,
     progress: &mut Progress<'_>,
 ) -> Outcome {
-    let page = match make(request, path, client, progress).await {
+    let page = match make_with_room(request, path, client, progress).await {
         Ok(page) => page,
         Err(failure) => return refuse(request, client, failure, progress).await,
     };
@@ -68,13 +68,38 @@ pub(super) async fn answer(
     outcome(request, client, persistence, sent.map(|()| End::Complete))
 }
 
+/// Makes the page, and room for a descriptor where there is none.
+async fn make_with_room(
+    request: &Request<'_>,
+    path: &[u8],
+    client: &Client,
+    progress: &mut Progress<'_>,
+) -> Result<Arc<HeldPage>, Failure> {
+    for _ in 1..room::TRIES {
+        let made = make(request, path, client, progress).await?;
+        let is_lacking = matches!(made, Err(Missing::NoDescriptor));
+        if !is_lacking || !rare(room::make(request.context, Need::Descriptor)).await {
+            return made.map_err(|missing| reason(request, path, missing));
+        }
+    }
+    let made = make(request, path, client, progress).await?;
+    made.map_err(|missing| reason(request, path, missing))
+}
+
+fn reason(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
+    match missing {
+        Missing::Folder => Failure::NoFile,
+        missing => failure_of(request, path, missing),
+    }
+}
+
 /// Has a thread of the disk read the folder and write the page.
 async fn make(
     request: &Request<'_>,
     path: &[u8],
     client: &Client,
     progress: &mut Progress<'_>,
-) -> Result<Arc<HeldPage>, Failure> {
+) -> Result<Result<Arc<HeldPage>, Missing>, Failure> {
     let Request {
         context,
         route,
@@ -100,14 +125,7 @@ async fn make(
     let listing = context
         .files
         .list(route, path, shown, settings.shows_hidden, write);
-    match from_disk(context, client, progress, listing).await? {
-        Ok(page) => Ok(page),
-        Err(Missing::Folder) => Err(Failure::NoFile),
-        Err(Missing::NoDescriptor) if rare(room::make(context, Need::Descriptor)).await => {
-            rare(make(request, path, client, progress)).await
-        }
-        Err(missing) => Err(failure_of(request, path, missing)),
-    }
+    from_disk(context, client, progress, listing).await
 }
 
 /// What a page's style is known by. Clients that get the same page get the same

@@ -70,11 +70,11 @@ impl Dispatcher {
         matches!(self.tier(tried, now), Some(Tier::Untried | Tier::Ejected))
     }
 
-    /// Whether an endpoint other than `endpoint` has room for the exchange.
-    pub fn has_room_elsewhere(&self, endpoint: usize, tried: &[Tried], now: Instant) -> bool {
+    /// Whether an endpoint other than `endpoint` has room.
+    pub fn has_room_elsewhere(&self, endpoint: usize, now: Instant) -> bool {
         let mut states = self.states.iter().enumerate();
         states.any(|(index, state)| {
-            index != endpoint && Tier::Untried.has(index, state, tried, now) && state.has_room()
+            index != endpoint && Tier::Untried.has(index, state, &[], now) && state.has_room()
         })
     }
 

@@ -10,7 +10,7 @@ use std::task::Waker;
 use super::tier::Tier;
 use super::{Dispatcher, Refusal, lane_index, lock, wake};
 use crate::Instant;
-use crate::endpoint::{Reservation, Tried};
+use crate::endpoint::{EndpointState, Reservation, Tried};
 use crate::queue::{Fit, Queue, Waiter};
 use crate::sync::Ordering;
 
@@ -106,20 +106,24 @@ impl Dispatcher {
 
     /// Serves with the slots that nobody holds.
     fn serve_free(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
-        // Whether those that are not particular were found to get nothing.
+        // In an overload all are full: then no waiter is looked at.
+        if !self.states.iter().any(EndpointState::has_room) {
+            return;
+        }
+        // Whether those that take any endpoint were found to get nothing.
         let is_full = Cell::new(false);
         loop {
             let has_particular = queue.has_particular();
             let fits = |lane, waiter: &Waiter| {
-                let is_known_full = is_full.get() && !waiter.is_particular();
-                if is_known_full || !self.enter(lane) {
+                let takes_any = waiter.takes_any(now);
+                if (takes_any && is_full.get()) || !self.enter(lane) {
                     return Fit::NotThis;
                 }
                 if let Some(reservation) = self.reserve_for(waiter, now) {
                     return Fit::Slot(reservation);
                 }
                 self.leave_lane(lane);
-                if waiter.is_particular() {
+                if !takes_any {
                     return Fit::NotThis;
                 }
                 is_full.set(true);
