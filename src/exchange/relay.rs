@@ -197,8 +197,9 @@ impl Relay<'_> {
     ///
     /// Invariant: an endpoint that answers early and reads on gets the whole body,
     /// and both connections live on, within the bounds of the listener's `drain`.
-    /// An endpoint that does not read on gives its connection and its slot back
-    /// at once, and the client's connection outlives it.
+    /// An endpoint that closes gives its connection and its slot back at once, one
+    /// that does not read on after `drain.silence`, and the client's connection
+    /// outlives both.
     async fn finish_request(
         &mut self,
         client: &mut Client,

@@ -18,13 +18,12 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::{Context, rare};
 use crate::net::clock;
-use crate::net::is_out_of_descriptors;
+use crate::net::lacks_descriptor;
 use crate::net::pipe::Pipe;
 use crate::net::timer::TICK;
 use crate::observe::inquiry::{Inquiry, Question, Spare};
@@ -115,8 +114,7 @@ where
 {
     for _ in 1..TRIES {
         let taken = take().await;
-        let error = taken.as_ref().err().and_then(Errno::from_io_error);
-        let is_lacking = error.is_some_and(is_out_of_descriptors);
+        let is_lacking = taken.as_ref().is_err_and(lacks_descriptor);
         if !is_lacking || !rare(make(context, Need::Descriptor)).await {
             return taken;
         }

@@ -28,3 +28,8 @@ fn stream_socket(domain: Domain) -> io::Result<Socket> {
 pub fn is_out_of_descriptors(error: Errno) -> bool {
     matches!(error, Errno::MFILE | Errno::NFILE)
 }
+
+/// The same, of an error of the standard library.
+pub fn lacks_descriptor(error: &std::io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(is_out_of_descriptors)
+}

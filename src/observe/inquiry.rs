@@ -78,6 +78,28 @@ pub fn channel() -> (Inquiry, Questions) {
     mpsc::unbounded_channel()
 }
 
+/// Has the workers close what is closed first, for want of a descriptor
+/// elsewhere; whether something was.
+pub async fn make_room(workers: &[Inquiry]) -> bool {
+    let mut first: Option<(Spare, &Inquiry)> = None;
+    for worker in workers {
+        let spare = |reply| Question::Spare(Need::Descriptor, reply);
+        let answer = ask(std::slice::from_ref(worker), spare).await.answers;
+        let Some(Some(spare)) = answer.first() else {
+            continue;
+        };
+        if first.is_none_or(|(least, _)| *spare < least) {
+            first = Some((*spare, worker));
+        }
+    }
+    let Some((_, worker)) = first else {
+        return false;
+    };
+    let give_up = |reply| Question::GiveUp(Need::Descriptor, reply);
+    let answer = ask(std::slice::from_ref(worker), give_up).await.answers;
+    answer.first() == Some(&true)
+}
+
 /// What came of asking every worker.
 #[derive(Debug)]
 pub struct Answers<T> {

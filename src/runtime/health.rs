@@ -25,9 +25,11 @@ use super::permits::Permits;
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
+use crate::net::lacks_descriptor;
 use crate::net::poller::Poller;
 use crate::net::timer::TICK;
 use crate::observe::counters::Counters;
+use crate::observe::inquiry::{Inquiry, make_room};
 use crate::observe::probes::{ProbeEnd, Probes};
 use crate::observe::quantity::counted;
 use crate::upstream::change::log_change;
@@ -62,6 +64,8 @@ pub(super) struct Watched {
     pub pools: Vec<SharedPools>,
     /// Per worker.
     pub counters: Vec<Arc<Counters>>,
+    /// Per worker.
+    pub inquiries: Vec<Inquiry>,
     pub probes: Arc<Probes>,
 }
 
@@ -357,7 +361,13 @@ impl Watch {
             return Seen::Exchange;
         }
         let begun = Instant::now();
-        let outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+        let mut outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+        let is_lacking = outcome
+            .as_ref()
+            .is_err_and(ProbeFailure::is_out_of_descriptors);
+        if is_lacking && make_room(&self.health.watched.inquiries).await {
+            outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+        }
         let (took, answer) = match &outcome {
             Ok(passed) => (passed.elapsed, passed.to_string()),
             Err(failure) => (begun.elapsed(), failure.to_string()),
@@ -436,6 +446,10 @@ impl Watch {
             }
             let why = match connected {
                 Ok(Err(error)) if is_unreachable(&error) => Some(reason(&error)),
+                Ok(Err(error)) if lacks_descriptor(&error) => {
+                    make_room(&self.health.watched.inquiries).await;
+                    None
+                }
                 // For want of something here.
                 Ok(_) => None,
                 // A backlog that stays full has been counted.
@@ -518,6 +532,7 @@ mod tests {
                 dispatchers: vec![Arc::new(dispatcher(app))],
                 pools: vec![shared_pools(app)],
                 counters: vec![Arc::new(Counters::new(&config))],
+                inquiries: Vec::new(),
                 probes: Arc::new(Probes::new(&config)),
                 config,
             },
@@ -612,6 +627,7 @@ mod tests {
             dispatchers: vec![app.clone()],
             pools: vec![shared_pools(&config.upstreams[0])],
             counters: Vec::new(),
+            inquiries: Vec::new(),
             probes,
             config,
         };

@@ -305,6 +305,7 @@ pub fn start(config: Config) -> io::Result<Running> {
         dispatchers: shared.dispatchers.clone(),
         pools: shared.pools.clone(),
         counters: counters.clone(),
+        inquiries: inquiries.clone(),
         probes: probes.clone(),
     };
     let health = health::start(watched, starting.clone(), WhileRunning(ending.clone()))?;

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::config::{Address, Probe, ProbeRequest};
 use crate::net::connect::{connect_when_there_is_room, reason};
+use crate::net::lacks_descriptor;
 use crate::net::stream::{Follow, Stream};
 
 /// Most that is read of a head, and of a body.
@@ -90,6 +91,13 @@ impl ProbeFailure {
             Errno::from_io_error(error),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL)
         )
+    }
+}
+
+impl ProbeFailure {
+    /// Whether no descriptor was left for it.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(self, ProbeFailure::Connect(error) if lacks_descriptor(error))
     }
 }
 

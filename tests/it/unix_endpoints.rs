@@ -128,6 +128,36 @@ fn a_backlog_that_stays_full_ends_with_the_time_to_connect() {
 }
 
 #[test]
+fn two_full_backlogs_send_nobody_to_and_fro() {
+    test(|| {
+        let folder = TempDir::new().unwrap();
+        let paths = ["one.sock", "two.sock"].map(|name| folder.join(name));
+        let listeners = paths.each_ref().map(|path| listen(path, 0));
+        let waiting = paths.each_ref().map(|path| fill(path));
+        let endpoints = paths
+            .each_ref()
+            .map(|path| format!("unix:{}", path.display()));
+        let proxy = site_of("timeouts = { connect = \"20s\" }", &endpoints);
+        let mut clients: Vec<_> = (0..10).map(|_| occupy(&proxy, "/")).collect();
+        until("one asks at each, and the others wait", || {
+            ask(&proxy, "show queue").contains('8')
+        });
+        drop(waiting);
+        for listener in listeners {
+            std::thread::spawn(move || listener.incoming().flatten().for_each(serve));
+        }
+        for client in &mut clients {
+            assert_eq!(client.read_response("GET").unwrap().text(), "pong");
+        }
+        until("all are logged", || proxy.access_log_json().len() == 10);
+        for line in proxy.access_log_json() {
+            let attempts = line["attempts"].as_u64().unwrap();
+            assert!(attempts <= 4, "{line}");
+        }
+    });
+}
+
+#[test]
 fn a_full_backlog_beside_an_endpoint_that_cut_the_exchange_is_no_busy_loop() {
     test(|| {
         let folder = TempDir::new().unwrap();

@@ -70,11 +70,14 @@ impl Dispatcher {
         matches!(self.tier(tried, now), Some(Tier::Untried | Tier::Ejected))
     }
 
-    /// Whether an endpoint other than `endpoint` has room.
+    /// Whether an endpoint other than `endpoint` has room. One whose backlog was
+    /// full when it was looked at last has none: two of them would send an
+    /// exchange to and fro.
     pub fn has_room_elsewhere(&self, endpoint: usize, now: Instant) -> bool {
         let mut states = self.states.iter().enumerate();
         states.any(|(index, state)| {
-            index != endpoint && Tier::Untried.has(index, state, &[], now) && state.has_room()
+            let is_other = index != endpoint && Tier::Untried.has(index, state, &[], now);
+            is_other && state.has_room() && !state.is_backlog_full()
         })
     }
 
