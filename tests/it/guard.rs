@@ -123,19 +123,18 @@ fn an_endpoint_that_fails_as_the_others_do_stays() {
         let all: Vec<_> = (0..4).map(|_| Patient::new(false)).collect();
         let endpoints: Vec<_> = all.iter().map(Patient::address).collect();
         let proxy = site_of("", &endpoints);
-        // One after the other, so that each endpoint is known to fail.
-        let mut first = proxy.client();
-        for _ in 0..8 {
-            first.get("/bug").unwrap();
-        }
-        let mut clients: Vec<_> = (0..4).map(|_| occupy(&proxy, "/")).collect();
-        for turn in 0..400 {
+        let mut clients: Vec<_> = (0..4).map(|_| occupy(&proxy, "/bug")).collect();
+        // Which page is asked for has nothing to do with who asks when.
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..400 {
             for client in &mut clients {
                 client.read_response("GET").unwrap();
-                let path = if turn % 4 == 0 { "/" } else { "/bug" };
+                let path = if random.bool() { "/" } else { "/bug" };
                 client.send(crate::setup::get(path)).unwrap();
             }
         }
-        assert!(!proxy.stderr().contains("is out for"));
+        // By chance there may be one, in some runs of a hundred.
+        let ejections = proxy.stderr().matches("is out for").count();
+        assert!(ejections <= 1, "{}", proxy.stderr());
     });
 }

@@ -413,7 +413,7 @@ fn the_first_probe_decides_and_nothing_comes_before_it() {
         assert_eq!(well_requests.load(Ordering::SeqCst), 20);
         assert_said(
             &proxy,
-            "is down after 1 failed probe: status 503 (1 of 2 left)",
+            "is down after 1 failed probe: status 503 (1 of 2 left",
         );
         assert_eq!(states(&proxy), ["down", "up"]);
         // On request they take part until probes have failed.
