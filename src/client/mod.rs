@@ -117,7 +117,7 @@ impl Drop for OpenConnection {
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
 ///
-/// Invariant: other tasks have a turn after [`ACCEPTS_PER_TURN`] connections, even
+/// Invariant: other tasks have a turn after `ACCEPTS_PER_TURN` connections, even
 /// where further ones wait without end.
 pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let serve = http1::serve;

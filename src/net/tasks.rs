@@ -269,7 +269,7 @@ pub fn will_look_at_none_from(first: usize) {
 }
 
 /// To be asked before each operation on a stream: pending, with the task woken,
-/// once this poll of it has made [`OPERATIONS`] of them.
+/// once this poll of it has made `OPERATIONS` of them.
 ///
 /// Invariant: a loop over streams ends its poll within a bounded amount of work,
 /// also between peers that never have it wait, so that other tasks have their turn
