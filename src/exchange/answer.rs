@@ -343,7 +343,7 @@ enum Body<'a> {
     Lost,
 }
 
-/// What is wrong with endpoints, as the end of a sentence: ": 2 down, 1 draining".
+/// The states of endpoints, as the end of a sentence: ": 2 down, 1 draining".
 /// Their addresses are nobody else's business.
 fn outage(states: &[EndpointState]) -> String {
     let word_of = |state: &EndpointState| match State::of(state) {

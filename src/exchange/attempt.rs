@@ -69,7 +69,7 @@ pub(super) enum Retry {
     OnNewConnection,
     /// At an endpoint not tried yet.
     Elsewhere,
-    /// Where there is room: the endpoint's backlog is full, and nothing was sent.
+    /// At any endpoint with room: the backlog was full, and nothing was sent.
     WhereThereIsRoom,
 }
 

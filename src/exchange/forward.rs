@@ -346,7 +346,7 @@ enum GoOn {
     Yes,
     /// At an endpoint that was tried already.
     Around,
-    /// Where there is room: nothing was attempted.
+    /// At any endpoint with room: nothing was attempted.
     Busy,
     No,
 }
@@ -461,7 +461,7 @@ impl<'a> Attempts<'a> {
         if self.upstream.has_untried(&self.tried, now) {
             return GoOn::Yes;
         }
-        // Where there is no other, the same ones again, each of them once.
+        // No other is left: the same ones again, each of them once.
         self.tried.retain(|it| matches!(it, Tried::Refused { .. }));
         GoOn::Around
     }

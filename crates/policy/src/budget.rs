@@ -35,7 +35,7 @@ struct Allowance {
 pub struct Tally(u32);
 
 impl Default for RetryBudget {
-    /// What is kept of ten seconds is there from the start.
+    /// The allowance of ten seconds is there from the start.
     fn default() -> Self {
         RetryBudget(Mutex::new(Allowance {
             retries: most(),

@@ -151,7 +151,7 @@ enum NoSlot {
     Busy,
 }
 
-/// What becomes of an exchange whose endpoint, the first in rank, is full.
+/// The next step of an exchange whose first choice is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnFull {
     /// It goes to the next one in rank.

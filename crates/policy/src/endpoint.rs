@@ -324,9 +324,9 @@ impl EndpointState {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Most exchanges in flight now. It is lowered with the weight while the
-    /// endpoint starts slowly: else those who wait would fill a cold endpoint at
-    /// once. Slots that are set aside for probes are taken off.
+    /// Most exchanges in flight now. A slow start lowers the limit with the weight:
+    /// otherwise waiters would fill a cold endpoint at once. Slots that are set
+    /// aside for probes are taken off.
     fn limit(&self) -> u32 {
         let limit = self.max_in_flight.load(Ordering::Relaxed);
         if limit == u32::MAX {
@@ -402,7 +402,7 @@ impl EndpointState {
     /// goes on.
     pub(crate) fn end_trial(&self, trial: Trial) {
         let (old, new) = (trial.0.get(), 0);
-        // It is another's by now.
+        // Another trial may have taken its place.
         let _ = self
             .trial
             .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);

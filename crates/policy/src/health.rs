@@ -427,7 +427,7 @@ impl Dispatcher {
         let is_news = state.count_opening();
         if !state.has(Flag::Unreachable) {
             if is_news {
-                // Who was refused there need not wait any longer.
+                // Exchanges that were refused there may go there again.
                 self.serve(now);
             }
             return None;

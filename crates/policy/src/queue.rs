@@ -223,7 +223,7 @@ impl Queue {
         self.dismiss(lane, place, Left::Refused(Refusal::QueueFull))
     }
 
-    /// What is full for one more waiter of this lane.
+    /// The part of the queue that is full for one more waiter of this lane.
     fn fullness(&self, lane: usize, lane_max: usize) -> Option<Full> {
         if self.lanes[lane].len() >= lane_max {
             Some(Full::Lane(lane))
@@ -234,8 +234,8 @@ impl Queue {
         }
     }
 
-    /// The last waiter in the order of service, of those that share what is
-    /// full, if its priority is below this one.
+    /// The last waiter in the order of service within the full part, if its
+    /// priority is below this one.
     fn last_below(&self, full: Full, priority: u8) -> Option<(usize, Place)> {
         let last_of = |lane: usize| {
             let (&place, _) = self.lanes[lane].last_key_value()?;
@@ -421,7 +421,7 @@ impl Queue {
     }
 }
 
-/// What has no room for another waiter.
+/// A part of the queue without room for another waiter.
 #[derive(Debug, Clone, Copy)]
 enum Full {
     /// The part of the queue that belongs to this lane.

@@ -1,8 +1,8 @@
-//! Those who wait: who is served with what comes free, and who is sent away.
+//! The waiters of an upstream: serving them with free slots, and refusing them.
 //!
-//! Invariant: after each change of an endpoint (health, operator, weight,
-//! limit, a connection that opened) every waiter is judged anew, as a newcomer
-//! would be. Whoever changes something calls [`Dispatcher::serve`].
+//! Invariant: each change of an endpoint (health, operator, weight, limit, a
+//! connection that opened) has every waiter judged again, as a newcomer would
+//! be. The code that changes an endpoint calls [`Dispatcher::serve`].
 
 use std::cell::Cell;
 use std::task::Waker;
