@@ -12,7 +12,7 @@ use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::buffering::{Pace, Rest, Verdict, response_bound};
-use super::drain::is_within_bounds;
+use super::drain::Body;
 use super::forward::{Connection, Outcome, Request};
 use super::identity::{ROOM, Room};
 use super::pump::{HEADROOM, Pump, PumpEnd, SPLICED_MIN, TAILROOM, Unread, WaitsFor, decode_front};
@@ -417,12 +417,14 @@ impl<'a, 'b> Sent<'a, 'b> {
     fn will_be_read(&self, client: &Client) -> bool {
         let Some(pump) = &self.pump else { return true };
         let head = self.request.head;
-        let is_on_its_way = !head.expect_continue
-            || self.interim.is_continued
-            || pump.bytes_read > 0
-            || self.request.bytes.len() > head.end;
-        let decoder = pump.decoder();
-        decoder.is_done() || (is_on_its_way && is_within_bounds(self.context, client, decoder))
+        let is_awaited = !self.interim.is_continued
+            && pump.bytes_read == 0
+            && self.request.bytes.len() <= head.end;
+        let body = match is_awaited && head.expect_continue {
+            true => Body::MayNotCome,
+            false => Body::Comes,
+        };
+        body.will_be_read(self.context, client, pump.decoder())
     }
 
     /// How long the present wait may take: for the client's body, for the
@@ -534,13 +536,10 @@ impl<'a, 'b> Sent<'a, 'b> {
             let Some(pump) = self.pump.as_deref_mut() else {
                 return Poll::Ready(Event::TimedOut);
             };
-            match pump.judge(wheel) {
+            match pump.judge_by(wheel, &client.timer) {
                 Verdict::Silent => Poll::Ready(Event::TimedOut),
                 Verdict::Slow => Poll::Ready(Event::ClientSlow),
-                Verdict::InTime => {
-                    wheel.set(&client.timer, pump.pace.due());
-                    Poll::Pending
-                }
+                Verdict::InTime => Poll::Pending,
             }
         })
     }
@@ -794,15 +793,8 @@ impl<'a, 'b> Sent<'a, 'b> {
         let Some(pump) = self.pump.as_deref_mut().filter(|_| has_fired) else {
             return has_fired;
         };
-        match pump.judge(wheel) {
-            Verdict::Silent => true,
-            // Said by whoever waits next.
-            Verdict::Slow => false,
-            Verdict::InTime => {
-                wheel.set(&client.timer, pump.pace.due());
-                false
-            }
-        }
+        // A slow client is for the next wait to find.
+        pump.judge_by(wheel, &client.timer) == Verdict::Silent
     }
 
     /// Counts the interim response whose head was parsed last, and holds it

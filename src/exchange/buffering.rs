@@ -26,7 +26,7 @@ use super::{Client, Context, Progress, TimedOut, follow};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
-use crate::net::timer::Wheel;
+use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::BufferMemory;
 use crate::observe::end::{End, Failure};
@@ -177,6 +177,16 @@ impl Pump {
     pub(super) fn judge(&mut self, wheel: &Wheel) -> Verdict {
         let read = self.bytes_read;
         self.pace.judge(wheel, || read)
+    }
+
+    /// Judges the wait of this request, whose timer has fired, and sets the timer
+    /// for the next judgement where it goes on.
+    pub(super) fn judge_by(&mut self, wheel: &Wheel, timer: &Timer) -> Verdict {
+        let verdict = self.judge(wheel);
+        if verdict == Verdict::InTime {
+            wheel.set(timer, self.pace.due());
+        }
+        verdict
     }
 }
 

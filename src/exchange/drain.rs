@@ -78,20 +78,36 @@ pub(super) fn is_within_bounds(context: &Context, client: &Client, decoder: &Bod
     decoder.is_done() || (most > 0 && decoder.unseen_len() <= most)
 }
 
+/// A body that is not read to its end yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    /// It is on its way.
+    Comes,
+    /// Its client asked for a 100, and has sent nothing of it without one: it may
+    /// never come (RFC 9110 §10.1.1).
+    MayNotCome,
+}
+
+impl Body {
+    /// Whether it is read to its end after an answer. It stands at `decoder`.
+    pub fn will_be_read(self, context: &Context, client: &Client, decoder: &BodyDecoder) -> bool {
+        decoder.is_done() || (self == Body::Comes && is_within_bounds(context, client, decoder))
+    }
+}
+
 /// Whether the body of a request is read to its end if an answer of our own is
 /// sent first. `bytes` begins with the request's head.
-///
-/// A client that asked for a 100 and has sent nothing of its body may never send
-/// it (RFC 9110 §10.1.1).
 pub(crate) fn will_be_read(
     context: &Context,
     client: &Client,
     head: &RequestHead,
     bytes: &[u8],
 ) -> bool {
-    let decoder = BodyDecoder::new(head.framing);
-    let is_on_its_way = !head.expect_continue || bytes.len() > head.end;
-    decoder.is_done() || (is_on_its_way && is_within_bounds(context, client, &decoder))
+    let body = match head.expect_continue && bytes.len() <= head.end {
+        true => Body::MayNotCome,
+        false => Body::Comes,
+    };
+    body.will_be_read(context, client, &BodyDecoder::new(head.framing))
 }
 
 /// Reads the rest of a body that stands at `decoder`, after its answer. `buffer`

@@ -281,13 +281,7 @@ impl Relay<'_> {
             let is_long = bounds.are_too_many(request.bytes_read - bytes_before);
             // A slow client does not keep the slot either.
             let is_late = wheel.has_fired(&client.timer)
-                && match request.judge(wheel) {
-                    Verdict::Silent | Verdict::Slow => true,
-                    Verdict::InTime => {
-                        wheel.set(&client.timer, request.pace.due());
-                        false
-                    }
-                };
+                && request.judge_by(wheel, &client.timer) != Verdict::InTime;
             match is_long || is_late {
                 true => Poll::Ready(Err(request.waits_for())),
                 false => Poll::Pending,

@@ -33,6 +33,27 @@ fn fill(path: &Path) -> Vec<Socket> {
     }
 }
 
+/// An endpoint that lets nobody in: its backlog stays full.
+struct Hung {
+    name: String,
+    _listener: UnixListener,
+    _waiting: Vec<Socket>,
+    _folder: TempDir,
+}
+
+impl Hung {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.join("hung.sock");
+        Hung {
+            name: format!("unix:{}", path.display()),
+            _listener: listen(&path, 0),
+            _waiting: fill(&path),
+            _folder: folder,
+        }
+    }
+}
+
 /// Serves the requests of one connection.
 fn serve(stream: UnixStream) {
     use std::io::{BufRead, BufReader, Write};
@@ -81,12 +102,9 @@ fn a_full_backlog_is_waited_for_in_order() {
 #[test]
 fn others_are_asked_first_and_a_hung_one_is_found_unreachable() {
     test(|| {
-        let folder = TempDir::new().unwrap();
-        let path = folder.join("hung.sock");
-        let _listener = listen(&path, 0);
-        let _waiting = fill(&path);
+        let endpoint = Hung::new();
         let other = origin();
-        let hung = format!("unix:{}", path.display());
+        let hung = endpoint.name.clone();
         let upstream = "balance = \"first\"\ntimeouts = { connect = \"200ms\" }";
         let proxy = site_of(upstream, &[hung.clone(), other.address.to_string()]);
         let mut client = proxy.client();
@@ -107,12 +125,9 @@ fn others_are_asked_first_and_a_hung_one_is_found_unreachable() {
 #[test]
 fn a_backlog_that_stays_full_ends_with_the_time_to_connect() {
     test(|| {
-        let folder = TempDir::new().unwrap();
-        let path = folder.join("hung.sock");
-        let _listener = listen(&path, 0);
-        let _waiting = fill(&path);
+        let endpoint = Hung::new();
         let upstream = "timeouts = { connect = \"400ms\" }\nqueue = { timeout = \"3s\" }";
-        let proxy = site_of(upstream, &[format!("unix:{}", path.display())]);
+        let proxy = site_of(upstream, std::slice::from_ref(&endpoint.name));
         let begun = Instant::now();
         let mut clients: Vec<_> = (0..3).map(|_| occupy(&proxy, "/")).collect();
         until("it is found unreachable", || {
@@ -160,15 +175,12 @@ fn two_full_backlogs_send_nobody_to_and_fro() {
 #[test]
 fn a_full_backlog_beside_an_endpoint_that_cut_the_exchange_is_no_busy_loop() {
     test(|| {
-        let folder = TempDir::new().unwrap();
-        let path = folder.join("hung.sock");
-        let _listener = listen(&path, 0);
-        let _waiting = fill(&path);
+        let endpoint = Hung::new();
         let cutting = RawOrigin::start(|_, mut stream| {
             let _ = stream.read_head();
         })
         .unwrap();
-        let hung = format!("unix:{}", path.display());
+        let hung = endpoint.name.clone();
         let upstream = "balance = \"first\"\nguard = false\nqueue = { timeout = \"2s\" }";
         let proxy = site_of(upstream, &[hung, cutting.address.to_string()]);
         let response = proxy.client().get("/").unwrap();

@@ -64,7 +64,7 @@ pub const WEIGHT_ONE: u32 = 256;
 
 /// The mark of an exchange that decides about an endpoint on trial: when it
 /// began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trial(NonZeroU64);
 
 impl Trial {
@@ -160,7 +160,7 @@ pub struct EndpointState {
     in_flight: AtomicU32,
     /// `u32::MAX` is no limit.
     max_in_flight: AtomicU32,
-    /// Places below the limit that wait for a probe.
+    /// Slots that are kept for probes.
     set_aside: AtomicU32,
     weight: AtomicU32,
     /// Phantom exchanges: they make a failing endpoint look busier.
@@ -247,7 +247,7 @@ impl EndpointState {
             .saturating_mul(u32::from(self.ramp.load(Ordering::Relaxed)))
     }
 
-    /// Changes its configured weight, and gives the one before.
+    /// Changes its configured weight.
     pub(crate) fn set_weight(&self, weight: u32) {
         self.weight.store(weight, Ordering::Relaxed);
     }
@@ -355,7 +355,10 @@ impl EndpointState {
         if self.has(Flag::Backlog) {
             return None;
         }
-        let limit = self.limit().min(cap);
+        self.reserve_below(self.limit().min(cap), index)
+    }
+
+    fn reserve_below(&self, limit: u32, index: usize) -> Option<Reservation> {
         // Sequentially consistent with `Dispatcher::waiting`: see there.
         self.in_flight
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
@@ -410,14 +413,7 @@ impl EndpointState {
 
     /// Takes one slot below the limit for a probe, one that is set aside or not.
     pub(crate) fn try_reserve_for_probe(&self, index: usize) -> Option<Reservation> {
-        let limit = self.max_in_flight.load(Ordering::Relaxed);
-        // Sequentially consistent with `Dispatcher::waiting`: see there.
-        self.in_flight
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
-                (count < limit).then_some(count + 1)
-            })
-            .ok()?;
-        Some(self.reservation(index))
+        self.reserve_below(self.max_in_flight.load(Ordering::Relaxed), index)
     }
 
     /// Keeps one slot from exchanges, for a probe that waits for one.
