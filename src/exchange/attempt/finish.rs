@@ -1,0 +1,303 @@
+//! What follows a response's head: it is relayed, counted, and the endpoint's
+//! connection kept where it can be used again.
+
+use std::pin::Pin;
+
+use evenkeel_proto::BodyFraming;
+use evenkeel_proto::http1::BodyDecoder;
+
+use super::{Attempt, Begun, Sent};
+use crate::exchange::buffering::{Pace, Rest, response_bound};
+use crate::exchange::forward::Outcome;
+use crate::exchange::pump::{Pump, Unread, WaitsFor};
+use crate::exchange::relay::{self, Relay, Relayed, Response, TunnelStart};
+use crate::exchange::watch::ClientWatch;
+use crate::exchange::{Client, Next, Progress, Sender, follow, rare};
+use crate::net::buffer::Buffer;
+use crate::net::clock;
+use crate::observe::end::{End, Failure};
+use crate::observe::sessions::Stage;
+
+impl<'a> Sent<'a, '_> {
+    /// Sends the response, and ends the attempt where that takes no wait.
+    ///
+    /// # Errors
+    /// What else there is to be done.
+    pub(super) fn answer_at_once<'c>(
+        mut self,
+        begun: Result<Begun, Attempt>,
+        client: &'c mut Client,
+        progress: &'c mut Progress<'_>,
+    ) -> Result<Attempt, Pin<Box<dyn Future<Output = Attempt> + 'c>>>
+    where
+        Self: 'c,
+    {
+        match begun {
+            Ok(Begun::Response(mut response, mut buffer)) => {
+                self.report(&response, progress);
+                match self.send_at_once(client, &mut response, &mut buffer) {
+                    Some(relayed) => {
+                        response.note(response.sent, progress);
+                        Ok(self.finish(relayed))
+                    }
+                    None => Err(rare(self.relay(client, response, buffer, progress))),
+                }
+            }
+            Ok(Begun::Tunnel(head_len, buffer)) => {
+                Err(rare(self.tunnel(client, head_len, buffer, progress)))
+            }
+            Err(attempt) => {
+                let is_excused = attempt.end().is_some_and(|end| self.is_excused(end));
+                let unread = self.take_unread(progress);
+                Ok(attempt.concluded(is_excused, unread))
+            }
+        }
+    }
+
+    /// Writes a response that is there as a whole; `None` if it is not, or the
+    /// client does not take all of it now: the rest is for [`Self::relay`].
+    fn send_at_once(
+        &self,
+        client: &Client,
+        response: &mut Response,
+        buffer: &mut Buffer,
+    ) -> Option<Relayed> {
+        if !response.decoder.is_done() || self.pump.is_some() {
+            return None;
+        }
+        let bytes = &buffer.filled()[..response.ready];
+        if let Some(Ok(len)) = client.stream.try_write(bytes, follow(response.persistence)) {
+            response.ready -= len;
+            response.sent += len as u64;
+            buffer.consume(len);
+        }
+        (response.ready == 0).then(|| response.relayed(End::Complete))
+    }
+
+    pub(super) async fn relay(
+        mut self,
+        client: &mut Client,
+        response: Response,
+        buffer: Buffer,
+        progress: &mut Progress<'_>,
+    ) -> Attempt {
+        let upstream = self.slot.upstream();
+        // Events are sent as they happen, however slowly.
+        let (bound, pace) = match response.is_event_stream {
+            true => (None, Pace::default()),
+            false => (response_bound(upstream), Pace::of(upstream)),
+        };
+        if let Some(pump) = &mut self.pump
+            && (response.is_event_stream || !response.reads_request)
+        {
+            // Nobody waits for the rest of the request.
+            pump.pace = Pace::default();
+        }
+        let relay = Relay {
+            context: self.context,
+            timeouts: &self.slot.upstream().config().timeouts,
+            stream: &mut self.stream,
+            total_deadline: self.request.total_deadline,
+            request: &mut self.pump,
+            watch: self.watch,
+            upstream,
+            bound,
+            pace,
+        };
+        let mut relayed = relay.response(client, response, buffer, progress).await;
+        if let Some(pump) = self.pump.take() {
+            let unread = self.unread_of(*pump, progress);
+            let goes_on = matches!(relayed.next, Next::KeepAlive | Next::Close);
+            if goes_on && relayed.end == End::Complete {
+                relayed.unread = Some(Box::new(unread));
+            }
+        }
+        match relayed.rest.take() {
+            Some(rest) => self.deliver(relayed, rest, client, progress).await,
+            None => self.finish(relayed),
+        }
+    }
+
+    /// Gives the slot back, then sends what the client has yet to take of a
+    /// response that is off the endpoint.
+    ///
+    /// Invariant: the connection is idle, or closed, before the slot is free.
+    async fn deliver(
+        self,
+        relayed: Relayed,
+        rest: Box<Rest>,
+        client: &mut Client,
+        progress: &mut Progress<'_>,
+    ) -> Attempt {
+        let (context, slot) = (self.context, self.slot);
+        let total_deadline = self.request.total_deadline;
+        let mut watch = ClientWatch::new(self.watch.request_end);
+        let mut attempt = self.finish(relayed);
+        slot.release();
+        if let Attempt::Finished(outcome) = &mut attempt {
+            let delivering = rest.deliver(
+                context,
+                client,
+                &mut watch,
+                total_deadline,
+                outcome,
+                progress,
+            );
+            delivering.await;
+        }
+        attempt
+    }
+
+    /// The rest of the request, if more was read than came with its head. Bytes on
+    /// their way are lost, but were received and sent.
+    #[cold]
+    fn take_unread(&mut self, progress: &mut Progress<'_>) -> Option<Box<Unread>> {
+        let unread = match self.pump.take() {
+            Some(pump) if pump.bytes_read == 0 => {
+                self.count_pump(&pump, progress);
+                return None;
+            }
+            Some(pump) => self.unread_of(*pump, progress),
+            None if self.request.is_whole() => return None,
+            // All of it was sent.
+            None => Unread {
+                decoder: BodyDecoder::new(BodyFraming::None),
+                leftover: self.leftover.take(),
+            },
+        };
+        Some(Box::new(unread))
+    }
+
+    /// Counts what a pump moved, and gives what it leaves.
+    fn unread_of(&self, pump: Pump, progress: &mut Progress<'_>) -> Unread {
+        self.count_pump(&pump, progress);
+        let unread = pump.into_unread();
+        // It is dropped, or the next request's.
+        let leftover_len = unread.leftover.as_ref().map_or(0, Buffer::len);
+        progress.figures.bytes_in -= leftover_len as u64;
+        unread
+    }
+
+    /// Whether a failure says nothing of the endpoint.
+    ///
+    /// Invariant: an endpoint is blamed for its own time only. An exchange that
+    /// had less than half of its time left when the endpoint got the request, or
+    /// whose client stopped in the middle of its body, blames nobody.
+    #[cold]
+    pub(super) fn is_excused(&self, end: End) -> bool {
+        match end {
+            End::Failure(Failure::TotalTimeout) => {
+                let total = self.timeouts().total.unwrap_or_default();
+                let is_client_late = self.pumping().map(Pump::waits_for) == Some(WaitsFor::Source);
+                is_client_late || clock::since(self.sent_at) < total / 2
+            }
+            End::Failure(Failure::UpstreamClosed) => self.has_client_stopped(),
+            _ => false,
+        }
+    }
+
+    /// Whether the client has stopped in the middle of its body, so that the
+    /// endpoint may have given up waiting for it.
+    fn has_client_stopped(&self) -> bool {
+        let pumping = self.pumping();
+        pumping.is_some_and(|pump| pump.has_source_stopped(self.context.wheel.now()))
+    }
+
+    /// Reports what the response's head says of the endpoint: nothing where it is
+    /// an error and the client has stopped in the middle of its body.
+    fn report(&self, response: &Response, progress: &Progress<'_>) {
+        let has_client_stopped = self.has_client_stopped();
+        if has_client_stopped && (response.status == 408 || response.status >= 500) {
+            return;
+        }
+        let first_byte = progress.figures.times.first_byte;
+        let now = self.sent_at + first_byte.unwrap_or_default();
+        let teaches = !response.is_event_stream && !has_client_stopped;
+        let is_error = is_server_error(response.status);
+        self.slot
+            .report(is_error, first_byte.filter(|_| teaches), now);
+    }
+
+    /// Counts the attempt and keeps the connection if it can be used again.
+    pub(super) fn finish(self, relayed: Relayed) -> Attempt {
+        self.counters.bytes_in.add(relayed.bytes_received);
+        if relayed.end.is_endpoint_fault() {
+            self.counters.failures.add(1);
+        }
+        if relayed.end.is_endpoint_fault() && !relayed.is_excused && !self.is_excused(relayed.end) {
+            self.slot.report(true, None, clock::now());
+        }
+        if relayed.keeps_upstream {
+            self.slot.keep_idle(self.stream, self.context.wheel.now());
+        }
+        let consumed = self.request.consumed();
+        let mut outcome = Outcome::new(relayed.end, relayed.next, consumed);
+        outcome.leftover = self.leftover;
+        Attempt::Finished(match relayed.unread {
+            Some(unread) => outcome.with_unread(*unread),
+            None => outcome,
+        })
+    }
+
+    pub(super) async fn tunnel(
+        mut self,
+        client: &mut Client,
+        head_len: usize,
+        buffer: Buffer,
+        progress: &mut Progress<'_>,
+    ) -> Attempt {
+        self.count_status(101);
+        self.slot.report(false, None, self.sent_at);
+        // What is left of the request goes first, as it is, then what was read
+        // behind it.
+        let behind = match self.request.is_whole() {
+            true => &self.request.bytes[self.request.valid_len..],
+            false => &[][..],
+        };
+        progress.figures.bytes_in += behind.len() as u64;
+        let pump = self.pump.take();
+        if let Some(pump) = &pump {
+            self.count_pump(pump, progress);
+        }
+        if let Some(leftover) = &self.leftover {
+            progress.figures.bytes_in += leftover.len() as u64;
+        }
+        let rest = pump.and_then(|pump| pump.into_leftover()).or(self.leftover);
+        let rest = rest.as_ref().map_or(&[][..], Buffer::filled);
+        let mut from_client = Buffer::with_capacity(rest.len() + behind.len());
+        let fits = from_client.append(rest) && from_client.append(behind);
+        debug_assert!(fits, "the buffer was made for them");
+        progress.figures.status = 101;
+        progress.track.enter(Stage::Tunnel);
+        let idle_timeout = self.slot.upstream().config().timeouts.idle;
+        let start = TunnelStart {
+            from_client,
+            from_upstream: buffer,
+        };
+        let carried = relay::tunnel(
+            self.context,
+            client,
+            self.stream,
+            start,
+            idle_timeout,
+            progress,
+        )
+        .await;
+        // What went to the client began with the head.
+        progress.figures.body_bytes_out = progress
+            .figures
+            .body_bytes_out
+            .saturating_sub(head_len as u64);
+        self.counters.bytes_out.add(carried.up_bytes);
+        self.counters.bytes_in.add(carried.down_bytes);
+        let consumed = self.request.bytes.len();
+        let sender = Sender::Late;
+        Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger { sender }, consumed))
+    }
+}
+
+/// Whether a status shows that something is wrong with the endpoint: not where
+/// it only lacks what was asked for.
+fn is_server_error(status: u16) -> bool {
+    status >= 500 && !matches!(status, 501 | 505)
+}

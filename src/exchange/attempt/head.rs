@@ -1,0 +1,292 @@
+//! Reads the head of an endpoint's response, and decides how it goes to the client.
+
+use std::io;
+
+use evenkeel_proto::http1::write::{self, Persistence, Transcode};
+use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
+use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
+
+use super::{Attempt, Sending, Sent};
+use crate::exchange::buffering::Verdict;
+use crate::exchange::identity::{ROOM, Room};
+use crate::exchange::pump::{HEADROOM, TAILROOM, decode_front};
+use crate::exchange::relay::Response;
+use crate::exchange::{Client, Progress, WriteFailure, write_all};
+use crate::net::buffer::Buffer;
+use crate::net::stream::Follow;
+use crate::observe::counters::status_class;
+use crate::observe::end::{End, Failure};
+
+/// Longest response head that is read, in bytes.
+const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
+
+/// The interim responses of an attempt.
+#[derive(Default)]
+pub(super) struct Interim {
+    pub count: u32,
+    pub bytes: u32,
+    /// Whether the client was told to send its body (100).
+    pub is_continued: bool,
+}
+
+/// What the bytes received so far amount to.
+pub(super) enum Received {
+    Partial,
+    /// A 1xx head of this length at the front of the buffer, to be passed on.
+    Interim(usize),
+    /// The response's head at the front of the buffer, then some of its body.
+    Final(Response),
+    /// The endpoint changed protocols: a head of this length at the front of
+    /// the buffer, then the tunnel's first bytes.
+    Tunnel(usize),
+}
+
+impl Sent<'_, '_> {
+    /// Takes what a read brought of the response.
+    pub(super) fn receive(
+        &self,
+        client: &Client,
+        read: io::Result<usize>,
+        buffer: &mut Buffer,
+    ) -> Result<Received, Attempt> {
+        match read {
+            Ok(len) if len > 0 => {
+                buffer.fill(len);
+                self.counters.bytes_in.add(len as u64);
+            }
+            _ if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
+            _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
+        }
+        self.parse_counted(client, buffer).map_err(Attempt::failed)
+    }
+
+    fn parse_counted(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
+        self.parse(client, buffer).inspect_err(|_| {
+            self.count_status(0);
+            self.context.failures.note_evidence(buffer.filled());
+        })
+    }
+
+    /// Looks for a head at the front of `buffer`, and puts the one that the
+    /// client gets in its place.
+    fn parse(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
+        let request = self.request.head;
+        let head = &mut *self.context.response_head.borrow_mut();
+        if parse_response(buffer.filled(), request.method, head)? == Parsed::Partial {
+            if buffer.len() >= MAX_RESPONSE_HEAD_LEN {
+                return Err(ResponseError::HeadTooLarge.into());
+            }
+            if buffer.room().len() <= TAILROOM {
+                // A small one, because too many large ones are in use.
+                buffer.enlarge(HEADROOM + MAX_RESPONSE_HEAD_LEN + TAILROOM, HEADROOM);
+            }
+            return Ok(Received::Partial);
+        }
+        match head.status {
+            101 if request.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
+            101 => {
+                let len = self.replace_head(buffer, head, Persistence::Upgrade)?;
+                Ok(Received::Tunnel(len))
+            }
+            100..200 => {
+                let len = self.replace_head(buffer, head, Persistence::Keep)?;
+                Ok(Received::Interim(len))
+            }
+            _ => self.prepare(client, buffer, head).map(Received::Final),
+        }
+    }
+
+    /// Decides how the response goes to the client, and takes the part of its
+    /// body that came with the head.
+    fn prepare(
+        &self,
+        client: &Client,
+        buffer: &mut Buffer,
+        head: &ResponseHead,
+    ) -> Result<Response, End> {
+        let request = self.request.head;
+        let transcode = match (head.framing, request.version) {
+            (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
+            (BodyFraming::UntilClose, Version::Http11) => Transcode::Chunk,
+            _ => Transcode::Raw,
+        };
+        let ends_with_connection = transcode == Transcode::Strip
+            || (head.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
+        let reads_request = self.will_be_read(client);
+        let persistence = match ends_with_connection {
+            true => Persistence::Close,
+            false => self.context.persistence(request, reads_request),
+        };
+        let is_event_stream = is_event_stream(head, buffer.filled());
+        let mut room = ROOM;
+        let id = self.response_id(&mut room);
+        let bytes = buffer.filled();
+        let mut decoder = BodyDecoder::new(head.framing);
+        self.slot.upstream().note_body_len(decoder.unseen_len());
+        let malformed = |_| End::Failure(Failure::UpstreamBody);
+        let (head_len, ready) =
+            if write::is_response_head_kept(bytes, head, transcode, persistence, id) {
+                let body = decoder.advance(&bytes[head.end..]).map_err(malformed)?;
+                (head.end, head.end + body.consumed)
+            } else {
+                let scratch = &mut *self.context.scratch.borrow_mut();
+                scratch.clear();
+                write::response_head(scratch, bytes, head, transcode, persistence, id);
+                buffer.skip(head.end);
+                let body_len = decode_front(&mut decoder, transcode, buffer).map_err(malformed)?;
+                prepend_head(buffer, scratch)?;
+                (scratch.len(), scratch.len() + body_len)
+            };
+        let has_surplus = decoder.is_done() && buffer.len() > ready;
+        if has_surplus {
+            buffer.truncate(ready);
+        }
+        self.count_status(head.status);
+        Ok(Response {
+            status: head.status,
+            is_event_stream,
+            head_len,
+            ready,
+            sent: 0,
+            decoder,
+            transcode,
+            persistence,
+            ends_with_connection,
+            reads_request,
+            keeps_upstream: head.keep_alive && !has_surplus,
+        })
+    }
+
+    /// Puts the client's head in the place of the endpoint's, and gives its
+    /// length.
+    fn replace_head(
+        &self,
+        buffer: &mut Buffer,
+        head: &ResponseHead,
+        persistence: Persistence,
+    ) -> Result<usize, End> {
+        let scratch = &mut *self.context.scratch.borrow_mut();
+        scratch.clear();
+        let mut room = ROOM;
+        let id = match persistence {
+            Persistence::Upgrade => self.response_id(&mut room),
+            // An interim response: the final one says it.
+            _ => None,
+        };
+        let transcode = Transcode::Raw;
+        write::response_head(scratch, buffer.filled(), head, transcode, persistence, id);
+        buffer.skip(head.end);
+        prepend_head(buffer, scratch)?;
+        Ok(scratch.len())
+    }
+
+    fn response_id<'r>(&self, room: &'r mut Room) -> Option<&'r [u8]>
+    where
+        Self: 'r,
+    {
+        self.request.identity.response_id(self.request.bytes, room)
+    }
+
+    pub(super) fn count_status(&self, status: u16) {
+        self.counters.status[status_class(status)].add(1);
+    }
+
+    /// Passes interim responses on until something else comes; HTTP/1.0 knows
+    /// none (RFC 9110 §15.2).
+    ///
+    /// Invariant: an endpoint that sends them without end is stopped by their
+    /// number, their bytes, or the deadline of the wait.
+    pub(super) async fn pass_interim(
+        &mut self,
+        client: &mut Client,
+        mut received: Received,
+        buffer: &mut Buffer,
+        progress: &mut Progress<'_>,
+    ) -> Result<Received, End> {
+        while let Received::Interim(len) = received {
+            self.count_interim(len)?;
+            if self.is_too_late(client) {
+                return Err(self.timed_out());
+            }
+            if self.request.head.version != Version::Http10 {
+                let head = &buffer.filled()[..len];
+                // The timer is that of the wait for the final response.
+                let passing = write_all(self.context, client, head, Follow::Anything, None);
+                let (sent, written) = passing.await;
+                progress.figures.bytes_out += sent as u64;
+                match written {
+                    Ok(()) => {}
+                    Err(WriteFailure::Closed) => return Err(Failure::ClientGone.into()),
+                    Err(WriteFailure::TimedOut) => return Err(Failure::ClientStalled.into()),
+                }
+            }
+            buffer.skip(len);
+            if buffer.is_empty() {
+                return Ok(Received::Partial);
+            }
+            if buffer.room().len() <= TAILROOM {
+                // Its front is used up by heads that were passed on.
+                let mut fresh = response_buffer();
+                let fits = buffer.len() + 2 * TAILROOM <= fresh.room().len();
+                if fits && fresh.append(buffer.filled()) {
+                    *buffer = fresh;
+                }
+            }
+            received = self.parse_counted(client, buffer)?;
+        }
+        Ok(received)
+    }
+
+    /// Whether the wait for the response is over. The end of a window by which the
+    /// client's pace is judged is no such end.
+    fn is_too_late(&mut self, client: &Client) -> bool {
+        let wheel = &self.context.wheel;
+        let has_fired = wheel.has_fired(&client.timer);
+        let Some(pump) = self.pump.as_deref_mut().filter(|_| has_fired) else {
+            return has_fired;
+        };
+        // A slow client is for the next wait to find.
+        pump.judge_by(wheel, &client.timer) == Verdict::Silent
+    }
+
+    /// Counts the interim response whose head was parsed last, and holds it
+    /// against the upstream's bounds.
+    fn count_interim(&mut self, len: usize) -> Result<(), End> {
+        let most = self.slot.upstream().config().interim;
+        let interim = &mut self.interim;
+        interim.is_continued |= self.context.response_head.borrow().status == 100;
+        interim.count += 1;
+        interim.bytes = interim.bytes.saturating_add(len as u32);
+        match interim.count > most.count || u64::from(interim.bytes) > most.bytes {
+            true => Err(Failure::UpstreamInterim.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether a response tells of events as they happen (HTML, server-sent
+/// events): when the first of them comes says nothing of the endpoint.
+pub(super) fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
+    // Nothing else is without a length and of this type.
+    if matches!(head.framing, BodyFraming::None | BodyFraming::Length { .. }) {
+        return false;
+    }
+    let mut fields = head.fields.iter();
+    let of_type = fields.find(|field| field.is_named(b"content-type", bytes));
+    of_type.is_some_and(|field| field.value.of(bytes).starts_with(b"text/event-stream"))
+}
+
+/// Puts a head in front of what came of its body.
+fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
+    match buffer.prepend(head) {
+        true => Ok(()),
+        // Headroom is larger than what is ever added to a head.
+        false => Err(ResponseError::HeadTooLarge.into()),
+    }
+}
+
+pub(super) fn response_buffer() -> Buffer {
+    let mut buffer = Buffer::large();
+    buffer.clear_with_headroom(HEADROOM);
+    buffer
+}

@@ -1,0 +1,110 @@
+//! Connections to an endpoint: an idle one, or a new one.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use evenkeel_policy::Instant;
+
+use super::endpoint_counters;
+use crate::exchange::forward::{Connection, Request};
+use crate::exchange::room::with_descriptor;
+use crate::exchange::watch::ClientWatch;
+use crate::exchange::{Client, Context, Progress, TimedOut, lap};
+use crate::net::clock;
+use crate::net::connect::{is_backlog_full, is_unreachable, reason};
+use crate::net::stream::Stream;
+use crate::observe::end::Failure;
+use crate::observe::sessions::Stage;
+use crate::upstream::Slot;
+
+/// A connection to an endpoint.
+pub(super) struct Opened {
+    pub stream: Stream,
+    /// When it was opened, if it is new.
+    pub new_at: Option<Instant>,
+}
+
+/// An idle connection, if one is there and may be used.
+pub(super) fn take_idle(
+    context: &Context,
+    slot: &Slot<'_>,
+    connection: Connection,
+) -> Option<Stream> {
+    if connection == Connection::New {
+        slot.make_room();
+        return None;
+    }
+    let counters = endpoint_counters(context, slot);
+    let reused = slot.take_idle();
+    if reused.stale > 0 {
+        counters.stale.add(reused.stale);
+    }
+    if reused.stream.is_some() {
+        counters.reuses.add(1);
+    }
+    reused.stream
+}
+
+/// A new connection.
+pub(super) async fn open(
+    context: &Context,
+    client: &Client,
+    slot: &Slot<'_>,
+    request: &Request<'_>,
+    watch: &mut ClientWatch,
+    progress: &mut Progress<'_>,
+) -> Result<Opened, Failure> {
+    let counters = endpoint_counters(context, slot);
+    let timeout = slot.upstream().config().timeouts.connect;
+    let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
+    context.wheel.set(&client.timer, deadline);
+    progress.track.enter(Stage::Connect);
+    let mut reached_at = clock::now();
+    let mut connecting = std::pin::pin!(with_descriptor(context, || slot.connect()));
+    let connected = context.until_deadline(
+        &client.timer,
+        poll_fn(|cx| match connecting.as_mut().poll(cx) {
+            Poll::Ready(connected) => Poll::Ready(Some(connected)),
+            // What still comes of the request can't be told from an end.
+            Poll::Pending if request.is_whole() => {
+                watch.poll_gone(cx, &client.stream).map(|()| None)
+            }
+            Poll::Pending => Poll::Pending,
+        }),
+    );
+    let connected = connected.await;
+    progress.figures.times.connect = Some(lap(&mut reached_at));
+    let failure = match connected {
+        Ok(None) => return Err(Failure::ClientGone),
+        Ok(Some(Ok(stream))) => {
+            counters.connects.add(1);
+            slot.reached(reached_at);
+            return Ok(Opened {
+                stream,
+                new_at: Some(reached_at),
+            });
+        }
+        Ok(Some(Err(error))) => {
+            if is_backlog_full(&error) {
+                // Room may come about here or elsewhere: the endpoint is busy.
+                return Err(Failure::Saturated);
+            }
+            if is_unreachable(&error) {
+                slot.report_unreachable(&reason(&error), reached_at);
+                Failure::ConnectFailed
+            } else {
+                Failure::NoSocket
+            }
+        }
+        Err(TimedOut) => {
+            let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
+            // A backlog that stays full has been counted: see `Slot::connect`.
+            if failure == Failure::ConnectTimeout && !slot.config().address.is_unix() {
+                slot.report_unreachable("it did not answer in time", reached_at);
+            }
+            failure
+        }
+    };
+    counters.connect_failures.add(1);
+    Err(failure)
+}
