@@ -186,6 +186,24 @@ struct Incoming {
     seen: usize,
 }
 
+impl Incoming {
+    const NONE: Self = Incoming {
+        begun: None,
+        seen: 0,
+    };
+}
+
+/// Takes the empty lines off that some clients send behind a body (RFC 9112 §2.2),
+/// and says whether there were any. A connection with nothing else is idle.
+fn skip_empty_lines(buffer: &mut Buffer) -> bool {
+    let mut has_skipped = false;
+    while buffer.filled().starts_with(b"\r\n") {
+        buffer.consume(b"\r\n".len());
+        has_skipped = true;
+    }
+    has_skipped
+}
+
 /// Reads until a head is whole, refused, or too late.
 async fn read_head(
     context: &Context,
@@ -194,11 +212,12 @@ async fn read_head(
     head: &mut RequestHead,
     track: &Track,
 ) -> Read {
-    let mut incoming = Incoming {
-        begun: None,
-        seen: 0,
-    };
+    let mut incoming = Incoming::NONE;
     loop {
+        if skip_empty_lines(buffer) {
+            // Nothing of a head is there.
+            incoming = Incoming::NONE;
+        }
         if !buffer.is_empty() {
             let is_first = incoming.begun.is_none();
             let (started, _) = *incoming.begun.get_or_insert_with(|| {

@@ -539,6 +539,17 @@ pub struct Endpoint {
     pub max_in_flight: Option<u32>,
 }
 
+impl Endpoint {
+    /// What stands in a `Host` that names this endpoint: a Unix socket has no name
+    /// that could.
+    pub fn authority(&self) -> &str {
+        match self.address.is_unix() {
+            true => "localhost",
+            false => &self.name,
+        }
+    }
+}
+
 /// Idle connections kept to each endpoint.
 #[derive(Debug, Clone)]
 pub struct Pool {

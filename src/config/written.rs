@@ -569,7 +569,7 @@ options! {
         /// answer is 504 where none is left.
         connect: Timeout = Default("'1s'"),
         /// From the last byte of the request to the first of the response; the
-        /// answer is 504 beyond it.
+        /// answer is 504 beyond it. Each interim response (1xx) begins it anew.
         first_byte: Timeout = Default("'60s'"),
         /// Longest silence within a response or a tunnel.
         idle: Timeout = Default("'60s'"),

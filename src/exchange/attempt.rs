@@ -10,7 +10,9 @@ use std::io;
 use std::task::Poll;
 
 use evenkeel_policy::Instant;
+use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, ClientInfo, Scheme};
+use evenkeel_proto::{BodyFraming, ResponseError};
 
 use self::head::{Interim, Received, response_buffer};
 use self::open::{Opened, open, take_idle};
@@ -261,10 +263,15 @@ impl<'a, 'b> Sent<'a, 'b> {
         let info = ClientInfo {
             address: client.address.map(|_| client.address_text.as_bytes()),
             scheme: Scheme::Http,
+            default_host: self.slot.config().authority().as_bytes(),
             marks: request.identity.marks(&mut room),
         };
         write::request_head(&mut scratch, request.bytes, request.head, info);
+        let body_start = scratch.len();
         scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
+        if !request.decoder.is_normal() {
+            restate_body(&mut scratch, body_start, request.head.framing);
+        }
         let sent = match self.stream.try_write(&scratch, Follow::Anything) {
             Some(Ok(len)) => len,
             Some(Err(_)) => return Err(()),
@@ -299,15 +306,28 @@ impl<'a, 'b> Sent<'a, 'b> {
         self.pump.as_deref().filter(|pump| !pump.sink_is_closed())
     }
 
+    /// Whether the client still waits for the endpoint to ask for its body, with 100
+    /// (Continue).
+    fn awaits_continue(&self) -> bool {
+        let head = self.request.head;
+        let pump = self.pump.as_deref().filter(|_| head.expect_continue);
+        pump.is_some_and(|pump| pump.bytes_read == 0)
+            && !self.interim.is_continued
+            && self.request.bytes.len() <= head.end
+    }
+
+    /// What the rest of the request waits for; `None` where it is the endpoint's
+    /// turn to answer: the request is sent, or the client waits for 100 (Continue).
+    fn waits_for(&self) -> Option<WaitsFor> {
+        let waits_for = self.pumping().map(Pump::waits_for);
+        waits_for.filter(|&side| side == WaitsFor::Sink || !self.awaits_continue())
+    }
+
     /// Whether the client's connection can carry another request: the body of
     /// this one was read, or will be.
     fn will_be_read(&self, client: &Client) -> bool {
         let Some(pump) = &self.pump else { return true };
-        let head = self.request.head;
-        let is_awaited = !self.interim.is_continued
-            && pump.bytes_read == 0
-            && self.request.bytes.len() <= head.end;
-        let body = match is_awaited && head.expect_continue {
+        let body = match self.awaits_continue() {
             true => Body::MayNotCome,
             false => Body::Comes,
         };
@@ -317,7 +337,7 @@ impl<'a, 'b> Sent<'a, 'b> {
     /// How long the present wait may take: for the client's body, for the
     /// endpoint to take it, or for its response.
     fn set_timeout(&mut self, client: &Client) {
-        let timeout = match self.pumping().map(Pump::waits_for) {
+        let timeout = match self.waits_for() {
             Some(WaitsFor::Source) => self.context.listener(client).timeouts.body,
             Some(WaitsFor::Sink) => self.timeouts().idle,
             None => self.timeouts().first_byte,
@@ -350,12 +370,6 @@ impl<'a, 'b> Sent<'a, 'b> {
                             let passing =
                                 self.pass_interim(client, received, &mut buffer, progress);
                             received = rare(passing).await.map_err(Attempt::failed)?;
-                            let is_continued = self.interim.is_continued;
-                            let pump = self.pump.as_deref_mut().filter(|_| is_continued);
-                            if pump.is_some_and(|it| it.pace.go_on()) {
-                                // It is the client's turn.
-                                self.set_timeout(client);
-                            }
                         }
                         if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
                             let now = clock::now();
@@ -468,13 +482,34 @@ impl<'a, 'b> Sent<'a, 'b> {
     }
 
     fn timed_out(&self) -> End {
-        let failure = match self.pumping().map(Pump::waits_for) {
+        let failure = match self.waits_for() {
             Some(WaitsFor::Source) => Failure::BodyTimeout,
             Some(WaitsFor::Sink) => Failure::UpstreamStalled,
             None => Failure::FirstByteTimeout,
         };
         let total_deadline = self.request.total_deadline;
         self.context.timed_out(total_deadline, failure).into()
+    }
+
+    /// What came is not the head of a response.
+    #[cold]
+    fn unreadable(&self, end: End) -> Attempt {
+        let is_no_head = end == End::Response(ResponseError::StatusLine) && self.interim.count == 0;
+        match self.lost_connection(Sending::Something) {
+            // Bytes that an earlier exchange left behind say nothing of this one.
+            Attempt::Failed {
+                retry: retry @ Retry::OnNewConnection,
+                is_blamed,
+                unread,
+                ..
+            } if is_no_head => Attempt::Failed {
+                end,
+                retry,
+                is_blamed,
+                unread,
+            },
+            _ => Attempt::failed(end),
+        }
     }
 
     /// The endpoint closed before the first byte of its response.
@@ -497,5 +532,15 @@ impl<'a, 'b> Sent<'a, 'b> {
             is_blamed: !self.is_reused,
             unread: None,
         }
+    }
+}
+
+/// Leaves out of the part of a body that begins at `start` what does not go on.
+#[cold]
+fn restate_body(scratch: &mut Vec<u8>, start: usize, framing: BodyFraming) {
+    let restated = BodyDecoder::new(framing).restate(&mut scratch[start..]);
+    debug_assert!(restated.is_ok(), "it was checked when it was read");
+    if let Ok(advance) = restated {
+        scratch.truncate(start + advance.kept);
     }
 }

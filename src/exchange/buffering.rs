@@ -107,9 +107,9 @@ impl Pace {
         }
     }
 
-    /// The client waits no longer to be told to go on. Says whether it did.
-    pub fn go_on(&mut self) -> bool {
-        std::mem::take(&mut self.is_told_to_wait)
+    /// The client waits no longer to be told to go on.
+    pub fn go_on(&mut self) {
+        self.is_told_to_wait = false;
     }
 
     /// Begins a wait that may be silent until the tick `silence`. A wait for the

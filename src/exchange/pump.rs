@@ -12,8 +12,8 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use evenkeel_proto::BodyError;
-use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
+use evenkeel_proto::http1::{Advance, BodyDecoder};
 
 use super::buffering::Pace;
 use crate::net::buffer::Buffer;
@@ -483,14 +483,13 @@ pub fn decode_front(
     buffer: &mut Buffer,
 ) -> Result<usize, BodyError> {
     match transcode {
-        Transcode::Raw => Ok(decoder.advance(buffer.filled())?.consumed),
+        Transcode::Raw => {
+            let advance = decoder.restate(buffer.filled_mut())?;
+            Ok(close_gap(buffer, advance))
+        }
         Transcode::Strip => {
             let advance = decoder.strip(buffer.filled_mut())?;
-            let bytes = buffer.filled_mut();
-            bytes.copy_within(advance.consumed.., advance.kept);
-            let len = bytes.len() - (advance.consumed - advance.kept);
-            buffer.truncate(len);
-            Ok(advance.kept)
+            Ok(close_gap(buffer, advance))
         }
         Transcode::Chunk => {
             let len = decoder.advance(buffer.filled())?.consumed;
@@ -504,6 +503,17 @@ pub fn decode_front(
             Ok(buffer.len())
         }
     }
+}
+
+/// Moves what was not taken up to what was kept; gives the length of that.
+fn close_gap(buffer: &mut Buffer, advance: Advance) -> usize {
+    if advance.kept < advance.consumed {
+        let bytes = buffer.filled_mut();
+        bytes.copy_within(advance.consumed.., advance.kept);
+        let len = bytes.len() - (advance.consumed - advance.kept);
+        buffer.truncate(len);
+    }
+    advance.kept
 }
 
 /// Writes the size of a chunk into `line`, which ends in CRLF, and gives what

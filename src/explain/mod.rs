@@ -627,7 +627,7 @@ fn upstream_step(
             total_ms: timeouts.total.map(millis),
         },
         now: running.map(|_| now_step(outlook, settings)),
-        head: head_lines(config, facts),
+        head: head_lines(config, settings, facts),
     }
 }
 
@@ -682,7 +682,11 @@ fn unix_ms() -> u64 {
 }
 
 /// The head that an endpoint gets; ids that are made are made for it.
-fn head_lines(config: &Config, facts: &RequestFacts<'_>) -> Vec<String> {
+fn head_lines(
+    config: &Config,
+    upstream: &config::Upstream,
+    facts: &RequestFacts<'_>,
+) -> Vec<String> {
     let address = AddressText::new(facts.client);
     let (settings, ids) = (
         &config.listeners[facts.listener].identity,
@@ -691,9 +695,12 @@ fn head_lines(config: &Config, facts: &RequestFacts<'_>) -> Vec<String> {
     let records = config.otlp.is_some();
     let identity = Identity::of(settings, &ids, unix_ms, records, facts.bytes, facts.head);
     let mut room = ROOM;
+    let endpoint = upstream.endpoints.first();
+    let default_host = endpoint.map_or("", config::Endpoint::authority);
     let info = ClientInfo {
         address: Some(address.as_bytes()),
         scheme: Scheme::Http,
+        default_host: default_host.as_bytes(),
         marks: identity.marks(&mut room),
     };
     let mut out = Vec::new();

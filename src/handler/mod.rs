@@ -38,6 +38,9 @@ pub async fn handle(
     progress.figures.route = Some(route as u32);
     progress.track.set_route(route);
     match &context.config.routes[route].action {
+        Action::Upstream(_) | Action::Files(_) if head.hops_left(bytes) == Some(0) => {
+            rare(answer_last(context, client, bytes, head, progress)).await
+        }
         Action::Upstream(proxying) => {
             let key = balance_key(context, proxying, client, bytes, head);
             exchange::forward(context, client, proxying, key, bytes, head, progress).await
@@ -90,6 +93,41 @@ pub async fn handle(
             rare(respond(context, client, bytes, head, &answer, progress)).await
         }
     }
+}
+
+/// Answers a request that no further proxy may pass on (RFC 9110 §7.6.2): as the
+/// last recipient does, TRACE with the request itself, but for secrets (§9.3.8).
+async fn answer_last(
+    context: &Context,
+    client: &mut Client,
+    bytes: &[u8],
+    head: &RequestHead,
+    progress: &mut Progress<'_>,
+) -> Outcome {
+    const SECRET: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"];
+    let mut traced = Vec::new();
+    if head.method == Method::Trace {
+        let version = head.version.as_str().as_bytes();
+        traced.extend_from_slice(&[head.line(bytes), b" ", version, b"\r\n"].concat());
+        for field in &head.fields {
+            if SECRET.iter().all(|name| !field.is_named(name, bytes)) {
+                let (name, value) = (field.name.of(bytes), field.value.of(bytes));
+                traced.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
+            }
+        }
+    }
+    let answer = Answer {
+        status: match head.method {
+            Method::Trace => 200,
+            _ => 204,
+        },
+        content_type: "message/http",
+        location: None,
+        allow: None,
+        retry_after_s: None,
+        body: &traced,
+    };
+    respond(context, client, bytes, head, &answer, progress).await
 }
 
 /// What the balancer goes by, where it goes by something of the request.

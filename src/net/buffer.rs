@@ -132,6 +132,11 @@ impl Buffer {
         self.start = (self.start + len).min(self.end);
     }
 
+    /// Takes the last `len` bytes back that were skipped.
+    pub fn restore(&mut self, len: usize) {
+        self.start = self.start.saturating_sub(len);
+    }
+
     /// Keeps the first `len` filled bytes only.
     pub fn truncate(&mut self, len: usize) {
         self.end = self.end.min(self.start + len);

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::time::{Duration, Instant};
 
-use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
+use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_response};
 use evenkeel_proto::{BodyError, BodyFraming, Method, ResponseError, ResponseHead};
 use rustix::io::Errno;
 
@@ -269,7 +269,7 @@ async fn read_head(
     loop {
         let parsed = match buffer.is_empty() {
             true => Parsed::Partial,
-            false => parse_response(buffer, method, &mut head).map_err(ProbeFailure::Head)?,
+            false => parse(buffer, method, &mut head).map_err(ProbeFailure::Head)?,
         };
         match parsed {
             Parsed::Complete if head.status == 101 => {
@@ -289,6 +289,26 @@ async fn read_head(
                 Err(error) => return Err(ProbeFailure::Broken(error)),
             },
         }
+    }
+}
+
+/// Looks for a head at the front of `buffer`, and puts an odd one right: a probe
+/// takes what an exchange does.
+fn parse(
+    buffer: &mut Vec<u8>,
+    method: Method,
+    head: &mut ResponseHead,
+) -> Result<Parsed, ResponseError> {
+    if let Ok(parsed) = parse_response(buffer, method, head) {
+        return Ok(parsed);
+    }
+    let mut restated = Vec::new();
+    match parse_odd_response(buffer, method, head, &mut restated)? {
+        Some(len) => {
+            buffer.splice(..len, restated);
+            Ok(Parsed::Complete)
+        }
+        None => Ok(Parsed::Partial),
     }
 }
 

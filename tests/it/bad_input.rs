@@ -55,7 +55,6 @@ fn malformed_targets() {
 fn unknown_versions() {
     refuses_all(vec![
         ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", words::VERSION),
-        ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", words::VERSION),
         ("GET / HTTP/0.9\r\nHost: a\r\n\r\n", words::VERSION),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", words::VERSION),
     ]);
@@ -244,11 +243,15 @@ fn malformed_chunks() {
         chunked("+3\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked("-3\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked(" 3\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
-        chunked("3 \r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
+        chunked("3 \nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
+        chunked("3 a\r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
         chunked("3_0\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked("10000000000000003\r\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
         chunked("3\nabc\r\n0\r\n\r\n", words::CHUNK_SIZE),
-        chunked("3;a=b\r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
+        chunked("3;a=\r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
+        chunked("3;a\nb\r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
+        chunked("3;a\rb\r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
+        chunked("3;a=\"b\r\nc\"\r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
         chunked("3;\r\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
         chunked("3;\nabc\r\n0\r\n\r\n", words::CHUNK_EXTENSION),
         chunked("2\r\nabc\r\n0\r\n\r\n", words::CHUNK_END),
@@ -263,9 +266,7 @@ fn malformed_trailers() {
         chunked("0\r\nno colon\r\n\r\n", words::TRAILER),
         chunked("0\r\nX : y\r\n\r\n", words::TRAILER),
         chunked("0\r\nX: y\n\r\n", words::TRAILER),
-        chunked("0\r\nContent-Length: 5\r\n\r\n", words::TRAILER),
-        chunked("0\r\nTransfer-Encoding: chunked\r\n\r\n", words::TRAILER),
-        chunked("0\r\nHost: b\r\n\r\n", words::TRAILER),
+        chunked("0\r\nX: y\r\n z\r\n\r\n", words::TRAILER),
     ]);
 }
 

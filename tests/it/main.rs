@@ -31,6 +31,7 @@ mod foreign_origins;
 mod guard;
 mod halog;
 mod health;
+mod honest_peers;
 mod in_flight;
 mod limits;
 mod messages;

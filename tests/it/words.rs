@@ -43,7 +43,8 @@ pub const EXPECTATION: Reason = reason(417, "expectation", "expectation");
 
 // The request's body.
 pub const CHUNK_SIZE: Reason = reason(400, "chunk-size", "chunk size is malformed");
-pub const CHUNK_EXTENSION: Reason = reason(400, "chunk-extension", "chunk extensions");
+pub const CHUNK_EXTENSION: Reason =
+    reason(400, "chunk-extension", "a chunk extension is malformed");
 pub const CHUNK_END: Reason = reason(400, "chunk-end", "where its size says");
 pub const TRAILER: Reason = reason(400, "trailer", "trailer");
 pub const BODY_TOO_LARGE: Reason = reason(413, "body-too-large", "body is larger");

@@ -2,7 +2,9 @@
 //! once warm; the head and the output buffer are used again as in a worker.
 
 use divan::{Bencher, black_box};
-use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Scheme, Transcode};
+use evenkeel_proto::http1::write::{
+    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode,
+};
 use evenkeel_proto::http1::{BodyDecoder, parse_request, parse_response};
 use evenkeel_proto::{
     BodyFraming, Coding, Conditions, Method, RequestHead, ResponseHead, Validators, file_path,
@@ -68,6 +70,7 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: Scheme::Http,
+        default_host: b"app:8080",
         marks: Marks::NONE,
     };
     let mut out = Vec::new();
@@ -91,15 +94,13 @@ fn response_write(bencher: Bencher<'_, '_>) {
     let mut out = Vec::new();
     bencher.bench_local(|| {
         out.clear();
-        let (transcode, persistence) = (Transcode::Raw, Persistence::Keep);
-        write::response_head(
-            &mut out,
-            black_box(RESPONSE),
-            black_box(&head),
-            transcode,
-            persistence,
-            None,
-        );
+        let edits = ResponseEdits {
+            transcode: Transcode::Raw,
+            persistence: Persistence::Keep,
+            request_id: None,
+        };
+        let (response, head) = (black_box(RESPONSE), black_box(&head));
+        write::response_head(&mut out, response, head, edits, None);
         out.len()
     });
 }

@@ -74,7 +74,7 @@ reasons! {
         LengthAndCoding => 400, "length-and-coding", "Content-Length and Transfer-Encoding exclude each other";
         /// A transfer coding other than exactly `chunked`.
         TransferCoding => 400, "transfer-coding", "the transfer coding is not understood";
-        /// A version other than HTTP/1.0 and HTTP/1.1.
+        /// A major version other than 1.
         Version => 505, "version", "the HTTP version is not supported";
         /// The target is longer than the limit.
         TargetTooLong => 414, "target-too-long", "the request target is longer than the limit";
@@ -90,11 +90,11 @@ reasons! {
     BodyError {
         /// A chunk's size is empty, too long or not hexadecimal.
         ChunkSize => 400, "chunk-size", "a chunk size is malformed";
-        /// A chunk carries an extension.
-        ChunkExtension => 400, "chunk-extension", "chunk extensions are not accepted";
+        /// What stands behind a chunk's size is no extension, or is too long.
+        ChunkExtension => 400, "chunk-extension", "a chunk extension is malformed or too long";
         /// A chunk's data is not followed by CRLF.
         ChunkEnd => 400, "chunk-end", "a chunk does not end where its size says";
-        /// The trailer section is malformed, or sets what only a head may.
+        /// The trailer section is malformed.
         Trailer => 400, "trailer", "the trailer section is malformed";
         /// The trailer section is longer than is read.
         TrailerTooLarge => 431, "trailer-too-large", "the trailer section is larger than the limit";
@@ -104,7 +104,7 @@ reasons! {
 reasons! {
     /// Why a response's head is not believed; the client is answered 502.
     ResponseError {
-        /// The first line is not HTTP/1's, or does not end in CRLF.
+        /// The first line is not HTTP/1's.
         StatusLine => 502, "upstream-status-line", "the endpoint's status line is malformed";
         /// A malformed field line.
         Field => 502, "upstream-field", "a field of the endpoint's answer is malformed";
@@ -112,7 +112,7 @@ reasons! {
         TooManyFields => 502, "upstream-too-many-fields", "the endpoint's answer has too many fields";
         /// A head longer than is read.
         HeadTooLarge => 502, "upstream-head-too-large", "the head of the endpoint's answer is too large";
-        /// `Content-Length` repeated, not a number, or beside a coding.
+        /// A length that is not one number, or a coding other than exactly `chunked`.
         Framing => 502, "upstream-framing", "the length of the endpoint's answer is ambiguous";
         /// A 101 that nobody asked for.
         Upgrade => 502, "upstream-upgrade", "the endpoint changed to a protocol that nobody asked for";

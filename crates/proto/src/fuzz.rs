@@ -10,11 +10,16 @@
 use crate::coding::Coding;
 use crate::file_path::{self, MAX_NAME_LEN, MAX_PATH_LEN};
 use crate::http1::chunked::MAX_TRAILER_LEN;
-use crate::http1::write::{self, ClientInfo, Marks, Persistence, Scheme, Transcode};
-use crate::http1::{BodyDecoder, MAX_BODY_BYTES, Parsed, parse_request, parse_response};
+use crate::http1::write::{
+    self, ClientInfo, Kept, Marks, Persistence, ResponseEdits, Scheme, Transcode,
+};
+use crate::http1::{
+    BodyDecoder, MAX_BODY_BYTES, Parsed, parse_odd_response, parse_request, parse_response,
+};
 use crate::representation::{ByteRange, Conditions, MAX_RANGES, Ranges, Validators};
 use crate::{
-    BodyError, BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version,
+    BodyError, BodyFraming, Field, FieldKind, Method, RequestHead, ResponseError, ResponseHead,
+    Span, Version,
 };
 
 /// Up to here every prefix of an input is tried, beyond only some.
@@ -99,6 +104,7 @@ fn check_rewritten_request(data: &[u8], head: &RequestHead) {
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: Scheme::Http,
+        default_host: b"app:8080",
         marks: Marks::NONE,
     };
     let mut out = Vec::new();
@@ -112,7 +118,11 @@ fn check_rewritten_request(data: &[u8], head: &RequestHead) {
     assert_eq!(written.end, out.len());
     assert_eq!(written.framing, head.framing);
     assert_eq!(written.method_span.of(&out), head.method_span.of(data));
-    assert_eq!(written.host.of(&out), head.host.of(data));
+    let host = match head.host.of(data) {
+        b"" => b"app:8080",
+        host => host,
+    };
+    assert_eq!(written.host.of(&out), host);
     assert_eq!(written.query.of(&out), head.query.of(data));
     assert_eq!(written.expect_continue, head.expect_continue);
     assert_eq!(
@@ -159,6 +169,7 @@ pub fn response_head(data: &[u8]) {
             "{len} bytes: {part:?}, all: {whole:?}"
         );
     }
+    check_odd_response(data, method, whole);
     if whole != Ok(Parsed::Complete) {
         check_undecided(data, whole.is_err());
         return;
@@ -171,6 +182,31 @@ pub fn response_head(data: &[u8]) {
     }
 }
 
+/// What is restated says the same of every part of the head, and what needs no
+/// restating says the same as before.
+fn check_odd_response(data: &[u8], method: Method, strict: Result<Parsed, ResponseError>) {
+    let mut head = ResponseHead::default();
+    let (mut out, mut before) = (Vec::new(), Vec::new());
+    let whole = parse_odd_response(data, method, &mut head, &mut out);
+    if strict == Ok(Parsed::Complete) {
+        let len = whole.expect("it is sound").expect("it is whole");
+        assert_eq!(out, data[..len]);
+    }
+    for len in prefixes(data.len()) {
+        let part = parse_odd_response(&data[..len], method, &mut head, &mut before);
+        assert!(
+            part == Ok(None) || (part == whole && (part.is_err() || out == before)),
+            "{len} bytes: {part:?}, all: {whole:?}"
+        );
+    }
+    if let Ok(Some(len)) = whole {
+        assert!(len <= data.len());
+        let again = parse_response(&out, method, &mut head);
+        assert_eq!(again, Ok(Parsed::Complete));
+        check_response(&out, method, &head);
+    }
+}
+
 fn check_response(data: &[u8], method: Method, head: &ResponseHead) {
     check_span(head.reason, head.end);
     let lines = naive_lines(&data[..head.end]);
@@ -180,15 +216,33 @@ fn check_response(data: &[u8], method: Method, head: &ResponseHead) {
     check_fields(data, head.end, &head.fields, fields);
     let codings = values(fields, "transfer-encoding");
     let lengths = values(fields, "content-length");
-    assert!(codings.len() + lengths.len() <= 1, "framing is ambiguous");
     let bodiless = method == Method::Head || matches!(head.status, 100..200 | 204 | 304);
-    let expected = match naive_framing(&codings, &lengths) {
+    let expected = match naive_framing(&codings, &naive_lengths(&codings, &lengths)) {
         _ if bodiless => BodyFraming::None,
         BodyFraming::None if lengths.is_empty() => BodyFraming::UntilClose,
         framing => framing,
     };
     assert_eq!(head.framing, expected);
-    assert!(!(head.keep_alive && head.framing == BodyFraming::UntilClose));
+    let is_doubtful = !codings.is_empty() && !lengths.is_empty();
+    assert!(!(head.keep_alive && (head.framing == BodyFraming::UntilClose || is_doubtful)));
+}
+
+/// The lengths that count: one of those that say the same, none beside a coding.
+fn naive_lengths<'a>(codings: &[&[u8]], lengths: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let items: Vec<_> = lengths
+        .iter()
+        .flat_map(|length| length.split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .collect();
+    let number = |item: &[u8]| {
+        let text = std::str::from_utf8(item).expect("digits are text");
+        text.parse::<u64>().expect("a length is a number")
+    };
+    assert!(items.windows(2).all(|two| number(two[0]) == number(two[1])));
+    match codings {
+        [] => items.into_iter().take(1).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The ways in which a response may leave, and the framing that it then has.
@@ -211,10 +265,21 @@ fn check_rewritten_response(
     framing: BodyFraming,
 ) {
     let mut out = Vec::new();
-    write::response_head(&mut out, data, head, transcode, persistence, None);
-    let is_kept = write::is_response_head_kept(data, head, transcode, persistence, None);
-    assert_eq!(is_kept, out == data[..head.end]);
-    if head.fields.len() + 2 > crate::http1::MAX_FIELDS {
+    let edits = ResponseEdits {
+        transcode,
+        persistence,
+        request_id: None,
+    };
+    write::response_head(&mut out, data, head, edits, None);
+    let kept = write::kept_of_response_head(data, head, edits);
+    if head.status == 426 {
+        // It is written anew in any case.
+        return;
+    }
+    assert_eq!(kept != Kept::Nothing, out == data[..head.end]);
+    let is_dated = head.fields.iter().any(|it| it.kind == FieldKind::Date);
+    assert!(kept == Kept::Nothing || is_dated == (kept == Kept::Whole));
+    if head.fields.len() + 2 > crate::http1::MAX_RESPONSE_FIELDS {
         return;
     }
     let mut written = ResponseHead::default();
@@ -254,6 +319,17 @@ pub fn chunked_body(data: &[u8]) {
     let passed = decode(body, |_| usize::from(step) + 1, How::Advance);
     assert_eq!((passed.consumed, passed.end), (whole.consumed, whole.end));
     assert_eq!(passed.content, body[..passed.consumed]);
+    let restated = decode(body, |_| usize::from(step) + 1, How::Restate);
+    assert_eq!(
+        (restated.consumed, restated.end),
+        (whole.consumed, whole.end)
+    );
+    if whole.end == Ok(true) {
+        let again = decode(&restated.content, |_| usize::MAX, How::Strip);
+        assert_eq!(again.content, whole.content);
+        let twice = decode(&restated.content, |_| usize::MAX, How::Restate);
+        assert_eq!(twice.content, restated.content);
+    }
     assert_eq!(whole, naive_chunked(body), "{}", body.escape_ascii());
     if whole.end == Ok(true) {
         let again = decode(&body[..whole.consumed], |_| usize::MAX, How::Strip);
@@ -322,6 +398,7 @@ fn check_ranges(ranges: &[ByteRange], len: u64) {
 enum How {
     Strip,
     Advance,
+    Restate,
 }
 
 /// What a decoder made of a body.
@@ -357,6 +434,7 @@ fn decode(body: &[u8], mut piece_len: impl FnMut(usize) -> usize, how: How) -> D
         let advance = match how {
             How::Strip => decoder.strip(&mut input),
             How::Advance => decoder.advance(&input),
+            How::Restate => decoder.restate(&mut input),
         };
         let advance = match advance {
             Ok(advance) => advance,
@@ -390,20 +468,22 @@ fn naive_chunked(body: &[u8]) -> Decoded {
             return Decoded::refused(BodyError::ChunkSize);
         }
         let after = &rest[digits.len()..];
-        match (digits, after) {
+        let extension_len = match (digits, after) {
             (_, []) | ([_, ..], [b'\r']) => return decoded,
-            ([_, ..], [b'\r', b'\n', ..]) => {}
-            ([_, ..], [b';' | b' ' | b'\t', ..]) => {
-                return Decoded::refused(BodyError::ChunkExtension);
-            }
+            ([_, ..], [b'\r', b'\n', ..]) => 0,
+            ([_, ..], [b';' | b' ' | b'\t', ..]) => match naive_extension(after) {
+                Ok(Some(len)) => len,
+                Ok(None) => return decoded,
+                Err(error) => return Decoded::refused(error),
+            },
             _ => return Decoded::refused(BodyError::ChunkSize),
-        }
+        };
         let size = u64::from_str_radix(size_text, 16).expect("16 digits fit");
         total = match total.checked_add(size) {
             Some(total) if total <= MAX_BODY_BYTES => total,
             _ => return Decoded::refused(BodyError::ChunkSize),
         };
-        decoded.consumed += digits.len() + 2;
+        decoded.consumed += digits.len() + extension_len + 2;
         if size == 0 {
             return naive_trailer(body, decoded);
         }
@@ -419,7 +499,22 @@ fn naive_chunked(body: &[u8]) -> Decoded {
     }
 }
 
-/// Trailers are the one part where the naive decoder trusts the other on why,
+/// Extensions, too: they end with the first CR or LF, whatever is in them.
+fn naive_extension(after: &[u8]) -> Result<Option<usize>, BodyError> {
+    let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
+    let line = [b"1", after].concat();
+    let taken = match decoder.advance(&line) {
+        Err(error @ BodyError::ChunkExtension) => return Err(error),
+        // What comes behind the line is none of its business.
+        Err(_) => true,
+        Ok(advance) => advance.consumed > 0,
+    };
+    let len = memchr::memchr2(b'\r', b'\n', after);
+    assert!(!taken || len.is_some_and(|len| after[len..].starts_with(b"\r\n")));
+    Ok(len.filter(|_| taken))
+}
+
+/// Trailers are a part where the naive decoder trusts the other on why,
 /// but not on where: the section ends with the first empty line.
 fn naive_trailer(body: &[u8], mut decoded: Decoded) -> Decoded {
     let rest = &body[decoded.consumed..];
@@ -439,7 +534,9 @@ fn naive_trailer(body: &[u8], mut decoded: Decoded) -> Decoded {
     }
     if let Some(len) = len {
         assert!(len <= MAX_TRAILER_LEN);
-        let section = rest[..len].to_ascii_lowercase();
+        let mut section = [b"0\r\n", &rest[..len]].concat();
+        let restated = BodyDecoder::new(BodyFraming::Chunked).restate(&mut section);
+        let section = section[..restated.expect("it is sound").kept].to_ascii_lowercase();
         for name in ["content-length:", "transfer-encoding:", "host:", "cookie:"] {
             let at = memchr::memmem::find(&section, name.as_bytes());
             assert!(at.is_none_or(|at| at > 0 && section[at - 1] != b'\n'));

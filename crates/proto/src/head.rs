@@ -5,6 +5,8 @@
 //! order and case of the fields kept. Heads are reused: their field list keeps
 //! its capacity from one message to the next.
 
+use crate::http1::fields::decimal;
+
 /// A range of bytes in the buffer that a head was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
@@ -130,6 +132,10 @@ pub enum FieldKind {
     Upgrade,
     /// `Expect`.
     Expect,
+    /// `Max-Forwards`.
+    MaxForwards,
+    /// `Date`.
+    Date,
     /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port`, and `Forwarded`: what a
     /// proxy says of the client.
     Forwarded,
@@ -158,6 +164,8 @@ impl FieldKind {
             names::CONNECTION => FieldKind::Connection,
             names::UPGRADE => FieldKind::Upgrade,
             names::EXPECT => FieldKind::Expect,
+            names::MAX_FORWARDS => FieldKind::MaxForwards,
+            names::DATE => FieldKind::Date,
             names::VIA => FieldKind::Via,
             names::REFERER => FieldKind::Referer,
             names::USER_AGENT => FieldKind::UserAgent,
@@ -239,11 +247,13 @@ mod names {
     keys! {
         CONNECTION = b"connection";
         CONTENT_LENGTH = b"content-length";
+        DATE = b"date";
         EXPECT = b"expect";
         FORWARDED = b"forwarded";
         HOST = b"host";
         HTTP2_SETTINGS = b"http2-settings";
         KEEP_ALIVE = b"keep-alive";
+        MAX_FORWARDS = b"max-forwards";
         PROXY = b"proxy";
         PROXY_AUTHENTICATE = b"proxy-authenticate";
         PROXY_AUTHORIZATION = b"proxy-authorization";
@@ -284,14 +294,19 @@ fn passes_for_another(name: &[u8]) -> bool {
         "x-forwarded-proto",
         "transfer-encoding",
     ];
-    let is_alike = |known: &str| {
-        known.len() == name.len()
-            && std::iter::zip(known.bytes(), name).all(|(known, sent)| match known {
-                b'-' => !sent.is_ascii_alphanumeric(),
-                known => known == sent.to_ascii_lowercase(),
-            })
-    };
-    GUARDED.into_iter().any(is_alike)
+    GUARDED
+        .iter()
+        .any(|known| is_read_as(name, known.as_bytes()))
+}
+
+/// Whether an endpoint that turns field names into variables (`HTTP_…`, as CGI
+/// does) reads `name` as `known`, which is in lower case.
+pub(crate) fn is_read_as(name: &[u8], known: &[u8]) -> bool {
+    known.len() == name.len()
+        && std::iter::zip(known, name).all(|(&known, sent)| match known {
+            b'-' => !sent.is_ascii_alphanumeric(),
+            known => known == sent.to_ascii_lowercase(),
+        })
 }
 
 /// One field line.
@@ -388,6 +403,15 @@ pub struct ResponseHead {
 }
 
 impl RequestHead {
+    /// How many more proxies may pass the request on: 0 makes this one answer it
+    /// (RFC 9110 §7.6.2). `None` where nothing limits them.
+    pub fn hops_left(&self, buf: &[u8]) -> Option<u64> {
+        if !matches!(self.method, Method::Trace | Method::Options) {
+            return None;
+        }
+        decimal(self.value_of(FieldKind::MaxForwards, buf)?)
+    }
+
     /// Value of the first field of this kind.
     pub fn value_of<'a>(&self, kind: FieldKind, buf: &'a [u8]) -> Option<&'a [u8]> {
         let field = self.fields.iter().find(|field| field.kind == kind)?;
@@ -447,9 +471,10 @@ mod tests {
 
     #[test]
     fn no_other_name_is_taken_for_one_that_is_known() {
-        const KNOWN: [&str; 24] = [
+        const KNOWN: [&str; 26] = [
             "te",
             "via",
+            "date",
             "host",
             "proxy",
             "expect",
@@ -464,6 +489,7 @@ mod tests {
             "x-request-id",
             "content-length",
             "http2-settings",
+            "max-forwards",
             "x-forwarded-for",
             "proxy-connection",
             "x-forwarded-host",

@@ -1,6 +1,8 @@
 //! Properties of whole messages, with generated ones.
 
-use evenkeel_proto::http1::write::{self, ClientInfo, Marks, Persistence, Scheme, Transcode};
+use evenkeel_proto::http1::write::{
+    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode,
+};
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_request, parse_response};
 use evenkeel_proto::{BodyFraming, FieldKind, Method, RequestHead, ResponseHead};
 use proptest::prelude::*;
@@ -8,6 +10,7 @@ use proptest::prelude::*;
 const CLIENT: ClientInfo<'_> = ClientInfo {
     address: Some(b"192.0.2.1"),
     scheme: Scheme::Http,
+    default_host: b"app:8080",
     marks: Marks::NONE,
 };
 
@@ -118,7 +121,12 @@ proptest! {
             framing => (Transcode::Raw, framing),
         };
         let mut out = Vec::new();
-        write::response_head(&mut out, bytes, &head, transcode, Persistence::Keep, None);
+        let edits = ResponseEdits {
+            transcode,
+            persistence: Persistence::Keep,
+            request_id: None,
+        };
+        write::response_head(&mut out, bytes, &head, edits, None);
         prop_assert_eq!(parse_response(&out, Method::Get, &mut again), Ok(Parsed::Complete));
         prop_assert_eq!(again.framing, expected);
         prop_assert_eq!(again.status, status);

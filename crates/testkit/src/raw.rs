@@ -336,7 +336,7 @@ fn invalid(what: &str) -> io::Error {
 }
 
 fn parse_head(head: String) -> io::Result<Response> {
-    let mut fields = [httparse::EMPTY_HEADER; 128];
+    let mut fields = [httparse::EMPTY_HEADER; 512];
     let mut parsed = httparse::Response::new(&mut fields);
     match parsed.parse(head.as_bytes()) {
         Ok(httparse::Status::Complete(_)) => {}

@@ -188,7 +188,7 @@ impl<'a> Sent<'a, '_> {
         match end {
             End::Failure(Failure::TotalTimeout) => {
                 let total = self.timeouts().total.unwrap_or_default();
-                let is_client_late = self.pumping().map(Pump::waits_for) == Some(WaitsFor::Source);
+                let is_client_late = self.waits_for() == Some(WaitsFor::Source);
                 is_client_late || clock::since(self.sent_at) < total / 2
             }
             End::Failure(Failure::UpstreamClosed) => self.has_client_stopped(),
@@ -199,7 +199,7 @@ impl<'a> Sent<'a, '_> {
     /// Whether the client has stopped in the middle of its body, so that the
     /// endpoint may have given up waiting for it.
     fn has_client_stopped(&self) -> bool {
-        let pumping = self.pumping();
+        let pumping = self.pumping().filter(|_| !self.awaits_continue());
         pumping.is_some_and(|pump| pump.has_source_stopped(self.context.wheel.now()))
     }
 

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use evenkeel_proto::http1::write::{self, Persistence, Transcode};
-use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_response};
+use evenkeel_proto::http1::write::{self, Kept, Persistence, ResponseEdits, Transcode};
+use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
@@ -13,6 +13,7 @@ use crate::exchange::pump::{HEADROOM, TAILROOM, decode_front};
 use crate::exchange::relay::Response;
 use crate::exchange::{Client, Progress, WriteFailure, write_all};
 use crate::net::buffer::Buffer;
+use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
 use crate::observe::end::{End, Failure};
@@ -57,7 +58,8 @@ impl Sent<'_, '_> {
             _ if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
             _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
         }
-        self.parse_counted(client, buffer).map_err(Attempt::failed)
+        self.parse_counted(client, buffer)
+            .map_err(|end| self.unreadable(end))
     }
 
     fn parse_counted(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
@@ -72,7 +74,11 @@ impl Sent<'_, '_> {
     fn parse(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
         let request = self.request.head;
         let head = &mut *self.context.response_head.borrow_mut();
-        if parse_response(buffer.filled(), request.method, head)? == Parsed::Partial {
+        let parsed = match parse_response(buffer.filled(), request.method, head) {
+            Err(_) => self.parse_odd(buffer, head)?,
+            Ok(parsed) => parsed,
+        };
+        if parsed == Parsed::Partial {
             if buffer.len() >= MAX_RESPONSE_HEAD_LEN {
                 return Err(ResponseError::HeadTooLarge.into());
             }
@@ -93,6 +99,22 @@ impl Sent<'_, '_> {
                 Ok(Received::Interim(len))
             }
             _ => self.prepare(client, buffer, head).map(Received::Final),
+        }
+    }
+
+    /// Looks for a head that is odd but has one reading at the front of `buffer`,
+    /// and puts it right.
+    #[cold]
+    fn parse_odd(&self, buffer: &mut Buffer, head: &mut ResponseHead) -> Result<Parsed, End> {
+        let method = self.request.head.method;
+        let scratch = &mut *self.context.scratch.borrow_mut();
+        match parse_odd_response(buffer.filled(), method, head, scratch)? {
+            Some(len) => {
+                buffer.skip(len);
+                prepend_head(buffer, scratch)?;
+                Ok(Parsed::Complete)
+            }
+            None => Ok(Parsed::Partial),
         }
     }
 
@@ -119,24 +141,41 @@ impl Sent<'_, '_> {
         };
         let is_event_stream = is_event_stream(head, buffer.filled());
         let mut room = ROOM;
-        let id = self.response_id(&mut room);
-        let bytes = buffer.filled();
+        let edits = ResponseEdits {
+            transcode,
+            persistence,
+            request_id: self.response_id(&mut room),
+        };
         let mut decoder = BodyDecoder::new(head.framing);
         self.slot.upstream().note_body_len(decoder.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
-        let (head_len, ready) =
-            if write::is_response_head_kept(bytes, head, transcode, persistence, id) {
-                let body = decoder.advance(&bytes[head.end..]).map_err(malformed)?;
-                (head.end, head.end + body.consumed)
-            } else {
-                let scratch = &mut *self.context.scratch.borrow_mut();
+        let kept = write::kept_of_response_head(buffer.filled(), head, edits);
+        let (replaced_len, scratch) = match kept {
+            Kept::Whole => (0, None),
+            Kept::Undated | Kept::Nothing => {
+                let mut scratch = self.context.scratch.borrow_mut();
                 scratch.clear();
-                write::response_head(scratch, bytes, head, transcode, persistence, id);
-                buffer.skip(head.end);
-                let body_len = decode_front(&mut decoder, transcode, buffer).map_err(malformed)?;
-                prepend_head(buffer, scratch)?;
-                (scratch.len(), scratch.len() + body_len)
-            };
+                let date = self.context.access_log.http_date(clock::now());
+                let bytes = buffer.filled();
+                let replaced_len = match kept {
+                    Kept::Undated => write::dated_status_line(&mut scratch, bytes, head, &date),
+                    _ => {
+                        write::response_head(&mut scratch, bytes, head, edits, Some(&date));
+                        head.end
+                    }
+                };
+                (replaced_len, Some(scratch))
+            }
+        };
+        buffer.skip(head.end);
+        let body_len = decode_front(&mut decoder, transcode, buffer).map_err(malformed)?;
+        let mut head_len = head.end - replaced_len;
+        buffer.restore(head_len);
+        if let Some(scratch) = scratch {
+            head_len += scratch.len();
+            prepend_head(buffer, &scratch)?;
+        }
+        let ready = head_len + body_len;
         let has_surplus = decoder.is_done() && buffer.len() > ready;
         if has_surplus {
             buffer.truncate(ready);
@@ -168,13 +207,17 @@ impl Sent<'_, '_> {
         let scratch = &mut *self.context.scratch.borrow_mut();
         scratch.clear();
         let mut room = ROOM;
-        let id = match persistence {
+        let request_id = match persistence {
             Persistence::Upgrade => self.response_id(&mut room),
             // An interim response: the final one says it.
             _ => None,
         };
-        let transcode = Transcode::Raw;
-        write::response_head(scratch, buffer.filled(), head, transcode, persistence, id);
+        let edits = ResponseEdits {
+            transcode: Transcode::Raw,
+            persistence,
+            request_id,
+        };
+        write::response_head(scratch, buffer.filled(), head, edits, None);
         buffer.skip(head.end);
         prepend_head(buffer, scratch)?;
         Ok(scratch.len())
@@ -195,7 +238,7 @@ impl Sent<'_, '_> {
     /// none (RFC 9110 §15.2).
     ///
     /// Invariant: an endpoint that sends them without end is stopped by their
-    /// number, their bytes, or the deadline of the wait.
+    /// number, their bytes, or the deadline of the exchange.
     pub(super) async fn pass_interim(
         &mut self,
         client: &mut Client,
@@ -208,6 +251,14 @@ impl Sent<'_, '_> {
             if self.is_too_late(client) {
                 return Err(self.timed_out());
             }
+            if self.interim.is_continued
+                && let Some(pump) = self.pump.as_deref_mut()
+            {
+                // It is the client's turn.
+                pump.pace.go_on();
+            }
+            // A sign of life: the wait for the response begins anew.
+            self.set_timeout(client);
             if self.request.head.version != Version::Http10 {
                 let head = &buffer.filled()[..len];
                 // The timer is that of the wait for the final response.

@@ -1,6 +1,6 @@
 //! Follows a body to its end, whichever way that end is known.
 
-use super::chunked::{ChunkedDecoder, Piece};
+use super::chunked::{self, ChunkedDecoder, Piece};
 use crate::error::BodyError;
 use crate::head::BodyFraming;
 
@@ -23,8 +23,8 @@ pub enum BodyDecoder {
 pub struct Advance {
     /// Bytes from the start of the input that were taken.
     pub consumed: usize,
-    /// Bytes of content left at the start of the input after
-    /// [`BodyDecoder::strip`]; equal to `consumed` after
+    /// Bytes left at the start of the input after [`BodyDecoder::strip`] or
+    /// [`BodyDecoder::restate`]; equal to `consumed` after
     /// [`BodyDecoder::advance`].
     pub kept: usize,
 }
@@ -50,8 +50,9 @@ impl BodyDecoder {
     }
 
     /// Takes as much of `input` as is valid, framing included: these bytes can
-    /// be passed on as they are. What is not taken belongs to the next message
-    /// when the body is over, and is an unfinished piece when it is not.
+    /// be passed on as they are while the decoder [`is_normal`](Self::is_normal).
+    /// What is not taken belongs to the next message when the body is over, and is
+    /// an unfinished piece when it is not.
     ///
     /// # Errors
     /// A chunk or trailer is malformed; nothing of it was taken, and what was
@@ -68,7 +69,7 @@ impl BodyDecoder {
                 let mut taken = 0;
                 loop {
                     match chunked.piece(&input[taken..])? {
-                        Piece::Framing { len } | Piece::Data { len } => taken += len,
+                        Piece::Framing { len, .. } | Piece::Data { len } => taken += len,
                         Piece::End { len } => break taken + len,
                         Piece::NeedMore => break taken,
                     }
@@ -111,7 +112,7 @@ impl BodyDecoder {
         let (mut consumed, mut kept) = (0, 0);
         loop {
             match chunked.piece(&input[consumed..])? {
-                Piece::Framing { len } => consumed += len,
+                Piece::Framing { len, .. } => consumed += len,
                 Piece::Data { len } => {
                     input.copy_within(consumed..consumed + len, kept);
                     consumed += len;
@@ -125,6 +126,58 @@ impl BodyDecoder {
             }
         }
         Ok(Advance { consumed, kept })
+    }
+
+    /// Like [`advance`](Self::advance), leaving out what does not go on: chunk
+    /// extensions, white space behind a chunk's size, and trailer fields that may
+    /// not be any (RFC 9112 §7.1.1, RFC 9110 §6.5.1). The rest moves to the start
+    /// of `input`.
+    ///
+    /// # Errors
+    /// As for [`advance`](Self::advance).
+    pub fn restate(&mut self, input: &mut [u8]) -> Result<Advance, BodyError> {
+        let BodyDecoder::Chunked(chunked) = self else {
+            return self.advance(input);
+        };
+        let (mut consumed, mut kept) = (0, 0);
+        loop {
+            let (len, kept_len) = match chunked.piece(&input[consumed..])? {
+                Piece::Data { len } => (len, len),
+                Piece::Framing { len, extension_len } => {
+                    if extension_len > 0 {
+                        let line_end = consumed + len - b"\r\n".len();
+                        input.copy_within(line_end..consumed + len, line_end - extension_len);
+                    }
+                    (len, len - extension_len)
+                }
+                Piece::End { len } => match chunked.is_normal() {
+                    true => (len, len),
+                    false => {
+                        let section = &mut input[consumed..consumed + len];
+                        (len, chunked::restate_trailer(section))
+                    }
+                },
+                Piece::NeedMore => break,
+            };
+            if kept < consumed {
+                input.copy_within(consumed..consumed + kept_len, kept);
+            }
+            consumed += len;
+            kept += kept_len;
+            if chunked.is_done() {
+                break;
+            }
+        }
+        Ok(Advance { consumed, kept })
+    }
+
+    /// Whether what was taken so far can be passed on as it is: nothing was left
+    /// out of it by [`restate`](Self::restate), and nothing would have been.
+    pub fn is_normal(&self) -> bool {
+        match self {
+            BodyDecoder::Chunked(chunked) => chunked.is_normal(),
+            BodyDecoder::Length { .. } | BodyDecoder::UntilClose => true,
+        }
     }
 
     /// Chunks so far: each costs as much as many bytes of a body without them.

@@ -126,8 +126,7 @@ impl<'a> Scan<'a> {
             return Err(fault(byte, RequestError::Version));
         }
         match self.next()? {
-            b'0' | b'1' => Ok(()),
-            b'2'..=b'9' => Err(Stop::Fault(RequestError::Version)),
+            b'0'..=b'9' => Ok(()),
             byte => Err(fault(byte, RequestError::RequestLine)),
         }
     }
@@ -185,7 +184,6 @@ mod tests {
             ("GET /  ", RequestLine),
             ("GET / HTTP/2", Version),
             ("GET / HTTP/1x", Version),
-            ("GET / HTTP/1.2", Version),
             ("GET / HTTP/1.x", RequestLine),
             ("GET / h", RequestLine),
             ("GET / HTTP/1.1 ", RequestLine),

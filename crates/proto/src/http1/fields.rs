@@ -71,7 +71,7 @@ pub(crate) fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// A number of nothing but digits that fits everybody: those who count in
 /// signed integers must not see a length wrap round.
-pub(super) fn decimal(value: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {
         return None;
     }

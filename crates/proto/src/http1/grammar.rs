@@ -4,7 +4,6 @@
 //! where it does. What is said of some bytes thus holds for all that begin with
 //! them, however they are cut up on their way.
 
-use super::MAX_FIELDS;
 use crate::head::{Field, FieldKind, Span, Version};
 
 /// Why reading stopped before the end.
@@ -18,18 +17,19 @@ pub(super) enum Stop {
     TooManyFields,
 }
 
-/// Reads field lines from `at` to the empty line behind them into `fields`;
-/// returns where that ends.
+/// Reads field lines from `at` to the empty line behind them into `fields`, `max`
+/// of them at most; returns where that ends.
 pub(super) fn field_lines(
     buf: &[u8],
     mut at: usize,
     fields: &mut Vec<Field>,
+    max: usize,
 ) -> Result<usize, Stop> {
     fields.clear();
     while buf.get(at) != Some(&b'\r') {
         let name = Span::new(at, token_end(buf, at));
         let value_at = word_end(buf, name, b':')?;
-        if fields.len() == MAX_FIELDS {
+        if fields.len() == max {
             return Err(Stop::TooManyFields);
         }
         let value_start = blanks_end(buf, value_at);
@@ -86,12 +86,13 @@ pub(super) fn line_end(buf: &[u8], at: usize) -> Result<usize, Stop> {
     }
 }
 
-/// Reads `HTTP/1.0` or `HTTP/1.1`; returns what is behind it, too.
+/// Reads `HTTP/1.` and a digit; returns what is behind it, too. Every minor
+/// version but 0 is read as 1 (RFC 9110 §2.5).
 pub(super) fn version(buf: &[u8], at: usize) -> Result<(Version, usize), Stop> {
     let at = expect_all(buf, at, b"HTTP/1.")?;
     match byte(buf, at)? {
-        b'1' => Ok((Version::Http11, at + 1)),
         b'0' => Ok((Version::Http10, at + 1)),
+        b'1'..=b'9' => Ok((Version::Http11, at + 1)),
         _ => Err(Stop::Odd),
     }
 }
@@ -164,7 +165,8 @@ fn run_end<const LEAST: u8, const TAKES_HIGH: bool>(buf: &[u8], mut at: usize) -
     at
 }
 
-fn blanks_end(buf: &[u8], mut at: usize) -> usize {
+/// Where the run of spaces and tabs from `at` ends.
+pub(super) fn blanks_end(buf: &[u8], mut at: usize) -> usize {
     while let Some(&byte) = buf.get(at)
         && is_blank(byte)
     {
@@ -212,6 +214,7 @@ pub(super) const fn among(allowed: &[u8]) -> [bool; 256] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http1::MAX_FIELDS;
     use proptest::prelude::*;
 
     /// Bytes that decide something, mostly.
@@ -261,7 +264,7 @@ mod tests {
         #[test]
         fn field_lines_are_those_of_httparse_where_every_line_ends_in_crlf(buf in lines()) {
             let mut fields = Vec::new();
-            let ours = field_lines(&buf, 0, &mut fields);
+            let ours = field_lines(&buf, 0, &mut fields, MAX_FIELDS);
             let mut theirs = [httparse::EMPTY_HEADER; MAX_FIELDS];
             match httparse::parse_headers(&buf, &mut theirs) {
                 Ok(httparse::Status::Complete((end, theirs))) => {
@@ -288,9 +291,9 @@ mod tests {
         #[test]
         fn what_some_bytes_say_holds_for_all_that_begin_with_them(buf in lines()) {
             let mut fields = Vec::new();
-            let whole = field_lines(&buf, 0, &mut fields);
+            let whole = field_lines(&buf, 0, &mut fields, MAX_FIELDS);
             for len in 0..buf.len() {
-                let part = field_lines(&buf[..len], 0, &mut fields);
+                let part = field_lines(&buf[..len], 0, &mut fields, MAX_FIELDS);
                 prop_assert!(part == Err(Stop::Short) || part == whole, "{len} bytes: {part:?}");
             }
         }

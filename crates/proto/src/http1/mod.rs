@@ -1,7 +1,8 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112): parsing in place, framing, writing.
 //!
-//! Strict where leniency would let two parsers disagree: no bare LF, no
-//! folding, no repeated or ambiguous length, no chunk extensions.
+//! Requests are read strictly wherever leniency would let two parsers disagree:
+//! no bare LF, no folding, no repeated or ambiguous length. Responses of servers
+//! that have one reading all the same are taken, and restated by the grammar.
 
 mod authority;
 pub mod body;
@@ -11,6 +12,7 @@ pub(crate) mod fields;
 mod grammar;
 mod request;
 mod response;
+mod restate;
 pub mod write;
 
 pub use body::{Advance, BodyDecoder};
@@ -18,9 +20,13 @@ pub use chunked::ChunkedDecoder;
 pub use grammar::is_token;
 pub use request::parse_request;
 pub use response::parse_response;
+pub use restate::parse_odd_response;
 
-/// Most fields in a head or a trailer section.
+/// Most fields in a request's head or a trailer section.
 pub const MAX_FIELDS: usize = 128;
+
+/// Most fields in a response's head.
+pub const MAX_RESPONSE_FIELDS: usize = 256;
 
 /// Longest body that is announced, in bytes: what fits a signed integer.
 pub const MAX_BODY_BYTES: u64 = i64::MAX as u64;

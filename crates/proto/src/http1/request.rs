@@ -1,10 +1,10 @@
 //! A request's head: its lines, and the rules that they have to keep.
 
-use super::Parsed;
 use super::authority;
 use super::diagnose::{self, Finding};
 use super::fields::{self, Framing, FramingError};
 use super::grammar::{self, Stop};
+use super::{MAX_FIELDS, Parsed};
 use crate::error::RequestError;
 use crate::head::{BodyFraming, FieldKind, Method, RequestHead, Span, Version};
 
@@ -41,7 +41,7 @@ fn read_lines(buf: &[u8], head: &mut RequestHead) -> Result<(), Stop> {
     let fields_start = grammar::line_end(buf, end)?;
     head.version = version;
     head.method = Method::from_token(head.method_span.of(buf));
-    head.end = grammar::field_lines(buf, fields_start, &mut head.fields)?;
+    head.end = grammar::field_lines(buf, fields_start, &mut head.fields, MAX_FIELDS)?;
     Ok(())
 }
 
@@ -59,7 +59,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let mut has_connection = false;
     let mut has_framing = false;
     let mut upgrade = Asked::Nothing;
-    head.expect_continue = false;
+    let mut expects_continue = false;
     for field in &head.fields {
         match field.kind {
             FieldKind::Host if host.is_some() => return Err(RequestError::HostRepeated),
@@ -68,10 +68,13 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
             FieldKind::ContentLength | FieldKind::TransferEncoding => has_framing = true,
             FieldKind::Upgrade => upgrade = upgrade.and(buf, field.value),
             FieldKind::Expect => {
-                if !field.value.of(buf).eq_ignore_ascii_case(b"100-continue") {
-                    return Err(RequestError::Expectation);
+                let value = field.value.of(buf);
+                if !value.is_empty() {
+                    if !value.eq_ignore_ascii_case(b"100-continue") {
+                        return Err(RequestError::Expectation);
+                    }
+                    expects_continue = head.version == Version::Http11;
                 }
-                head.expect_continue = head.version == Version::Http11;
             }
             _ => {}
         }
@@ -100,6 +103,8 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     } else {
         BodyFraming::None
     };
+    // There is nothing to wait for without a body (RFC 9110 §10.1.1).
+    head.expect_continue = expects_continue && head.framing != BodyFraming::None;
     Ok(())
 }
 
@@ -293,7 +298,6 @@ mod tests {
             ("GET / HTTP/1.1\r\nHost: a\0\r\n\r\n", Nul),
             ("GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n", FieldValue),
             ("GET / HTTP/1.1\r\nHost: a\r\r\n\r\n", FieldValue),
-            ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", Version),
             ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Version),
             ("GET / http/1.1\r\nHost: a\r\n\r\n", RequestLine),
             (long.as_str(), TooManyFields),
@@ -546,8 +550,16 @@ mod tests {
 
     #[test]
     fn reads_expectations() {
-        let expects = |lines| post(lines).map(|head| head.expect_continue);
-        assert_eq!(expects("Expect: 100-Continue"), Ok(true));
+        let expects = |lines: &str| post(lines).map(|head| head.expect_continue);
+        let body = "Transfer-Encoding: chunked";
+        let with_body = |line| expects(&format!("{body}\r\n{line}"));
+        assert_eq!(with_body("Expect: 100-Continue"), Ok(true));
+        assert_eq!(with_body("Expect:"), Ok(false));
+        assert_eq!(expects("Expect: 100-Continue"), Ok(false));
+        assert_eq!(
+            expects("Expect: 100-Continue\r\nContent-Length: 0"),
+            Ok(false)
+        );
         assert_eq!(expects("X: y"), Ok(false));
         assert_eq!(expects("Expect: x"), Err(RequestError::Expectation));
         let old = b"POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n";

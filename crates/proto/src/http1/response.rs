@@ -1,16 +1,18 @@
 //! A response's head: its lines, and the rules that they have to keep.
 
-use super::Parsed;
-use super::fields::{self, Framing};
+use super::fields::{self, Framing, FramingError};
 use super::grammar::{self, Stop};
+use super::{MAX_RESPONSE_FIELDS, Parsed};
 use crate::error::ResponseError;
-use crate::head::{BodyFraming, FieldKind, Method, ResponseHead, Span, Version};
+use crate::head::{BodyFraming, Field, FieldKind, Method, ResponseHead, Span, Version};
 
 /// Reads a response's head from the start of `buf` into `head`; `method` is
 /// that of the request, which decides whether a body follows.
 ///
 /// # Errors
-/// The first rule that the head breaks; the connection can't be used further.
+/// The first rule that the head breaks. It may be taken all the same by
+/// [`parse_odd_response`](super::parse_odd_response), else the connection can't be
+/// used further.
 pub fn parse_response(
     buf: &[u8],
     method: Method,
@@ -21,7 +23,7 @@ pub fn parse_response(
         Err(Stop::Short) => return Ok(Parsed::Partial),
         Err(Stop::Odd | Stop::TooManyFields) => return Err(ResponseError::StatusLine),
     }
-    match grammar::field_lines(buf, head.end, &mut head.fields) {
+    match grammar::field_lines(buf, head.end, &mut head.fields, MAX_RESPONSE_FIELDS) {
         Ok(end) => head.end = end,
         Err(Stop::Short) => return Ok(Parsed::Partial),
         Err(Stop::Odd) => return Err(ResponseError::Field),
@@ -29,8 +31,10 @@ pub fn parse_response(
     }
     let options =
         fields::connection_options(buf, &mut head.fields).ok_or(ResponseError::TooManyFields)?;
-    head.framing = response_framing(buf, method, head)?;
+    let stated = stated_framing(buf, head)?;
+    head.framing = response_framing(stated.framing, method, head);
     head.keep_alive = !options.close
+        && !stated.is_doubtful
         && head.framing != BodyFraming::UntilClose
         && (head.version == Version::Http11 || options.keep_alive);
     Ok(Parsed::Complete)
@@ -54,13 +58,71 @@ fn read_status_line(buf: &[u8], head: &mut ResponseHead) -> Result<(), Stop> {
     Ok(())
 }
 
+/// What the framing fields of a response say.
+struct Stated {
+    framing: Framing,
+    /// Whether somebody may read the end of the body differently: the connection
+    /// is not used again (RFC 9112 §6.1, §6.3).
+    is_doubtful: bool,
+}
+
+/// Reads `Content-Length` and `Transfer-Encoding`.
+fn stated_framing(buf: &[u8], head: &mut ResponseHead) -> Result<Stated, ResponseError> {
+    let framing = match fields::framing(buf, &head.fields) {
+        Ok(framing) => framing,
+        Err(FramingError::Coding) => return Err(ResponseError::Framing),
+        Err(_) => return settled_framing(buf, &mut head.fields).ok_or(ResponseError::Framing),
+    };
+    Ok(Stated {
+        framing,
+        is_doubtful: framing == Framing::Chunked && head.version == Version::Http10,
+    })
+}
+
+/// Settles framing fields of more than one word that have one reading: a length
+/// stated several times is that length (RFC 9110 §8.6), and a coding overrules a
+/// length (RFC 9112 §6.3). What the client gets is the one field that counts.
+/// `None` where they contradict each other.
+#[cold]
+fn settled_framing(buf: &[u8], fields: &mut [Field]) -> Option<Stated> {
+    let mut length = None;
+    for field in &mut *fields {
+        if field.kind != FieldKind::ContentLength {
+            continue;
+        }
+        let value = field.value;
+        let mut start = value.start as usize;
+        for item in value.of(buf).split(|&byte| byte == b',') {
+            let bytes = fields::decimal(item.trim_ascii())?;
+            if *length.get_or_insert(bytes) != bytes {
+                return None;
+            }
+            let blanks = item.len() - item.trim_ascii_start().len();
+            start += blanks;
+            field.value = Span::new(start, start + item.trim_ascii().len());
+            start += item.len() - blanks + 1;
+        }
+    }
+    let is_chunked = fields
+        .iter()
+        .any(|field| field.kind == FieldKind::TransferEncoding);
+    // Beside a coding none counts, else the first does.
+    let lengths = fields
+        .iter_mut()
+        .filter(|field| field.kind == FieldKind::ContentLength)
+        .skip(usize::from(!is_chunked));
+    for repeated in lengths {
+        repeated.kind = FieldKind::HopByHop;
+    }
+    let framing = fields::framing(buf, fields).ok()?;
+    Some(Stated {
+        framing,
+        is_doubtful: is_chunked,
+    })
+}
+
 /// RFC 9112 §6.3 for responses.
-fn response_framing(
-    buf: &[u8],
-    method: Method,
-    head: &mut ResponseHead,
-) -> Result<BodyFraming, ResponseError> {
-    let stated = fields::framing(buf, &head.fields).map_err(|_| ResponseError::Framing)?;
+fn response_framing(stated: Framing, method: Method, head: &mut ResponseHead) -> BodyFraming {
     if head.status < 200 || head.status == 204 {
         // Such a response carries no framing fields (RFC 9110 §8.6, RFC 9112
         // §6.1): they go no further than this.
@@ -72,24 +134,22 @@ fn response_framing(
                 field.kind = FieldKind::HopByHop;
             }
         }
-        return Ok(BodyFraming::None);
+        return BodyFraming::None;
     }
     if head.status == 304 || method == Method::Head {
-        return Ok(BodyFraming::None);
+        return BodyFraming::None;
     }
     match stated {
-        Framing::Chunked if head.version == Version::Http10 => Err(ResponseError::Framing),
-        Framing::Chunked => Ok(BodyFraming::Chunked),
-        Framing::Length { bytes: 0 } => Ok(BodyFraming::None),
-        Framing::Length { bytes } => Ok(BodyFraming::Length { bytes }),
-        Framing::Unstated => Ok(BodyFraming::UntilClose),
+        Framing::Chunked => BodyFraming::Chunked,
+        Framing::Length { bytes: 0 } => BodyFraming::None,
+        Framing::Length { bytes } => BodyFraming::Length { bytes },
+        Framing::Unstated => BodyFraming::UntilClose,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http1::MAX_FIELDS;
 
     /// Parses whole, then byte by byte: no prefix says something else.
     fn parse(response: &[u8], method: Method) -> Result<ResponseHead, ResponseError> {
@@ -115,7 +175,7 @@ mod tests {
     fn refuses() {
         use ResponseError::*;
         let fields = |line: &str, count| format!("HTTP/1.1 200 OK\r\n{}\r\n", line.repeat(count));
-        let many = fields("A: b\r\n", MAX_FIELDS + 1);
+        let many = fields("A: b\r\n", MAX_RESPONSE_FIELDS + 1);
         let many_bare = many.replacen("b\r\n", "b\n", 1);
         let options = fields(&format!("Connection: {}\r\n", "a,".repeat(100)), 2);
         for (response, error) in [
@@ -140,20 +200,22 @@ mod tests {
             (many_bare.as_str(), Field),
             (options.as_str(), TooManyFields),
             (
-                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
                 Framing,
             ),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 3, 3\r\n\r\n", Framing),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\n", Framing),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 3,\r\n\r\n", Framing),
+            ("HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\n", Framing),
             (
-                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: x\r\n\r\n",
+                Framing,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: x\r\nTransfer-Encoding: chunked\r\n\r\n",
                 Framing,
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-                Framing,
-            ),
-            (
-                "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
                 Framing,
             ),
         ] {
@@ -198,6 +260,36 @@ mod tests {
                 Get,
                 "HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n",
                 Chunked,
+                true,
+            ),
+            (
+                Get,
+                "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n",
+                Chunked,
+                false,
+            ),
+            (
+                Get,
+                "HTTP/1.1 200 OK\r\nContent-Length: 3, 03\r\nContent-Length: 3\r\n\r\n",
+                Length { bytes: 3 },
+                true,
+            ),
+            (
+                Get,
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+                Chunked,
+                false,
+            ),
+            (
+                Head,
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+                None,
+                false,
+            ),
+            (
+                Get,
+                "HTTP/1.9 200 OK\r\nContent-Length: 3\r\n\r\n",
+                Length { bytes: 3 },
                 true,
             ),
             (Get, "HTTP/1.1 200 OK\r\n\r\n", UntilClose, false),

@@ -13,6 +13,8 @@ pub struct ClientInfo<'a> {
     pub address: Option<&'a [u8]>,
     /// By which it came.
     pub scheme: Scheme,
+    /// `Host` where it names none: that of the endpoint, which takes its own.
+    pub default_host: &'a [u8],
     /// What it calls the request.
     pub marks: Marks<'a>,
 }
@@ -77,24 +79,50 @@ pub enum Persistence {
     Upgrade,
 }
 
+/// How a response's head is changed on its way to the client.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseEdits<'a> {
+    /// What becomes of the body.
+    pub transcode: Transcode,
+    /// What becomes of the connection.
+    pub persistence: Persistence,
+    /// In place of the endpoint's; `None` passes that on.
+    pub request_id: Option<&'a [u8]>,
+}
+
+/// How much of a response's head stays as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// All of it.
+    Whole,
+    /// All of it, with a `Date` to be added: see [`dated_status_line`].
+    Undated,
+    /// It is to be written anew: see [`response_head`].
+    Nothing,
+}
+
 /// Appends the head that an endpoint gets for `head`.
 pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: ClientInfo<'_>) {
     request_line(out, buf, head);
     let host = head.host.of(buf);
     let own_host = head.host_in_target || host.is_empty();
     if own_host {
-        out.extend_from_slice(b"Host: ");
-        out.extend_from_slice(host);
-        out.extend_from_slice(b"\r\n");
+        let host = match host.is_empty() {
+            true => client.default_host,
+            false => host,
+        };
+        push_all(out, [b"Host: ", host, b"\r\n"]);
     }
     let upgrade = head.upgrade.is_some();
+    let hops_left = head.hops_left(buf).filter(|&hops| hops > 0);
     let marks = client.marks;
     copy_fields(out, buf, &head.fields, head.end, |field| match field.kind {
         FieldKind::Host if own_host => Line::Leave,
         FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding => Line::Restate,
         FieldKind::Connection | FieldKind::HopByHop | FieldKind::Forwarded => Line::Leave,
         FieldKind::Upgrade => Line::copy_if(upgrade),
-        FieldKind::Expect => Line::copy_if(head.expect_continue),
+        FieldKind::Expect => Line::copy_if(head.expect_continue && !field.value.is_empty()),
+        FieldKind::MaxForwards => Line::copy_if(hops_left.is_none()),
         FieldKind::RequestId => Line::copy_if(marks.request_id.is_none()),
         FieldKind::TraceParent => Line::copy_if(marks.trace.is_none()),
         FieldKind::TraceState => Line::copy_if(marks.trace.is_none_or(|it| it.continues)),
@@ -102,6 +130,10 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
     });
     if upgrade {
         out.extend_from_slice(b"Connection: upgrade\r\n");
+    }
+    if let Some(hops) = hops_left {
+        let hops = (hops - 1).to_string();
+        push_all(out, [b"Max-Forwards: ", hops.as_bytes(), b"\r\n"]);
     }
     if let Some(id) = marks.request_id {
         request_id_field(out, id);
@@ -199,79 +231,105 @@ pub fn request_id_field(out: &mut Vec<u8>, id: &[u8]) {
     push_all(out, [b"X-Request-ID: ", id, b"\r\n"]);
 }
 
-/// Appends the head that the client gets for `head`; with a `request_id` in
-/// place of the endpoint's where there is one.
+/// Appends the head that the client gets for `head`, with `date` where it has
+/// none.
 pub fn response_head(
     out: &mut Vec<u8>,
     buf: &[u8],
     head: &ResponseHead,
-    transcode: Transcode,
-    persistence: Persistence,
-    request_id: Option<&[u8]>,
+    edits: ResponseEdits<'_>,
+    date: Option<&[u8]>,
 ) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&status_digits(head.status));
     out.push(b' ');
     out.extend_from_slice(head.reason.of(buf));
     out.extend_from_slice(b"\r\n");
+    let has = |kind| head.fields.iter().any(|field| field.kind == kind);
+    if let Some(date) = date.filter(|_| !has(FieldKind::Date)) {
+        date_field(out, date);
+    }
     copy_fields(out, buf, &head.fields, head.end, |field| {
-        response_line(field, head, transcode, persistence, request_id)
+        response_line(field, head, edits)
     });
-    if let Some(id) = request_id {
+    if let Some(id) = edits.request_id {
         request_id_field(out, id);
     }
-    if transcode == Transcode::Chunk {
+    if edits.transcode == Transcode::Chunk {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
-    connection_field(out, persistence);
+    if head.status == UPGRADE_REQUIRED && has(FieldKind::Upgrade) {
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+    }
+    connection_field(out, edits.persistence);
     out.extend_from_slice(b"\r\n");
 }
 
+/// 426 names the protocols that the client may change to (RFC 9110 §15.5.22).
+const UPGRADE_REQUIRED: u16 = 426;
+
+fn date_field(out: &mut Vec<u8>, date: &[u8]) {
+    push_all(out, [b"Date: ", date, b"\r\n"]);
+}
+
 /// What becomes of a field line of a response.
-fn response_line(
-    field: &Field,
-    head: &ResponseHead,
-    transcode: Transcode,
-    persistence: Persistence,
-    request_id: Option<&[u8]>,
-) -> Line {
+fn response_line(field: &Field, head: &ResponseHead, edits: ResponseEdits<'_>) -> Line {
     match field.kind {
         FieldKind::Connection | FieldKind::HopByHop => Line::Leave,
-        FieldKind::Upgrade => Line::copy_if(persistence == Persistence::Upgrade),
+        FieldKind::Upgrade => {
+            let is_told = edits.persistence == Persistence::Upgrade;
+            Line::copy_if(is_told || head.status == UPGRADE_REQUIRED)
+        }
         FieldKind::ContentLength => Line::Restate,
         // The answer to a HEAD need not name the coding that a GET would have
         // had (RFC 9110 §9.3.2), and to HTTP/1.0 it must not (RFC 9112 §6.1).
         FieldKind::TransferEncoding => {
-            match head.framing == BodyFraming::Chunked && transcode == Transcode::Raw {
+            match head.framing == BodyFraming::Chunked && edits.transcode == Transcode::Raw {
                 true => Line::Restate,
                 false => Line::Leave,
             }
         }
-        FieldKind::RequestId => Line::copy_if(request_id.is_none()),
+        FieldKind::RequestId => Line::copy_if(edits.request_id.is_none()),
         _ => Line::Copy,
     }
 }
 
-/// Whether [`response_head`] would write the head as it came: then it can stay
+/// How much of the head [`response_head`] would write as it came: that can stay
 /// where it is.
-pub fn is_response_head_kept(
-    buf: &[u8],
-    head: &ResponseHead,
-    transcode: Transcode,
-    persistence: Persistence,
-    request_id: Option<&[u8]>,
-) -> bool {
+pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdits<'_>) -> Kept {
+    /// What `HTTP/1.1 200 ` begins with.
+    const VERSION: &[u8] = b"HTTP/1.1";
     /// Where a reason begins, behind the one space that is written.
     const REASON_START: u32 = b"HTTP/1.1 200 ".len() as u32;
-    head.version == Version::Http11
-        && head.reason.start == REASON_START
-        && transcode == Transcode::Raw
-        && persistence == Persistence::Keep
-        && request_id.is_none()
+    let mut is_dated = false;
+    let is_kept = head.reason.start == REASON_START
+        && buf.get(VERSION.len() - 1) == VERSION.last()
+        && edits.transcode == Transcode::Raw
+        && edits.persistence == Persistence::Keep
+        && edits.request_id.is_none()
+        && head.status != UPGRADE_REQUIRED
         && head.fields.iter().all(|field| {
-            let line = response_line(field, head, transcode, persistence, request_id);
+            is_dated |= field.kind == FieldKind::Date;
+            let line = response_line(field, head, edits);
             is_copied(buf, field, &line)
-        })
+        });
+    match (is_kept, is_dated) {
+        (true, true) => Kept::Whole,
+        (true, false) => Kept::Undated,
+        (false, _) => Kept::Nothing,
+    }
+}
+
+/// Appends what stands in the place of the status line of a head that is
+/// [`Kept::Undated`]; gives the length of that line.
+pub fn dated_status_line(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, date: &[u8]) -> usize {
+    let len = match head.fields.first() {
+        Some(field) => field.name.start as usize,
+        None => head.end.saturating_sub(b"\r\n".len()),
+    };
+    out.extend_from_slice(&buf[..len]);
+    date_field(out, date);
+    len
 }
 
 /// Appends a `Connection` field where one is needed.
@@ -382,6 +440,7 @@ mod tests {
     const CLIENT: ClientInfo<'_> = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: Scheme::Http,
+        default_host: b"app:8080",
         marks: Marks::NONE,
     };
 
@@ -491,7 +550,7 @@ mod tests {
         );
         assert_eq!(
             written("GET / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n"),
-            "GET / HTTP/1.1\r\nHost: \r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\n\
+            "GET / HTTP/1.1\r\nHost: app:8080\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\n\
              Forwarded: for=192.0.2.1;proto=http\r\nVia: 1.0 evenkeel\r\n\r\n"
         );
     }
@@ -501,7 +560,7 @@ mod tests {
         let client = ClientInfo {
             address: Some(b"2001:db8::1"),
             scheme: Scheme::Https,
-            marks: Marks::NONE,
+            ..CLIENT
         };
         let mut out = Vec::new();
         forwarded_fields(&mut out, b"", client);
@@ -577,6 +636,27 @@ mod tests {
             (
                 Get,
                 Raw,
+                Close,
+                "HTTP/1.1 426 No\r\nConnection: upgrade\r\nUpgrade: x/2\r\nContent-Length: 0\r\n\r\n",
+                "HTTP/1.1 426 No\r\nUpgrade: x/2\r\nContent-Length: 0\r\nConnection: upgrade\r\nConnection: close\r\n\r\n",
+            ),
+            (
+                Get,
+                Raw,
+                Keep,
+                "HTTP/1.1 200 OK\r\nContent-Length: 3, 3\r\ncontent-length: 3\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
+            ),
+            (
+                Get,
+                Raw,
+                Keep,
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ),
+            (
+                Get,
+                Raw,
                 Upgrade,
                 "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
                 "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
@@ -585,18 +665,93 @@ mod tests {
             let mut head = ResponseHead::default();
             parse_response(response.as_bytes(), method, &mut head).unwrap();
             let mut out = Vec::new();
-            response_head(
-                &mut out,
-                response.as_bytes(),
-                &head,
+            let edits = ResponseEdits {
                 transcode,
                 persistence,
-                None,
-            );
+                request_id: None,
+            };
+            response_head(&mut out, response.as_bytes(), &head, edits, None);
             assert_eq!(String::from_utf8(out).unwrap(), expected);
-            let is_kept =
-                is_response_head_kept(response.as_bytes(), &head, transcode, persistence, None);
-            assert_eq!(is_kept, response == expected, "{response}");
+            let kept = kept_of_response_head(response.as_bytes(), &head, edits);
+            let is_same = kept != Kept::Nothing;
+            assert_eq!(is_same, response == expected, "{response}");
+            check_dated(response.as_bytes(), &head, edits, kept);
+        }
+    }
+
+    /// A response goes on with a `Date`: its own, or the one that is added.
+    fn check_dated(response: &[u8], head: &ResponseHead, edits: ResponseEdits<'_>, kept: Kept) {
+        let date = b"Sat, 21 Nov 2026 09:05:01 GMT";
+        let mut written = Vec::new();
+        response_head(&mut written, response, head, edits, Some(date));
+        let count = memchr::memmem::find_iter(&written, b"\r\nDate: ").count();
+        assert_eq!(count, 1, "{}", written.escape_ascii());
+        if kept == Kept::Undated {
+            let mut out = Vec::new();
+            let len = dated_status_line(&mut out, response, head, date);
+            out.extend_from_slice(&response[len..]);
+            assert_eq!(out, written);
+        }
+    }
+
+    #[test]
+    fn a_date_of_the_endpoint_s_stays() {
+        let response = b"HTTP/1.1 200 OK\r\ndate: x\r\nContent-Length: 0\r\n\r\n";
+        let mut head = ResponseHead::default();
+        parse_response(response, Method::Get, &mut head).unwrap();
+        let mut out = Vec::new();
+        response_head(&mut out, response, &head, KEPT, Some(b"y"));
+        assert_eq!(out, response);
+        assert_eq!(kept_of_response_head(response, &head, KEPT), Kept::Whole);
+    }
+
+    const KEPT: ResponseEdits<'_> = ResponseEdits {
+        transcode: Transcode::Raw,
+        persistence: Persistence::Keep,
+        request_id: None,
+    };
+
+    #[test]
+    fn a_minor_version_is_not_passed_on() {
+        let response = b"HTTP/1.7 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let mut head = ResponseHead::default();
+        parse_response(response, Method::Get, &mut head).unwrap();
+        assert_eq!(kept_of_response_head(response, &head, KEPT), Kept::Nothing);
+    }
+
+    #[test]
+    fn counts_the_proxies_that_a_request_may_pass() {
+        for (method, sent, expected) in [
+            ("TRACE", "max-forwards: 3\r\n", Some("Max-Forwards: 2\r\n")),
+            (
+                "OPTIONS",
+                "Max-Forwards: 1\r\nMax-Forwards: 7\r\n",
+                Some("Max-Forwards: 0\r\n"),
+            ),
+            ("TRACE", "Max-Forwards: -1\r\n", None),
+            ("GET", "Max-Forwards: 3\r\n", None),
+        ] {
+            let fields = written(&format!("{method} / HTTP/1.1\r\nHost: h\r\n{sent}\r\n"));
+            let found: Vec<_> = fields
+                .split_inclusive('\n')
+                .filter(|line| line.to_ascii_lowercase().starts_with("max-forwards"))
+                .collect();
+            assert_eq!(found, [expected.unwrap_or(sent)], "{method} {sent:?}");
+        }
+    }
+
+    #[test]
+    fn an_expectation_goes_on_with_a_body_alone() {
+        let expect = "Expect: 100-continue\r\nExpect:\r\n";
+        for (framing, is_passed) in [
+            ("Content-Length: 3\r\n", true),
+            ("Transfer-Encoding: chunked\r\n", true),
+            ("Content-Length: 0\r\n", false),
+            ("", false),
+        ] {
+            let request = format!("POST / HTTP/1.1\r\nHost: h\r\n{expect}{framing}\r\n");
+            let count = written(&request).matches("Expect").count();
+            assert_eq!(count, usize::from(is_passed), "{framing:?}");
         }
     }
 
