@@ -7,6 +7,7 @@ use std::time::Duration;
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, RawOrigin, RawStream};
 
+use crate::in_flight::limited;
 use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, site, test};
 use crate::words;
 
@@ -15,11 +16,15 @@ const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 const PONG: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong";
 
 fn before(origin: &RawOrigin) -> Proxy {
+    before_endpoint(origin.address.to_string())
+}
+
+fn before_endpoint(endpoint: String) -> Proxy {
     Site {
         upstream: "retries = 0",
         ..Site::default()
     }
-    .start(&[origin.address.to_string()])
+    .start(&[endpoint])
 }
 
 #[test]
@@ -237,6 +242,11 @@ fn garbage_on_a_new_connection_is_the_endpoint_s_fault() {
 
 /// What the endpoint gets of a request, up to `end`.
 fn received(request: &[&str], end: &'static str) -> String {
+    received_by(request, end, str::to_owned)
+}
+
+/// The same of an endpoint that the configuration has as `endpoint` says.
+fn received_by(request: &[&str], end: &'static str, endpoint: fn(&str) -> String) -> String {
     let seen = Arc::new(Mutex::new(String::new()));
     let kept = Arc::clone(&seen);
     let origin = RawOrigin::start(move |_, mut stream| {
@@ -249,7 +259,7 @@ fn received(request: &[&str], end: &'static str) -> String {
         stream.send(PONG).unwrap();
     })
     .unwrap();
-    let proxy = before(&origin);
+    let proxy = before_endpoint(endpoint(&origin.address.to_string()));
     let mut client = proxy.client();
     for piece in request {
         client.send(piece).unwrap();
@@ -275,18 +285,17 @@ fn chunks_reach_the_endpoint_in_normal_form() {
             ],
         ] {
             let request: Vec<_> = [&[POST][..], pieces].concat();
-            // With its head, and behind it.
-            for request in [&[request.concat().as_str()][..], &request] {
-                let text = received(request, "\r\n\r\n");
-                let text = match text.ends_with("X: y\r\n\r\n") {
-                    true => text,
-                    // The head came alone.
-                    false => received(request, "0\r\nX: y\r\n\r\n"),
-                };
-                assert!(
-                    text.ends_with("\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n"),
-                    "{text}"
-                );
+            // The body with the head, behind it, and read before it is sent.
+            let whole = request.concat();
+            let ahead: fn(&str) -> String = |address| limited(address, 1);
+            for (request, endpoint) in [
+                (&[whole.as_str()][..], str::to_owned as fn(&str) -> String),
+                (&request, str::to_owned),
+                (&request, ahead),
+            ] {
+                let text = received_by(request, "0\r\nX: y\r\n\r\n", endpoint);
+                let body = "\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n";
+                assert!(text.ends_with(body), "{text}");
             }
         }
     });
