@@ -276,7 +276,10 @@ fn check_rewritten_response(
         // It is written anew in any case.
         return;
     }
-    assert_eq!(kept != Kept::Nothing, out == data[..head.end]);
+    let is_same = out == data[..head.end];
+    assert!(kept == Kept::Nothing || is_same);
+    // A field that is left out and one that is added may be alike.
+    assert!(kept != Kept::Nothing || !is_same || persistence != Persistence::Keep);
     let is_dated = head.fields.iter().any(|it| it.kind == FieldKind::Date);
     assert!(kept == Kept::Nothing || is_dated == (kept == Kept::Whole));
     if head.fields.len() + 2 > crate::http1::MAX_RESPONSE_FIELDS {
@@ -575,7 +578,12 @@ fn check_fields(data: &[u8], end: usize, fields: &[Field], lines: &[&[u8]]) {
     for (field, line) in std::iter::zip(fields, lines) {
         check_span(field.name, end);
         check_span(field.value, end);
-        let (name, value) = naive_field(line);
+        let (name, mut value) = naive_field(line);
+        if name.eq_ignore_ascii_case(b"content-length") {
+            // Of a list of equal lengths the first counts.
+            let first = value.split(|&byte| byte == b',').next();
+            value = first.unwrap_or(value).trim_ascii();
+        }
         assert_eq!((field.name.of(data), field.value.of(data)), (name, value));
         assert!(name.iter().all(|byte| byte.is_ascii_graphic()));
         assert!(!name.is_empty());

@@ -90,18 +90,17 @@ fn settled_framing(buf: &[u8], fields: &mut [Field]) -> Option<Stated> {
         if field.kind != FieldKind::ContentLength {
             continue;
         }
-        let value = field.value;
-        let mut start = value.start as usize;
-        for item in value.of(buf).split(|&byte| byte == b',') {
+        let mut items = field.value.of(buf).split(|&byte| byte == b',');
+        let first = items.next().unwrap_or_default();
+        for item in std::iter::once(first).chain(items) {
             let bytes = fields::decimal(item.trim_ascii())?;
             if *length.get_or_insert(bytes) != bytes {
                 return None;
             }
-            let blanks = item.len() - item.trim_ascii_start().len();
-            start += blanks;
-            field.value = Span::new(start, start + item.trim_ascii().len());
-            start += item.len() - blanks + 1;
         }
+        // No white space stands in front of a value.
+        let start = field.value.start as usize;
+        field.value = Span::new(start, start + first.trim_ascii_end().len());
     }
     let is_chunked = fields
         .iter()
