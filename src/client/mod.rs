@@ -103,7 +103,11 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let open = &self.clients.open;
         open.set(open.get() - 1);
-        self.clients.context.sessions.close(self.session);
+        let context = &self.clients.context;
+        context.sessions.close(self.session);
+        if !context.pinned.is_empty() {
+            context.pinned.close(self.session);
+        }
         let gauge = &self.clients.context.counters.listeners[self.listener].open;
         gauge.set(gauge.value() - 1);
         self.clients.context.open_connections[self.listener].remove();
@@ -447,7 +451,7 @@ fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Futu
             }
             return Poll::Ready(true);
         }
-        if context.wheel.has_fired(&client.timer) || is_displaced(context, client) {
+        if context.wheel.has_fired(&client.timer) || is_displaced(cx, context, client) {
             return Poll::Ready(false);
         }
         let is_unwanted = matches!(wait, Wait::ForNext(_)) && context.is_draining.get();
@@ -460,11 +464,13 @@ fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Futu
     })
 }
 
-/// Whether an idle connection is to be closed to make room. A request that is
-/// there already is served.
-fn is_displaced(context: &Context, client: &Client) -> bool {
-    let is_displaced = context.sessions.take_told(client.session).is_some()
-        && client.stream.peek() != Peeked::Data;
+/// Whether an idle connection is to be closed to make room here, or was at an
+/// endpoint. A request that is there already is served.
+fn is_displaced(cx: &TaskContext<'_>, context: &Context, client: &Client) -> bool {
+    let pinned = &context.pinned;
+    let has_given_way = !pinned.is_empty() && pinned.poll_displaced(cx, client.session).is_ready();
+    let is_told = context.sessions.take_told(client.session).is_some();
+    let is_displaced = (is_told || has_given_way) && client.stream.peek() != Peeked::Data;
     if is_displaced {
         let counters = context.listener_counters(client);
         counters.connections_displaced.add(1);

@@ -154,6 +154,17 @@ pub enum Adopt {
     New,
 }
 
+/// What is made of a client that closes its sending side before its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HalfClose {
+    /// It has left if its connection was to go on, else if it did so late.
+    Auto,
+    /// It waits for the answer.
+    Serve,
+    /// It has left.
+    Abort,
+}
+
 /// Largest weight of an endpoint.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
@@ -224,6 +235,8 @@ pub struct Listener {
     pub timeouts: ClientTimeouts,
     /// Bounds on what is read of a body after its answer.
     pub drain: Drain,
+    /// What a client's FIN says before its answer.
+    pub half_close: HalfClose,
     /// What its requests are called.
     pub identity: Identity,
 }
@@ -557,6 +570,9 @@ pub struct Pool {
     pub max_idle: usize,
     /// How long an idle connection is kept.
     pub idle_timeout: Duration,
+    /// Whether a client's connection is closed, for the client to repeat its
+    /// request, where an idle connection was closed as the request was sent.
+    pub close_on_stale: bool,
 }
 
 /// Bounds on how long an attempt may take.

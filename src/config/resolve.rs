@@ -163,6 +163,7 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
             total: drain.total.value?.0,
             bytes: drain.bytes.value?.0,
         },
+        half_close: it.half_close.value?,
         identity: identity(it)?,
     })
 }

@@ -13,7 +13,7 @@ use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, Va
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
-use super::{Address, Adopt, BalanceKey, EventFormat, Level};
+use super::{Address, Adopt, BalanceKey, EventFormat, HalfClose, Level};
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {
@@ -129,6 +129,12 @@ choice!(Adopt {
     "off" => Adopt::Off, "the client's is passed on like any field, and nothing is made of it";
     "keep" => Adopt::Keep, "the client's where it is well-formed, else a new one";
     "new" => Adopt::New, "always a new one; the client's is not passed on";
+});
+
+choice!(HalfClose {
+    "auto" => HalfClose::Auto, "an HTTP/1.1 client that keeps its connection has left; with HTTP/1.0 or `Connection: close` it has left if it closes later than 100 ms after its request, else it is served";
+    "serve" => HalfClose::Serve, "it is served; one that has left holds its slot until its answer comes";
+    "abort" => HalfClose::Abort, "it has left";
 });
 
 choice!(Level {

@@ -21,7 +21,7 @@ use super::value::{
     Balancing, Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Host,
     Method, Name, Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
-use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, Level, MAX_WEIGHT};
+use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Level, MAX_WEIGHT};
 
 mod files;
 
@@ -190,6 +190,9 @@ options! {
         /// How far the body of a request is read after its answer, so that the
         /// connection can carry the next request.
         drain: Drain = Default("{}"),
+        /// What is made of a client that closes its sending side (a FIN) before
+        /// its answer. One that has left gives its slot back at once.
+        half_close: HalfClose = Default("'auto'"),
         /// What becomes of `X-Request-ID`: a word, or a table.
         request_id: RequestId = Default("'off'"),
         /// What becomes of `traceparent` (W3C Trace Context): a word, or a table.
@@ -557,8 +560,16 @@ options! {
         /// endpoint with `max_in_flight` over all workers, and together with
         /// those in use never more than that.
         max_idle: Bounded<0, 1_000_000> = Default("1024"),
-        /// How long an idle connection is kept.
+        /// How long an idle connection is kept. An endpoint that says
+        /// `Keep-Alive: timeout=N` has it closed after N - 1 seconds, if that is
+        /// sooner.
         idle_timeout: Timeout = Default("'60s'"),
+        /// Whether a client's connection is closed without an answer, so that
+        /// the client repeats its request, where the endpoint closed an idle
+        /// connection just as the request was sent, and the request can't be
+        /// repeated here (a POST, or a body that is gone). Only a connection that
+        /// has carried a request before is closed so; otherwise the answer is 502.
+        close_on_stale: bool = Default("true"),
     }
 }
 

@@ -5,6 +5,7 @@ mod finish;
 mod head;
 mod open;
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -12,10 +13,10 @@ use std::task::Poll;
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, ClientInfo, Scheme};
-use evenkeel_proto::{BodyFraming, ResponseError};
+use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
 
 use self::head::{Interim, Received, response_buffer};
-use self::open::{Opened, open, take_idle};
+use self::open::{Opened, Origin, open, take_idle};
 use super::buffering::{Pace, Verdict};
 use super::drain::Body;
 use super::forward::{Connection, Outcome, Request};
@@ -32,7 +33,7 @@ use crate::observe::access_log::Phase;
 use crate::observe::counters::EndpointCounters;
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Stage;
-use crate::upstream::Slot;
+use crate::upstream::{KeepAlive, Slot};
 
 /// What is read of a response with its head where a long one is to be expected,
 /// in bytes: the rest need not be copied.
@@ -128,6 +129,10 @@ struct Sent<'a, 'b> {
     request: &'a Request<'b>,
     stream: Stream,
     is_reused: bool,
+    /// Who may use the connection after this exchange.
+    belongs_to: BelongsTo,
+    /// How long the endpoint says that it keeps the connection.
+    keep_alive: Cell<KeepAlive>,
     /// The rest of the request, while there is some that was not written; the
     /// endpoint may take no more of it.
     pump: Option<Box<Pump>>,
@@ -138,6 +143,15 @@ struct Sent<'a, 'b> {
     /// What was read beyond the request's body.
     leftover: Option<Buffer>,
     watch: &'a mut ClientWatch,
+}
+
+/// Who may use the endpoint's connection after an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BelongsTo {
+    /// Any exchange.
+    Pool,
+    /// Those of the same client: it may have been authenticated.
+    Client,
 }
 
 /// What ended a wait for the response.
@@ -173,11 +187,8 @@ pub(super) fn attempt(
 ) -> impl Future<Output = Attempt> {
     async move {
         let mut sent = {
-            let opened = match take_idle(context, slot, connection) {
-                Some(stream) => Ok(Opened {
-                    stream,
-                    new_at: None,
-                }),
+            let opened = match take_idle(context, client, slot, connection) {
+                Some(opened) => Ok(opened),
                 None => rare(open(context, client, slot, request, watch, progress)).await,
             };
             match opened {
@@ -188,7 +199,7 @@ pub(super) fn attempt(
         progress.figures.phase = Phase::Response;
         if sent.send_head(client).is_err() {
             // The endpoint took none of it, so it can't have acted on it.
-            return sent.lost_connection(Sending::Nothing);
+            return sent.lost_connection(client, Sending::Nothing);
         }
         sent.set_timeout(client);
         progress.track.enter(match sent.pump {
@@ -231,19 +242,22 @@ impl<'a, 'b> Sent<'a, 'b> {
             slot,
             counters: endpoint_counters(context, slot),
             request,
-            is_reused: opened.new_at.is_none(),
+            is_reused: opened.origin.is_idle(),
+            belongs_to: match request.head.credentials {
+                Credentials::OfRequest if opened.origin != Origin::Pinned => BelongsTo::Pool,
+                _ => BelongsTo::Client,
+            },
+            keep_alive: Cell::default(),
             stream: opened.stream,
             pump: None,
             interim: Interim::default(),
             // On an idle connection it is sent as soon as it is there.
-            sent_at: match opened.new_at {
-                Some(new_at) => new_at,
-                None if progress.figures.attempts == 1
-                    && progress.figures.times.queue.is_none() =>
-                {
+            sent_at: match opened.origin {
+                Origin::New(opened_at) => opened_at,
+                _ if progress.figures.attempts == 1 && progress.figures.times.queue.is_none() => {
                     watch.request_end
                 }
-                None => clock::now(),
+                _ => clock::now(),
             },
             leftover: None,
             watch,
@@ -464,7 +478,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 // The next request's.
                 progress.figures.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
                 self.sent_at = clock::now();
-                *self.watch = ClientWatch::new(self.sent_at);
+                self.watch.restart(self.sent_at);
             }
             // It may have answered before it closed.
             PumpEnd::SinkClosed => {}
@@ -493,9 +507,9 @@ impl<'a, 'b> Sent<'a, 'b> {
 
     /// What came is not the head of a response.
     #[cold]
-    fn unreadable(&self, end: End) -> Attempt {
+    fn unreadable(&self, client: &Client, end: End) -> Attempt {
         let is_no_head = end == End::Response(ResponseError::StatusLine) && self.interim.count == 0;
-        match self.lost_connection(Sending::Something) {
+        match self.lost_connection(client, Sending::Something) {
             // Bytes that an earlier exchange left behind say nothing of this one.
             Attempt::Failed {
                 retry: retry @ Retry::OnNewConnection,
@@ -512,8 +526,16 @@ impl<'a, 'b> Sent<'a, 'b> {
         }
     }
 
+    /// Whether the client repeats a request that its connection is closed under: it
+    /// does where the connection has carried one before.
+    #[cold]
+    fn may_repeat(&self, client: &Client) -> bool {
+        self.slot.upstream().config().pool.close_on_stale
+            && self.context.sessions.requests(client.session) > 1
+    }
+
     /// The endpoint closed before the first byte of its response.
-    fn lost_connection(&self, sending: Sending) -> Attempt {
+    fn lost_connection(&self, client: &Client, sending: Sending) -> Attempt {
         // What was read of the body beyond its first buffer is gone.
         let can_replay = match &self.pump {
             Some(pump) => pump.bytes_read == 0,
@@ -525,8 +547,13 @@ impl<'a, 'b> Sent<'a, 'b> {
             (true, false) => Retry::Elsewhere,
             (false, _) => Retry::Never,
         };
+        let is_for_client = retry == Retry::Never && self.is_reused && self.may_repeat(client);
+        let failure = match is_for_client {
+            true => Failure::UpstreamStale,
+            false => Failure::UpstreamClosed,
+        };
         Attempt::Failed {
-            end: Failure::UpstreamClosed.into(),
+            end: failure.into(),
             retry,
             // A connection that had gone stale says nothing of the endpoint.
             is_blamed: !self.is_reused,

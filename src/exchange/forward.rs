@@ -161,8 +161,13 @@ pub fn forward(
         let unanswered = match &read_with_head(context, client, upstream, bytes, head, identity) {
             Ok(request) => {
                 progress.figures.bytes_in += (request.consumed() - head.end) as u64;
+                let pinned = &context.pinned;
                 let wanted = Wanted {
                     key,
+                    pinned_to: match pinned.is_empty() {
+                        true => None,
+                        false => pinned.endpoint_of(client.session, upstream.index()),
+                    },
                     lane: proxying.lane.map(|lane| lane as u32),
                     priority: proxying.priority,
                     arrived: progress.arrived(),
@@ -189,6 +194,10 @@ pub fn forward(
             Err(end) => Unanswered::from(*end),
         };
         let Unanswered { end, unread } = unanswered;
+        if end == End::Failure(Failure::UpstreamStale) {
+            // The client repeats a request that got no answer.
+            return Outcome::new(end, Next::Close, bytes.len());
+        }
         let head = Some(head);
         rare(answer::refuse(
             context, client, bytes, head, end, unread, progress,
@@ -273,7 +282,7 @@ fn try_endpoints(
     progress: &mut Progress<'_>,
 ) -> impl Future<Output = Result<Outcome, Unanswered>> {
     async move {
-        let mut watch = ClientWatch::new(wanted.arrived);
+        let mut watch = ClientWatch::of(context, client, request.head, wanted.arrived);
         let mut attempts = Attempts::new(upstream);
         loop {
             let slot = 'slot: {
@@ -520,6 +529,7 @@ fn count_attempt(
         Chosen::Next => Reason::Next,
         Chosen::Granted => Reason::Queued,
         Chosen::Trial => Reason::Trial,
+        Chosen::Pinned => Reason::Pinned,
     });
     attempt::endpoint_counters(context, slot).attempts.add(1);
     if progress.figures.attempts > 1 {

@@ -40,7 +40,7 @@ use crate::observe::end::Failure;
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::{SessionKey, Sessions};
-use crate::upstream::Upstream;
+use crate::upstream::{PinnedConnections, Upstream};
 
 use identity::{IdSource, Identity};
 use room::Room;
@@ -84,6 +84,8 @@ pub struct Context {
     pub files: Rc<Files>,
     /// What is known of room for connections.
     pub room: Room,
+    /// Connections to endpoints that belong to one client each.
+    pub pinned: PinnedConnections,
 }
 
 /// The accepting side of an exchange.
@@ -257,7 +259,7 @@ async fn write_all(
 }
 
 /// Waits for `future` as long as the client stays, at most until its timer
-/// fires. The request was complete at `request_end`.
+/// fires. The request with this head was complete at `request_end`.
 ///
 /// # Errors
 /// The client left; or [`TimedOut`], which is the future's to explain. The
@@ -265,11 +267,12 @@ async fn write_all(
 pub(crate) async fn while_client_stays<T>(
     context: &Context,
     client: &Client,
+    head: &RequestHead,
     request_end: Instant,
     future: impl Future<Output = T>,
 ) -> Result<T, Gone> {
     let mut future = std::pin::pin!(future);
-    let mut watch = ClientWatch::new(request_end);
+    let mut watch = ClientWatch::of(context, client, head, request_end);
     std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
         Poll::Pending if context.wheel.has_fired(&client.timer) => Poll::Ready(Err(Gone::TimedOut)),

@@ -360,7 +360,7 @@ impl Relay<'_> {
         let before = request.progress();
         match request.poll(cx, &client.stream, self.stream) {
             Poll::Ready(PumpEnd::Done) => {
-                *self.watch = ClientWatch::new(clock::now());
+                self.watch.restart(clock::now());
                 // The response may have waited for just that.
                 cx.waker().wake_by_ref();
             }

@@ -1,51 +1,118 @@
 //! Notices that a client has left while its request is being answered.
 
-use std::task::{Context, Poll, ready};
+use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_proto::{RequestHead, Version};
 
+use super::{Client, Context};
+use crate::config::HalfClose;
 use crate::net::clock;
 use crate::net::stream::{Peeked, Stream};
 
-/// A client that closes its sending side this soon after its request has only
-/// said that no further request comes; later, it has left. The reasons are in
+/// A client that may have closed its sending side alone has done so if its FIN
+/// comes this soon after its request; later, it has left. The reasons are in
 /// `docs/decisions/half-closed-clients.md`.
 const HALF_CLOSE_GRACE: Duration = Duration::from_millis(100);
 
+/// The meaning of a client's FIN before its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fin {
+    /// It has left.
+    Gone,
+    /// It sends no further request, and waits for the answer.
+    HalfClosed,
+    /// That depends on how soon after its request the FIN comes.
+    Either,
+}
+
+impl Fin {
+    /// That of this request's client, by the listener's setting.
+    fn of(setting: HalfClose, head: &RequestHead) -> Self {
+        match setting {
+            HalfClose::Serve => Fin::HalfClosed,
+            HalfClose::Abort => Fin::Gone,
+            // It said that its connection goes on.
+            HalfClose::Auto if head.keep_alive && head.version == Version::Http11 => Fin::Gone,
+            HalfClose::Auto => Fin::Either,
+        }
+    }
+}
+
 /// Watches a client's connection from the end of its request on.
+///
+/// Invariant: a reset is noticed until the end of the exchange, whatever came
+/// before it.
 #[derive(Debug)]
 pub(super) struct ClientWatch {
     /// When the request's last byte had been read.
     pub request_end: Instant,
-    /// Whether there is still something to be noticed.
-    is_on: bool,
+    fin: Fin,
+    awaited: Awaited,
+}
+
+/// The news that a watch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// Anything.
+    Anything,
+    /// A reset: there was a FIN of a client that waits, or its next request.
+    Reset,
 }
 
 impl ClientWatch {
-    /// Begins to watch.
-    pub fn new(request_end: Instant) -> Self {
+    /// Begins to watch the client of a request with this head, which is complete.
+    pub fn of(
+        context: &Context,
+        client: &Client,
+        head: &RequestHead,
+        request_end: Instant,
+    ) -> Self {
         ClientWatch {
             request_end,
-            is_on: true,
+            fin: Fin::of(context.listener(client).half_close, head),
+            awaited: Awaited::Anything,
         }
+    }
+
+    /// Begins anew.
+    pub fn again(&self) -> Self {
+        ClientWatch {
+            awaited: Awaited::Anything,
+            ..*self
+        }
+    }
+
+    /// Begins anew, for the request has ended only now.
+    pub fn restart(&mut self, request_end: Instant) {
+        self.request_end = request_end;
+        self.awaited = Awaited::Anything;
     }
 
     /// Ready when the client has left. Costs a system call only when its
     /// connection became readable: by its next request, or by its end.
-    pub fn poll_gone(&mut self, cx: &mut Context<'_>, client: &Stream) -> Poll<()> {
-        if !self.is_on {
-            return Poll::Pending;
+    pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, client: &Stream) -> Poll<()> {
+        if self.awaited == Awaited::Anything {
+            let is_gone = match ready!(client.poll_peek(cx)) {
+                Peeked::End => self.is_leaving(),
+                Peeked::Broken => true,
+                Peeked::Data | Peeked::Nothing => false,
+            };
+            if is_gone {
+                return Poll::Ready(());
+            }
+            self.awaited = Awaited::Reset;
         }
-        let is_gone = match ready!(client.poll_peek(cx)) {
-            Peeked::End => clock::since(self.request_end) >= HALF_CLOSE_GRACE,
-            Peeked::Broken => true,
-            Peeked::Data | Peeked::Nothing => false,
-        };
-        self.is_on = is_gone;
-        match is_gone {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        client.poll_broken(cx)
+    }
+
+    /// Whether a FIN that comes now is that of a client that leaves.
+    fn is_leaving(&self) -> bool {
+        match self.fin {
+            Fin::Gone => true,
+            Fin::HalfClosed => false,
+            Fin::Either => clock::since(self.request_end) >= HALF_CLOSE_GRACE,
         }
     }
 }

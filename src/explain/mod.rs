@@ -556,6 +556,7 @@ fn prospect_of(config: &Config, proxying: Proxying, facts: &RequestFacts<'_>) ->
             } else {
                 0
             },
+            pinned_to: None,
             lane: proxying.lane,
             priority: proxying.priority,
             arrived: now,

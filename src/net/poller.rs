@@ -97,6 +97,9 @@ impl Interest {
     }
 }
 
+/// Nothing more comes or goes.
+const OVER: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
+
 /// A side of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -117,10 +120,9 @@ impl Side {
 
     /// With what stays: the peer has ended, or all is over.
     fn all(self) -> EventFlags {
-        let over = EventFlags::HUP | EventFlags::ERR;
         match self {
-            Side::Read => self.passing() | EventFlags::RDHUP | over,
-            Side::Write => self.passing() | over,
+            Side::Read => self.passing() | EventFlags::RDHUP | OVER,
+            Side::Write => self.passing() | OVER,
         }
     }
 }
@@ -345,6 +347,22 @@ impl<T: AsFd> Source<T> {
             match waker {
                 Some(waker) => waker.clone_from(cx.waker()),
                 None => *waker = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+    }
+
+    /// Waits until all is over: the peer has reset the connection, or both sides have
+    /// ended. Wakes the task that waits to read at whatever comes, and takes its
+    /// place.
+    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+        self.place.with_entry(|entry| {
+            if entry.ready.intersects(OVER) {
+                return Poll::Ready(());
+            }
+            match &mut entry.reader {
+                Some(waker) => waker.clone_from(cx.waker()),
+                reader => *reader = Some(cx.waker().clone()),
             }
             Poll::Pending
         })
@@ -600,6 +618,24 @@ mod tests {
         poller.look(false).expect("a look");
         assert_eq!(is_ready(&back), [true, true]);
         assert_eq!(is_ready(&next), [false, true]);
+    }
+
+    #[test]
+    fn an_end_of_both_sides_is_told_from_that_of_one() {
+        let mut poller = poller();
+        let (source, mut peer) = watched();
+        peer.write_all(b"a").expect("it is sent");
+        let end = peer.shutdown(std::net::Shutdown::Write);
+        end.expect("it ends");
+        poller.look(false).expect("a look");
+        let (wakes, waker) = Wakes::of_new_waker();
+        let cx = Context::from_waker(&waker);
+        assert!(source.poll_over(&cx).is_pending());
+        drop(peer);
+        poller.look(false).expect("a look");
+        assert_eq!(wakes.count(), 1);
+        assert!(source.poll_over(&cx).is_ready());
+        assert!(source.is_ready(Side::Read), "what came before can be read");
     }
 
     #[test]

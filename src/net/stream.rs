@@ -235,6 +235,12 @@ impl Stream {
         }
     }
 
+    /// Ready when the connection is broken, or closed both ways, whatever may be
+    /// read before that. No system call.
+    pub fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_over(cx)
+    }
+
     /// Whether an idle connection has been closed by its peer, or sent bytes
     /// that nobody asked for. The event loop has noticed: a system call is made
     /// only to confirm it.

@@ -265,6 +265,8 @@ pub struct EndpointCounters {
     pub bytes_in: Counter,
     /// Connections in the idle pool, looked at once a second.
     pub idle: Gauge,
+    /// Idle connections that belong to one client, looked at once a second.
+    pub pinned: Gauge,
     /// What exchanges took whose last attempt was here.
     pub phases: Phases,
 }

@@ -34,6 +34,9 @@ reasons! {
         ConnectTimeout => 504, "connect-timeout", "no connection to an endpoint was opened in time";
         /// The endpoint closed before it answered.
         UpstreamClosed => 502, "upstream-closed", "the endpoint closed the connection without an answer";
+        /// The endpoint closed an idle connection as the request was sent, and the
+        /// client's connection is closed for it to repeat the request.
+        UpstreamStale => 502, "upstream-stale", "the endpoint closed an idle connection as the request was sent";
         /// The endpoint sent interim responses without end.
         UpstreamInterim => 502, "upstream-interim", "the endpoint sent too many interim responses";
         /// The endpoint did not begin to answer in time.
@@ -180,10 +183,13 @@ impl End {
     /// did not get what it asked for, by no fault of its own. `status` is the one
     /// sent.
     pub fn is_error(self, status: u16) -> bool {
-        use Failure::{DiskTimeout, FileChanged, FileFailed};
+        use Failure::{DiskTimeout, FileChanged, FileFailed, UpstreamStale};
         status >= 500
             || self.is_endpoint_fault()
-            || matches!(self, End::Failure(DiskTimeout | FileChanged | FileFailed))
+            || matches!(
+                self,
+                End::Failure(DiskTimeout | FileChanged | FileFailed | UpstreamStale)
+            )
     }
 
     /// A sentence for the answer's body.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeStruct, Serializer};
 
 use super::calendar::unix_time;
-use super::counters::{self, BufferMemory, Counter, Counters};
+use super::counters::{self, BufferMemory, Counter, Counters, Gauge};
 use super::end::{End, Failure};
 use super::histogram::{Distribution, Histogram};
 use super::inquiry::Inquiry;
@@ -367,6 +367,8 @@ pub struct EndpointFigures {
     pub unreachables: u32,
     /// Connections in the idle pools of all workers.
     pub idle: u64,
+    /// Idle connections that belong to one client each.
+    pub pinned: u64,
     /// Attempts made here.
     pub attempts: u64,
     /// Connections opened.
@@ -701,7 +703,11 @@ impl Sources {
         };
         let outages = state.outages();
         let probed = self.probes.of(upstream, index);
-        let of = |it: &Arc<Counters>| it.upstreams[upstream].endpoints[index].idle.value();
+        let gauge = |gauge: fn(&counters::EndpointCounters) -> &Gauge| -> u64 {
+            let workers = self.counters.iter();
+            let of = |it: &Arc<Counters>| gauge(&it.upstreams[upstream].endpoints[index]).value();
+            workers.map(of).sum()
+        };
         EndpointFigures {
             name: settings.name.clone(),
             state: State::of(state),
@@ -718,7 +724,8 @@ impl Sources {
             ejections: outages.ejections,
             downs: outages.downs,
             unreachables: outages.unreachables,
-            idle: self.counters.iter().map(of).sum(),
+            idle: gauge(|it| &it.idle),
+            pinned: gauge(|it| &it.pinned),
             attempts: sum(|it| &it.attempts),
             connects: sum(|it| &it.connects),
             connect_failures: sum(|it| &it.connect_failures),

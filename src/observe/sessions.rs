@@ -396,6 +396,16 @@ impl Sessions {
         }
     }
 
+    /// Requests that came by this connection so far, the present one included.
+    pub fn requests(&self, key: SessionKey) -> u32 {
+        let entries = self.entries.borrow();
+        let Some(entry) = entries.get(key as usize) else {
+            return 0;
+        };
+        let of_track = entry.track.as_ref().map_or(0, |it| it.requests.get());
+        entry.requests.wrapping_add(of_track)
+    }
+
     /// Connections that are not being served.
     pub fn idle_count(&self) -> usize {
         let served = self.tracks.get() - self.free.borrow().len();

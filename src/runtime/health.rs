@@ -640,6 +640,7 @@ mod tests {
             let asking = Asking {
                 tried: &[],
                 key: 0,
+                pinned_to: None,
                 lane: None,
                 priority: 0,
                 arrived: now,

@@ -32,7 +32,7 @@ use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
 use crate::scheduling::ask_for_short_slices;
-use crate::upstream::{SharedPools, Upstream};
+use crate::upstream::{PinnedConnections, SharedPools, Upstream};
 
 /// What the workers share, and nothing else.
 #[derive(Debug)]
@@ -169,6 +169,7 @@ impl Worker {
             failures: Failures::default(),
             files: Rc::new(Files::new(&self.config, self.shared.disks.clone())),
             room: Room::new(self.index, self.inquiries.clone()),
+            pinned: PinnedConnections::default(),
         };
         Clients::new(context)
     }
@@ -256,6 +257,8 @@ fn tick(context: &Context, started: Instant) {
             let endpoints = &context.counters.upstreams[upstream.index()].endpoints;
             for (endpoint, counters) in endpoints.iter().enumerate() {
                 counters.idle.set(upstream.idle_count(endpoint) as u64);
+                let pinned = upstream.pinned_count(endpoint);
+                counters.pinned.set(pinned as u64);
             }
         }
     }

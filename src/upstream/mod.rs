@@ -5,6 +5,7 @@
 //! with a limit, and nothing else.
 
 pub(crate) mod change;
+mod pinned;
 mod pool;
 pub mod probe;
 
@@ -30,7 +31,8 @@ use change::log_change;
 use pool::Pool;
 
 pub use evenkeel_policy::dispatch::Refusal;
-pub use pool::{SharedPools, shared_pools};
+pub use pinned::{Pinned, PinnedConnections};
+pub use pool::{KeepAlive, SharedPools, keep_alive, shared_pools};
 
 /// One worker's side of an upstream.
 #[derive(Debug)]
@@ -61,6 +63,8 @@ const SUMMED_AT_ONCE: usize = 32;
 pub struct Wanted {
     /// Hash of what a balancer by key goes by.
     pub key: u64,
+    /// The endpoint that a connection is pinned to for its client.
+    pub pinned_to: Option<u32>,
     /// Index of the lane that its route is kept to.
     pub lane: Option<u32>,
     /// Higher ones leave the queue first.
@@ -119,6 +123,8 @@ pub enum Chosen {
     Granted,
     /// Its ejection has ended: this exchange shows whether it is well.
     Trial,
+    /// A connection is pinned there for its client.
+    Pinned,
 }
 
 /// What the workers share of an upstream, with nothing in flight.
@@ -196,6 +202,7 @@ impl Upstream {
         let asking = Asking {
             tried,
             key: wanted.key,
+            pinned_to: wanted.pinned_to,
             lane: wanted.lane.map(|lane| lane as usize),
             priority: wanted.priority,
             arrived: wanted.arrived,
@@ -211,6 +218,7 @@ impl Upstream {
                     Choice::First => Chosen::First,
                     Choice::Next => Chosen::Next,
                     Choice::Trial => Chosen::Trial,
+                    Choice::Pinned => Chosen::Pinned,
                 };
                 Ok(self.slot(reservation, wanted.lane, chosen))
             }
@@ -219,8 +227,26 @@ impl Upstream {
                 ticket: Some(ticket),
                 lane: wanted.lane,
             })),
+            // Its connection is no reason to refuse it what another would get.
+            Acquired::Refused(_) if wanted.pinned_to.is_some() => {
+                drop(balancer);
+                let pinned_to = None;
+                self.acquire(
+                    &Wanted {
+                        pinned_to,
+                        ..*wanted
+                    },
+                    tried,
+                    now,
+                    waker,
+                )
+            }
             Acquired::Refused(refusal) => Err(NoSlot::Refused(refusal)),
         }
+    }
+
+    fn state(&self, endpoint: usize) -> &EndpointState {
+        &self.dispatcher.states()[endpoint]
     }
 
     fn slot(&self, reservation: Reservation, lane: Option<u32>, chosen: Chosen) -> Slot<'_> {
@@ -302,9 +328,15 @@ impl Upstream {
         in_flight
     }
 
-    /// Idle connections to an endpoint that this worker watches.
+    /// Idle connections to an endpoint that this worker watches, without those that
+    /// are pinned.
     pub fn idle_count(&self, endpoint: usize) -> usize {
         self.pools[endpoint].len()
+    }
+
+    /// Idle connections to an endpoint that are pinned to clients of this worker.
+    pub fn pinned_count(&self, endpoint: usize) -> usize {
+        self.pools[endpoint].pinned_len()
     }
 
     /// Closes idle connections to an endpoint, the oldest first and at most so
@@ -328,13 +360,15 @@ impl Upstream {
     }
 }
 
-/// An idle connection, and how many closed ones were found on the way to it.
-#[derive(Debug)]
+/// An idle connection, and what became of others on the way to it.
+#[derive(Debug, Default)]
 pub struct Reused {
     /// The most recently used one that is still open.
     pub stream: Option<Stream>,
-    /// Connections that the endpoint had closed.
+    /// Connections that the endpoint had closed, or was about to.
     pub stale: u64,
+    /// Pinned connections that were closed for a new one.
+    pub displaced: u64,
 }
 
 impl<'a> Waiting<'a> {
@@ -490,25 +524,48 @@ impl<'a> Slot<'a> {
         &self.upstream.config().endpoints[self.endpoint()]
     }
 
-    /// Takes an idle connection, the most recently used first.
-    pub fn take_idle(&self) -> Reused {
-        self.upstream.pools[self.endpoint()].take()
+    fn pool(&self) -> (&'a Pool, &'a EndpointState) {
+        let (upstream, endpoint) = (self.upstream, self.endpoint());
+        (&upstream.pools[endpoint], upstream.state(endpoint))
+    }
+
+    /// Takes an idle connection, the most recently used first; `now` is the
+    /// worker's tick.
+    pub fn take_idle(&self, now: u64) -> Reused {
+        let (pool, state) = self.pool();
+        pool.take(state, now)
+    }
+
+    /// Takes the client's own connection, if it is to this endpoint and still open;
+    /// `now` is the worker's tick. If it is not, it is closed.
+    pub fn take_pinned(&self, pinned: Pinned, now: u64) -> Reused {
+        pinned.take_for(self, now)
     }
 
     /// Makes room for a new connection although some may be idle: where the
-    /// endpoint has a limit, they take part of it.
-    pub fn make_room(&self) {
-        let state = &self.upstream.dispatcher.states()[self.endpoint()];
-        self.upstream.pools[self.endpoint()].make_room(state);
+    /// endpoint has a limit, they take part of it. Gives the number of pinned
+    /// connections that were closed.
+    pub fn make_room(&self) -> u64 {
+        let (pool, state) = self.pool();
+        pool.make_room(state)
     }
 
     /// Keeps a connection for the next exchange; `now` is the worker's tick.
     ///
     /// Invariant: a slot is given back after its connection was kept or closed,
     /// so that connections to an endpoint are never more than its slots.
-    pub fn keep_idle(&self, stream: Stream, now: u64) {
-        let state = &self.upstream.dispatcher.states()[self.endpoint()];
-        self.upstream.pools[self.endpoint()].put(stream, state, now);
+    pub fn keep_idle(&self, stream: Stream, keep_alive: KeepAlive, now: u64) {
+        let (pool, state) = self.pool();
+        pool.put(stream, state, keep_alive, now);
+    }
+
+    /// Keeps a connection for the next exchange of its client alone, as
+    /// [`keep_idle`](Self::keep_idle) does for anybody's. `None` where there is no
+    /// room for it.
+    pub fn pin(&self, stream: Stream, keep_alive: KeepAlive, now: u64) -> Option<Pinned> {
+        let (pool, state) = self.pool();
+        let held = pool.pin(stream, state, keep_alive, now)?;
+        Some(Pinned::new(self, held))
     }
 
     /// Opens a connection. Where the endpoint's backlog is full and no other

@@ -3,24 +3,41 @@
 //! The most recently used connection is the least likely to have been closed
 //! and the most likely to be in the processor's cache. Each worker has its own,
 //! but those to an endpoint with a limit belong to all workers: see
-//! [`evenkeel_policy::pool`].
+//! [`evenkeel_policy::pool`]. A connection that was authenticated belongs to one
+//! client: see [`super::pinned`].
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroU16;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointState;
-use evenkeel_policy::pool::SharedPool;
+use evenkeel_policy::pool::{Room, SharedPool, Taken};
+use evenkeel_proto::ResponseHead;
 
 use super::Reused;
+use super::pinned::Held;
 use crate::config;
 use crate::net::clock;
 use crate::net::stream::{DetachedStream, Stream};
 use crate::net::timer::TICK;
 
+/// How long an endpoint says that it keeps an idle connection, in seconds; `None`
+/// where it does not say.
+pub type KeepAlive = Option<NonZeroU16>;
+
+/// The time that a response's head says.
+pub fn keep_alive(head: &ResponseHead, bytes: &[u8]) -> KeepAlive {
+    let timeout_s = head.keep_alive_timeout_s(bytes)?;
+    let timeout_s = u16::try_from(timeout_s).unwrap_or(u16::MAX);
+    Some(NonZeroU16::new(timeout_s).unwrap_or(NonZeroU16::MIN))
+}
+
 /// Idle connections that belong to all workers: per endpoint, `None` where it has
 /// no limit.
-pub type SharedPools = Box<[Option<Arc<SharedPool<DetachedStream>>>]>;
+pub type SharedPools = Box<[Option<Arc<SharedPool<IdleStream>>>]>;
 
 /// The shared pools of an upstream, without a connection.
 pub fn shared_pools(config: &config::Upstream) -> SharedPools {
@@ -31,25 +48,63 @@ pub fn shared_pools(config: &config::Upstream) -> SharedPools {
     pools.collect()
 }
 
+/// An idle connection that any worker may take.
+#[derive(Debug)]
+pub struct IdleStream {
+    stream: DetachedStream,
+    /// When the endpoint is about to close it, as far as it said.
+    expires: Option<Instant>,
+}
+
+impl IdleStream {
+    fn new(stream: Stream, idle_max_s: Option<u16>) -> Self {
+        let expires = idle_max_s.map(|max| clock::now() + Duration::from_secs(max.into()));
+        let stream = stream.detach();
+        IdleStream { stream, expires }
+    }
+
+    fn is_of_this_thread(&self) -> bool {
+        self.stream.is_of_this_thread()
+    }
+
+    fn has_expired(&self, now: impl FnOnce() -> Instant) -> bool {
+        self.expires.is_some_and(|at| now() >= at)
+    }
+
+    /// Takes it on for this thread; `None` where it has expired or is stale.
+    pub(super) fn attach(self) -> Option<Stream> {
+        if self.has_expired(clock::now) {
+            return None;
+        }
+        // One that can't be watched here is as good as closed.
+        let stream = self.stream.attach().ok()?;
+        (!stream.is_stale()).then_some(stream)
+    }
+}
+
 /// Idle connections to one endpoint that a worker may take.
 #[derive(Debug)]
 pub(super) enum Pool {
     /// The worker's own.
-    Own(RefCell<IdlePool>),
+    Own {
+        idle: RefCell<IdlePool>,
+        /// How many its clients hold that are pinned.
+        pinned: Rc<Cell<usize>>,
+    },
     /// Those of all workers.
     Shared {
-        pool: Arc<SharedPool<DetachedStream>>,
+        pool: Arc<SharedPool<IdleStream>>,
         timeout: Duration,
     },
 }
 
 impl Pool {
-    pub(super) fn new(
-        config: &config::Pool,
-        shared: Option<&Arc<SharedPool<DetachedStream>>>,
-    ) -> Self {
+    pub(super) fn new(config: &config::Pool, shared: Option<&Arc<SharedPool<IdleStream>>>) -> Self {
         match shared {
-            None => Pool::Own(RefCell::new(IdlePool::new(config))),
+            None => Pool::Own {
+                idle: RefCell::new(IdlePool::new(config)),
+                pinned: Rc::default(),
+            },
             Some(pool) => Pool::Shared {
                 pool: pool.clone(),
                 timeout: config.idle_timeout,
@@ -57,36 +112,89 @@ impl Pool {
         }
     }
 
-    /// Connections that this worker watches.
+    /// Connections that this worker watches, without those that are pinned.
     pub(super) fn len(&self) -> usize {
         match self {
-            Pool::Own(pool) => pool.borrow().idle.len(),
-            Pool::Shared { pool, .. } => pool.count(DetachedStream::is_of_this_thread),
+            Pool::Own { idle, .. } => idle.borrow().idle.len(),
+            Pool::Shared { pool, .. } => pool.count(IdleStream::is_of_this_thread),
         }
     }
 
-    pub(super) fn take(&self) -> Reused {
+    /// Idle connections of this worker's clients.
+    pub(super) fn pinned_len(&self) -> usize {
         match self {
-            Pool::Own(pool) => pool.borrow_mut().take(),
-            Pool::Shared { pool, .. } => take_shared(pool),
+            Pool::Own { pinned, .. } => pinned.get(),
+            Pool::Shared { pool, .. } => pool.count_pinned(IdleStream::is_of_this_thread),
+        }
+    }
+
+    /// Takes an idle connection, or makes room for a new one; `now` is the worker's
+    /// tick.
+    pub(super) fn take(&self, state: &EndpointState, now: u64) -> Reused {
+        match self {
+            Pool::Own { idle, .. } => idle.borrow_mut().take(now),
+            Pool::Shared { pool, .. } => take_shared(pool, state),
         }
     }
 
     /// Closes what stands in the way of a new connection; the caller has a slot,
-    /// and no connection.
-    pub(super) fn make_room(&self, state: &EndpointState) {
-        if let Pool::Shared { pool, .. } = self {
-            drop(pool.make_room(state));
+    /// and no connection. Gives the number of pinned ones that were closed.
+    pub(super) fn make_room(&self, state: &EndpointState) -> u64 {
+        match self {
+            Pool::Own { .. } => 0,
+            // It is closed here.
+            Pool::Shared { pool, .. } => match pool.make_room(state) {
+                Room::Displaced(_) => 1,
+                Room::Free | Room::Idle(_) => 0,
+            },
         }
     }
 
-    /// Keeps a connection; the caller gives its slot back after this. `now` is
-    /// the worker's tick.
-    pub(super) fn put(&self, stream: Stream, state: &EndpointState, now: u64) {
+    /// Keeps a connection, for a second less than its endpoint does, so that no
+    /// request meets it while it is being closed. The caller gives its slot back
+    /// after this. `now` is the worker's tick.
+    pub(super) fn put(
+        &self,
+        stream: Stream,
+        state: &EndpointState,
+        keep_alive: KeepAlive,
+        now: u64,
+    ) {
+        let idle_max_s = keep_alive.map(|it| it.get() - 1);
+        if idle_max_s == Some(0) {
+            return;
+        }
         match self {
-            Pool::Own(pool) => pool.borrow_mut().put(stream, now),
+            Pool::Own { idle, .. } => idle.borrow_mut().put(stream, idle_max_s, now),
             // One that is not kept is closed here.
-            Pool::Shared { pool, .. } => drop(pool.put(stream.detach(), state, clock::now())),
+            Pool::Shared { pool, .. } => {
+                drop(pool.put(IdleStream::new(stream, idle_max_s), state, clock::now()));
+            }
+        }
+    }
+
+    /// Keeps a connection for one client, as long as the endpoint does. The caller
+    /// gives its slot back after this. `None` where it was closed, for want of
+    /// room. `now` is the worker's tick.
+    pub(super) fn pin(
+        &self,
+        stream: Stream,
+        state: &EndpointState,
+        keep_alive: KeepAlive,
+        now: u64,
+    ) -> Option<Held> {
+        let idle_max_s = keep_alive.map(NonZeroU16::get);
+        match self {
+            Pool::Own { pinned, .. } => {
+                let until = now.saturating_add(idle_max_s.map_or(u64::MAX, ticks));
+                Some(Held::own(stream, until, pinned))
+            }
+            Pool::Shared { pool, .. } => {
+                let owner = Arc::default();
+                let idle = IdleStream::new(stream, idle_max_s);
+                pool.pin(idle, &owner, state).ok()?;
+                Some(Held::shared(pool.clone(), owner))
+            }
         }
     }
 
@@ -94,11 +202,13 @@ impl Pool {
     /// worker's tick.
     pub(super) fn sweep(&self, state: &EndpointState, now: u64) {
         match self {
-            Pool::Own(pool) => pool.borrow_mut().sweep(now),
+            Pool::Own { idle, .. } => idle.borrow_mut().sweep(now),
             // Each worker finds those closed that it watches.
             Pool::Shared { pool, timeout } => {
                 let now = clock::now();
-                drop(pool.sweep(state, now, *timeout, DetachedStream::is_known_stale));
+                let is_stale =
+                    |it: &IdleStream| it.has_expired(|| now) || it.stream.is_known_stale();
+                drop(pool.sweep(state, now, *timeout, is_stale));
             }
         }
     }
@@ -107,34 +217,37 @@ impl Pool {
     /// how many.
     pub(super) fn close_oldest(&self, most: usize) -> usize {
         match self {
-            Pool::Own(pool) => pool.borrow_mut().close_oldest(most),
+            Pool::Own { idle, .. } => idle.borrow_mut().close_oldest(most),
             Pool::Shared { pool, .. } => pool.take_oldest(most).len(),
         }
     }
 
-    /// Closes all.
+    /// Closes all but those that are pinned, which go with their clients.
     pub(super) fn close(&self) {
         match self {
-            Pool::Own(pool) => pool.borrow_mut().idle.clear(),
+            Pool::Own { idle, .. } => idle.borrow_mut().idle.clear(),
             Pool::Shared { pool, .. } => drop(pool.drain()),
         }
     }
 }
 
-fn take_shared(pool: &SharedPool<DetachedStream>) -> Reused {
-    let mut stale = 0;
-    while let Some(idle) = pool.take(DetachedStream::is_of_this_thread) {
-        // One that can't be watched here is as good as closed.
-        if let Ok(stream) = idle.attach()
-            && !stream.is_stale()
-        {
-            let stream = Some(stream);
-            return Reused { stream, stale };
+fn take_shared(pool: &SharedPool<IdleStream>, state: &EndpointState) -> Reused {
+    let mut reused = Reused::default();
+    loop {
+        match pool.take(state, IdleStream::is_of_this_thread) {
+            Taken::Idle(idle) => reused.stream = idle.attach(),
+            // It is closed here.
+            Taken::Displaced(_) => {
+                reused.displaced += 1;
+                return reused;
+            }
+            Taken::Nothing => return reused,
         }
-        stale += 1;
+        if reused.stream.is_some() {
+            return reused;
+        }
+        reused.stale += 1;
     }
-    let stream = None;
-    Reused { stream, stale }
 }
 
 /// Idle connections of one worker to one endpoint.
@@ -148,7 +261,8 @@ pub(super) struct IdlePool {
 #[derive(Debug)]
 struct Idle {
     stream: Stream,
-    since: u64,
+    /// The tick from which on it is not used any more.
+    until: u64,
 }
 
 impl IdlePool {
@@ -160,26 +274,23 @@ impl IdlePool {
         }
     }
 
-    fn take(&mut self) -> Reused {
-        let mut stale = 0;
-        while let Some(Idle { stream, .. }) = self.idle.pop() {
-            if !stream.is_stale() {
-                return Reused {
-                    stream: Some(stream),
-                    stale,
-                };
+    fn take(&mut self, now: u64) -> Reused {
+        let mut reused = Reused::default();
+        while let Some(Idle { stream, until }) = self.idle.pop() {
+            if now < until && !stream.is_stale() {
+                reused.stream = Some(stream);
+                return reused;
             }
-            stale += 1;
+            reused.stale += 1;
         }
-        Reused {
-            stream: None,
-            stale,
-        }
+        reused
     }
 
-    fn put(&mut self, stream: Stream, now: u64) {
+    fn put(&mut self, stream: Stream, idle_max_s: Option<u16>, now: u64) {
         if self.idle.len() < self.max {
-            self.idle.push(Idle { stream, since: now });
+            let ticks = idle_max_s.map_or(u64::MAX, ticks).min(self.timeout_ticks);
+            let until = now.saturating_add(ticks);
+            self.idle.push(Idle { stream, until });
         }
     }
 
@@ -192,9 +303,11 @@ impl IdlePool {
     }
 
     fn sweep(&mut self, now: u64) {
-        let timeout_ticks = self.timeout_ticks;
-        self.idle.retain(|idle| {
-            !idle.stream.is_stale() && now.saturating_sub(idle.since) < timeout_ticks
-        });
+        self.idle
+            .retain(|idle| now < idle.until && !idle.stream.is_stale());
     }
+}
+
+fn ticks(max_s: u16) -> u64 {
+    u64::from(max_s) * (1_000 / TICK.as_millis() as u64)
 }

@@ -296,18 +296,6 @@ fn other_expectations_are_refused() {
 }
 
 #[test]
-fn a_half_closed_client_gets_its_answer() {
-    test(|| {
-        let (_origin, proxy) = site();
-        let mut client = proxy.client();
-        client.send(get("/slow/100")).unwrap();
-        client.finish_sending().unwrap();
-        assert_eq!(client.read_response("GET").unwrap().text(), "pong");
-        assert!(client.is_closed());
-    });
-}
-
-#[test]
 fn an_idle_client_is_let_go_without_a_word() {
     test(|| {
         let listener = "timeouts = { idle = \"200ms\" }";

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::control::{ask, site_of};
 use crate::in_flight::{limited, occupy};
-use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, origin, test};
+use crate::setup::{Site, assert_logged, assert_refused, assert_serves, origin, test};
 use crate::words;
 
 /// Gives a request that was sent the time to join the queue, which shows
@@ -249,7 +249,8 @@ fn a_client_that_closed_its_sending_side_is_served_from_the_queue() {
         let _busy = occupy(&proxy, "/slow/500");
         until("one is in flight", || origin.stats().in_flight == 1);
         let mut half_closed = proxy.client();
-        half_closed.send(get("/ping")).unwrap();
+        let request = "GET /ping HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        half_closed.send(request).unwrap();
         half_closed.finish_sending().unwrap();
         assert_eq!(half_closed.read_response("GET").unwrap().text(), "pong");
     });

@@ -63,6 +63,7 @@ pub const UPSTREAM_FRAMING: Reason = reason(502, "upstream-framing", "ambiguous"
 pub const UPSTREAM_HEAD_TOO_LARGE: Reason = reason(502, "upstream-head-too-large", "too large");
 pub const UPSTREAM_UPGRADE: Reason = reason(502, "upstream-upgrade", "nobody asked for");
 pub const UPSTREAM_CLOSED: Reason = reason(502, "upstream-closed", "closed the connection");
+pub const UPSTREAM_STALE: Reason = reason(0, "upstream-stale", "");
 pub const UPSTREAM_INTERIM: Reason = reason(502, "upstream-interim", "too many interim responses");
 pub const FIRST_BYTE_TIMEOUT: Reason = reason(504, "first-byte-timeout", "did not answer in time");
 pub const TOTAL_TIMEOUT: Reason = reason(504, "total-timeout", "longer than it may");

@@ -127,6 +127,7 @@ impl Site {
         let asking = Asking {
             tried: &[],
             key,
+            pinned_to: None,
             lane: None,
             priority: 0,
             arrived: now,

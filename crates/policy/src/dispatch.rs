@@ -84,6 +84,8 @@ pub struct Asking<'a> {
     pub tried: &'a [Tried],
     /// Hash of what a balancer by key goes by.
     pub key: u64,
+    /// The endpoint that a connection is pinned to for its client.
+    pub pinned_to: Option<u32>,
     /// Index of its lane, if it is kept to one.
     pub lane: Option<usize>,
     /// Higher ones are served first.
@@ -119,6 +121,8 @@ pub enum Choice {
     Next,
     /// Its ejection has ended: this exchange shows whether it is well.
     Trial,
+    /// A connection is pinned there for its client.
+    Pinned,
 }
 
 /// Why an exchange gets nothing.
@@ -359,6 +363,11 @@ impl Dispatcher {
         asking: &Asking<'_>,
         on_full: OnFull,
     ) -> Result<(Reservation, Choice), NoSlot> {
+        if let Some(endpoint) = asking.pinned_to
+            && let Some(reserved) = self.reserve_pinned(endpoint as usize, asking)
+        {
+            return reserved;
+        }
         if self.trials.load(Ordering::Relaxed) > 0
             && let Some(reservation) = self.reserve_trial(asking.tried, asking.now)
         {
@@ -384,6 +393,29 @@ impl Dispatcher {
             // Others may fill what has room while we rank: each turn of this
             // loop means that some other exchange got a place.
             view.only_with_room = true;
+        }
+    }
+
+    /// Takes a slot at the endpoint that a connection is pinned to, past the
+    /// balancer, or waits for one as with a key. `None` where the endpoint is not
+    /// eligible: the exchange goes where any other would.
+    #[cold]
+    fn reserve_pinned(
+        &self,
+        endpoint: usize,
+        asking: &Asking<'_>,
+    ) -> Option<Result<(Reservation, Choice), NoSlot>> {
+        let (tried, now) = (asking.tried, asking.now);
+        let state = &self.states[endpoint];
+        if !Tier::Untried.has(endpoint, state, tried, now) {
+            return None;
+        }
+        match self.reserve_at(endpoint, u32::MAX, Tier::Untried, now) {
+            Some(reservation) => Some(Ok((reservation, Choice::Pinned))),
+            None if self.settings.max > 0 && !self.settings.key_wait.is_zero() => {
+                Some(Err(NoSlot::Key { endpoint }))
+            }
+            None => None,
         }
     }
 

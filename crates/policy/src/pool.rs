@@ -5,22 +5,27 @@
 //! that kept its idle connections to itself would make the other workers wait
 //! until the endpoint closes them.
 //!
-//! Invariant: idle connections and those of slot holders are at most the limit.
-//! A slot holder has at most one connection. It gets it in one of two ways, each
-//! under the lock:
+//! Invariant: idle connections, pinned ones included, and those of slot holders
+//! are at most the limit. A slot holder has at most one connection. It gets it in
+//! one of three ways, each under the lock:
 //! - it takes an idle one: the sum stays;
 //! - none is idle, so it may open one: at most the other holders have one, and
-//!   they are fewer than the limit.
+//!   they are fewer than the limit;
+//! - all idle ones are pinned: where the sum is at the limit, it closes the one
+//!   that has been idle for longest, then opens its own.
 //!
 //! It gives it up before its slot: into the pool, where the sum stays, or it
 //! closes it. A holder that wants a new connection whatever is idle makes room
 //! first: [`SharedPool::make_room`].
+//!
+//! Invariant: a pinned connection is taken by its [`Owner`] alone.
 
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::Instant;
 use crate::endpoint::EndpointState;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// Idle connections that are looked at for one that is near.
 const LOOKED_AT: usize = 16;
@@ -36,6 +41,8 @@ pub struct SharedPool<C> {
 struct Inner<C> {
     /// The one used last comes last.
     idle: Vec<Idle<C>>,
+    /// Connections that have an owner; the one used last comes last.
+    pinned: Vec<(Arc<Owner>, C)>,
     /// The limit that the invariant holds for: above the endpoint's own for a
     /// while once that was lowered.
     bound: u32,
@@ -47,6 +54,60 @@ struct Idle<C> {
     since: Instant,
 }
 
+/// Whom a pinned connection belongs to: a client's connection.
+#[derive(Debug, Default)]
+pub struct Owner(Mutex<Owned>);
+
+#[derive(Debug, Default)]
+struct Owned {
+    /// Its connection was closed to make room.
+    is_displaced: bool,
+    waker: Option<Waker>,
+}
+
+impl Owner {
+    /// Ready once its connection was closed to make room for another.
+    pub fn poll_displaced(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut owned = lock(&self.0);
+        if owned.is_displaced {
+            return Poll::Ready(());
+        }
+        owned.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn displace(&self) {
+        let waker = {
+            let mut owned = lock(&self.0);
+            owned.is_displaced = true;
+            owned.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What a slot holder gets from the pool.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken<C> {
+    /// An idle connection.
+    Idle(C),
+    /// It may open a connection.
+    Nothing,
+    /// It may open a connection once it has closed this one, which was pinned.
+    Displaced(C),
+}
+
+/// What a slot holder closes before it opens a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Room<C> {
+    /// Nothing: there is room.
+    Free,
+    /// A connection that was idle for longest.
+    Idle(C),
+    /// A pinned one that was idle for longest; its owner has been told.
+    Displaced(C),
+}
+
 impl<C> SharedPool<C> {
     /// A pool that keeps at most `max`, and never more than the limit.
     pub fn new(max: usize) -> Self {
@@ -54,6 +115,7 @@ impl<C> SharedPool<C> {
             max,
             inner: Mutex::new(Inner {
                 idle: Vec::new(),
+                pinned: Vec::new(),
                 bound: 0,
             }),
         }
@@ -61,25 +123,35 @@ impl<C> SharedPool<C> {
 
     /// Takes an idle connection, the one used last first, but before others one
     /// that `is_near`. Where there is none, the slot holder may open one.
-    pub fn take(&self, is_near: impl Fn(&C) -> bool) -> Option<C> {
-        let idle = &mut lock(&self.inner).idle;
+    pub fn take(&self, state: &EndpointState, is_near: impl Fn(&C) -> bool) -> Taken<C> {
+        let mut inner = lock(&self.inner);
+        let idle = &mut inner.idle;
         let mut latest = idle.iter().rev().take(LOOKED_AT);
-        let at = match latest.position(|it| is_near(&it.connection)) {
-            Some(behind) => idle.len() - 1 - behind,
-            None => idle.len().checked_sub(1)?,
+        let near = latest.position(|it| is_near(&it.connection));
+        let at = match near {
+            Some(behind) => Some(idle.len() - 1 - behind),
+            None => idle.len().checked_sub(1),
         };
-        Some(idle.remove(at).connection)
+        if let Some(at) = at {
+            return Taken::Idle(idle.remove(at).connection);
+        }
+        match inner.is_full(state) {
+            true => displace_first(inner).map_or(Taken::Nothing, Taken::Displaced),
+            false => Taken::Nothing,
+        }
     }
 
     /// Makes room for a slot holder that opens a connection although some are
-    /// idle. The caller closes the one that this gives before it opens its own:
-    /// it was idle for longest. `None` where there is room for one more.
-    pub fn make_room(&self, state: &EndpointState) -> Option<C> {
+    /// idle.
+    pub fn make_room(&self, state: &EndpointState) -> Room<C> {
         let mut inner = lock(&self.inner);
-        // Every holder that has a connection was here after it had its slot, so
-        // that it is counted; one that comes later comes to the lock after us.
-        let is_full = inner.idle.len() as u64 + u64::from(state.in_flight()) > limit(state);
-        (is_full && !inner.idle.is_empty()).then(|| inner.idle.remove(0).connection)
+        if !inner.is_full(state) {
+            return Room::Free;
+        }
+        if !inner.idle.is_empty() {
+            return Room::Idle(inner.idle.remove(0).connection);
+        }
+        displace_first(inner).map_or(Room::Free, Room::Displaced)
     }
 
     /// Keeps a slot holder's connection, which gives its slot back after this.
@@ -88,10 +160,7 @@ impl<C> SharedPool<C> {
     /// The pool has no room: the caller closes it before it gives its slot back.
     pub fn put(&self, connection: C, state: &EndpointState, now: Instant) -> Result<(), C> {
         let mut inner = lock(&self.inner);
-        let has_room = inner.surplus(state) == 0
-            && inner.idle.len() < self.max
-            && (inner.idle.len() as u64) < limit(state);
-        if !has_room {
+        if !inner.may_keep(state) || inner.idle.len() >= self.max {
             return Err(connection);
         }
         inner.idle.push(Idle {
@@ -101,8 +170,30 @@ impl<C> SharedPool<C> {
         Ok(())
     }
 
+    /// Keeps a slot holder's connection for its owner alone.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn pin(&self, connection: C, owner: &Arc<Owner>, state: &EndpointState) -> Result<(), C> {
+        let mut inner = lock(&self.inner);
+        if !inner.may_keep(state) {
+            return Err(connection);
+        }
+        inner.pinned.push((owner.clone(), connection));
+        Ok(())
+    }
+
+    /// Takes an owner's connection: for a slot holder, or to be closed. `None`
+    /// where it was closed meanwhile.
+    pub fn take_pinned(&self, owner: &Arc<Owner>) -> Option<C> {
+        let pinned = &mut lock(&self.inner).pinned;
+        let at = pinned.iter().position(|(it, _)| Arc::ptr_eq(it, owner))?;
+        Some(pinned.remove(at).1)
+    }
+
     /// Takes out what is to be closed: idle for `timeout`, above a limit that was
-    /// lowered, or `is_stale`.
+    /// lowered, or `is_stale`. Pinned connections are as old as their owners let
+    /// them become.
     pub fn sweep(
         &self,
         state: &EndpointState,
@@ -111,7 +202,7 @@ impl<C> SharedPool<C> {
         is_stale: impl Fn(&C) -> bool,
     ) -> Vec<C> {
         let mut inner = lock(&self.inner);
-        if inner.idle.is_empty() {
+        if inner.idle.is_empty() && inner.pinned.is_empty() {
             return Vec::new();
         }
         let mut surplus = inner.surplus(state);
@@ -124,37 +215,70 @@ impl<C> SharedPool<C> {
             surplus = surplus.saturating_sub(1);
             is_surplus
         });
-        swept.map(|idle| idle.connection).collect()
+        let mut swept: Vec<C> = swept.map(|idle| idle.connection).collect();
+        let stale = inner.pinned.extract_if(.., |(_, it)| is_stale(it));
+        swept.extend(stale.map(|(_, connection)| connection));
+        let displaced = (surplus as usize).min(inner.pinned.len());
+        let displaced: Vec<_> = inner.pinned.drain(..displaced).collect();
+        drop(inner);
+        for (owner, connection) in displaced {
+            owner.displace();
+            swept.push(connection);
+        }
+        swept
     }
 
-    /// Takes those out that have been idle for longest, at most so many.
+    /// Takes those out that have been idle for longest, at most so many; none that
+    /// is pinned.
     pub fn take_oldest(&self, most: usize) -> Vec<C> {
         let idle = &mut lock(&self.inner).idle;
         let oldest = idle.drain(..most.min(idle.len()));
         oldest.map(|idle| idle.connection).collect()
     }
 
-    /// Takes all out, to be closed.
+    /// Takes all out, to be closed. Pinned ones go with their owners.
     pub fn drain(&self) -> Vec<C> {
         let idle = std::mem::take(&mut lock(&self.inner).idle);
         idle.into_iter().map(|idle| idle.connection).collect()
     }
 
-    /// How many of the idle connections are such ones.
+    /// How many of the idle connections are such ones; pinned ones do not count.
     pub fn count(&self, is_such: impl Fn(&C) -> bool) -> usize {
         let inner = lock(&self.inner);
         let such = inner.idle.iter().filter(|it| is_such(&it.connection));
         such.count()
     }
+
+    /// How many of the pinned connections are such ones.
+    pub fn count_pinned(&self, is_such: impl Fn(&C) -> bool) -> usize {
+        let inner = lock(&self.inner);
+        inner.pinned.iter().filter(|(_, it)| is_such(it)).count()
+    }
 }
 
 impl<C> Inner<C> {
+    /// Whether a connection that a slot holder opens would be one too many. Every
+    /// holder that has a connection was here after it had its slot, so that it is
+    /// counted; one that comes later comes to the lock after this.
+    fn is_full(&self, state: &EndpointState) -> bool {
+        self.idle_count() + u64::from(state.in_flight()) > limit(state)
+    }
+
+    /// Whether a slot holder may leave its connection here.
+    fn may_keep(&mut self, state: &EndpointState) -> bool {
+        self.surplus(state) == 0 && self.idle_count() < limit(state)
+    }
+
+    fn idle_count(&self) -> u64 {
+        (self.idle.len() + self.pinned.len()) as u64
+    }
+
     /// By how many connections there may be too many, because the limit was
     /// lowered: until there are none, nothing is kept.
     fn surplus(&mut self, state: &EndpointState) -> u64 {
         let limit = state.max_in_flight().unwrap_or(u32::MAX);
         if limit < self.bound {
-            let open = self.idle.len() as u64 + u64::from(state.in_flight());
+            let open = self.idle_count() + u64::from(state.in_flight());
             if open > u64::from(limit) {
                 return open - u64::from(limit);
             }
@@ -162,6 +286,18 @@ impl<C> Inner<C> {
         self.bound = limit;
         0
     }
+}
+
+/// Takes out the pinned connection that has been idle for longest, and tells its
+/// owner.
+fn displace_first<C>(mut inner: MutexGuard<'_, Inner<C>>) -> Option<C> {
+    if inner.pinned.is_empty() {
+        return None;
+    }
+    let (owner, connection) = inner.pinned.remove(0);
+    drop(inner);
+    owner.displace();
+    Some(connection)
 }
 
 fn limit(state: &EndpointState) -> u64 {
@@ -191,10 +327,10 @@ mod tests {
         for connection in [1, 2, 3] {
             assert_eq!(pool.put(connection, &state, NOW), Ok(()));
         }
-        assert_eq!(pool.take(|&it| it == 2), Some(2));
-        assert_eq!(pool.take(none), Some(3));
-        assert_eq!(pool.take(none), Some(1));
-        assert_eq!(pool.take(none), None);
+        assert_eq!(pool.take(&state, |&it| it == 2), Taken::Idle(2));
+        assert_eq!(pool.take(&state, none), Taken::Idle(3));
+        assert_eq!(pool.take(&state, none), Taken::Idle(1));
+        assert_eq!(pool.take(&state, none), Taken::Nothing);
     }
 
     #[test]
@@ -209,10 +345,10 @@ mod tests {
     #[test]
     fn room_is_made_only_where_there_is_none() {
         for (limit, in_flight, idle, closed) in [
-            (1, 1, &[][..], None),
-            (1, 1, &[1], Some(1)),
-            (3, 1, &[1, 2], None),
-            (3, 2, &[1, 2], Some(1)),
+            (1, 1, &[][..], Room::Free),
+            (1, 1, &[1], Room::Idle(1)),
+            (3, 1, &[1, 2], Room::Free),
+            (3, 2, &[1, 2], Room::Idle(1)),
         ] {
             let (state, pool) = (endpoint(limit, in_flight), SharedPool::new(8));
             for &connection in idle {
@@ -250,5 +386,74 @@ mod tests {
         // Raised again, and there is room at once.
         state.set_max_in_flight(Some(4));
         assert_eq!(pool.put(5, &state, NOW), Ok(()));
+    }
+
+    /// A pool with connections that were pinned in this order, for these owners.
+    fn pinned(state: &EndpointState, connections: &[u32]) -> (SharedPool<u32>, Vec<Arc<Owner>>) {
+        let pool = SharedPool::new(8);
+        let owners = connections.iter().map(|&connection| {
+            let owner = Arc::<Owner>::default();
+            assert_eq!(pool.pin(connection, &owner, state), Ok(()));
+            owner
+        });
+        let owners = owners.collect();
+        (pool, owners)
+    }
+
+    fn is_displaced(owner: &Owner) -> bool {
+        let cx = Context::from_waker(Waker::noop());
+        owner.poll_displaced(&cx).is_ready()
+    }
+
+    #[test]
+    fn a_pinned_one_is_its_owners_alone() {
+        let state = endpoint(3, 1);
+        let (pool, owners) = pinned(&state, &[1, 2]);
+        assert_eq!(pool.take(&state, |_| true), Taken::Nothing, "there is room");
+        assert_eq!(pool.take_pinned(&Arc::default()), None);
+        assert_eq!(pool.take_pinned(&owners[1]), Some(2));
+        assert_eq!(pool.take_pinned(&owners[1]), None);
+        assert_eq!((pool.count(|_| true), pool.count_pinned(|_| true)), (0, 1));
+        assert!(pool.drain().is_empty() && pool.take_oldest(1).is_empty());
+    }
+
+    #[test]
+    fn the_pinned_one_that_is_idle_for_longest_gives_way_after_those_of_the_pool() {
+        let state = endpoint(3, 1);
+        let (pool, owners) = pinned(&state, &[1, 2]);
+        assert_eq!(pool.put(3, &state, NOW), Ok(()));
+        assert!(state.try_reserve_for_probe(0).is_some());
+        assert_eq!(pool.take(&state, none), Taken::Idle(3));
+        assert_eq!(pool.put(3, &state, NOW), Ok(()));
+        assert_eq!(pool.make_room(&state), Room::Idle(3));
+        assert!(!owners.iter().any(|it| is_displaced(it)));
+        assert_eq!(pool.take(&state, none), Taken::Displaced(1));
+        assert_eq!(
+            owners.iter().map(|it| is_displaced(it)).collect::<Vec<_>>(),
+            [true, false]
+        );
+        assert_eq!(pool.take_pinned(&owners[0]), None);
+        assert_eq!(pool.take(&state, none), Taken::Nothing, "there is room now");
+        assert!(state.try_reserve_for_probe(0).is_some());
+        assert_eq!(pool.make_room(&state), Room::Displaced(2));
+        assert_eq!(pool.make_room(&state), Room::Free, "all are the holders'");
+        assert!(is_displaced(&owners[1]));
+    }
+
+    #[test]
+    fn pinned_ones_count_towards_the_limit_and_not_towards_the_maximum() {
+        let state = endpoint(2, 1);
+        let pool = SharedPool::new(0);
+        let owner = Arc::default();
+        assert_eq!(pool.put(1, &state, NOW), Err(1));
+        assert_eq!(pool.pin(1, &owner, &state), Ok(()));
+        assert_eq!(pool.pin(2, &Arc::default(), &state), Ok(()));
+        assert_eq!(pool.pin(3, &Arc::default(), &state), Err(3));
+        let timeout = Duration::ZERO;
+        let swept = pool.sweep(&state, LATER, timeout, |&it| it == 2);
+        assert_eq!(swept, [2], "age closes none of them");
+        state.set_max_in_flight(Some(1));
+        assert_eq!(pool.sweep(&state, LATER, timeout, none), [1]);
+        assert!(is_displaced(&owner));
     }
 }

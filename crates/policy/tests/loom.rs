@@ -10,7 +10,7 @@ use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::endpoint::Reservation;
 use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::pool::SharedPool;
+use evenkeel_policy::pool::{Owner, SharedPool, Taken};
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -21,6 +21,8 @@ struct Site {
     dispatcher: Dispatcher,
     /// Of the first endpoint.
     pool: SharedPool<Opened>,
+    /// The client that pinned connections belong to.
+    owner: Arc<Owner>,
     /// Threads of the first endpoint that a connection occupies, an idle one
     /// too.
     occupied: Arc<AtomicU32>,
@@ -43,6 +45,7 @@ impl Site {
         Arc::new(Site {
             dispatcher: Dispatcher::new(endpoints, lanes, queue, health, now),
             pool: SharedPool::new(8),
+            owner: Arc::default(),
             occupied: Arc::new(AtomicU32::new(0)),
             inside: AtomicU32::new(0),
             limit: limits.iter().sum(),
@@ -54,6 +57,7 @@ impl Site {
         let asking = Asking {
             tried: &[],
             key: 0,
+            pinned_to: None,
             lane,
             priority: 0,
             arrived: self.now,
@@ -109,14 +113,35 @@ impl Site {
     fn use_connection(&self, wanted: Wanted, endpoint: usize) {
         let state = &self.dispatcher.states()[endpoint];
         let idle = match wanted {
-            Wanted::Any => self.pool.take(|_| false),
+            Wanted::Any | Wanted::Pinned => match self.pool.take(state, |_| false) {
+                Taken::Idle(idle) => Some(idle),
+                Taken::Nothing => None,
+                Taken::Displaced(other) => {
+                    drop(other);
+                    None
+                }
+            },
             Wanted::New => {
                 drop(self.pool.make_room(state));
                 None
             }
         };
         let connection = idle.unwrap_or_else(|| Opened::new(self.occupied.clone(), self.limit));
-        drop(self.pool.put(connection, state, self.now));
+        match wanted {
+            Wanted::Pinned => drop(self.pool.pin(connection, &self.owner, state)),
+            Wanted::Any | Wanted::New => drop(self.pool.put(connection, state, self.now)),
+        }
+    }
+
+    /// The next request of the client that a connection is pinned to.
+    fn pinned_exchange(&self) {
+        let slot = self.wait_for_slot(None);
+        let state = &self.dispatcher.states()[slot.endpoint()];
+        match self.pool.take_pinned(&self.owner) {
+            Some(pinned) => drop(self.pool.pin(pinned, &self.owner, state)),
+            None => self.use_connection(Wanted::Pinned, slot.endpoint()),
+        }
+        self.dispatcher.release(slot, None, || self.now);
     }
 
     /// Leaves at once where it would have to wait.
@@ -152,6 +177,8 @@ enum Wanted {
     Any,
     /// One that was never used.
     New,
+    /// Any, which is the client's alone from then on.
+    Pinned,
 }
 
 /// A connection, which occupies a thread of its endpoint while it is open.
@@ -261,7 +288,7 @@ fn check_connections(preemptions: usize, limit: &'static [u32], others: &'static
             thread.join().expect("it ends");
         }
         site.is_at_rest();
-        let idle = site.pool.count(|_| true);
+        let idle = site.pool.count(|_| true) + site.pool.count_pinned(|_| true);
         assert_eq!(idle as u32, site.occupied.load(Ordering::SeqCst));
     });
 }
@@ -284,4 +311,29 @@ fn a_new_connection_takes_the_place_of_an_idle_one() {
 #[test]
 fn a_probe_takes_the_place_of_an_idle_connection() {
     check_connections(3, &[1], &[None, Some(Wanted::Any)]);
+}
+
+#[test]
+fn a_pinned_connection_gives_way_to_an_exchange() {
+    check_connections(2, &[1], &[Some(Wanted::Pinned)]);
+    check_connections(2, &[2], &[Some(Wanted::Pinned), Some(Wanted::Any)]);
+}
+
+#[test]
+fn a_pinned_connection_is_taken_while_another_exchange_closes_it() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let site = Site::new(&[1], &[]);
+        site.connected_exchange(Wanted::Pinned);
+        let other = {
+            let site = site.clone();
+            thread::spawn(move || site.connected_exchange(Wanted::Any))
+        };
+        site.pinned_exchange();
+        other.join().expect("it ends");
+        site.is_at_rest();
+        let idle = site.pool.count(|_| true) + site.pool.count_pinned(|_| true);
+        assert_eq!(idle as u32, site.occupied.load(Ordering::SeqCst));
+    });
 }

@@ -68,6 +68,7 @@ impl Worker<'_> {
         let asking = Asking {
             tried,
             key: 0,
+            pinned_to: None,
             lane,
             priority: self.random.u8(..3),
             arrived: now,

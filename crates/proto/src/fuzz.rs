@@ -626,7 +626,9 @@ fn check_hop(data: &[u8], fields: &[Field], upgrade: bool) {
     for field in fields {
         let name = field.name.of(data);
         match field.kind {
-            FieldKind::HopByHop => panic!("{} was passed on", name.escape_ascii()),
+            FieldKind::HopByHop | FieldKind::KeepAlive => {
+                panic!("{} was passed on", name.escape_ascii())
+            }
             FieldKind::Connection | FieldKind::Upgrade => assert!(upgrade),
             _ => {}
         }

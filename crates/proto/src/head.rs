@@ -5,7 +5,7 @@
 //! order and case of the fields kept. Heads are reused: their field list keeps
 //! its capacity from one message to the next.
 
-use crate::http1::fields::decimal;
+use crate::http1::fields::{decimal, list_items};
 
 /// A range of bytes in the buffer that a head was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -122,8 +122,8 @@ pub enum FieldKind {
     TransferEncoding,
     /// `Connection`.
     Connection,
-    /// `Keep-Alive`, `Proxy-Connection`, `TE`, `Proxy-Authenticate` and the
-    /// like, and every field named by `Connection`: for one hop only. Also
+    /// `Proxy-Connection`, `TE`, `Proxy-Authenticate` and the like, and every
+    /// field named by `Connection`: for one hop only. Also
     /// what must reach no endpoint: `Proxy` (a CGI program would take it for
     /// its own setting) and `X_Forwarded_For` and other names that pass for
     /// those that a proxy sets.
@@ -136,6 +136,10 @@ pub enum FieldKind {
     MaxForwards,
     /// `Date`.
     Date,
+    /// `Authorization`.
+    Authorization,
+    /// `Keep-Alive`: for one hop only.
+    KeepAlive,
     /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port`, and `Forwarded`: what a
     /// proxy says of the client.
     Forwarded,
@@ -166,6 +170,8 @@ impl FieldKind {
             names::EXPECT => FieldKind::Expect,
             names::MAX_FORWARDS => FieldKind::MaxForwards,
             names::DATE => FieldKind::Date,
+            names::AUTHORIZATION => FieldKind::Authorization,
+            names::KEEP_ALIVE => FieldKind::KeepAlive,
             names::VIA => FieldKind::Via,
             names::REFERER => FieldKind::Referer,
             names::USER_AGENT => FieldKind::UserAgent,
@@ -177,11 +183,9 @@ impl FieldKind {
             | names::X_FORWARDED_HOST
             | names::X_FORWARDED_PORT => FieldKind::Forwarded,
             names::X_FORWARDED_PROTO if is("x-forwarded-proto") => FieldKind::Forwarded,
-            names::TE
-            | names::PROXY
-            | names::KEEP_ALIVE
-            | names::HTTP2_SETTINGS
-            | names::PROXY_CONNECTION => FieldKind::HopByHop,
+            names::TE | names::PROXY | names::HTTP2_SETTINGS | names::PROXY_CONNECTION => {
+                FieldKind::HopByHop
+            }
             names::PROXY_AUTHENTICATE if is("proxy-authenticate") => FieldKind::HopByHop,
             names::PROXY_AUTHORIZATION if is("proxy-authorization") => FieldKind::HopByHop,
             _ if passes_for_another(name) => FieldKind::HopByHop,
@@ -245,6 +249,7 @@ mod names {
     }
 
     keys! {
+        AUTHORIZATION = b"authorization";
         CONNECTION = b"connection";
         CONTENT_LENGTH = b"content-length";
         DATE = b"date";
@@ -344,6 +349,32 @@ pub enum BodyFraming {
     UntilClose,
 }
 
+/// What the credentials of a request hold for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Credentials {
+    /// This request alone, if it has any.
+    #[default]
+    OfRequest,
+    /// The connection that the request goes by, and whatever follows there:
+    /// NTLM and Negotiate (RFC 4559).
+    OfConnection,
+}
+
+impl Credentials {
+    /// Recognises the scheme of an `Authorization` by its beginning, without
+    /// regard to case.
+    pub(crate) fn of(authorization: &[u8]) -> Self {
+        let scheme = authorization.get(..4).unwrap_or_default();
+        let is_of_connection = [b"ntlm", b"nego"]
+            .iter()
+            .any(|it| scheme.eq_ignore_ascii_case(*it));
+        match is_of_connection {
+            true => Credentials::OfConnection,
+            false => Credentials::OfRequest,
+        }
+    }
+}
+
 /// A request's head.
 #[derive(Debug, Default)]
 pub struct RequestHead {
@@ -377,6 +408,8 @@ pub struct RequestHead {
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expect_continue: bool,
+    /// What the request's credentials hold for.
+    pub credentials: Credentials,
     /// The protocol asked for, where `Connection` names `upgrade`.
     pub upgrade: Option<Span>,
 }
@@ -400,6 +433,24 @@ pub struct ResponseHead {
     pub framing: BodyFraming,
     /// Whether the connection can carry another exchange afterwards.
     pub keep_alive: bool,
+}
+
+impl ResponseHead {
+    /// Seconds after which the endpoint closes the connection if it is idle, where
+    /// it says so: the first `timeout` of its `Keep-Alive` fields (RFC 2068
+    /// §19.7.1.1).
+    pub fn keep_alive_timeout_s(&self, buf: &[u8]) -> Option<u64> {
+        let fields = self.fields.iter();
+        let fields = fields.filter(|field| field.kind == FieldKind::KeepAlive);
+        let mut parameters = fields.flat_map(|field| list_items(field.value.of(buf)));
+        let timeout = parameters.find_map(|parameter| {
+            let equals = memchr::memchr(b'=', parameter)?;
+            let (name, value) = (&parameter[..equals], &parameter[equals + 1..]);
+            let is_timeout = name.trim_ascii().eq_ignore_ascii_case(b"timeout");
+            is_timeout.then(|| value.trim_ascii())
+        });
+        decimal(timeout?)
+    }
 }
 
 impl RequestHead {
@@ -471,7 +522,7 @@ mod tests {
 
     #[test]
     fn no_other_name_is_taken_for_one_that_is_known() {
-        const KNOWN: [&str; 26] = [
+        const KNOWN: [&str; 27] = [
             "te",
             "via",
             "date",
@@ -487,6 +538,7 @@ mod tests {
             "tracestate",
             "traceparent",
             "x-request-id",
+            "authorization",
             "content-length",
             "http2-settings",
             "max-forwards",

@@ -18,5 +18,7 @@ pub mod representation;
 
 pub use coding::Coding;
 pub use error::{BodyError, PathError, RequestError, ResponseError};
-pub use head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version};
+pub use head::{
+    BodyFraming, Credentials, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version,
+};
 pub use representation::{ByteRange, Conditions, Precondition, Ranges, Validators};

@@ -476,6 +476,12 @@ const ENDPOINT: &[Metric<EndpointFigures>] = &[
         "Connections in the idle pools of all workers.",
         |it| whole(it.idle),
     ),
+    metric(
+        "pinned_connections",
+        Gauge,
+        "Idle connections that belong to one client each, who authenticated them.",
+        |it| whole(it.pinned),
+    ),
     metric("attempts_total", Counter, "Attempts made here.", |it| {
         whole(it.attempts)
     }),

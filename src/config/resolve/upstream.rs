@@ -47,6 +47,7 @@ pub(super) fn resolve(
         pool: Pool {
             max_idle: pool.max_idle.value?.to()?,
             idle_timeout: pool.idle_timeout.value?.0,
+            close_on_stale: pool.close_on_stale.value?,
         },
         interim: Interim {
             count: interim.count.value?.to()?,

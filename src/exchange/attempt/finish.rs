@@ -6,12 +6,11 @@ use std::pin::Pin;
 use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::{Attempt, Begun, Sent};
+use super::{Attempt, Begun, BelongsTo, Sent};
 use crate::exchange::buffering::{Pace, Rest, response_bound};
 use crate::exchange::forward::Outcome;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
 use crate::exchange::relay::{self, Relay, Relayed, Response, TunnelStart};
-use crate::exchange::watch::ClientWatch;
 use crate::exchange::{Client, Next, Progress, Sender, follow, rare};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -38,7 +37,7 @@ impl<'a> Sent<'a, '_> {
                 match self.send_at_once(client, &mut response, &mut buffer) {
                     Some(relayed) => {
                         response.note(response.sent, progress);
-                        Ok(self.finish(relayed))
+                        Ok(self.finish(client, relayed))
                     }
                     None => Err(rare(self.relay(client, response, buffer, progress))),
                 }
@@ -114,7 +113,7 @@ impl<'a> Sent<'a, '_> {
         }
         match relayed.rest.take() {
             Some(rest) => self.deliver(relayed, rest, client, progress).await,
-            None => self.finish(relayed),
+            None => self.finish(client, relayed),
         }
     }
 
@@ -131,8 +130,8 @@ impl<'a> Sent<'a, '_> {
     ) -> Attempt {
         let (context, slot) = (self.context, self.slot);
         let total_deadline = self.request.total_deadline;
-        let mut watch = ClientWatch::new(self.watch.request_end);
-        let mut attempt = self.finish(relayed);
+        let mut watch = self.watch.again();
+        let mut attempt = self.finish(client, relayed);
         slot.release();
         if let Attempt::Finished(outcome) = &mut attempt {
             let delivering = rest.deliver(
@@ -219,7 +218,7 @@ impl<'a> Sent<'a, '_> {
     }
 
     /// Counts the attempt and keeps the connection if it can be used again.
-    pub(super) fn finish(self, relayed: Relayed) -> Attempt {
+    pub(super) fn finish(self, client: &Client, relayed: Relayed) -> Attempt {
         self.counters.bytes_in.add(relayed.bytes_received);
         if relayed.end.is_endpoint_fault() {
             self.counters.failures.add(1);
@@ -228,7 +227,19 @@ impl<'a> Sent<'a, '_> {
             self.slot.report(true, None, clock::now());
         }
         if relayed.keeps_upstream {
-            self.slot.keep_idle(self.stream, self.context.wheel.now());
+            let (keep_alive, now) = (self.keep_alive.get(), self.context.wheel.now());
+            match self.belongs_to {
+                BelongsTo::Pool => self.slot.keep_idle(self.stream, keep_alive, now),
+                BelongsTo::Client if relayed.next == Next::KeepAlive => {
+                    let pinned = self.slot.pin(self.stream, keep_alive, now);
+                    let own = &self.context.pinned;
+                    pinned
+                        .into_iter()
+                        .for_each(|it| own.add(client.session, it));
+                }
+                // Nobody else may have it.
+                BelongsTo::Client => {}
+            }
         }
         let consumed = self.request.consumed();
         let mut outcome = Outcome::new(relayed.end, relayed.next, consumed);

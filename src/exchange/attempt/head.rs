@@ -17,6 +17,7 @@ use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
 use crate::observe::end::{End, Failure};
+use crate::upstream;
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -55,11 +56,11 @@ impl Sent<'_, '_> {
                 buffer.fill(len);
                 self.counters.bytes_in.add(len as u64);
             }
-            _ if buffer.is_empty() => return Err(self.lost_connection(Sending::Something)),
+            _ if buffer.is_empty() => return Err(self.lost_connection(client, Sending::Something)),
             _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
         }
         self.parse_counted(client, buffer)
-            .map_err(|end| self.unreadable(end))
+            .map_err(|end| self.unreadable(client, end))
     }
 
     fn parse_counted(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
@@ -161,6 +162,8 @@ impl Sent<'_, '_> {
                     Kept::Undated => write::dated_status_line(&mut scratch, bytes, head, &date),
                     _ => {
                         write::response_head(&mut scratch, bytes, head, edits, Some(&date));
+                        // A head with `Keep-Alive` never stays as it is.
+                        self.keep_alive.set(upstream::keep_alive(head, bytes));
                         head.end
                     }
                 };

@@ -13,36 +13,84 @@ use crate::exchange::{Client, Context, Progress, TimedOut, lap};
 use crate::net::clock;
 use crate::net::connect::{is_backlog_full, is_unreachable, reason};
 use crate::net::stream::Stream;
+use crate::observe::counters::EndpointCounters;
 use crate::observe::end::Failure;
 use crate::observe::sessions::Stage;
-use crate::upstream::Slot;
+use crate::upstream::{Reused, Slot};
 
 /// A connection to an endpoint.
 pub(super) struct Opened {
     pub stream: Stream,
-    /// When it was opened, if it is new.
-    pub new_at: Option<Instant>,
+    pub origin: Origin,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It was opened at this moment.
+    New(Instant),
+    /// It was idle, for anybody.
+    Pool,
+    /// It was idle, for this client.
+    Pinned,
+}
+
+impl Origin {
+    /// Whether the endpoint may be closing it.
+    pub fn is_idle(self) -> bool {
+        !matches!(self, Origin::New(_))
+    }
 }
 
 /// An idle connection, if one is there and may be used.
 pub(super) fn take_idle(
     context: &Context,
+    client: &Client,
     slot: &Slot<'_>,
     connection: Connection,
-) -> Option<Stream> {
-    if connection == Connection::New {
-        slot.make_room();
-        return None;
+) -> Option<Opened> {
+    if !context.pinned.is_empty()
+        && let Some(stream) = take_pinned(context, client, slot)
+    {
+        return Some(Opened {
+            stream,
+            origin: Origin::Pinned,
+        });
     }
     let counters = endpoint_counters(context, slot);
-    let reused = slot.take_idle();
+    if connection == Connection::New {
+        counters.displaced.add(slot.make_room());
+        return None;
+    }
+    let reused = slot.take_idle(context.wheel.now());
+    count_reused(counters, &reused);
+    Some(Opened {
+        stream: reused.stream?,
+        origin: Origin::Pool,
+    })
+}
+
+/// The client's own connection, if it is to this endpoint.
+#[cold]
+fn take_pinned(context: &Context, client: &Client, slot: &Slot<'_>) -> Option<Stream> {
+    let own = context
+        .pinned
+        .take(client.session, slot.upstream().index())?;
+    let reused = slot.take_pinned(own, context.wheel.now());
+    count_reused(endpoint_counters(context, slot), &reused);
+    reused.stream
+}
+
+fn count_reused(counters: &EndpointCounters, reused: &Reused) {
     if reused.stale > 0 {
         counters.stale.add(reused.stale);
+    }
+    if reused.displaced > 0 {
+        counters.displaced.add(reused.displaced);
     }
     if reused.stream.is_some() {
         counters.reuses.add(1);
     }
-    reused.stream
 }
 
 /// A new connection.
@@ -81,7 +129,7 @@ pub(super) async fn open(
             slot.reached(reached_at);
             return Ok(Opened {
                 stream,
-                new_at: Some(reached_at),
+                origin: Origin::New(reached_at),
             });
         }
         Ok(Some(Err(error))) => {

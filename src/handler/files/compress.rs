@@ -148,7 +148,7 @@ impl Sending<'_> {
             None => {
                 let source = progress.figures.source;
                 let making = context.files.compress(self.file, coding, compress);
-                match from_disk(context, client, progress, making).await {
+                match from_disk(&self.request, client, progress, making).await {
                     Ok(Ok(compressed)) => compressed,
                     Ok(Err(Errno::STALE)) => return Err(Failure::FileChanged.into()),
                     // What is wrong with it shows when it is sent as it is.

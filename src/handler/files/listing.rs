@@ -125,7 +125,7 @@ async fn make(
     let listing = context
         .files
         .list(route, path, shown, settings.shows_hidden, write);
-    from_disk(context, client, progress, listing).await
+    from_disk(request, client, progress, listing).await
 }
 
 /// What a page's style is known by. Clients that get the same page get the same

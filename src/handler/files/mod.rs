@@ -365,7 +365,7 @@ async fn open_file(
             Look::Known(found) => found,
             Look::Cold => {
                 let fetching = context.files.fetch(route, variant, path);
-                rare(from_disk(context, client, progress, fetching)).await?
+                rare(from_disk(request, client, progress, fetching)).await?
             }
         };
         let is_lacking = matches!(found, Err(Missing::NoDescriptor));
@@ -386,16 +386,17 @@ const COLD_WAKES: u8 = 2;
 
 /// Waits for the disk, as long as the client does.
 async fn from_disk<T>(
-    context: &Context,
+    request: &Request<'_>,
     client: &Client,
     progress: &mut Progress<'_>,
     fetching: impl Future<Output = Result<T, Refused>>,
 ) -> Result<T, Failure> {
+    let context = request.context;
     progress.figures.source = Some(Source::Cold);
     let timeout = context.listener(client).timeouts.body;
     context.set_timeout(&client.timer, timeout);
     tasks::come_last(COLD_WAKES);
-    match while_client_stays(context, client, progress.arrived(), fetching).await {
+    match while_client_stays(context, client, request.head, progress.arrived(), fetching).await {
         Ok(Ok(fetched)) => Ok(fetched),
         Ok(Err(Refused)) => Err(Failure::DiskBusy),
         Err(Gone::Client) => Err(Failure::ClientGone),

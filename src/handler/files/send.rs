@@ -379,7 +379,7 @@ impl Sending<'_> {
             return Ok(slice(bytes));
         }
         let reading = context.files.read(route, self.file, offset, wanted, entry);
-        match rare(from_disk(context, client, progress, reading)).await {
+        match rare(from_disk(&self.request, client, progress, reading)).await {
             Ok(Ok(bytes)) => Ok(slice(bytes)),
             Ok(Err(error)) => Err(self.failed(&error.into())),
             Err(failure) => Err(failure.into()),

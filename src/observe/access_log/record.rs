@@ -208,6 +208,8 @@ pub enum Reason {
     Kept,
     /// The guard had put it out: this exchange shows whether it is well.
     Trial,
+    /// A connection to it belongs to the client, which authenticated it.
+    Pinned,
 }
 
 impl Reason {
@@ -220,6 +222,7 @@ impl Reason {
             Reason::Retry => "retry",
             Reason::Kept => "kept",
             Reason::Trial => "trial",
+            Reason::Pinned => "pinned",
         }
     }
 }

@@ -210,6 +210,7 @@ impl Simulation<'_> {
         let asking = Asking {
             tried: &request.tried,
             key: request.work.key,
+            pinned_to: None,
             lane: self.lane(request),
             priority: 0,
             arrived: now - (self.agenda.now() - request.arrived),

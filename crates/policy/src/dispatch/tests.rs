@@ -60,6 +60,7 @@ impl Site {
         Asking {
             tried,
             key: 0,
+            pinned_to: None,
             lane: None,
             priority: 0,
             arrived: self.now,
@@ -535,6 +536,45 @@ fn a_key_waits_for_its_endpoint_for_a_while() {
         let acquired = site.acquire_with(&asking);
         assert!(matches!(acquired, Acquired::Reserved { .. }));
     }
+}
+
+#[test]
+fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
+    let limits = [(1, Some(1)), (1000, Some(1))];
+    let mut site = Site::new(Balance::ShortestQueue, &limits, QueueSettings::default());
+    let pinned_to_first = |site: &Site| Asking {
+        pinned_to: Some(0),
+        ..site.asking(&[])
+    };
+    let asking = pinned_to_first(&site);
+    let Acquired::Reserved {
+        reservation,
+        choice,
+    } = site.acquire_with(&asking)
+    else {
+        panic!("there is room");
+    };
+    assert_eq!((reservation.endpoint(), choice), (0, Choice::Pinned));
+    // The other one is idle all the while.
+    let patient = site.queued_with(&asking);
+    site.release(0);
+    assert_eq!(site.granted(&patient), Some(0));
+    let late = site.queued_with(&asking);
+    site.pass(1000);
+    site.dispatcher.tick(site.now);
+    assert_eq!(site.granted(&late), Some(1));
+    site.release(1);
+    // One that is not eligible is not waited for.
+    let _ = site.dispatcher.set_admin(0, Admin::Drain, site.now);
+    let asking = pinned_to_first(&site);
+    let Acquired::Reserved {
+        reservation,
+        choice,
+    } = site.acquire_with(&asking)
+    else {
+        panic!("there is room");
+    };
+    assert_eq!((reservation.endpoint(), choice), (1, Choice::First));
 }
 
 #[test]

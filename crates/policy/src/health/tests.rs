@@ -49,6 +49,7 @@ impl Site {
         let asking = Asking {
             tried,
             key: 0,
+            pinned_to: None,
             lane: None,
             priority: 0,
             arrived: self.now,

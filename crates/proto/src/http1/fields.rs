@@ -49,6 +49,7 @@ fn mark_hop_by_hop(buf: &[u8], fields: &mut [Field], option: &[u8]) {
         let removable = matches!(
             field.kind,
             FieldKind::Other
+                | FieldKind::Authorization
                 | FieldKind::Referer
                 | FieldKind::UserAgent
                 | FieldKind::RequestId

@@ -6,7 +6,7 @@ use super::fields::{self, Framing, FramingError};
 use super::grammar::{self, Stop};
 use super::{MAX_FIELDS, Parsed};
 use crate::error::RequestError;
-use crate::head::{BodyFraming, FieldKind, Method, RequestHead, Span, Version};
+use crate::head::{BodyFraming, Credentials, FieldKind, Method, RequestHead, Span, Version};
 
 /// Reads a request's head from the start of `buf` into `head`.
 ///
@@ -60,6 +60,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let mut has_framing = false;
     let mut upgrade = Asked::Nothing;
     let mut expects_continue = false;
+    head.credentials = Credentials::OfRequest;
     for field in &head.fields {
         match field.kind {
             FieldKind::Host if host.is_some() => return Err(RequestError::HostRepeated),
@@ -67,6 +68,10 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
             FieldKind::Connection => has_connection = true,
             FieldKind::ContentLength | FieldKind::TransferEncoding => has_framing = true,
             FieldKind::Upgrade => upgrade = upgrade.and(buf, field.value),
+            // Of several the one that holds for longest counts.
+            FieldKind::Authorization if head.credentials == Credentials::OfRequest => {
+                head.credentials = Credentials::of(field.value.of(buf));
+            }
             FieldKind::Expect => {
                 let value = field.value.of(buf);
                 if !value.is_empty() {
@@ -546,6 +551,34 @@ mod tests {
         }
         let old = b"GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
         assert_eq!(parse(old).unwrap().upgrade, None);
+    }
+
+    #[test]
+    fn knows_credentials_that_hold_for_the_connection() {
+        use Credentials::{OfConnection, OfRequest};
+        for (lines, expected) in [
+            ("", OfRequest),
+            ("Authorization: Basic bnRsbTo=", OfRequest),
+            ("Authorization: Bearer ntlm", OfRequest),
+            ("Authorization: NTL", OfRequest),
+            ("Authorization:", OfRequest),
+            ("X-Authorization: NTLM a", OfRequest),
+            ("Authorization: NTLM TlRMTVNTUAABAAAA", OfConnection),
+            ("authorization:ntlm a", OfConnection),
+            ("AUTHORIZATION: negotiate YII=", OfConnection),
+            ("Authorization: Nego2 a", OfConnection),
+            (
+                "Authorization: Basic a\r\nAuthorization: NTLM b\r\nAuthorization: Basic c",
+                OfConnection,
+            ),
+        ] {
+            let lines = match lines {
+                "" => "Host: a\r\n".into(),
+                lines => format!("Host: a\r\n{lines}\r\n"),
+            };
+            let credentials = get("/", &lines).map(|head| head.credentials);
+            assert_eq!(credentials, Ok(expected), "{lines}");
+        }
     }
 
     #[test]

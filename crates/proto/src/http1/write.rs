@@ -119,7 +119,10 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
     copy_fields(out, buf, &head.fields, head.end, |field| match field.kind {
         FieldKind::Host if own_host => Line::Leave,
         FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding => Line::Restate,
-        FieldKind::Connection | FieldKind::HopByHop | FieldKind::Forwarded => Line::Leave,
+        FieldKind::Connection
+        | FieldKind::HopByHop
+        | FieldKind::KeepAlive
+        | FieldKind::Forwarded => Line::Leave,
         FieldKind::Upgrade => Line::copy_if(upgrade),
         FieldKind::Expect => Line::copy_if(head.expect_continue && !field.value.is_empty()),
         FieldKind::MaxForwards => Line::copy_if(hops_left.is_none()),
@@ -275,7 +278,7 @@ fn date_field(out: &mut Vec<u8>, date: &[u8]) {
 /// What becomes of a field line of a response.
 fn response_line(field: &Field, head: &ResponseHead, edits: ResponseEdits<'_>) -> Line {
     match field.kind {
-        FieldKind::Connection | FieldKind::HopByHop => Line::Leave,
+        FieldKind::Connection | FieldKind::HopByHop | FieldKind::KeepAlive => Line::Leave,
         FieldKind::Upgrade => {
             let is_told = edits.persistence == Persistence::Upgrade;
             Line::copy_if(is_told || head.status == UPGRADE_REQUIRED)

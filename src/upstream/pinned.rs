@@ -1,0 +1,195 @@
+//! Idle connections that belong to one client.
+//!
+//! NTLM and Negotiate authenticate the connection: whatever follows there is the
+//! same user's. Such a connection carries requests of one client's connection
+//! alone, and is closed with it.
+//!
+//! Invariant: a connection on which a request had credentials for the connection
+//! ([`Credentials::OfConnection`](evenkeel_proto::Credentials)) is pinned or closed.
+//! It never enters a pool that others take from.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use evenkeel_policy::pool::{Owner, SharedPool};
+
+use super::pool::IdleStream;
+use super::{Reused, Slot};
+use crate::net::stream::Stream;
+
+/// The pinned connections of a worker's clients: of each client one for each
+/// upstream. Clients are known by the keys of their sessions.
+///
+/// They are apart from the clients' own state, which stays small: few clients have
+/// any.
+#[derive(Debug, Default)]
+pub struct PinnedConnections(RefCell<HashMap<u32, Vec<Pinned>>>);
+
+/// An idle connection that belongs to one client.
+#[derive(Debug)]
+pub struct Pinned {
+    upstream: usize,
+    endpoint: usize,
+    held: Held,
+}
+
+impl PinnedConnections {
+    /// Whether no client has one.
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Adds one of a client. Another to the same upstream is closed.
+    #[cold]
+    pub fn add(&self, client: u32, pinned: Pinned) {
+        let mut clients = self.0.borrow_mut();
+        let own = clients.entry(client).or_default();
+        own.retain(|it| it.upstream != pinned.upstream);
+        own.push(pinned);
+    }
+
+    /// Index of the endpoint that a client has a connection to, in this upstream.
+    #[cold]
+    pub fn endpoint_of(&self, client: u32, upstream: usize) -> Option<u32> {
+        let clients = self.0.borrow();
+        let mut own = clients.get(&client)?.iter();
+        let pinned = own.find(|it| it.upstream == upstream)?;
+        Some(pinned.endpoint as u32)
+    }
+
+    /// Takes out a client's connection to this upstream.
+    #[cold]
+    pub fn take(&self, client: u32, upstream: usize) -> Option<Pinned> {
+        let mut clients = self.0.borrow_mut();
+        let own = clients.get_mut(&client)?;
+        let at = own.iter().position(|it| it.upstream == upstream)?;
+        let pinned = own.swap_remove(at);
+        if own.is_empty() {
+            clients.remove(&client);
+        }
+        Some(pinned)
+    }
+
+    /// Ready once a connection of this client was closed to make room for another.
+    #[cold]
+    pub fn poll_displaced(&self, cx: &Context<'_>, client: u32) -> Poll<()> {
+        let clients = self.0.borrow();
+        let Some(own) = clients.get(&client) else {
+            return Poll::Pending;
+        };
+        let is_displaced = |it: &&Pinned| it.held.poll_displaced(cx).is_ready();
+        // Each is to wake the task.
+        match own.iter().filter(is_displaced).count() {
+            0 => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Closes those of a client that has left.
+    #[cold]
+    pub fn close(&self, client: u32) {
+        let own = self.0.borrow_mut().remove(&client);
+        drop(own);
+    }
+}
+
+impl Pinned {
+    pub(super) fn new(slot: &Slot<'_>, held: Held) -> Self {
+        Pinned {
+            upstream: slot.upstream().index(),
+            endpoint: slot.endpoint(),
+            held,
+        }
+    }
+
+    /// The connection for the exchange that has this slot, `now` being the
+    /// worker's tick. A slot at another endpoint gets nothing, and the connection is
+    /// closed.
+    pub(super) fn take_for(self, slot: &Slot<'_>, now: u64) -> Reused {
+        match self.endpoint == slot.endpoint() {
+            true => self.held.take(now),
+            false => Reused::default(),
+        }
+    }
+}
+
+/// The place of a pinned connection.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// Here: the endpoint has no limit.
+    Own(OwnHeld),
+    /// Among those of all workers, where it counts towards the endpoint's limit.
+    Shared(SharedHeld),
+}
+
+#[derive(Debug)]
+pub(super) struct OwnHeld {
+    stream: Option<Stream>,
+    /// The tick from which on it is not used any more.
+    until: u64,
+    /// How many there are like this.
+    count: Rc<Cell<usize>>,
+}
+
+#[derive(Debug)]
+pub(super) struct SharedHeld {
+    pool: Arc<SharedPool<IdleStream>>,
+    owner: Arc<Owner>,
+}
+
+impl Held {
+    pub(super) fn own(stream: Stream, until: u64, count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Held::Own(OwnHeld {
+            stream: Some(stream),
+            until,
+            count: count.clone(),
+        })
+    }
+
+    pub(super) fn shared(pool: Arc<SharedPool<IdleStream>>, owner: Arc<Owner>) -> Self {
+        Held::Shared(SharedHeld { pool, owner })
+    }
+
+    fn take(mut self, now: u64) -> Reused {
+        let stream = match &mut self {
+            Held::Own(own) => {
+                let is_fresh = |it: &Stream| now < own.until && !it.is_stale();
+                own.stream.take().filter(is_fresh)
+            }
+            Held::Shared(shared) => match shared.pool.take_pinned(&shared.owner) {
+                Some(idle) => idle.attach(),
+                // It gave way to another, which has counted it.
+                None => return Reused::default(),
+            },
+        };
+        Reused {
+            stale: u64::from(stream.is_none()),
+            stream,
+            displaced: 0,
+        }
+    }
+
+    fn poll_displaced(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Held::Own(_) => Poll::Pending,
+            Held::Shared(shared) => shared.owner.poll_displaced(cx),
+        }
+    }
+}
+
+impl Drop for OwnHeld {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+    }
+}
+
+impl Drop for SharedHeld {
+    /// The client has left, or goes elsewhere: the connection is closed.
+    fn drop(&mut self) {
+        drop(self.pool.take_pinned(&self.owner));
+    }
+}
