@@ -5,6 +5,7 @@
 
 mod access_log;
 mod files;
+mod paths;
 mod upstream;
 
 use std::collections::HashMap;
@@ -223,6 +224,7 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
         check_redirect(route, report);
         files::check(route, report);
         check_header_names(route, report);
+        paths::check(route, report);
         if let Some(earlier) = catch_all {
             report
                 .warning(route.place(), "this route is never reached")

@@ -263,6 +263,13 @@ pub struct Limits {
     pub connections: Option<u32>,
 }
 
+impl Limits {
+    /// Whether a request's body may have this length.
+    pub fn allow_body(&self, len: u64) -> bool {
+        self.body_bytes.is_none_or(|limit| len <= limit)
+    }
+}
+
 /// Bounds on what is read of a request's body after its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Drain {

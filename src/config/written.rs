@@ -334,15 +334,19 @@ options! {
         /// every host below `example.com`, at any depth, but not that itself.
         host: OneOrMore<Host> = Optional("any"),
         /// Its path without query, in normal form: `%61` is `a`, `//` is `/`
-        /// and `/x/../` is `/`, while `%2F` is no `/`. `/a` is that path alone; `/a/*` is everything
+        /// and `/x/../` is `/`. `/a` is that path alone; `/a/*` is everything
         /// that begins with `/a/`; elsewhere `*` stands for anything within a
-        /// segment and `**` for anything at all; `\*` is a star.
+        /// segment and `**` for anything at all; `\*` is a star. Servers
+        /// disagree on `%2F`, `\`, `%5C` and `;parameters`: where a reading of
+        /// the path finds another route, the answer is 400 `ambiguous-path`.
         path: OneOrMore<Path> = Optional("any"),
-        /// Its method. `GET` does not stand for `HEAD`.
+        /// Its method, compared without case, as some servers do. `GET` does not
+        /// stand for `HEAD`.
         method: OneOrMore<Method> = Optional("any"),
         /// Its header fields: name to value, in which `*` stands for anything;
         /// `true` for any value, `false` for none. Of a field that is there
-        /// several times, one line is enough.
+        /// several times, one line is enough. Some servers read `X_User` as
+        /// `X-User`, so both are one field here.
         header: Map<Wanted> = Default("{}"),
         /// The parameters of its query, written as in `header`.
         query: Map<Wanted> = Default("{}"),
@@ -439,7 +443,7 @@ options! {
     pub struct KeyTable as "a key" {
         /// The address of the client, or the path and the query.
         by: BalanceKey = Optional(""),
-        /// The header field of this name.
+        /// The header field of this name; `X_User` counts as `X-User`.
         header: FieldName = Optional(""),
         /// The cookie of this name.
         cookie: FieldName = Optional(""),

@@ -441,11 +441,10 @@ impl Reading<'_> {
         ahead.filled += len;
         let undecoded = &ahead.bytes[ahead.valid_len..ahead.filled];
         ahead.valid_len += ahead.decoder.advance(undecoded)?.consumed;
-        let limit = context.listener(client).limits.body_bytes;
         let announced = ahead.decoder.announced_bytes().unwrap_or(0);
-        match limit.is_some_and(|limit| announced > limit) {
-            true => Err(Failure::BodyTooLarge.into()),
-            false => Ok(()),
+        match context.listener(client).limits.allow_body(announced) {
+            true => Ok(()),
+            false => Err(Failure::BodyTooLarge.into()),
         }
     }
 }

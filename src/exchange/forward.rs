@@ -222,8 +222,7 @@ fn read_with_head<'a>(
         BodyFraming::Length { bytes } => bytes,
         _ => decoder.announced_bytes().unwrap_or(0),
     };
-    let limit = context.listener(client).limits.body_bytes;
-    if limit.is_some_and(|limit| announced > limit) {
+    if !context.listener(client).limits.allow_body(announced) {
         return Err(Failure::BodyTooLarge.into());
     }
     let total = upstream.config().timeouts.total;

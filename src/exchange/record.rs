@@ -164,7 +164,7 @@ impl<'a> Progress<'a> {
             started_unix_us: context.access_log.unix_us(self.started),
             method: text(head.method_span.of(buf)),
             is_known_method: head.method != Method::Other,
-            path: text(head.path.of(buf)),
+            path: text(head.path(buf)),
             host: text(head.host.of(buf)),
             version: head.version,
             user_agent: head.value_of(FieldKind::UserAgent, buf).map(text),

@@ -33,15 +33,20 @@ impl std::fmt::Display for NoRequest {
 impl Asked {
     /// A request as `curl` would send it: `url` is `http://host/path`, or
     /// without a scheme, or a path alone, for which a field `Host` is to be
-    /// among `fields`. What is malformed stays so: to see how it is refused.
+    /// among `fields`. A URL without a path is the target as a whole, so that
+    /// the parser says what its path is. What is malformed stays so: to see how
+    /// it is refused.
     ///
     /// # Errors
     /// The port is no number, the scheme is none of HTTP's, or a field is no
     /// `Name: value`.
     pub fn new(method: &str, url: &str, fields: &[String]) -> Result<Self, NoRequest> {
         let (url, _) = url.split_once('#').unwrap_or((url, ""));
-        let (authority, target, port) = split(url)?;
-        let mut request = format!("{method} {target} HTTP/1.1\r\n");
+        let Url {
+            authority,
+            path_and_query,
+            port,
+        } = Url::split(url)?;
         for field in fields {
             if !field.contains(':') {
                 let what = format!("`{field}` is no field: write it as 'Name: value'");
@@ -52,9 +57,15 @@ impl Asked {
             let name = field.split(':').next().unwrap_or_default();
             name.eq_ignore_ascii_case("host")
         };
-        if let Some(authority) = authority
-            && !fields.iter().any(is_host)
-        {
+        let authority = authority.filter(|_| !fields.iter().any(is_host));
+        let target = match (authority, path_and_query.starts_with(['/', '*'])) {
+            (_, true) => path_and_query.to_owned(),
+            (Some(authority), false) => format!("http://{authority}{path_and_query}"),
+            // The host of a URL would go before the field.
+            (None, false) => format!("/{path_and_query}"),
+        };
+        let mut request = format!("{method} {target} HTTP/1.1\r\n");
+        if let Some(authority) = authority {
             request += &format!("Host: {authority}\r\n");
         }
         for field in fields {
@@ -71,33 +82,50 @@ impl Asked {
     }
 }
 
-/// Host with port, path with query, and the port that a client connects to.
-fn split(url: &str) -> Result<(Option<&str>, String, Option<u16>), NoRequest> {
-    if url.starts_with('/') || url == "*" {
-        return Ok((None, url.to_owned(), None));
-    }
-    let (default_port, rest) = match url.split_once("://") {
-        Some(("http", rest)) => (80, rest),
-        Some(("https", rest)) => (443, rest),
-        Some((scheme, _)) => {
-            let what = format!("`{scheme}` is no scheme of HTTP: write it as http://host/path");
-            return Err(NoRequest(what));
+/// The parts of a URL.
+struct Url<'a> {
+    /// Host with port; `None` for a path alone.
+    authority: Option<&'a str>,
+    path_and_query: &'a str,
+    /// The port that a client connects to.
+    port: Option<u16>,
+}
+
+impl<'a> Url<'a> {
+    fn split(url: &'a str) -> Result<Self, NoRequest> {
+        if url.starts_with('/') || url == "*" {
+            return Ok(Url {
+                authority: None,
+                path_and_query: url,
+                port: None,
+            });
         }
-        None => (80, url),
-    };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, target) = rest.split_at(end);
-    let (_, after_host) = authority.split_at(authority.rfind(']').unwrap_or(0));
-    let port = match after_host.rsplit_once(':') {
-        None => default_port,
-        Some((_, digits)) => digits.parse().map_err(|_| {
-            NoRequest(format!(
-                "`{digits}` is no port: it is a number from 0 to 65535"
-            ))
-        })?,
-    };
-    let slash = if target.starts_with('/') { "" } else { "/" };
-    Ok((Some(authority), format!("{slash}{target}"), Some(port)))
+        let (default_port, rest) = match url.split_once("://") {
+            Some(("http", rest)) => (80, rest),
+            Some(("https", rest)) => (443, rest),
+            Some((scheme, _)) => {
+                let what = format!("`{scheme}` is no scheme of HTTP: write it as http://host/path");
+                return Err(NoRequest(what));
+            }
+            None => (80, url),
+        };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path_and_query) = rest.split_at(end);
+        let (_, after_host) = authority.split_at(authority.rfind(']').unwrap_or(0));
+        let port = match after_host.rsplit_once(':') {
+            None => default_port,
+            Some((_, digits)) => digits.parse().map_err(|_| {
+                NoRequest(format!(
+                    "`{digits}` is no port: it is a number from 0 to 65535"
+                ))
+            })?,
+        };
+        Ok(Url {
+            authority: Some(authority),
+            path_and_query,
+            port: Some(port),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -117,13 +145,19 @@ mod tests {
                 "a.test:8080",
                 &[],
                 Some(8080),
-                "GET / HTTP/1.1\r\nHost: a.test:8080\r\n\r\n",
+                "GET http://a.test:8080 HTTP/1.1\r\nHost: a.test:8080\r\n\r\n",
             ),
             (
                 "https://[::1]?q",
                 &[],
                 Some(443),
-                "GET /?q HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+                "GET http://[::1]?q HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+            ),
+            (
+                "http://a?q",
+                &["Host: b"],
+                Some(80),
+                "GET /?q HTTP/1.1\r\nHost: b\r\n\r\n",
             ),
             (
                 "http://[::1]:81/",

@@ -54,6 +54,10 @@ pub struct Explanation {
     pub routes: Vec<RouteStep>,
     /// The routes behind the one that matched.
     pub not_reached: Vec<String>,
+    /// How servers may read the path, where they may in several ways and a route
+    /// looks at it; the first is as written.
+    #[serde(default)]
+    pub readings: Vec<ReadingStep>,
     /// What the route does; `None` where the request is refused before.
     pub action: Option<ActionStep>,
     /// Why the request is refused whatever the endpoints do.
@@ -80,6 +84,15 @@ pub struct RouteStep {
     pub matches: bool,
     /// Its conditions, in the order in which they are asked.
     pub conditions: Vec<ConditionStep>,
+}
+
+/// A way in which servers may read a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadingStep {
+    /// The path, in its normal form.
+    pub path: String,
+    /// The route that it finds, if one matches.
+    pub route: Option<String>,
 }
 
 /// A condition of a route.
@@ -366,6 +379,7 @@ fn explain_on(
         },
         routes: Vec::new(),
         not_reached: Vec::new(),
+        readings: Vec::new(),
         action: None,
         refused: None,
     };
@@ -386,22 +400,16 @@ fn explain_on(
         listener,
         client: Some(client),
     };
-    let route = match handler::find_route(&config.route_table, &facts) {
-        Ok(route) => Some(route),
+    let found = handler::find_route(&config.route_table, &facts);
+    if let Ok(_) | Err(Failure::NoRoute | Failure::AmbiguousPath) = found {
+        explain_routes(config, &facts, &mut explanation);
+    }
+    let route = match found {
+        Ok(route) => route,
         Err(failure) => {
             explanation.refused = Some(Refused::new(failure.into(), None));
-            None
+            return Ok((explanation, None));
         }
-    };
-    if explanation.refused.as_ref().is_none_or(is_no_route) {
-        let trials = config.route_table.explain(&facts);
-        let reached = trials.len();
-        explanation.routes = trials.iter().map(|it| route_step(config, it)).collect();
-        let behind = config.routes.iter().skip(reached);
-        explanation.not_reached = behind.map(|it| it.name.clone()).collect();
-    }
-    let Some(route) = route else {
-        return Ok((explanation, None));
     };
     let mut prospect = None;
     explanation.action = Some(match &config.routes[route].action {
@@ -424,6 +432,8 @@ fn explain_on(
                 && fallback(failure, files).is_none()
             {
                 explanation.refused = Some(Refused::new(failure.into(), None));
+            } else if let Wanted::Refused(_) = wanted {
+                explanation.refused = refused_body(settings, &head);
             }
             match wanted {
                 Wanted::ToFolder => ActionStep::Redirect {
@@ -448,18 +458,36 @@ fn explain_on(
             }
         }
         Action::Upstream(proxying) => {
-            let limit = settings.limits.body_bytes;
-            if let BodyFraming::Length { bytes } = head.framing
-                && limit.is_some_and(|limit| bytes > limit)
-            {
-                let end = End::Failure(Failure::BodyTooLarge);
-                explanation.refused = Some(Refused::new(end, None));
-            }
+            explanation.refused = refused_body(settings, &head);
             let own = prospect.insert(prospect_of(config, *proxying, &facts));
             ActionStep::Upstream(Box::new(upstream_step(config, running, own, &facts)))
         }
     });
     Ok((explanation, prospect))
+}
+
+/// Says which routes are tried, and what other readings of the path find.
+fn explain_routes(config: &Config, facts: &RequestFacts<'_>, explanation: &mut Explanation) {
+    let trials = config.route_table.explain(facts);
+    let behind = config.routes.iter().skip(trials.len());
+    explanation.not_reached = behind.map(|it| it.name.clone()).collect();
+    explanation.routes = trials.iter().map(|it| route_step(config, it)).collect();
+    let readings = config.route_table.readings(facts).into_iter();
+    explanation.readings = readings
+        .map(|reading| ReadingStep {
+            path: String::from_utf8_lossy(&reading.path).into_owned(),
+            route: reading.rule.map(|rule| config.routes[rule].name.clone()),
+        })
+        .collect();
+}
+
+/// Why no endpoint gets the request, for the length of its body.
+fn refused_body(listener: &config::Listener, head: &RequestHead) -> Option<Refused> {
+    let BodyFraming::Length { bytes } = head.framing else {
+        return None;
+    };
+    let is_allowed = listener.limits.allow_body(bytes);
+    (!is_allowed).then(|| Refused::new(Failure::BodyTooLarge.into(), None))
 }
 
 /// What is looked for; nothing where the request's line alone decides.
@@ -480,10 +508,6 @@ fn candidate_steps(files: &config::Files, wanted: &Wanted<'_>) -> Vec<CandidateS
         }
     };
     files.candidates.iter().map(step).collect()
-}
-
-fn is_no_route(refused: &Refused) -> bool {
-    refused.word == Failure::NoRoute.word()
 }
 
 /// The listener that is named, else the one on the URL's port, else the first.
@@ -545,17 +569,12 @@ fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
 /// What the request asks the upstream with.
 fn prospect_of(config: &Config, proxying: Proxying, facts: &RequestFacts<'_>) -> Prospect {
     let settings = &config.upstreams[proxying.upstream];
-    let takes_key = settings.balance.takes_key();
     let now = clock::now();
     Prospect {
         upstream: proxying.upstream,
         asking: Asking {
             tried: &[],
-            key: if takes_key {
-                settings.key.hash(facts)
-            } else {
-                0
-            },
+            key: handler::balance_key(settings, facts),
             pinned_to: None,
             lane: proxying.lane,
             priority: proxying.priority,

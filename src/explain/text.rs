@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ActionStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep, NowStep, Refused,
-    RouteStep, UpstreamStep, WorkerStep,
+    ActionStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep, NowStep,
+    ReadingStep, Refused, RouteStep, UpstreamStep, WorkerStep,
 };
 use crate::config::Colour;
 use crate::observe::quantity::counted;
@@ -56,6 +56,7 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         let line = page.paint(Tone::Faint, &format!("route {name}: not reached"));
         page.line(&line);
     }
+    page.readings(&explanation.readings);
     match &explanation.action {
         None => {}
         Some(ActionStep::Answer {
@@ -133,6 +134,20 @@ impl Page {
             false => self.paint(Tone::Strong, &found.join(" and ")),
         };
         self.line(&format!("  {sign} {asks}: the request has {has}"));
+    }
+
+    fn readings(&mut self, readings: &[ReadingStep]) {
+        if readings.is_empty() {
+            return;
+        }
+        self.line("servers may read the path in several ways:");
+        for ReadingStep { path, route } in readings {
+            let path = self.paint(Tone::Strong, path);
+            self.line(&match route {
+                Some(route) => format!("  {path}: route {}", self.paint(Tone::Strong, route)),
+                None => format!("  {path}: no route"),
+            });
+        }
     }
 
     fn files(&mut self, step: &FilesStep) {

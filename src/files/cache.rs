@@ -103,8 +103,8 @@ impl Kept {
     /// Whether its contents may be kept: they are short, and what they change to
     /// next will have another time.
     fn may_be_remembered(&self) -> bool {
-        let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(self.file.id.modified_ns());
-        self.file.id.len <= WHOLE_LEN && modified.elapsed().is_ok_and(|ago| ago > SETTLING_TIME)
+        let settled = SystemTime::UNIX_EPOCH + Duration::from_nanos(self.file.id.settled_ns());
+        self.file.id.len <= WHOLE_LEN && settled.elapsed().is_ok_and(|ago| ago > SETTLING_TIME)
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, ResolveFlags, Stat, fstat, statat};
 
-use super::open::{Missing, Root, missing};
+use super::open::{Missing, Root, missing, telling_time};
 
 /// Most entries that are read of a folder.
 pub const MAX_ENTRIES: usize = 10_000;
@@ -30,8 +30,9 @@ pub struct FolderEntry {
     pub name: Name,
     /// What it is.
     pub kind: Kind,
-    /// Last change of the contents, in seconds since 1970; 0 before that.
-    pub modified: u64,
+    /// Last change of the contents, in seconds since 1970; `None` where that says
+    /// nothing.
+    pub modified: Option<u64>,
 }
 
 /// What an entry is.
@@ -70,7 +71,7 @@ pub(super) fn read_folder(
                 },
                 _ => return None,
             };
-            let modified = u64::try_from(status.st_mtime).unwrap_or(0);
+            let modified = telling_time(status.st_mtime);
             Some(FolderEntry {
                 name,
                 kind,

@@ -36,6 +36,14 @@ pub struct FileId {
     changed_ns: u64,
 }
 
+/// A time of last change, in seconds since 1970; `None` where it says nothing.
+///
+/// Builds that are to be reproducible set 0 or 1 whatever is in a file, and file
+/// systems without times have such ones.
+pub(super) fn telling_time(seconds: i64) -> Option<u64> {
+    u64::try_from(seconds).ok().filter(|&seconds| seconds > 1)
+}
+
 impl FileId {
     fn of(status: &Stat) -> Self {
         let since_1970 = |seconds: i64, ns: u64| {
@@ -62,9 +70,17 @@ impl FileId {
         } == *other
     }
 
-    /// Last change of the contents, in nanoseconds since 1970; 0 before that.
-    pub fn modified_ns(&self) -> u64 {
-        self.modified_ns
+    /// Last change of the contents, in nanoseconds since 1970; `None` where that
+    /// says nothing of them: 0, 1 or before 1970.
+    pub fn modified_ns(&self) -> Option<u64> {
+        let seconds = (self.modified_ns / 1_000_000_000) as i64;
+        telling_time(seconds).map(|_| self.modified_ns)
+    }
+
+    /// When the file became what it is, in nanoseconds since 1970: the last
+    /// change of anything, where that of the contents says nothing.
+    pub fn settled_ns(&self) -> u64 {
+        self.modified_ns().unwrap_or(self.changed_ns)
     }
 }
 
@@ -99,16 +115,20 @@ pub struct Fields {
     pub text: Box<[u8]>,
     /// Where `Vary` ends.
     pub vary_end: usize,
-    /// The part that is the value of `ETag`.
+    /// The part that is the value of `ETag`; empty where there is none.
     pub entity_tag: Range<usize>,
+    /// Where the line of `ETag` ends.
+    pub tag_end: usize,
     /// Where those end that a 304 has too.
     pub shared_end: usize,
     /// Where those end that answers with a part of the file have.
     pub content_end: usize,
+    /// Value of `Last-Modified`, in seconds since 1970, where there is one.
+    pub modified: Option<u64>,
 }
 
 impl Fields {
-    /// The value of `ETag`.
+    /// The value of `ETag`; empty where there is none.
     pub fn entity_tag(&self) -> &[u8] {
         &self.text[self.entity_tag.clone()]
     }
@@ -119,7 +139,7 @@ impl Fields {
     pub fn shared(&self, status: u16) -> &[u8] {
         match status {
             404 => &self.text[..self.vary_end],
-            412 | 416 => &self.text[..self.entity_tag.end + b"\r\n".len()],
+            412 | 416 => &self.text[..self.tag_end],
             _ => &self.text[..self.shared_end],
         }
     }

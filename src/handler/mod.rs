@@ -4,11 +4,11 @@ pub(crate) mod files;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use evenkeel_policy::route::{Facts, RouteTable};
+use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
 use evenkeel_proto::representation::Conditions;
 use evenkeel_proto::{Method, RequestHead};
 
-use crate::config::{Action, Proxying};
+use crate::config::{self, Action, Proxying};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{self, Client, Context, Next, Outcome, Progress, rare};
 use crate::observe::end::{End, Failure};
@@ -42,7 +42,7 @@ pub async fn handle(
             rare(answer_last(context, client, bytes, head, progress)).await
         }
         Action::Upstream(proxying) => {
-            let key = balance_key(context, proxying, client, bytes, head);
+            let key = key_of(context, proxying, client, bytes, head);
             exchange::forward(context, client, proxying, key, bytes, head, progress).await
         }
         Action::Files(settings) => {
@@ -58,7 +58,7 @@ pub async fn handle(
                 Answered::Here(outcome) => outcome,
                 Answered::Elsewhere(proxying) => {
                     progress.figures.source = None;
-                    let key = balance_key(context, &proxying, client, bytes, head);
+                    let key = key_of(context, &proxying, client, bytes, head);
                     let forwarded =
                         exchange::forward(context, client, &proxying, key, bytes, head, progress);
                     rare(forwarded).await
@@ -110,7 +110,7 @@ async fn answer_last(
         let version = head.version.as_str().as_bytes();
         traced.extend_from_slice(&[head.line(bytes), b" ", version, b"\r\n"].concat());
         for field in &head.fields {
-            if SECRET.iter().all(|name| !field.is_named(name, bytes)) {
+            if SECRET.iter().all(|name| !field.is_read_as(name, bytes)) {
                 let (name, value) = (field.name.of(bytes), field.value.of(bytes));
                 traced.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
             }
@@ -130,8 +130,7 @@ async fn answer_last(
     respond(context, client, bytes, head, &answer, progress).await
 }
 
-/// What the balancer goes by, where it goes by something of the request.
-fn balance_key(
+fn key_of(
     context: &Context,
     proxying: &Proxying,
     client: &Client,
@@ -139,8 +138,13 @@ fn balance_key(
     head: &RequestHead,
 ) -> u64 {
     let upstream = &context.config.upstreams[proxying.upstream];
+    balance_key(upstream, &RequestFacts::new(client, bytes, head))
+}
+
+/// What the balancer goes by, where it goes by something of the request.
+pub(crate) fn balance_key(upstream: &config::Upstream, request: &RequestFacts<'_>) -> u64 {
     match upstream.balance.takes_key() {
-        true => upstream.key.hash(&RequestFacts::new(client, bytes, head)),
+        true => upstream.key.hash(request),
         false => 0,
     }
 }
@@ -153,7 +157,11 @@ pub(crate) fn find_route(table: &RouteTable, request: &RequestFacts<'_>) -> Resu
     if request.head.method == Method::Connect {
         return Err(Failure::ConnectMethod);
     }
-    table.find(request).ok_or(Failure::NoRoute)
+    table.find(request).map_err(|unrouted| match unrouted {
+        Unrouted::NoRoute => Failure::NoRoute,
+        Unrouted::AmbiguousPath => Failure::AmbiguousPath,
+        Unrouted::NulInPath => Failure::BadPath,
+    })
 }
 
 async fn refuse(
@@ -220,7 +228,7 @@ fn push_variable(out: &mut String, name: &str, bytes: &[u8], head: &RequestHead)
     match name {
         "host" => out.push_str(&text(head.host_name(bytes))),
         "path" => {
-            let path = text(head.path.of(bytes));
+            let path = text(head.path(bytes));
             if out.is_empty() {
                 // At the start of a target two slashes lead to another host, and
                 // a backslash is a slash to browsers.
@@ -278,7 +286,7 @@ impl Facts for RequestFacts<'_> {
     }
 
     fn path(&self) -> &[u8] {
-        self.head.path.of(self.bytes)
+        self.head.path(self.bytes)
     }
 
     fn query(&self) -> &[u8] {
@@ -294,7 +302,7 @@ impl Facts for RequestFacts<'_> {
         self.head
             .fields
             .iter()
-            .filter(move |field| field.is_named(name.as_bytes(), self.bytes))
+            .filter(move |field| field.is_read_as(name.as_bytes(), self.bytes))
             .map(|field| field.value.of(self.bytes))
     }
 }

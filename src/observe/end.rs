@@ -8,6 +8,9 @@ reasons! {
     Failure {
         /// No route matches.
         NoRoute => 404, "no-route", "no route matches this request";
+        /// Servers read the path in several ways, and not all of them are known to
+        /// find the same route.
+        AmbiguousPath => 400, "ambiguous-path", "servers may read this path in ways that lead to different routes";
         /// The head did not come in time.
         HeadTimeout => 408, "head-timeout", "the request head did not arrive in time";
         /// The body did not come in time.
@@ -58,8 +61,8 @@ reasons! {
         ClientSlow => 408, "client-slow", "the client is too slow to hold a slot";
         /// No file is there by this path.
         NoFile => 404, "no-file", "there is no such file";
-        /// A path that no file can have: a NUL, an encoded slash, or out of the
-        /// folder.
+        /// A path with a NUL, which nothing can have; of files, also one with an
+        /// encoded slash, or out of the folder.
         BadPath => 400, "bad-path", "no file can have this path";
         /// The path leads to what may not be read, is no file, or is not in the
         /// folder.

@@ -41,6 +41,7 @@ mod pinned;
 mod process;
 mod queue;
 mod room;
+mod rules;
 mod sockets;
 mod stale;
 mod status;

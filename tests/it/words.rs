@@ -53,6 +53,9 @@ pub const BODY_TOO_LARGE: Reason = reason(413, "body-too-large", "body is larger
 pub const HEAD_TIMEOUT: Reason = reason(408, "head-timeout", "head");
 pub const BODY_TIMEOUT: Reason = reason(408, "body-timeout", "body");
 
+// Routes.
+pub const AMBIGUOUS_PATH: Reason = reason(400, "ambiguous-path", "lead to different routes");
+
 // What is not done here.
 pub const CONNECT_METHOD: Reason = reason(501, "connect-method", "CONNECT is not served");
 

@@ -4,6 +4,10 @@
 //! matches everything and costs nothing. Rules are compiled once, when the
 //! configuration loads, and shared by every worker. Matching allocates only
 //! where a path is not in its normal form (see [`path`]).
+//!
+//! Invariant: a request takes a route only if every server that may read its
+//! path would find the same one, with all of its conditions (see `reading`).
+//! So no rule is got round by writing a path another way.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -15,12 +19,14 @@ pub mod key;
 pub mod network;
 pub mod path;
 pub mod pattern;
+mod reading;
 
 pub use condition::{Condition, ValuePattern};
-pub use explain::{Check, Trial};
+pub use explain::{Check, Reading, Trial};
 pub use key::BalanceKey;
 pub use network::Network;
 pub use pattern::{Glob, HostPattern, PathPattern, PatternError};
+use reading::Oddity;
 
 /// What a request shows to the matcher, whichever protocol it came by.
 pub trait Facts {
@@ -36,7 +42,8 @@ pub trait Facts {
     fn query(&self) -> &[u8];
     /// Address of the client; an IPv4 address is never mapped into IPv6.
     fn client(&self) -> IpAddr;
-    /// Values of every field with this name (compared without case), in order.
+    /// Values of every field that an endpoint may take for one of this name, in
+    /// order: `X_User` counts as `X-User`.
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;
 }
 
@@ -72,13 +79,58 @@ impl RouteTable {
         Self { rules }
     }
 
-    /// Index of the first rule that matches, or `None`.
-    pub fn find(&self, request: &impl Facts) -> Option<usize> {
-        let request = Request::new(request);
+    /// Index of the first rule that matches.
+    ///
+    /// # Errors
+    /// No rule matches, or the path alone does not tell which.
+    pub fn find(&self, facts: &impl Facts) -> Result<usize, Unrouted> {
+        let request = Request::new(facts);
+        let found = self.first(&request);
+        match reading::oddity(facts.path()) {
+            Oddity::Nothing => found.ok_or(Unrouted::NoRoute),
+            Oddity::Ambiguous => self.find_by_every_reading(&request, found),
+            Oddity::Nul => Err(Unrouted::NulInPath),
+        }
+    }
+
+    fn first<F: Facts>(&self, request: &Request<'_, F>) -> Option<usize> {
         self.rules
             .iter()
-            .position(|rule| rule.conditions.iter().all(|it| it.holds(&request)))
+            .position(|rule| rule.conditions.iter().all(|it| it.holds(request)))
     }
+
+    /// What every reading of the path finds, as the path as written has
+    /// `found`.
+    #[cold]
+    #[inline(never)]
+    fn find_by_every_reading<F: Facts>(
+        &self,
+        request: &Request<'_, F>,
+        found: Option<usize>,
+    ) -> Result<usize, Unrouted> {
+        if request.has_compared_path() {
+            let readings = reading::readings(request.facts.path())
+                .map_err(|reading::TooMany| Unrouted::AmbiguousPath)?;
+            let mut others = readings.into_iter().skip(1);
+            let is_found = |path| self.first(&Request::read_as(request.facts, path)) == found;
+            if !others.all(is_found) {
+                return Err(Unrouted::AmbiguousPath);
+            }
+        }
+        found.ok_or(Unrouted::NoRoute)
+    }
+}
+
+/// Why a request takes no route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unrouted {
+    /// No rule matches.
+    NoRoute,
+    /// Servers read the path in several ways, and not all of them are known to
+    /// find the same rule.
+    AmbiguousPath,
+    /// The path holds an encoded NUL, at which some servers end it.
+    NulInPath,
 }
 
 /// One request during one search: what is worked out at most once for all
@@ -94,6 +146,19 @@ impl<'a, F: Facts> Request<'a, F> {
             facts,
             normal_path: OnceCell::new(),
         }
+    }
+
+    /// The request as a server has it that reads its path as `path`.
+    fn read_as(facts: &'a F, path: Vec<u8>) -> Self {
+        Self {
+            facts,
+            normal_path: OnceCell::from(Cow::Owned(path)),
+        }
+    }
+
+    /// Whether a condition has looked at the path.
+    fn has_compared_path(&self) -> bool {
+        self.normal_path.get().is_some()
     }
 
     /// The path in its normal form.

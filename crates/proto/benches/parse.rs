@@ -126,7 +126,7 @@ fn file_conditions(bencher: Bencher<'_, '_>, name: &str) {
     parse_request(bytes, &mut head).expect("a sound request");
     let validators = Validators {
         entity_tag: b"\"46653f10-1194\"",
-        modified: 1_181_034_000,
+        modified: Some(1_181_034_000),
     };
     bencher.bench_local(|| {
         let conditions = Conditions::of(black_box(&head), black_box(bytes));

@@ -67,13 +67,19 @@ fn check_request(data: &[u8], head: &RequestHead) {
         head.method_span,
         head.target,
         head.path_and_query,
-        head.path,
+        head.path_span,
         head.query,
         head.host,
         head.upgrade.unwrap_or_default(),
     ] {
         check_span(span, head.end);
     }
+    let has_path = match head.method {
+        Method::Connect => head.path(data).is_empty(),
+        Method::Options if head.path(data) == b"*" => true,
+        _ => head.path(data).starts_with(b"/"),
+    };
+    assert!(has_path, "{}", head.path(data).escape_ascii());
     let lines = naive_lines(&data[head.start..head.end]);
     let (line, fields) = lines.split_first().expect("a head has a first line");
     assert_eq!(
@@ -129,6 +135,8 @@ fn check_rewritten_request(data: &[u8], head: &RequestHead) {
         written.upgrade.map(|protocol| protocol.of(&out)),
         head.upgrade.map(|protocol| protocol.of(data))
     );
+    assert_eq!(written.path(&out), head.path(data));
+    assert_eq!(written.query.of(&out), head.query.of(data));
     let lines = naive_lines(&out);
     check_fields(&out, written.end, &written.fields, &lines[1..]);
     check_hop(&out, &written.fields, head.upgrade.is_some());
@@ -346,13 +354,13 @@ pub fn file_request(data: &[u8]) {
     if parse_request(data, &mut head) != Ok(Parsed::Complete) {
         return;
     }
-    if let Ok(path) = file_path::decode(head.path.of(data)) {
+    if let Ok(path) = file_path::decode(head.path(data)) {
         check_file_path(&path);
     }
     let conditions = Conditions::of(&head, data);
     let validators = Validators {
         entity_tag: b"\"v1\"",
-        modified: 784_111_777,
+        modified: Some(784_111_777),
     };
     conditions.precondition(data, &validators);
     for len in [0, 1, 100, u64::MAX] {

@@ -279,9 +279,9 @@ mod names {
     }
 }
 
-/// Whether an endpoint that turns field names into variables (`HTTP_…`, as CGI
-/// does) would take `name` for one that frames or that only a proxy may set:
-/// `Content_Length`, `X_Forwarded_For`.
+/// Whether an endpoint that turns field names into variables would take `name`
+/// for one that frames or that only a proxy may set: `Content_Length`,
+/// `X_Forwarded_For`.
 fn passes_for_another(name: &[u8]) -> bool {
     // Most names are told apart by their length and first letter.
     if !matches!(
@@ -300,18 +300,19 @@ fn passes_for_another(name: &[u8]) -> bool {
         "transfer-encoding",
     ];
     GUARDED
-        .iter()
+        .into_iter()
         .any(|known| is_read_as(name, known.as_bytes()))
 }
 
 /// Whether an endpoint that turns field names into variables (`HTTP_…`, as CGI
-/// does) reads `name` as `known`, which is in lower case.
+/// does) reads `name` as `known`: they differ in nothing but case and in which
+/// character stands where neither has a letter or a digit.
 pub(crate) fn is_read_as(name: &[u8], known: &[u8]) -> bool {
-    known.len() == name.len()
-        && std::iter::zip(known, name).all(|(&known, sent)| match known {
-            b'-' => !sent.is_ascii_alphanumeric(),
-            known => known == sent.to_ascii_lowercase(),
-        })
+    let is_same = |(known, sent): (&u8, &u8)| match known.is_ascii_alphanumeric() {
+        true => known.eq_ignore_ascii_case(sent),
+        false => !sent.is_ascii_alphanumeric(),
+    };
+    known.len() == name.len() && std::iter::zip(known, name).all(is_same)
 }
 
 /// One field line.
@@ -329,6 +330,15 @@ impl Field {
     /// Whether it has this name, in whatever case.
     pub fn is_named(&self, name: &[u8], buf: &[u8]) -> bool {
         self.name.of(buf).eq_ignore_ascii_case(name)
+    }
+
+    /// Whether an endpoint may take it for a field of this name: `X_User` for
+    /// `X-User`.
+    ///
+    /// Invariant: whatever an operator looks for in a request by name, such as a
+    /// rule, a key or a log, asks this. So no other spelling gets round a rule.
+    pub fn is_read_as(&self, name: &[u8], buf: &[u8]) -> bool {
+        is_read_as(self.name.of(buf), name)
     }
 }
 
@@ -384,10 +394,11 @@ pub struct RequestHead {
     pub method_span: Span,
     /// Target, as sent.
     pub target: Span,
-    /// Path and query as an endpoint gets them; `*` for `OPTIONS *`.
+    /// Path and query, as sent; `*` for `OPTIONS *`.
     pub path_and_query: Span,
-    /// Path without query.
-    pub path: Span,
+    /// Path without query, as sent: empty where the absolute form has none. What
+    /// asks for a path asks [`path`](Self::path).
+    pub path_span: Span,
     /// Query without `?`.
     pub query: Span,
     /// Authority of the target where it has one, else the value of `Host`.
@@ -469,6 +480,30 @@ impl RequestHead {
         Some(field.value.of(buf))
     }
 
+    /// Path without query, for everything that asks for a path and for the
+    /// endpoint.
+    ///
+    /// Invariant: begins with a slash, is `*` in an `OPTIONS` request, or is
+    /// empty in a `CONNECT` request. The absolute form may come without a path
+    /// (`http://host?query`).
+    pub fn path<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        match self.path_span.of(buf) {
+            [] => self.implied_path(),
+            path => path,
+        }
+    }
+
+    #[cold]
+    fn implied_path(&self) -> &'static [u8] {
+        match self.method {
+            Method::Connect => b"",
+            // RFC 9112 §3.2.4: a URL without path and query asks about the server.
+            Method::Options if self.path_and_query.is_empty() => b"*",
+            // RFC 9110 §4.2.3.
+            _ => b"/",
+        }
+    }
+
     /// Method and target as they were sent: `GET /path?query`.
     pub fn line<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         Span {
@@ -518,6 +553,30 @@ mod tests {
         );
         assert_eq!(FieldKind::from_name(b"Hosts"), FieldKind::Other);
         assert_eq!(FieldKind::from_name(b"Proxy"), FieldKind::HopByHop);
+    }
+
+    #[test]
+    fn endpoints_read_several_names_as_one() {
+        for (name, other, expected) in [
+            ("X-User", "x-user", true),
+            ("X-User", "X_User", true),
+            ("X_User", "X-User", true),
+            ("X-User", "X.uSER", true),
+            ("X-User", "X~User", true),
+            ("X-User", "XUser", false),
+            ("X-User", "X--User", false),
+            ("X-User", "X-Use-", false),
+            ("X-Us-r", "X-User", false),
+            ("X-User1", "X-User2", false),
+            ("", "", true),
+        ] {
+            let field = Field {
+                name: Span::new(0, other.len()),
+                ..Field::default()
+            };
+            let is_read = field.is_read_as(name.as_bytes(), other.as_bytes());
+            assert_eq!(is_read, expected, "{name} {other}");
+        }
     }
 
     #[test]

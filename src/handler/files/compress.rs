@@ -129,7 +129,7 @@ impl Sending<'_> {
         push_entity_tag(&mut entity_tag, self.fields().entity_tag(), coding);
         let validators = Validators {
             entity_tag: &entity_tag,
-            modified: self.file.id.modified_ns() / 1_000_000_000,
+            modified: self.fields().modified,
         };
         conditions.precondition(bytes, &validators)
     }
@@ -243,9 +243,12 @@ impl Sending<'_> {
 }
 
 /// Writes the entity tag of a file that is compressed here: the file's, with the
-/// coding's name behind it, within the quotes.
+/// coding's name behind it, within the quotes; nothing where the file has none.
 fn push_entity_tag(out: &mut Vec<u8>, tag: &[u8], coding: Coding) {
-    out.extend_from_slice(tag.strip_suffix(b"\"").unwrap_or(tag));
+    let Some(tag) = tag.strip_suffix(b"\"") else {
+        return;
+    };
+    out.extend_from_slice(tag);
     out.push(b'-');
     out.extend_from_slice(coding.name().as_bytes());
     out.push(b'"');
@@ -314,5 +317,8 @@ mod tests {
         let mut tag = Vec::new();
         push_entity_tag(&mut tag, b"\"17f-2a\"", Coding::Brotli);
         assert_eq!(tag, b"\"17f-2a-br\"");
+        tag.clear();
+        push_entity_tag(&mut tag, b"", Coding::Brotli);
+        assert_eq!(tag, b"");
     }
 }

@@ -1,5 +1,8 @@
 //! The fields of answers with a file, made once for as long as it is open.
 
+use std::ops::Range;
+use std::time::SystemTime;
+
 use evenkeel_policy::route::path;
 use evenkeel_proto::coding::Coding;
 use evenkeel_proto::representation::Validators;
@@ -7,17 +10,21 @@ use evenkeel_proto::representation::Validators;
 use super::compress::is_compressible;
 use crate::config;
 use crate::files::{Fields, OpenFile};
-use crate::observe::calendar::Moment;
+use crate::observe::calendar::{Moment, unix_time};
 
 /// What a client may compare with what it has.
-pub(super) fn validators<'a>(file: &OpenFile, fields: &'a Fields) -> Validators<'a> {
+pub(super) fn validators(fields: &Fields) -> Validators<'_> {
     Validators {
         entity_tag: fields.entity_tag(),
-        modified: file.id.modified_ns() / 1_000_000_000,
+        modified: fields.modified,
     }
 }
 
-/// Makes them for a file that is compressed in this way. `path` is that of the file in its folder, without the coding's ending.
+/// Makes them for a file that is compressed in this way. `path` is that of the
+/// file in its folder, without the coding's ending.
+///
+/// Invariant: `ETag` and `Last-Modified` change with the contents. Where the time
+/// of the last change says nothing of them, the file has neither field.
 pub(super) fn make(
     settings: &config::Files,
     path: &[u8],
@@ -25,27 +32,26 @@ pub(super) fn make(
     coding: Option<Coding>,
 ) -> Fields {
     let (modified_ns, len) = (file.id.modified_ns(), file.id.len);
+    let now_s = unix_time(SystemTime::now()).as_secs();
+    let modified_s = modified_ns.map(|ns| ns / 1_000_000_000);
+    // RFC 9110 §8.8.2.1: no answer is older than what it says of the file.
+    let modified = modified_s.filter(|&modified| modified <= now_s);
     let mut text = Vec::with_capacity(ROOM);
     let content_type = content_type(settings, path);
     if is_negotiated(settings, &content_type, len) {
         text.extend_from_slice(b"Vary: Accept-Encoding\r\n");
     }
     let vary_end = text.len();
-    text.extend_from_slice(b"ETag: ");
-    let tag_start = text.len();
-    text.push(b'"');
-    push_hexadecimal(&mut text, modified_ns);
-    text.push(b'-');
-    push_hexadecimal(&mut text, len);
-    if let Some(coding) = coding {
-        text.push(b'-');
-        text.extend_from_slice(coding.name().as_bytes());
+    let entity_tag = match modified_ns {
+        Some(modified_ns) => push_entity_tag(&mut text, modified_ns, len, coding),
+        None => vary_end..vary_end,
+    };
+    let tag_end = text.len();
+    if let Some(modified) = modified {
+        text.extend_from_slice(b"Last-Modified: ");
+        text.extend_from_slice(&Moment::from_unix(modified).http_date());
+        text.extend_from_slice(b"\r\n");
     }
-    text.push(b'"');
-    let entity_tag = tag_start..text.len();
-    text.extend_from_slice(b"\r\nLast-Modified: ");
-    text.extend_from_slice(&Moment::from_unix(modified_ns / 1_000_000_000).http_date());
-    text.extend_from_slice(b"\r\n");
     if let Some(value) = cache_control(settings, path) {
         push_field(&mut text, "Cache-Control: ", value);
     }
@@ -65,9 +71,34 @@ pub(super) fn make(
         text: text.into(),
         vary_end,
         entity_tag,
+        tag_end,
         shared_end,
         content_end,
+        modified,
     }
+}
+
+/// Writes the line of `ETag`, and says where its value stands.
+fn push_entity_tag(
+    text: &mut Vec<u8>,
+    modified_ns: u64,
+    len: u64,
+    coding: Option<Coding>,
+) -> Range<usize> {
+    text.extend_from_slice(b"ETag: ");
+    let start = text.len();
+    text.push(b'"');
+    push_hexadecimal(text, modified_ns);
+    text.push(b'-');
+    push_hexadecimal(text, len);
+    if let Some(coding) = coding {
+        text.push(b'-');
+        text.extend_from_slice(coding.name().as_bytes());
+    }
+    text.push(b'"');
+    let value = start..text.len();
+    text.extend_from_slice(b"\r\n");
+    value
 }
 
 /// Room for the fields of most files, in bytes.
@@ -101,16 +132,40 @@ fn cache_control<'a>(settings: &'a config::Files, path: &[u8]) -> Option<&'a str
     found.map(|(_, value)| value.as_str())
 }
 
-/// Types that the library has otherwise: by another name than that which is
-/// registered with IANA, or of another thing that ends like it.
+/// Types of what web servers serve that the library does not have as they are
+/// registered with IANA: by another name, of another thing that ends like it, or
+/// not at all.
 fn registered(ending: &str) -> Option<&'static str> {
     Some(match ending {
-        "js" | "mjs" => "text/javascript",
+        "3mf" => "model/3mf",
+        "cab" => "application/vnd.ms-cab-compressed",
+        "cer" => "application/pkix-cert",
+        // Registered as `application/node`, which no browser takes for a script.
+        "cjs" | "js" | "mjs" => "text/javascript",
+        "ico" => "image/vnd.microsoft.icon",
+        "ktx2" => "image/ktx2",
+        "m2t" | "m2ts" | "mts" | "ts" => "video/mp2t",
         "m3u8" => "application/vnd.apple.mpegurl",
+        "m4a" | "m4b" => "audio/mp4",
+        "m4s" => "video/iso.segment",
+        "map" => "application/json",
+        "mtl" => "model/mtl",
+        "mvt" => "application/vnd.mapbox-vector-tile",
+        "obj" => "model/obj",
         "otf" => "font/otf",
+        "psd" => "image/vnd.adobe.photoshop",
+        "rar" => "application/vnd.rar",
         "rpm" => "application/x-rpm",
-        "ts" => "video/mp2t",
+        "sql" => "application/sql",
+        "step" | "stp" => "model/step",
+        "stl" => "model/stl",
+        "toml" => "application/toml",
+        "ttml" => "application/ttml+xml",
+        "usdz" => "model/vnd.usdz+zip",
+        "vcf" => "text/vcard",
+        "wgsl" => "text/wgsl",
         "woff" => "font/woff",
+        "yaml" | "yml" => "application/yaml",
         "zst" => "application/zstd",
         _ => return None,
     })

@@ -108,7 +108,7 @@ async fn make(
         bytes,
         ..
     } = *request;
-    let decoded = file_path::decode(head.path.of(bytes)).map_err(|_| Failure::BadPath)?;
+    let decoded = file_path::decode(head.path(bytes)).map_err(|_| Failure::BadPath)?;
     let strip = settings.strip.trim_start_matches('/');
     let place = Place {
         root_len: match strip {
@@ -248,7 +248,11 @@ fn push_row(out: &mut String, entry: &FolderEntry) {
             );
         }
     }
-    let at = Moment::from_unix(entry.modified).rfc3339();
+    let Some(modified) = entry.modified else {
+        out.push_str("<td class=\"at\"></td></tr>\n");
+        return;
+    };
+    let at = Moment::from_unix(modified).rfc3339();
     let (date, clock) = at.split_once('T').unwrap_or((&at, ""));
     let clock = clock.get(..5).unwrap_or_default();
     let _ = writeln!(
@@ -369,7 +373,7 @@ mod tests {
         FolderEntry {
             name: name.into(),
             kind: Kind::File { len },
-            modified: 951_782_399,
+            modified: Some(951_782_399),
         }
     }
 

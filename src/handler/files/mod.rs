@@ -187,7 +187,7 @@ async fn respond(
         return sending.whole(status, client, progress).await;
     }
     let fields = sending.fields();
-    let validators = fields::validators(sending.file, fields);
+    let validators = fields::validators(fields);
     match conditions.precondition(bytes, &validators) {
         Precondition::Met => {}
         Precondition::NotModified => return sending.head_only(304, client, progress).await,

@@ -30,7 +30,7 @@ impl<'a> Wanted<'a> {
         if !matches!(head.method, Method::Get | Method::Head) {
             return Wanted::Refused(Failure::NoMethod);
         }
-        let asked = head.path.of(bytes);
+        let asked = head.path(bytes);
         let path = match file_path::decode(asked) {
             Ok(path) => path,
             Err(PathError::NameTooLong | PathError::TooLong) => return Wanted::Path(None),
@@ -124,7 +124,7 @@ fn substituted<'a>(candidate: &'a str, path: Option<&Cow<'a, [u8]>>) -> Option<C
 pub(crate) fn folder_location(head: &RequestHead, bytes: &[u8]) -> String {
     // At the start of a target two slashes lead to another host.
     // Browsers take a backslash for a slash.
-    let path = String::from_utf8_lossy(head.path.of(bytes)).replace('\\', "%5C");
+    let path = String::from_utf8_lossy(head.path(bytes)).replace('\\', "%5C");
     let mut location = format!("/{}/", path.trim_start_matches('/'));
     if !head.query.is_empty() {
         location.push('?');

@@ -157,11 +157,11 @@ impl Entries {
         let before = self.text.len();
         for part in &template.parts {
             let value = match part {
-                Part::Field(LogField::Path) => head.map(|head| head.path.of(buf)),
+                Part::Field(LogField::Path) => head.map(|head| head.path(buf)),
                 Part::Field(LogField::Query) => head.map(|head| head.query.of(buf)),
                 Part::Header(name) => head.and_then(|head| {
                     let mut fields = head.fields.iter();
-                    let found = fields.find(|field| field.is_named(name.as_bytes(), buf))?;
+                    let found = fields.find(|field| field.is_read_as(name.as_bytes(), buf))?;
                     Some(found.value.of(buf))
                 }),
                 Part::Text(_) | Part::Field(_) => continue,

@@ -137,7 +137,7 @@ fn head_anywhere(choices: &[u8], buf: &[u8]) -> RequestHead {
     RequestHead {
         method_span: span(1),
         target: span(3),
-        path: span(5),
+        path_span: span(5),
         query: span(7),
         host: span(9),
         fields: vec![

@@ -50,7 +50,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         Failure::ClientGone => (b'C', at),
         Failure::ClientStalled | Failure::ClientSlow => (b'c', at),
         Failure::NoFile | Failure::NoMethod => (b'L', b'R'),
-        Failure::BadPath | Failure::FileForbidden => (b'P', b'R'),
+        Failure::AmbiguousPath | Failure::BadPath | Failure::FileForbidden => (b'P', b'R'),
         Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
         // The disk is to a file what an endpoint is to a request.
         Failure::DiskBusy => (b'S', b'Q'),
@@ -87,6 +87,7 @@ mod tests {
         use Phase::{Connect, Data, Head, Local, Queue, Response};
         for (failure, phase, expected) in [
             (F::NoRoute, Local, "LR--"),
+            (F::AmbiguousPath, Local, "PR--"),
             (F::HeadTimeout, Head, "cR--"),
             (F::BodyTimeout, Response, "cH--"),
             (F::BodyTimeout, Data, "cD--"),

@@ -1,7 +1,10 @@
 //! Conditional requests and ranges (RFC 9110 §13 and §14), over the wire.
 
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::process::run;
-use std::time::Duration;
 
 use super::{FileConfig, FileSite, MODIFIED, ask};
 use crate::foreign_clients::python;
@@ -182,18 +185,17 @@ fn what_is_no_range_or_of_another_version_gets_the_whole() {
 fn a_range_that_is_not_there_is_refused_with_the_length() {
     test(|| {
         let (site, _) = digits();
-        site.write("empty", "");
-        for (path, range, content_range) in [
-            ("/digits.txt", "bytes=10-", "bytes */10"),
-            ("/digits.txt", "bytes=10-20,30-40", "bytes */10"),
-            ("/digits.txt", "bytes=-0", "bytes */10"),
-            ("/digits.txt", "bytes=99999999999999999999-", "bytes */10"),
-            ("/empty", "bytes=0-", "bytes */0"),
+        for range in [
+            "bytes=10-",
+            "bytes=10-20,30-40",
+            "bytes=-0",
+            "bytes=99999999999999999999-",
         ] {
             let mut client = site.proxy.client();
-            let response = ask(&mut client, "GET", path, &format!("Range: {range}\r\n"));
+            let fields = format!("Range: {range}\r\n");
+            let response = ask(&mut client, "GET", "/digits.txt", &fields);
             assert_eq!(response.status, 416, "{range}: {response:?}");
-            assert_eq!(response.field("Content-Range"), Some(content_range));
+            assert_eq!(response.field("Content-Range"), Some("bytes */10"));
             assert_eq!(response.field("Content-Length"), Some("0"));
             assert_eq!(client.get("/digits.txt").unwrap().status, 200);
         }
@@ -269,5 +271,126 @@ fn parts_of_a_long_file_are_the_right_ones() {
             assert_eq!(response.status, 206);
             assert!(response.body == bytes[first..=last], "{range}");
         }
+    });
+}
+
+#[test]
+fn every_range_of_an_empty_file_gets_all_of_it() {
+    test(|| {
+        let site = FileSite::serving("precompressed = [\"br\"]");
+        for name in ["empty.txt", "other.txt.br"] {
+            site.write(name, "");
+        }
+        site.write("other.txt", "x");
+        let mut client = site.proxy.client();
+        let tag = site.get("/empty.txt").field("ETag").unwrap().to_owned();
+        for path in ["/empty.txt", "/other.txt"] {
+            for template in [
+                "Range: bytes=0-",
+                "Range: bytes=0-0",
+                "Range: bytes=0-1023",
+                "Range: bytes=5-",
+                "Range: bytes=-5",
+                "Range: bytes=-0",
+                "Range: bytes=0-1,5-6",
+                "Range: bytes=0-; If-Range: $tag",
+                "Range: bytes=0-; If-Range: $modified",
+                "Range: bytes=0-; If-Range: \"another\"",
+                "Range: bytes=0-; If-Match: *",
+            ] {
+                for method in ["GET", "HEAD"] {
+                    let fields = fields(template, &tag) + "Accept-Encoding: br\r\n";
+                    let response = ask(&mut client, method, path, &fields);
+                    assert_eq!(response.status, 200, "{path} {template}: {response:?}");
+                    assert_eq!(response.field("Content-Length"), Some("0"), "{template}");
+                    assert_eq!(response.field("Content-Range"), None, "{template}");
+                }
+            }
+        }
+    });
+}
+
+/// Puts a file in place of another, last changed at this time.
+fn release(site: &FileSite, name: &str, bytes: &str, modified: SystemTime) {
+    let new = site.write("new", bytes);
+    let file = File::options().write(true).open(&new).unwrap();
+    file.set_modified(modified).unwrap();
+    std::fs::rename(new, site.folder.join(name)).unwrap();
+}
+
+#[test]
+fn a_time_that_says_nothing_makes_no_validator() {
+    test(|| {
+        let site = FileConfig {
+            files: "compress = { min = \"1B\" }\nprecompressed = [\"br\"]\nlisting = true",
+            ..FileConfig::default()
+        }
+        .start();
+        let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1_000);
+        let last = |text: &str| text.repeat(100);
+        for (name, time) in [("a", after(0)), ("b", after(1)), ("c", before)] {
+            let (name, path) = (format!("{name}.js"), format!("/{name}.js"));
+            release(&site, &name, &last("v1;"), time);
+            release(&site, &format!("{name}.br"), "v1.br", time);
+            for accepted in ["identity", "gzip", "br"] {
+                let mut client = site.proxy.client();
+                for (template, status) in [
+                    ("X: y", 200),
+                    ("If-None-Match: \"0-12c\"", 200),
+                    ("If-None-Match: \"\"", 200),
+                    ("If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT", 200),
+                    ("If-Modified-Since: $modified", 200),
+                    ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT", 200),
+                    ("If-Match: \"0-12c\"", 412),
+                    ("If-Match: *", 200),
+                    (
+                        "If-Range: Thu, 01 Jan 1970 00:00:01 GMT; Range: bytes=0-1",
+                        200,
+                    ),
+                    ("If-Range: \"\"; Range: bytes=0-1", 200),
+                    ("Range: bytes=5000-", 416),
+                ] {
+                    let fields = fields(template, "") + &format!("Accept-Encoding: {accepted}\r\n");
+                    for method in ["GET", "HEAD"] {
+                        let response = ask(&mut client, method, &path, &fields);
+                        let case = format!("{accepted} {method} {template}: {response:?}");
+                        // A file compressed here has no ranges, nor has a HEAD.
+                        let is_whole = status == 416 && (method == "HEAD" || accepted == "gzip");
+                        let status = if is_whole { 200 } else { status };
+                        assert_eq!(response.status, status, "{case}");
+                        assert_eq!(response.field("Last-Modified"), None, "{case}");
+                        assert_eq!(response.field("ETag"), None, "{case}");
+                    }
+                }
+            }
+            site.keep_open(&path);
+            release(&site, &name, &last("v2;"), time);
+            until("the release is served", || {
+                site.get(&path).text() == last("v2;")
+            });
+        }
+        let listing = site.get("/").text();
+        assert!(listing.contains("a.js"), "{listing}");
+        assert!(
+            !listing.contains("1970") && !listing.contains("1969"),
+            "{listing}"
+        );
+    });
+}
+
+#[test]
+fn a_file_of_the_future_has_a_tag_and_no_date() {
+    test(|| {
+        let site = FileConfig::default().start();
+        let soon = SystemTime::now() + Duration::from_secs(3_600);
+        release(&site, "a.txt", "future", soon);
+        let response = site.get("/a.txt");
+        assert_eq!(response.field("Last-Modified"), None, "{response:?}");
+        let tag = response.field("ETag").unwrap();
+        let status = |fields: String| site.get_with("/a.txt", &fields).status;
+        assert_eq!(status(format!("If-None-Match: {tag}\r\n")), 304);
+        assert_eq!(status(format!("If-Modified-Since: {MODIFIED}\r\n")), 200);
+        assert_eq!(status(format!("If-Unmodified-Since: {MODIFIED}\r\n")), 200);
     });
 }

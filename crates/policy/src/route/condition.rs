@@ -15,11 +15,15 @@ pub enum Condition {
     Host(Vec<HostPattern>),
     /// The normal form of the path matches.
     Path(Vec<PathPattern>),
-    /// The method is one of these, compared with case (RFC 9110 section 9.1).
+    /// The method is one of these.
+    ///
+    /// Deviation: methods have a case (RFC 9110 section 9.1), but some endpoints
+    /// take `delete` for `DELETE`. A rule on one is a rule on both.
     Method(Vec<String>),
     /// The client's address lies in one of these networks.
     Client(Vec<Network>),
-    /// A field of this name (compared without case).
+    /// A field of this name, or of one that endpoints take for it. The lines of
+    /// all of them count as lines of one field.
     Header {
         /// Name of the field.
         name: String,
@@ -63,7 +67,10 @@ impl Condition {
             Self::Listener(indexes) => indexes.contains(&facts.listener()),
             Self::Host(patterns) => patterns.iter().any(|it| it.matches(facts.host())),
             Self::Path(patterns) => patterns.iter().any(|it| it.matches(request.path())),
-            Self::Method(methods) => methods.iter().any(|it| it.as_bytes() == facts.method()),
+            Self::Method(methods) => {
+                let is_sent = |it: &String| facts.method().eq_ignore_ascii_case(it.as_bytes());
+                methods.iter().any(is_sent)
+            }
             Self::Client(networks) => {
                 let client = facts.client();
                 networks.iter().any(|it| it.contains(client))

@@ -1,6 +1,7 @@
 //! Why a request takes its route: every rule up to that one, condition by
 //! condition. The conditions are asked as [`RouteTable::find`] asks them.
 
+use super::reading::{self, Oddity};
 use super::{Condition, Facts, Request, RouteTable};
 
 /// A rule held against a request.
@@ -23,6 +24,15 @@ pub struct Check<'a> {
     pub holds: bool,
 }
 
+/// A way in which servers read a path, and what it finds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The path in its normal form.
+    pub path: Vec<u8>,
+    /// Index of the rule, if one matches.
+    pub rule: Option<usize>,
+}
+
 impl Trial<'_> {
     /// Whether the request meets the rule.
     pub fn matches(&self) -> bool {
@@ -31,6 +41,25 @@ impl Trial<'_> {
 }
 
 impl RouteTable {
+    /// Every reading of the path, where there are several and a rule looks at
+    /// the path; the first is the path as written. None where there are more
+    /// than are told apart.
+    pub fn readings(&self, facts: &impl Facts) -> Vec<Reading> {
+        let request = Request::new(facts);
+        let _found = self.first(&request);
+        if reading::oddity(facts.path()) != Oddity::Ambiguous || !request.has_compared_path() {
+            return Vec::new();
+        }
+        let readings = reading::readings(facts.path()).unwrap_or_default();
+        readings
+            .into_iter()
+            .map(|path| Reading {
+                rule: self.first(&Request::read_as(facts, path.clone())),
+                path,
+            })
+            .collect()
+    }
+
     /// The rules in their order, up to the first that matches; all of them
     /// where none does.
     pub fn explain(&self, request: &impl Facts) -> Vec<Trial<'_>> {

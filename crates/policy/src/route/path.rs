@@ -53,7 +53,9 @@ pub fn encode(path: &[u8]) -> Vec<u8> {
     normal
 }
 
-fn decode_unreserved(path: &[u8]) -> Vec<u8> {
+/// Decodes unreserved characters; the digits of the other encodings are upper
+/// case.
+pub(super) fn decode_unreserved(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -74,7 +76,8 @@ fn decode_unreserved(path: &[u8]) -> Vec<u8> {
     normal
 }
 
-fn remove_dot_segments(path: &[u8]) -> Vec<u8> {
+/// Removes dot segments and empty segments of a path that begins with a slash.
+pub(super) fn remove_dot_segments(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len());
     let mut segments = path[1..].split(|&byte| byte == b'/').peekable();
     while let Some(segment) = segments.next() {

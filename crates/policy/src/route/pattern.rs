@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::path;
+use super::reading::{self, Oddity};
 
 /// Why text is not a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +188,21 @@ impl PathPattern {
         Ok(Self::Exact(unescape(&pattern)))
     }
 
+    /// The other ways in which servers read what this asks for, in normal form:
+    /// `/a%2Fb` as `/a/b`. None where there are too many.
+    pub fn other_readings(&self) -> Vec<Vec<u8>> {
+        let text = match self {
+            Self::Exact(path) | Self::Prefix(path) => path.clone(),
+            // Wildcards stand for themselves.
+            Self::Glob(glob) => unescape(&glob.text),
+        };
+        if text.first() != Some(&b'/') || reading::oddity(&text) != Oddity::Ambiguous {
+            return Vec::new();
+        }
+        let readings = reading::readings(&text).unwrap_or_default();
+        readings.into_iter().skip(1).collect()
+    }
+
     /// Whether `path`, in its normal form, matches.
     pub fn matches(&self, path: &[u8]) -> bool {
         match self {
@@ -350,6 +366,24 @@ mod tests {
             assert_eq!(PathPattern::new(pattern).err(), Some(expected), "{pattern}");
         }
         assert!(PathPattern::new(&long[..long.len() - 1]).is_ok());
+    }
+
+    #[test]
+    fn other_readings_of_what_is_asked_for() {
+        for (pattern, readings) in [
+            ("/a/*", &[][..]),
+            ("/a\\*b", &[]),
+            ("/a%20b", &[]),
+            ("/a%2fb", &["/a/b"]),
+            ("/a%2Fb/*", &["/a/b/"]),
+            ("/a\\\\b/*/c", &["/a/b/*/c"]),
+            ("/*;v=1", &["/*"]),
+            ("**.php;**", &[]),
+        ] {
+            let found = PathPattern::new(pattern).expect(pattern).other_readings();
+            let found: Vec<_> = found.iter().map(|it| String::from_utf8_lossy(it)).collect();
+            assert_eq!(found, readings, "{pattern}");
+        }
     }
 
     #[test]

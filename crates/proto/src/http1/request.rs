@@ -180,7 +180,7 @@ fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     }
     let whole = head.path_and_query;
     let end = whole.end as usize;
-    (head.path, head.query) = match query_mark {
+    (head.path_span, head.query) = match query_mark {
         Some(mark) => {
             let mark = head.target.start as usize + mark;
             let path = Span::new(whole.start as usize, mark);
@@ -437,16 +437,20 @@ mod tests {
             ("GET //b/p HTTP/1.1", "a", "//b/p", ""),
             ("GET http://b/p?q HTTP/1.1", "b", "/p", "q"),
             ("GET HTTPS://b:8/ HTTP/1.1", "b:8", "/", ""),
-            ("GET http://b HTTP/1.1", "b", "", ""),
-            ("GET http://[::1]?q HTTP/1.1", "[::1]", "", "q"),
+            ("GET http://b HTTP/1.1", "b", "/", ""),
+            ("GET http://b? HTTP/1.1", "b", "/", ""),
+            ("GET http://[::1]?q HTTP/1.1", "[::1]", "/", "q"),
             ("OPTIONS * HTTP/1.1", "a", "*", ""),
+            ("OPTIONS http://b HTTP/1.1", "b", "*", ""),
+            ("OPTIONS http://b? HTTP/1.1", "b", "/", ""),
+            ("OPTIONS http://b?q HTTP/1.1", "b", "/", "q"),
             ("CONNECT b:443 HTTP/1.1", "b:443", "", ""),
         ] {
             let request = format!("\r\n{request_line}\r\nHost: a\r\n\r\n").into_bytes();
             let head = parse(&request).unwrap();
-            let parts = [head.host, head.path, head.query].map(|span| span.of(&request));
+            let [of_host, of_query] = [head.host, head.query].map(|span| span.of(&request));
             assert_eq!(
-                parts,
+                [of_host, head.path(&request), of_query],
                 [host, path, query].map(str::as_bytes),
                 "{request_line}"
             );

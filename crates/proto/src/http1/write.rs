@@ -154,17 +154,14 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
 fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
     out.extend_from_slice(head.method_span.of(buf));
     out.push(b' ');
-    let path = match head.method {
+    let target = match head.method {
         Method::Connect => head.target.of(buf),
         _ => head.path_and_query.of(buf),
     };
-    match (head.method, path.first()) {
-        (Method::Connect, _) | (_, Some(b'/' | b'*')) => {}
-        // RFC 9112 §3.2.4: a URL without path and query asks about the server.
-        (Method::Options, None) => out.push(b'*'),
-        _ => out.push(b'/'),
+    if matches!(target.first(), None | Some(b'?')) {
+        out.extend_from_slice(head.path(buf));
     }
-    out.extend_from_slice(path);
+    out.extend_from_slice(target);
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 

@@ -34,8 +34,8 @@ pub struct Conditions {
 pub struct Validators<'a> {
     /// Value of `ETag`, with its quotes; empty for none.
     pub entity_tag: &'a [u8],
-    /// Value of `Last-Modified`, in seconds since 1970.
-    pub modified: u64,
+    /// Value of `Last-Modified`, in seconds since 1970; `None` for none.
+    pub modified: Option<u64>,
 }
 
 /// What the conditions of a request come to.
@@ -94,16 +94,18 @@ impl Conditions {
     /// exists (RFC 9110 §13.2.2).
     ///
     /// A malformed list matches nothing: `If-Match` fails, `If-None-Match` is
-    /// met. What is no date, or is one of several, is no condition.
+    /// met. What is no date, or is one of several, is no condition; nor is a
+    /// date, of a representation that has none (§13.1.3, §13.1.4).
     pub fn precondition(&self, bytes: &[u8], validators: &Validators<'_>) -> Precondition {
-        let modified = validators.modified;
+        let is_after = |date| validators.modified.is_some_and(|modified| modified > date);
+        let is_until = |date| validators.modified.is_some_and(|modified| modified <= date);
         let is_named = |list: &Lines, comparison| list.names(bytes, validators, comparison);
         if self.if_match.is_sent() {
             if !is_named(&self.if_match, Comparison::Strong) {
                 return Precondition::Failed;
             }
         } else if let Some(date) = self.if_unmodified_since.date(bytes)
-            && modified > date
+            && is_after(date)
         {
             return Precondition::Failed;
         }
@@ -112,7 +114,7 @@ impl Conditions {
                 return Precondition::NotModified;
             }
         } else if let Some(date) = self.if_modified_since.date(bytes)
-            && modified <= date
+            && is_until(date)
         {
             return Precondition::NotModified;
         }
@@ -164,7 +166,7 @@ impl Validators<'_> {
             [b'"', ..] | [b'W', b'/', ..] => {
                 entity_tag::is_same(value, self.entity_tag, Comparison::Strong)
             }
-            value => date::parse(value) == Some(self.modified),
+            value => self.modified.is_some() && date::parse(value) == self.modified,
         }
     }
 }

@@ -9,7 +9,7 @@ const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 const VALIDATORS: Validators<'_> = Validators {
     entity_tag: TAG,
-    modified: MODIFIED,
+    modified: Some(MODIFIED),
 };
 
 /// A request with these lines.
@@ -221,6 +221,27 @@ fn weak_tags_and_none() {
             let ranges = conditions.ranges(&bytes, &validators, 100);
             assert_eq!(ranges, Ranges::Whole, "{if_range}");
         }
+    }
+}
+
+#[test]
+fn no_date_counts_where_there_is_none() {
+    let undated = Validators {
+        modified: None,
+        ..VALIDATORS
+    };
+    for lines in [
+        format!("If-Modified-Since: {AFTER}"),
+        format!("If-Unmodified-Since: {BEFORE}"),
+    ] {
+        let (conditions, bytes) = request(&lines);
+        let found = conditions.precondition(&bytes, &undated);
+        assert_eq!(found, Precondition::Met, "{lines}");
+    }
+    for if_range in [SAME, "yesterday"] {
+        let (conditions, bytes) = request(&format!("Range: bytes=0-0\nIf-Range: {if_range}"));
+        let found = conditions.ranges(&bytes, &undated, 100);
+        assert_eq!(found, Ranges::Whole, "{if_range}");
     }
 }
 
