@@ -46,7 +46,8 @@ pub enum Verb {
         /// Where the configuration comes from.
         #[command(flatten)]
         source: Source,
-        /// Print the effective configuration: all layers and every default
+        /// Print the effective configuration: all layers and every default, secrets
+        /// as `***`
         #[arg(long)]
         print: bool,
         /// Print the JSON Schema of the configuration and read no file

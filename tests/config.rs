@@ -97,7 +97,7 @@ fn the_effective_configuration_is_one_that_loads_to_itself() {
 }
 
 /// Loads `text` as the file `name`; its effective configuration must load and
-/// mean the same.
+/// mean the same, but for secrets.
 fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
     let load = |text: &str| {
         let loaded = config::load_text(name, text, NameLookup::Skip);
@@ -106,7 +106,19 @@ fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
     let first = load(text);
     let second = load(&first.effective);
     assert_eq!(first.effective, second.effective, "{name}");
-    let shown = [&first.config, &second.config].map(|it| format!("{it:#?}"));
+    let secrets = first.config.upstreams.iter().flat_map(|it| &it.probe);
+    let secrets = secrets.flat_map(|it| &it.request);
+    let secrets: Vec<_> = secrets.flat_map(|it| &it.headers).collect();
+    let shown = [&first.config, &second.config].map(|config| {
+        let shown = format!("{config:#?}");
+        let shown = secrets.iter().fold(shown, |shown, (_, secret)| {
+            shown.replace(&format!("{secret:?}"), "\"***\"")
+        });
+        match secrets.is_empty() {
+            true => shown,
+            false => shown.replace(&format!("hash: {}", config.hash), "hash: 0"),
+        }
+    });
     assert_eq!(shown[0], shown[1], "{name}");
     first
 }
@@ -677,6 +689,134 @@ fn access_logs_that_are_alike_are_one() {
         "conditions",
         "access_log = { slower_than = '0s', syslog = 'udp://a:1' }\n[[listener]]\nbind=':1'\n[[route]]\nanswer={}",
     );
+}
+
+#[test]
+fn an_access_log_without_keys_stays_one() {
+    let global = "access_log = { path = '/l', format = 'json' }";
+    for (listener, route) in [
+        ("access_log = {}", ""),
+        ("access_log = false", "access_log = {}"),
+    ] {
+        let text = format!(
+            "{global}\n[[listener]]\nbind=':1'\n{listener}\n[[route]]\nmatch = {{ header = {{}} }}\nanswer={{}}\n{route}"
+        );
+        let loaded = assert_loads_to_itself("empty", &text);
+        assert!(loaded.config.access_logs.of(0, Some(0)).is_some(), "{text}");
+        let effective = loaded.effective;
+        assert!(effective.contains("\naccess_log = {}\n"), "{effective}");
+        assert!(!effective.contains("match"), "{effective}");
+    }
+}
+
+#[test]
+fn no_output_has_a_secret() {
+    let folder = Folder::new("secrets");
+    let text = format!(
+        "{PLAIN}health = {{ path = '/', headers = {{ X-Key = 'hidden-1' }} }}\n\
+         [otlp]\nurl = 'http://127.0.0.1:4318'\nheaders = {{ Authorization = 'hidden-2' }}\n"
+    );
+    fs::write(folder.0.join("evenkeel.toml"), &text).unwrap();
+    // Overridden, and as secret as before.
+    let local = "[otlp.headers]\nauthorization = 'hidden-3'\n";
+    fs::write(folder.0.join("local.toml"), local).unwrap();
+    let load = |set: &str, variable: &str| {
+        folder.load(&[set], &[("EVENKEEL_OTLP__HEADERS__X_TOKEN", variable)])
+    };
+    let loaded = load("otlp.headers.X-Token='hidden-4'", "hidden-5").unwrap();
+    let headers = &loaded.config.otlp.as_ref().unwrap().headers;
+    assert!(
+        headers
+            .iter()
+            .any(|(_, value)| value == "hidden-5" || value == "hidden-4")
+    );
+    let layers: Vec<_> = loaded.warnings.layers().collect();
+    assert!(
+        layers
+            .iter()
+            .any(|it| it.starts_with("--set otlp.headers.X-Token="))
+    );
+    let shown = format!("{}{layers:?}{}", loaded.effective, loaded.warnings);
+    assert!(!shown.contains("hidden-"), "{shown}");
+    assert!(shown.contains("Authorization = \"***\""), "{shown}");
+    assert!(shown.contains("X-Key = \"***\""), "{shown}");
+    // A mistake in a secret does not name it either.
+    let report = load("otlp.headers.X-Token=\"hidden-\u{e4}\"", "hidden-5").unwrap_err();
+    let shown = report.render(Colour::Off);
+    assert!(
+        shown.contains("this is not text of printable ASCII"),
+        "{shown}"
+    );
+    assert!(!shown.contains("hidden-"), "{shown}");
+    // Nor does a mistake in the name of their table.
+    let misspelt = text.replace("headers = { Auth", "header = { Auth");
+    let shown = load_text(&misspelt).unwrap_err().to_string();
+    assert!(shown.contains("unknown key `header`"), "{shown}");
+    assert!(!shown.contains("hidden-2"), "{shown}");
+}
+
+#[test]
+fn no_output_has_the_password_of_a_url() {
+    let redirect = "redirect = 'https://user:hidden@example.com$path'";
+    let text = format!("[[listener]]\nbind=':1'\n[[route]]\n{redirect}\n");
+    let loaded = load_text(&text).unwrap();
+    let effective = loaded.effective;
+    assert!(
+        effective.contains("https://user:***@example.com$path"),
+        "{effective}"
+    );
+    let collector = format!("{text}[otlp]\nurl = 'http://user:hidden@127.0.0.1:4318'\n");
+    let endpoint = "[upstream.app]\nendpoints = ['http://user:hidden@127.0.0.1']\n";
+    for text in [collector, format!("{text}{endpoint}")] {
+        let shown = load_text(&text).unwrap_err().to_string();
+        assert!(!shown.contains("hidden"), "{shown}");
+        assert!(shown.contains("user:******@127.0.0.1"), "{shown}");
+        assert!(shown.contains("`http://user:***@127.0.0.1"), "{shown}");
+    }
+}
+
+#[test]
+fn a_token_that_everybody_may_read_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("token");
+    let token = folder.0.join("token");
+    fs::write(&token, "0123456789abcdef").unwrap();
+    let text = format!("{PLAIN}[status]\ntoken_file = 'token'\n");
+    fs::write(folder.0.join("evenkeel.toml"), text).unwrap();
+    for (mode, expected) in [(0o600, false), (0o640, false), (0o604, true), (0o644, true)] {
+        fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
+        let shown = folder.load(&[], &[]).unwrap().warnings.to_string();
+        assert_eq!(
+            shown.contains("every user of this machine may read the token"),
+            expected,
+            "{mode:o}: {shown}"
+        );
+    }
+}
+
+#[test]
+fn a_status_page_at_a_public_address_is_warned_of() {
+    for (bind, expected) in [
+        ("127.0.0.1:8404", false),
+        ("[::1]:8404", false),
+        ("10.1.2.3:8404", false),
+        ("172.31.0.1:8404", false),
+        ("192.168.0.1:8404", false),
+        ("100.64.0.1:8404", false),
+        ("[fd00::1]:8404", false),
+        ("[fe80::1]:8404", false),
+        ("unix:/run/status.sock", false),
+        (":8404", true),
+        ("[::]:8404", true),
+        ("203.0.113.7:8404", true),
+        ("100.128.0.1:8404", true),
+        ("[2001:db8::1]:8404", true),
+    ] {
+        let loaded = load_text(&format!("{PLAIN}[status]\nbind = '{bind}'\n")).unwrap();
+        let shown = loaded.warnings.to_string();
+        let is_warned = shown.contains("the status page is at a public address");
+        assert_eq!(is_warned, expected, "{bind}: {shown}");
+    }
 }
 
 /// A folder of this test's own, removed at the end.

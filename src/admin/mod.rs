@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::{Accepting, Address};
-use crate::net::listen::{self, BoundListener, Listener, Peer};
+use crate::net::listen::{self, BoundListener, Listener, Peer, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
@@ -54,6 +54,15 @@ pub struct Sockets {
     control: Option<BoundListener>,
 }
 
+/// The files of the sockets that are Unix sockets.
+#[derive(Debug)]
+pub struct SocketFiles {
+    /// Of the status page.
+    pub status: Option<SocketFile>,
+    /// Of the control socket.
+    pub control: Option<SocketFile>,
+}
+
 /// The thread, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct AdminThread {
@@ -67,11 +76,15 @@ pub struct AdminThread {
 ///
 /// # Errors
 /// As [`listen::bind`], with the socket in the error's text.
-pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
+pub fn bind(config: &crate::config::Config) -> io::Result<(Sockets, SocketFiles)> {
     let named = |what: &str, address: &Address, error: io::Error| {
         io::Error::new(error.kind(), format!("{what}: bind {address}: {error}"))
     };
     let mut sockets = Sockets {
+        status: None,
+        control: None,
+    };
+    let mut files = SocketFiles {
         status: None,
         control: None,
     };
@@ -82,13 +95,16 @@ pub fn bind(config: &crate::config::Config) -> io::Result<Sockets> {
     if let Some(settings) = &config.status {
         let bound = listen::bind(&settings.bind, accepting, 1);
         let mut bound = bound.map_err(|error| named("status page", &settings.bind, error))?;
-        sockets.status = bound.pop();
+        sockets.status = bound.listeners.pop();
+        files.status = bound.file;
     }
     if let Some(address @ Address::Unix(path)) = &config.server.control {
         let bound = listen::bind_private(path, BACKLOG);
-        sockets.control = Some(bound.map_err(|error| named("control socket", address, error))?);
+        let bound = bound.map_err(|error| named("control socket", address, error))?;
+        sockets.control = Some(bound.0);
+        files.control = Some(bound.1);
     }
-    Ok(sockets)
+    Ok((sockets, files))
 }
 
 /// Starts the thread; `while_running` is dropped when it ends.
@@ -179,7 +195,12 @@ struct Acceptor {
     what: &'static str,
     listener: Listener,
     is_failing: bool,
+    /// Connections accepted so far.
+    number: u32,
 }
+
+/// Connections accepted in a row before other tasks have a turn.
+const ACCEPTS_PER_TURN: u32 = 16;
 
 impl Acceptor {
     fn new(what: &'static str, listener: Listener) -> Self {
@@ -187,10 +208,25 @@ impl Acceptor {
             what,
             listener,
             is_failing: false,
+            number: 0,
+        }
+    }
+
+    /// To be called before each [`accept`](Self::accept).
+    ///
+    /// Invariant: other tasks have a turn after `ACCEPTS_PER_TURN` connections, even
+    /// where further ones wait without end.
+    async fn give_turn(&mut self) {
+        self.number = self.number.wrapping_add(1);
+        if self.number.is_multiple_of(ACCEPTS_PER_TURN) {
+            tokio::task::yield_now().await;
         }
     }
 
     /// The next connection's socket. That none can be had is said once.
+    ///
+    /// # Cancellation
+    /// No connection is lost.
     async fn accept(&mut self) -> (OwnedFd, Peer) {
         let what = self.what;
         loop {
@@ -209,6 +245,20 @@ impl Acceptor {
                 }
             }
         }
+    }
+}
+
+impl Admin {
+    fn is_draining(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Drain { .. })
+    }
+
+    /// Waits until the process drains.
+    async fn draining(&self) {
+        let mut phase = self.phase.clone();
+        let drains = phase.wait_for(|phase| matches!(phase, Phase::Drain { .. }));
+        // An error means that nobody is left who could say so.
+        let _ = drains.await;
     }
 }
 

@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::diagnostics::Report;
-use super::setting::{Field, Placed, read_text};
+use super::setting::{Field, Map, Placed, read_text};
 use super::tree::Place;
-use super::value::{Name, Text, is_token};
+use super::value::{Bind, Name, Text, Wanted, is_token};
 use super::written::{self, File};
 use super::{Address, Adopt};
 
@@ -26,6 +26,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_names(file, report);
     check_listeners(file, report);
     check_addresses(file, report);
+    check_status(file, report);
     check_routes(file, names, report);
     access_log::check(file, report);
     check_otlp(file, report);
@@ -179,6 +180,34 @@ fn check_addresses(file: &File, report: &mut Report) {
     }
 }
 
+/// Whoever can connect to the status page sees what it shows.
+fn check_status(file: &File, report: &mut Report) {
+    let Some(written::Status::On(status)) = &file.status.value else {
+        return;
+    };
+    let bind = &status.bind;
+    if let Some(Bind(Address::Tcp(address))) = &bind.value
+        && is_public(address.ip())
+    {
+        report
+            .warning(&bind.place, "the status page is at a public address")
+            .help("whoever reaches it sees names, addresses and figures: write an address of loopback or of a private network, or close the port to others");
+    }
+}
+
+/// Whether strangers may reach an address. All addresses of a machine may have a
+/// public one among them.
+fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            // RFC 6598: behind a carrier's translation.
+            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
+            !(ip.is_loopback() || ip.is_private() || ip.is_link_local() || is_shared)
+        }
+        IpAddr::V6(ip) => !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()),
+    }
+}
+
 /// Whether nobody can listen at one of these while somebody does at the other.
 /// All addresses of IPv6 are those of IPv4 too (ipv6(7)).
 fn collide(one: &Address, other: &Address) -> bool {
@@ -229,9 +258,31 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
             report
                 .warning(route.place(), "this route is never reached")
                 .related(earlier, "this one matches everything");
-        } else if !route.r#match.written {
+        } else if route
+            .r#match
+            .value
+            .as_ref()
+            .is_some_and(|it| it.takes_everything())
+        {
             catch_all = Some(route.place());
         }
+    }
+}
+
+impl written::Match {
+    /// Whether there is no condition in it.
+    fn takes_everything(&self) -> bool {
+        let lists = [
+            self.listener.written,
+            self.host.written,
+            self.path.written,
+            self.method.written,
+            self.client.written,
+        ];
+        let maps = [&self.header, &self.query, &self.cookie];
+        let is_empty =
+            |it: &Field<Map<Wanted>>| it.value.as_ref().is_some_and(|it| it.0.is_empty());
+        !lists.contains(&true) && maps.into_iter().all(is_empty)
     }
 }
 
@@ -399,8 +450,8 @@ fn check_redirect(route: &written::Route, report: &mut Report) {
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(part.len());
         let word = &part[..len];
-        let known = ["host", "path", "query"];
-        if !word.is_empty() && !known.iter().any(|it| word.starts_with(it)) {
+        // As `handler::expand` has it: the whole word, or nothing.
+        if !word.is_empty() && !["host", "path", "query"].contains(&word) {
             report
                 .warning(
                     &to.place,

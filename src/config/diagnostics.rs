@@ -3,6 +3,7 @@
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::layers;
+use super::secret;
 use super::tree::Place;
 
 /// Everything found wrong or doubtful in one configuration.
@@ -60,7 +61,7 @@ impl Finding {
 
     /// Adds what to do about it.
     pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
-        self.help = Some(help.into());
+        self.help = Some(secret::without_passwords(&help.into()));
         self
     }
 
@@ -111,6 +112,25 @@ impl Report {
             })
     }
 
+    /// Has the texts at these places shown as stars, and all passwords in URLs.
+    /// Places stay what they are.
+    pub(super) fn hide(&mut self, secrets: &[Place]) {
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            let own = secrets.iter().filter(|it| it.source == index);
+            let own = own.map(|it| it.range.clone());
+            let hidden: Vec<_> = own.chain(secret::passwords(&source.text)).collect();
+            for range in hidden {
+                let is_shown = |byte: u8| matches!(byte, b'\n' | b'"' | b'\'');
+                let text = source.text.bytes().enumerate();
+                let text = text.map(|(at, byte)| match range.contains(&at) && !is_shown(byte) {
+                    true => b'*',
+                    false => byte,
+                });
+                source.text = String::from_utf8_lossy(&text.collect::<Vec<_>>()).into_owned();
+            }
+        }
+    }
+
     pub(super) fn source_text(&self, source: usize) -> &str {
         &self.sources[source].text
     }
@@ -151,7 +171,7 @@ impl Report {
         let finding = Finding {
             severity,
             place,
-            title,
+            title: secret::without_passwords(&title),
             label: None,
             help: None,
             related: None,

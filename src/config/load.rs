@@ -8,6 +8,7 @@ use super::diagnostics::Report;
 use super::layers;
 use super::print;
 use super::resolve::{NameLookup, Surroundings, resolve};
+use super::secret;
 use super::setting::Setting;
 use super::tree::{self, Node};
 use super::written::File;
@@ -22,7 +23,8 @@ pub struct Loaded {
     pub config: Config,
     /// What is doubtful about it; may be empty.
     pub warnings: Report,
-    /// All layers as one TOML document, with every default filled in.
+    /// All layers as one TOML document, with every default filled in and
+    /// without secrets.
     pub effective: String,
 }
 
@@ -87,7 +89,10 @@ fn surroundings(path: &Path, lookup: NameLookup) -> Surroundings<'_> {
 
 fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
     let source = report.add_source(path.display().to_string(), text);
-    tree::read_document(source, report)
+    let mut layer = tree::read_document(source, report);
+    // A later layer may override one of them.
+    report.hide(&secret::places(&mut layer, &File::shape()));
+    layer
 }
 
 fn finish(
@@ -97,12 +102,14 @@ fn finish(
 ) -> Result<Loaded, Report> {
     let file = File::read(&root, &mut report);
     let config = file.and_then(|file| resolve(&file, surroundings, &mut report));
+    report.hide(&secret::places(&mut root, &File::shape()));
     report.settle();
     match config {
         Some(mut config) if !report.has_mistakes() => {
             print::fill_defaults(&mut root, &File::shape());
+            config.hash = evenkeel_policy::hash::hash(print::document(&root).as_bytes());
+            print::hide_secrets(&mut root, &File::shape());
             let effective = print::document(&root);
-            config.hash = evenkeel_policy::hash::hash(effective.as_bytes());
             Ok(Loaded {
                 config,
                 warnings: report,

@@ -25,7 +25,7 @@ pub enum Only {
 
 choice!(Only {
     "all" => Only::All, "every request";
-    "errors" => Only::Errors, "those answered with 5xx, or cut off by the endpoint's or this server's fault: what the counters of errors count";
+    "errors" => Only::Errors, "those answered with 5xx (but for configured answers), or cut off by the endpoint's or this server's fault: what the counters of errors count";
 });
 
 /// Path of a file, or `-`.

@@ -14,6 +14,7 @@ use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 use evenkeel_policy::route::{PathPattern, RouteTable};
 use evenkeel_proto::coding::Coding;
+use evenkeel_proto::http1::write::Via;
 
 pub mod access_log;
 mod check;
@@ -28,6 +29,7 @@ mod print;
 mod quantity;
 mod resolve;
 mod schema;
+mod secret;
 mod setting;
 mod template;
 mod tree;
@@ -448,6 +450,8 @@ pub struct Upstream {
     pub interim: Interim,
     /// Further attempts after the first, where HTTP allows them.
     pub retries: u32,
+    /// What becomes of `Via` in requests.
+    pub via: Via,
     /// What the balancers by key go by.
     pub key: BalanceKey,
     /// The status where the balancer refuses rather than overload.

@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
+use super::secret;
 use super::setting::{KeyShape, Shape, TableShape};
 use super::tree::{self, Entry, Node, Value};
 
-/// Adds every option that is not written and has a default.
+/// Adds every option that is not written and has a default; takes out tables that
+/// say nothing. An empty table says something where there is none by default.
 pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
     let missing = match shape {
         Shape::Table(table) => missing_entries(node, table),
@@ -19,6 +21,10 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
                     fill_defaults(&mut entry.node, &key.shape);
                 }
             }
+            entries.retain(|entry| {
+                let key = table.keys.iter().find(|it| it.key == entry.key);
+                !(is_empty(&entry.node) && key.is_some_and(|it| it.presence.is_empty_table()))
+            });
             let order = |entry: &Entry| table.keys.iter().position(|it| it.key == entry.key);
             entries.sort_by_key(order);
         }
@@ -56,6 +62,25 @@ fn missing_entries(node: &Node, table: &TableShape) -> Vec<Entry> {
         })
     };
     missing.filter_map(entry).collect()
+}
+
+/// Puts stars in place of every secret.
+pub(super) fn hide_secrets(root: &mut Node, shape: &Shape) {
+    secret::each(root, shape, &mut |node| {
+        node.value = Value::Text(secret::HIDDEN.to_owned());
+    });
+    hide_passwords(root);
+}
+
+fn hide_passwords(node: &mut Node) {
+    match &mut node.value {
+        Value::Text(text) => *text = secret::without_passwords(text),
+        Value::List(items) => items.iter_mut().for_each(hide_passwords),
+        Value::Table(entries) => entries
+            .iter_mut()
+            .for_each(|entry| hide_passwords(&mut entry.node)),
+        Value::Integer(_) | Value::Boolean(_) | Value::Other(_) => {}
+    }
 }
 
 /// The tree as a document, with sections for the first level and for what is
@@ -98,7 +123,6 @@ fn section(text: &mut String, header: &str, node: &Node) {
     };
     for entry in entries {
         let value = match &entry.node.value {
-            Value::Table(_) if is_empty(&entry.node) => continue,
             Value::List(items) if items.iter().any(|it| matches!(it.value, Value::Table(_))) => {
                 let lines: String = items
                     .iter()
@@ -113,9 +137,8 @@ fn section(text: &mut String, header: &str, node: &Node) {
     }
 }
 
-/// Whether it is a table that says nothing.
 fn is_empty(node: &Node) -> bool {
-    matches!(&node.value, Value::Table(inner) if inner.iter().all(|it| is_empty(&it.node)))
+    matches!(&node.value, Value::Table(inner) if inner.is_empty())
 }
 
 /// A value on one line.
@@ -132,9 +155,8 @@ pub(super) fn inline(node: &Node) -> String {
             )
         }
         Value::Table(entries) => {
-            let shown = |entry: &&Entry| !is_empty(&entry.node);
             let pair = |entry: &Entry| format!("{} = {}", key(&entry.key), inline(&entry.node));
-            let pairs: Vec<_> = entries.iter().filter(shown).map(pair).collect();
+            let pairs: Vec<_> = entries.iter().map(pair).collect();
             match pairs.is_empty() {
                 true => "{}".into(),
                 false => format!("{{ {} }}", pairs.join(", ")),

@@ -7,6 +7,7 @@ mod access_log;
 mod files;
 mod upstream;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use evenkeel_policy::route::{Condition, RouteTable, Rule};
@@ -14,6 +15,7 @@ use evenkeel_policy::route::{Condition, RouteTable, Rule};
 use super::check::{self, Names, listener_name, route_name};
 use super::diagnostics::Report;
 use super::setting::{Field, Map, OneOrMore};
+use super::tree::Place;
 use super::value::{Wanted, Workers};
 use super::written::{self, File};
 use super::{
@@ -94,6 +96,7 @@ fn status(
         None => None,
         Some(file) => {
             let path = folder.join(&file.0);
+            check_mode(&path, &table.token_file.place, report);
             let read = upstream::read_file(&path)
                 .map_err(|error| format!("read {}: {error}", path.display()));
             let token = read.and_then(|bytes| {
@@ -119,6 +122,18 @@ fn status(
     };
     let bind = table.bind.value.as_ref()?.0.clone();
     Some(Some(Status { bind, token }))
+}
+
+/// Warns of a file with a secret that other users may read.
+fn check_mode(path: &Path, place: &Place, report: &mut Report) {
+    /// Reading, for everybody (chmod(1)).
+    const OTHERS_READ: u32 = 0o004;
+    let mode = std::fs::metadata(path).map_or(0, |it| it.mode());
+    if mode & OTHERS_READ != 0 {
+        report
+            .warning(place, "every user of this machine may read the token")
+            .help(format!("chmod 600 {}", path.display()));
+    }
 }
 
 fn server(server: &written::Server) -> Option<Server> {
@@ -193,7 +208,7 @@ fn otlp(written: Option<&written::Otlp>) -> Option<Option<Otlp>> {
     };
     let url = it.url.value.as_ref()?;
     let headers = it.headers.value.as_ref()?.0.iter();
-    let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())));
+    let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.0.clone())));
     Some(Some(Otlp {
         authority: url.authority.clone(),
         path: url.path.clone(),

@@ -43,6 +43,7 @@ fn shape_schema(shape: &Shape) -> Map<String, Json> {
             json!({ "anyOf": schemas })
         }
         Shape::Table(table) => table_schema(table),
+        Shape::Secret(shape) => return shape_schema(shape),
     };
     match schema {
         Json::Object(schema) => schema,

@@ -45,6 +45,8 @@ pub enum Shape {
     List(Box<Shape>),
     /// A table whose keys are names.
     Map(Box<Shape>),
+    /// This, which is not shown.
+    Secret(Box<Shape>),
     /// Any of these.
     AnyOf(Vec<Shape>),
 }
@@ -94,6 +96,11 @@ pub enum Presence {
 }
 
 impl Presence {
+    /// Whether an empty table holds where the key is not written.
+    pub(super) fn is_empty_table(self) -> bool {
+        matches!(self, Self::Default("{}"))
+    }
+
     /// The value that holds in the table at `node` where the key is not
     /// written, as TOML.
     pub(super) fn default_in(self, node: &Node) -> Option<String> {
@@ -111,6 +118,7 @@ impl Shape {
         let brief = |text: &'static str| text.split(", such as").next().unwrap_or(text);
         match self {
             Self::Text { form, .. } => brief(form).to_owned(),
+            Self::Secret(shape) => shape.brief(),
             Self::List(item) if !matches!(**item, Self::Table(_)) => {
                 format!("a list, each {}", item.brief())
             }
@@ -140,6 +148,7 @@ impl Shape {
                 alternatives(&words)
             }
             Self::Table(_) => "a table".into(),
+            Self::Secret(shape) => shape.words(),
             Self::List(item) => match &**item {
                 Self::Table(_) => "a list of tables".into(),
                 item => format!("a list, each {}", item.words()),

@@ -176,6 +176,11 @@ impl FromText for CollectorUrl {
             return Err(fault.help("no spaces, no `#`, and %XX for what is not ASCII"));
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err(fault.help(
+                "a user and a password go into `headers`, as in authorization = \"Basic …\"",
+            ));
+        }
         let after_host = &authority[authority.rfind(']').unwrap_or(0)..];
         let authority = match after_host.contains(':') {
             true => authority.to_owned(),
@@ -559,6 +564,7 @@ fn destination(text: &str) -> Result<Destination, Fault> {
     if let Some((scheme, rest)) = text.split_once("://") {
         let port = if scheme == "https" { 443 } else { 80 };
         let host = rest.split('/').next().unwrap_or(rest);
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let host = if host.contains(':') {
             host.to_owned()
         } else {

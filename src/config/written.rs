@@ -12,6 +12,7 @@ use super::diagnostics::Report;
 use super::file_value::FolderPath;
 use super::log_value::{AppName, Facility, LogPath, Only, Severity};
 use super::quantity::{Length, Part, Size, Span, Timeout};
+use super::secret::Secret;
 use super::setting::{
     Bounded, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
 };
@@ -242,8 +243,9 @@ options! {
         url: CollectorUrl = Required,
         /// Value of `service.name`.
         service: Text = Default("'evenkeel'"),
-        /// Further fields of its requests, such as a token: name to value.
-        headers: Map<FieldValue> = Default("{}"),
+        /// Further fields of its requests, such as a token: name to value. No
+        /// output shows the values.
+        headers: Map<Secret<FieldValue>> = Default("{}"),
         /// Longest time that it may take for a request.
         timeout: Timeout = Default("'5s'"),
     }
@@ -421,6 +423,9 @@ options! {
         /// Further attempts after the first, where HTTP allows them. With
         /// `queue.hold`, connections that can't be opened do not count.
         retries: Bounded<0, 100> = Default("2"),
+        /// Whether requests name the proxy in `Via`. nginx and IIS answer a
+        /// request with `Via` uncompressed.
+        via: bool = Default("false"),
     }
 }
 
@@ -521,8 +526,8 @@ options! {
         method: Method = Depends(method_default, "`\"GET\"`"),
         /// Value of `Host`.
         host: FieldValue = Optional("the endpoint's address, as written"),
-        /// Further header fields: name to value.
-        headers: Map<FieldValue> = Default("{}"),
+        /// Further header fields: name to value. No output shows the values.
+        headers: Map<Secret<FieldValue>> = Default("{}"),
         /// Statuses that pass.
         expect: OneOrMore<StatusRange> = Depends(expect_default, "`\"200-399\"`"),
         /// Text that the first 64 KiB of the body must contain.

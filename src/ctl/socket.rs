@@ -89,7 +89,10 @@ impl Socket {
         let path = path.display();
         match error.kind() {
             io::ErrorKind::NotFound => {
-                format!("{path}: there is no such socket; is the program running?")
+                format!(
+                    "{path}: there is no such socket; is the program running? \
+                     A process that drains has its socket at {path}.PID"
+                )
             }
             io::ErrorKind::ConnectionRefused => {
                 format!("{path}: nobody listens there; is the program running?")

@@ -79,7 +79,9 @@ pub async fn send(
     match sent {
         Ok(()) => Ok(()),
         Err(WriteFailure::Closed) => Err(End::Failure(Failure::ClientGone)),
-        Err(WriteFailure::TimedOut) => Err(End::Failure(Failure::ClientStalled)),
+        Err(WriteFailure::TimedOut) => {
+            Err(context.timed_out(u64::MAX, Failure::ClientStalled).into())
+        }
     }
 }
 
@@ -244,8 +246,11 @@ pub async fn refuse(
     progress: &mut Progress<'_>,
 ) -> Outcome {
     let consumed = head.map_or(request.len(), |head| head.end);
-    if let End::Failure(Failure::ClientGone | Failure::ClientStalled) = end {
-        // Nobody is there to read it, or half an answer is on its way already.
+    let is_unread = matches!(
+        end,
+        End::Failure(Failure::ClientGone | Failure::ClientStalled)
+    );
+    if is_unread || progress.figures.has_half_head {
         return Outcome::new(end, Next::Close, consumed);
     }
     let upstream = progress
@@ -443,6 +448,7 @@ fn reason_phrase(status: u16) -> &'static str {
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
+        508 => "Loop Detected",
         _ => "Status",
     }
 }

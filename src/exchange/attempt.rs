@@ -279,6 +279,8 @@ impl<'a, 'b> Sent<'a, 'b> {
             scheme: Scheme::Http,
             default_host: self.slot.config().authority().as_bytes(),
             marks: request.identity.marks(&mut room),
+            loop_id: &self.context.loop_id,
+            via: self.slot.upstream().config().via,
         };
         write::request_head(&mut scratch, request.bytes, request.head, info);
         let body_start = scratch.len();

@@ -5,10 +5,11 @@
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 use evenkeel_proto::http1::write::{Marks, TraceMark};
 use evenkeel_proto::identity::{TraceParent, Uuid, is_request_id};
-use evenkeel_proto::{FieldKind, RequestHead, Span};
+use evenkeel_proto::{FieldKind, LoopId, RequestHead, Span};
 use fastrand::Rng;
 
 use crate::config::{self, Adopt};
@@ -44,6 +45,17 @@ pub struct Trace {
     pub is_recorded: bool,
 }
 
+/// What this process calls itself in `CDN-Loop`.
+pub fn loop_id() -> LoopId {
+    static ID: LazyLock<LoopId> = LazyLock::new(|| LoopId::new(random()));
+    *ID
+}
+
+/// From the system's randomness.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
 /// Where ids come from: unlike those of other workers and processes, but no
 /// secret. Two sequences of 64 bits that know nothing of each other, so that
 /// ids don't begin to repeat after the 2^32 that one of them would be good for.
@@ -52,9 +64,8 @@ pub struct IdSource(RefCell<[Rng; 2]>);
 
 impl Default for IdSource {
     fn default() -> Self {
-        // Keyed by the system's randomness.
-        let random = || Rng::with_seed(RandomState::new().hash_one(0));
-        IdSource(RefCell::new([random(), random()]))
+        let rng = || Rng::with_seed(random());
+        IdSource(RefCell::new([rng(), rng()]))
     }
 }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::Persistence;
-use evenkeel_proto::{RequestHead, ResponseHead, Version};
+use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
 
 use crate::config::{self, Config};
 use crate::files::Files;
@@ -70,6 +70,8 @@ pub struct Context {
     pub spans: Option<SpanSender>,
     /// Where request ids and traces come from.
     pub ids: IdSource,
+    /// What the process calls itself to endpoints.
+    pub loop_id: LoopId,
     /// Whether the worker is finishing what it has.
     pub is_draining: Cell<bool>,
     /// Where heads are written before they are sent; never held over a wait.

@@ -82,11 +82,11 @@ impl<'a> Progress<'a> {
             figures.phase = Phase::Head;
         }
         let total = figures.times.total;
-        let is_error = end.is_error(figures.status);
+        let is_error = figures.is_error();
         self.count(context, client, is_error);
         self.track.end_exchange();
         if self.identity.is_recorded() {
-            self.record_span(context, client, buf, head);
+            self.record_span(context, client, is_error, buf, head);
         }
         if self.is_failed(is_error) {
             self.keep_failure(context, client, buf, head);
@@ -145,6 +145,7 @@ impl<'a> Progress<'a> {
         &self,
         context: &Context,
         client: &Client,
+        is_error: bool,
         buf: &[u8],
         head: Option<&RequestHead>,
     ) {
@@ -178,6 +179,7 @@ impl<'a> Progress<'a> {
             attempts: self.figures.attempts,
             status: self.figures.status,
             end: self.figures.end,
+            is_error,
             times: self.figures.times,
         };
         spans.send(span, &context.counters.spans_dropped);
@@ -188,7 +190,7 @@ impl<'a> Progress<'a> {
     /// be, whatever its status.
     fn is_failed(&self, is_error: bool) -> bool {
         match self.figures.end {
-            End::Complete | End::Tunnel => is_error && self.endpoint().is_some(),
+            End::Complete | End::Tunnel => is_error,
             End::Failure(Failure::ClientGone | Failure::NoFile) => false,
             _ => true,
         }

@@ -451,9 +451,9 @@ impl Relay<'_> {
     }
 }
 
-/// Carries bytes both ways until both sides have closed, one of them broke, or
-/// nothing moved for `idle_timeout`. A side that closes its sending half only
-/// has that passed on.
+/// Carries bytes both ways until both sides have closed, one of them broke,
+/// nothing moved for `idle_timeout`, or the program stops. A side that closes its
+/// sending half only has that passed on.
 pub(super) async fn tunnel(
     context: &Context,
     client: &mut Client,
@@ -470,11 +470,11 @@ pub(super) async fn tunnel(
     let mut up = Direction::Open(start(first.from_client));
     let mut down = Direction::Open(start(first.from_upstream));
     context.set_timeout(&client.timer, idle_timeout);
-    poll_fn(|cx| {
+    let end = poll_fn(|cx| {
         let up_moved = up.poll(cx, &mut client.stream, &mut stream);
         let down_moved = down.poll(cx, &mut stream, &mut client.stream);
         if up.is_over(&down) {
-            return Poll::Ready(());
+            return Poll::Ready(End::Tunnel);
         }
         if up_moved || down_moved {
             let track = &progress.track;
@@ -483,7 +483,7 @@ pub(super) async fn tunnel(
             context.set_timeout(&client.timer, idle_timeout);
         }
         match context.wheel.has_fired(&client.timer) {
-            true => Poll::Ready(()),
+            true => Poll::Ready(context.timed_out(u64::MAX, Failure::TunnelIdle).into()),
             false => Poll::Pending,
         }
     })
@@ -492,6 +492,7 @@ pub(super) async fn tunnel(
     progress.figures.bytes_out += down.bytes_written();
     progress.figures.body_bytes_out += down.bytes_written();
     Carried {
+        end,
         up_bytes: up.bytes_written(),
         down_bytes: down.bytes_read(),
     }
@@ -499,6 +500,8 @@ pub(super) async fn tunnel(
 
 /// What a tunnel carried.
 pub(super) struct Carried {
+    /// How it ended.
+    pub end: End,
     /// To the endpoint.
     pub up_bytes: u64,
     /// From the endpoint, after what came with its head.

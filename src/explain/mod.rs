@@ -18,13 +18,13 @@ use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
 use evenkeel_proto::http1::write::{self, ClientInfo, Scheme};
 use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
+use evenkeel_proto::{BodyFraming, LoopId, RequestError, RequestHead};
 use serde::{Deserialize, Serialize};
 
 use crate::client::http1::check_limits;
 use crate::config::{self, Action, Address, Config, Proxying};
 use crate::exchange::answer::refusal_status;
-use crate::exchange::identity::{IdSource, Identity, ROOM};
+use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::{self, RequestFacts};
 use crate::net::clock;
@@ -400,7 +400,7 @@ fn explain_on(
         listener,
         client: Some(client),
     };
-    let found = handler::find_route(&config.route_table, &facts);
+    let found = handler::find_route(&config.route_table, &name_of(running), &facts);
     if let Ok(_) | Err(Failure::NoRoute | Failure::AmbiguousPath) = found {
         explain_routes(config, &facts, &mut explanation);
     }
@@ -647,7 +647,7 @@ fn upstream_step(
             total_ms: timeouts.total.map(millis),
         },
         now: running.map(|_| now_step(outlook, settings)),
-        head: head_lines(config, settings, facts),
+        head: head_lines(config, settings, &name_of(running), facts),
     }
 }
 
@@ -701,10 +701,16 @@ fn unix_ms() -> u64 {
     unix_time(SystemTime::now()).as_millis() as u64
 }
 
+/// What the running process calls itself; without one, the name of none.
+fn name_of(running: Option<&[Arc<Dispatcher>]>) -> LoopId {
+    running.map_or(LoopId::ZERO, |_| loop_id())
+}
+
 /// The head that an endpoint gets; ids that are made are made for it.
 fn head_lines(
     config: &Config,
     upstream: &config::Upstream,
+    loop_id: &LoopId,
     facts: &RequestFacts<'_>,
 ) -> Vec<String> {
     let address = AddressText::new(facts.client);
@@ -722,6 +728,8 @@ fn head_lines(
         scheme: Scheme::Http,
         default_host: default_host.as_bytes(),
         marks: identity.marks(&mut room),
+        loop_id,
+        via: upstream.via,
     };
     let mut out = Vec::new();
     write::request_head(&mut out, facts.bytes, facts.head, info);

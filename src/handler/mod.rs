@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
 use evenkeel_proto::representation::Conditions;
-use evenkeel_proto::{Method, RequestHead};
+use evenkeel_proto::{LoopId, Method, RequestHead};
 
 use crate::config::{self, Action, Proxying};
 use crate::exchange::answer::{self, Answer};
@@ -27,7 +27,7 @@ pub async fn handle(
 ) -> Outcome {
     let found = {
         let facts = RequestFacts::new(client, bytes, head);
-        find_route(&context.config.route_table, &facts)
+        find_route(&context.config.route_table, &context.loop_id, &facts)
     };
     let route = match found {
         Ok(route) => route,
@@ -149,13 +149,24 @@ pub(crate) fn balance_key(upstream: &config::Upstream, request: &RequestFacts<'_
     }
 }
 
-/// The route that a request takes.
+/// The route that a request takes; `own` is the name of this process.
 ///
 /// # Errors
 /// No route takes it.
-pub(crate) fn find_route(table: &RouteTable, request: &RequestFacts<'_>) -> Result<usize, Failure> {
-    if request.head.method == Method::Connect {
+///
+/// Invariant: every request to an endpoint names this process in `CDN-Loop`, so
+/// that one which comes back, by whatever way, is found here.
+pub(crate) fn find_route(
+    table: &RouteTable,
+    own: &LoopId,
+    request: &RequestFacts<'_>,
+) -> Result<usize, Failure> {
+    let head = request.head;
+    if head.method == Method::Connect {
         return Err(Failure::ConnectMethod);
+    }
+    if head.has_cdn_loop && own.is_named_in(head, request.bytes) {
+        return Err(Failure::Loop);
     }
     table.find(request).map_err(|unrouted| match unrouted {
         Unrouted::NoRoute => Failure::NoRoute,

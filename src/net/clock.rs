@@ -11,11 +11,16 @@ pub fn now() -> Instant {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: the call writes nothing but `time`.
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
-    debug_assert_eq!(outcome, 0, "every Linux has this clock");
-    // SAFETY: it was written: the call fails for a clock that is not there, or
-    // memory that is not the program's.
-    let time = unsafe { time.assume_init() };
-    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    assert_eq!(outcome, 0, "every Linux has this clock");
+    // SAFETY: it was written, for the call did not fail.
+    moment(unsafe { time.assume_init() })
+}
+
+/// Invariant: the clock stands still at its end, after five centuries, and never
+/// goes back.
+fn moment(time: libc::timespec) -> Instant {
+    let nanos = (time.tv_sec as u64).saturating_mul(1_000_000_000);
+    Instant::from_nanos(nanos.saturating_add(time.tv_nsec as u64))
 }
 
 /// How long ago a moment was.
@@ -26,6 +31,15 @@ pub fn since(moment: Instant) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stands_still_at_its_end() {
+        let at = |tv_sec, tv_nsec| moment(libc::timespec { tv_sec, tv_nsec });
+        assert_eq!(at(2, 7), Instant::from_nanos(2_000_000_007));
+        let last = u64::MAX / 1_000_000_000;
+        assert!(at(last as i64, 0) < at(last as i64 + 1, 0));
+        assert_eq!(at(i64::MAX, 999_999_999), Instant::from_nanos(u64::MAX));
+    }
 
     #[test]
     fn goes_on_as_that_of_std_does() {

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -28,17 +28,25 @@ pub struct BoundListener {
     pub address: Address,
 }
 
+/// The sockets of an address.
+#[derive(Debug)]
+pub struct Bound {
+    /// One for each worker.
+    pub listeners: Vec<BoundListener>,
+    /// The file of a Unix socket.
+    pub file: Option<SocketFile>,
+}
+
 /// Binds `address` once for each worker.
 ///
 /// # Errors
 /// The address is in use, not of this machine, or not permitted.
-pub fn bind(
-    address: &Address,
-    accepting: Accepting,
-    workers: usize,
-) -> io::Result<Vec<BoundListener>> {
+pub fn bind(address: &Address, accepting: Accepting, workers: usize) -> io::Result<Bound> {
     match address {
-        Address::Tcp(address) => bind_tcp(*address, accepting, workers),
+        Address::Tcp(address) => Ok(Bound {
+            listeners: bind_tcp(*address, accepting, workers)?,
+            file: None,
+        }),
         Address::Unix(path) => bind_unix(path, accepting.backlog, workers),
     }
 }
@@ -47,20 +55,21 @@ pub fn bind(
 ///
 /// # Errors
 /// As [`bind`].
-pub fn bind_private(path: &Path, backlog: u32) -> io::Result<BoundListener> {
+pub fn bind_private(path: &Path, backlog: u32) -> io::Result<(BoundListener, SocketFile)> {
     remove_dead_socket(path)?;
     let socket = stream_socket(Domain::UNIX)?;
     let mode = Mode::from_raw_mode(PRIVATE_MODE);
     // The file begins with the socket's mode, less what the umask takes; so
     // there is no moment at which others may connect.
     rustix::fs::fchmod(&socket, mode)?;
-    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    let file = SocketFile::bind(&socket, path)?;
     rustix::fs::chmod(path, mode)?;
     socket.listen(backlog.min(i32::MAX as u32) as i32)?;
-    Ok(BoundListener {
+    let bound = BoundListener {
         socket,
         address: Address::Unix(path.to_owned()),
-    })
+    };
+    Ok((bound, file))
 }
 
 /// For the user and the group: to read and to write.
@@ -131,19 +140,88 @@ fn bound_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Vec<BoundListener>> {
+fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Bound> {
     remove_dead_socket(path)?;
     let socket = stream_socket(Domain::UNIX)?;
-    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    let file = SocketFile::bind(&socket, path)?;
     socket.listen(backlog.min(i32::MAX as u32) as i32)?;
-    (0..workers)
-        .map(|_| {
-            Ok(BoundListener {
-                socket: socket.try_clone()?,
-                address: Address::Unix(path.to_owned()),
-            })
+    let listener = |_| {
+        Ok(BoundListener {
+            socket: socket.try_clone()?,
+            address: Address::Unix(path.to_owned()),
         })
-        .collect()
+    };
+    Ok(Bound {
+        listeners: (0..workers).map(listener).collect::<io::Result<_>>()?,
+        file: Some(file),
+    })
+}
+
+/// The file of a Unix socket that this process bound; removed on drop.
+///
+/// Invariant: only the file that was bound is removed or moved. A file that a
+/// successor put in its place stays. The kernel does not give an inode to
+/// another file while the socket is open, so drop this before the socket.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn bind(socket: &Socket, path: &Path) -> io::Result<Self> {
+        socket.bind(&socket2::SockAddr::unix(path)?)?;
+        Ok(SocketFile {
+            path: path.to_owned(),
+            identity: identity(path)?,
+        })
+    }
+
+    /// Frees the path for a successor, and keeps the socket reachable by another:
+    /// the path with the process's id behind it. `None` where the path is a
+    /// successor's already.
+    ///
+    /// # Errors
+    /// The other path is too long for a socket, or somebody else's. The file is
+    /// removed then.
+    pub fn move_aside(mut self) -> io::Result<Option<Self>> {
+        if !self.is_there() {
+            return Ok(None);
+        }
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(format!(".{}", std::process::id()));
+        let aside = PathBuf::from(aside);
+        socket2::SockAddr::unix(&aside)?;
+        remove_dead_socket(&aside)?;
+        std::fs::rename(&self.path, &aside)?;
+        self.path = aside;
+        Ok(Some(self))
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn is_there(&self) -> bool {
+        identity(&self.path).is_ok_and(|identity| identity == self.identity)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.is_there() {
+            // Gone meanwhile is as good.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The device and the inode of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino()))
 }
 
 /// A socket file that nobody listens on is left over from a process that was

@@ -296,7 +296,7 @@ impl<T: AsFd> Source<T> {
             writer: None,
         });
         let key = u32::try_from(key).expect("there are fewer descriptors");
-        debug_assert_ne!(key, NOWHERE, "there are fewer descriptors");
+        assert_ne!(key, NOWHERE, "there are fewer descriptors");
         let data = EventData::new_u64(u64::from(generation) << 32 | u64::from(key));
         let place = Place { table, key };
         epoll::add(
@@ -311,10 +311,7 @@ impl<T: AsFd> Source<T> {
     /// Lets go of it without a system call: it stays watched by this thread, and
     /// any thread may take it on. Whoever waits for it is not woken any more.
     pub fn detach(self) -> Detached<T> {
-        self.place.with_entry(|entry| {
-            entry.reader = None;
-            entry.writer = None;
-        });
+        self.forget_waiters();
         let Place { table, key } = &self.place;
         let left = LeftPlace {
             kernel: table.kernel.clone(),
@@ -333,8 +330,22 @@ impl<T: AsFd> Source<T> {
         &self.descriptor
     }
 
-    /// Waits until there is something on a side, as far as is known. One task
-    /// waits for each side: the one that polled last.
+    /// Has another task wait for it from now on. A task that waits for it is not
+    /// woken any more.
+    pub fn forget_waiters(&self) {
+        self.place.with_entry(|entry| {
+            entry.reader = None;
+            entry.writer = None;
+        });
+    }
+
+    /// Waits until there is something on a side, as far as is known.
+    ///
+    /// Invariant: one task waits for each side. A second one would take the first
+    /// one's wake, which then waits for ever.
+    ///
+    /// # Panics
+    /// Another task waits for the side.
     pub fn poll_ready(&self, cx: &Context<'_>, side: Side) -> Poll<()> {
         self.place.with_entry(|entry| {
             if entry.ready.intersects(side.all()) {
@@ -345,7 +356,10 @@ impl<T: AsFd> Source<T> {
                 Side::Write => &mut entry.writer,
             };
             match waker {
-                Some(waker) => waker.clone_from(cx.waker()),
+                Some(waker) => {
+                    let is_same = waker.will_wake(cx.waker());
+                    assert!(is_same, "another task waits for this side");
+                }
                 None => *waker = Some(cx.waker().clone()),
             }
             Poll::Pending
@@ -646,6 +660,31 @@ mod tests {
         assert!(!poller.look(true).expect("a look"));
         let all = watched.iter().all(|(it, _)| it.is_ready(Side::Write));
         assert!(all);
+    }
+
+    #[test]
+    fn a_second_waiter_does_not_take_the_place_of_the_first() {
+        let mut poller = poller();
+        let (source, mut peer) = watched();
+        let wakers = [Wakes::of_new_waker(), Wakes::of_new_waker()];
+        let [(first, first_waker), (second, second_waker)] = wakers;
+        let wait = |waker: &Waker, side| {
+            let cx = Context::from_waker(waker);
+            assert!(source.poll_ready(&cx, side).is_pending());
+        };
+        let is_refused = |waker: &Waker, side| {
+            let wait = std::panic::AssertUnwindSafe(|| wait(waker, side));
+            std::panic::catch_unwind(wait).is_err()
+        };
+        wait(&first_waker, Side::Read);
+        wait(&second_waker, Side::Write);
+        assert!(is_refused(&second_waker, Side::Read) && is_refused(&first_waker, Side::Write));
+        source.forget_waiters();
+        wait(&second_waker, Side::Read);
+        assert!(is_refused(&first_waker, Side::Read));
+        peer.write_all(b"a").expect("it is sent");
+        poller.look(false).expect("a look");
+        assert_eq!((first.count(), second.count()), (0, 1));
     }
 
     #[test]

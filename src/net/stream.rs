@@ -74,6 +74,11 @@ impl Stream {
         DetachedStream(self.0.detach())
     }
 
+    /// Has another task wait for it from now on.
+    pub fn forget_waiters(&self) {
+        self.0.forget_waiters();
+    }
+
     /// Ready when a read would not block. Holds no buffer.
     pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.poll_ready(cx, Side::Read)

@@ -514,7 +514,8 @@ impl Id {
     const GENERATION: usize = (1 << Self::GENERATION_BITS) - 1;
 
     fn new(set: u16, generation: u32, index: usize) -> Self {
-        debug_assert!(index <= Self::INDEX, "there are fewer descriptors");
+        // Invariant: no index is cut off. A wake would be another task's.
+        assert!(index <= Self::INDEX, "there are fewer descriptors");
         let generation = generation as usize & Self::GENERATION;
         let high = usize::from(set) << Self::GENERATION_BITS | generation;
         Id(high << Self::INDEX_BITS | index & Self::INDEX)
@@ -600,6 +601,17 @@ mod tests {
             }
         });
         limited.expect("the event loop runs");
+    }
+
+    #[test]
+    fn an_id_holds_every_index_whole() {
+        let id = Id::new(u16::MAX, 0, Id::INDEX);
+        assert_eq!(
+            (id.index(), id.generation(), id.set()),
+            (Id::INDEX, 0, 0xffff)
+        );
+        let beyond = std::panic::catch_unwind(|| Id::new(0, 0, Id::INDEX + 1));
+        assert!(beyond.is_err());
     }
 
     #[test]

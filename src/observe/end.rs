@@ -19,6 +19,8 @@ reasons! {
         BodyTooLarge => 413, "body-too-large", "the request body is larger than the limit";
         /// CONNECT, which only a forward proxy serves.
         ConnectMethod => 501, "connect-method", "this is no forward proxy: CONNECT is not served";
+        /// The request has been sent by this process before.
+        Loop => 508, "loop", "the request came back to the proxy that sent it";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.
@@ -52,6 +54,8 @@ reasons! {
         UpstreamStalled => 504, "upstream-stalled", "the endpoint's answer stopped";
         /// The body of the endpoint's answer is malformed: likewise.
         UpstreamBody => 502, "upstream-body", "the body of the endpoint's answer is malformed";
+        /// Nothing moved in a tunnel for too long.
+        TunnelIdle => 504, "tunnel-idle", "nothing moved in the tunnel for too long";
         /// The client closed before its exchange was over.
         ClientGone => 499, "client-gone", "the client closed the connection";
         /// The client took nothing of its response for too long.
@@ -93,7 +97,7 @@ reasons! {
 pub enum End {
     /// The whole response went to the client.
     Complete,
-    /// A tunnel was opened and closed.
+    /// A tunnel was opened, and one of its sides closed it.
     Tunnel,
     /// The request's head was refused.
     Request(RequestError),
@@ -182,13 +186,10 @@ impl End {
         }
     }
 
-    /// Whether an exchange that ended like this counts as an error: its client
-    /// did not get what it asked for, by no fault of its own. `status` is the one
-    /// sent.
-    pub fn is_error(self, status: u16) -> bool {
+    /// Whether a server is to blame: the endpoint, or this one.
+    pub fn is_server_fault(self) -> bool {
         use Failure::{DiskTimeout, FileChanged, FileFailed, UpstreamStale};
-        status >= 500
-            || self.is_endpoint_fault()
+        self.is_endpoint_fault()
             || matches!(
                 self,
                 End::Failure(DiskTimeout | FileChanged | FileFailed | UpstreamStale)

@@ -26,7 +26,7 @@ use crate::admin::{self, AdminThread};
 use crate::config::{Address, Config};
 use crate::files::Disks;
 use crate::net::descriptors;
-use crate::net::listen::{self, BoundListener};
+use crate::net::listen::{self, BoundListener, SocketFile};
 use crate::observe::access_log::Layout;
 use crate::observe::counters::{BufferMemory, Counters, OpenCount};
 use crate::observe::end::End;
@@ -75,6 +75,9 @@ pub struct Running {
     config: Arc<Config>,
     shared: Arc<Shared>,
     sources: Sources,
+    /// Of listeners and of the status page.
+    socket_files: Vec<SocketFile>,
+    control_file: Option<SocketFile>,
     /// Where each listener listens, with the ports that the kernel chose.
     pub addresses: Vec<Address>,
 }
@@ -245,12 +248,12 @@ impl StopSignals {
 pub fn start(config: Config) -> io::Result<Running> {
     let config = Arc::new(config);
     let worker_count = config.server.workers;
-    let mut sockets = bind_listeners(&config, worker_count)?;
+    let (mut sockets, socket_files) = bind_listeners(&config, worker_count)?;
     let addresses = sockets
         .first()
         .map(|first| first.iter().map(|bound| bound.address.clone()).collect())
         .unwrap_or_default();
-    let admin_sockets = admin::bind(&config)?;
+    let (admin_sockets, admin_files) = admin::bind(&config)?;
     let (log_sender, log_writer) = writer::start(&config.access_logs.destinations)?;
     let log_layout = Arc::new(Layout::new(&config));
     let shared = shared_state(&config)?;
@@ -348,15 +351,22 @@ pub fn start(config: Config) -> io::Result<Running> {
         config,
         shared,
         sources,
+        socket_files: socket_files.into_iter().chain(admin_files.status).collect(),
+        control_file: admin_files.control,
         addresses,
     };
     running.announce();
     Ok(running)
 }
 
-/// One socket per worker and listener, indexed in this order.
-fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundListener>>> {
+/// One socket per worker and listener, indexed in this order, and the files of
+/// Unix sockets.
+fn bind_listeners(
+    config: &Config,
+    workers: usize,
+) -> io::Result<(Vec<Vec<BoundListener>>, Vec<SocketFile>)> {
     let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut files = Vec::new();
     for listener in &config.listeners {
         let bound = listen::bind(&listener.bind, listener.accepting, workers).map_err(|error| {
             let text = format!(
@@ -365,11 +375,12 @@ fn bind_listeners(config: &Config, workers: usize) -> io::Result<Vec<Vec<BoundLi
             );
             io::Error::new(error.kind(), text)
         })?;
-        for (sockets, socket) in by_worker.iter_mut().zip(bound) {
+        for (sockets, socket) in by_worker.iter_mut().zip(bound.listeners) {
             sockets.push(socket);
         }
+        files.extend(bound.file);
     }
-    Ok(by_worker)
+    Ok((by_worker, files))
 }
 
 fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
@@ -439,9 +450,15 @@ impl Running {
     }
 
     /// Drains for at most `timeout`, then stops, and says what was done.
-    pub fn stop(self, timeout: Duration) {
+    ///
+    /// Invariant: every address is free for a successor as soon as draining begins.
+    /// Files of Unix sockets go first, then workers and the status page close their
+    /// listening sockets.
+    pub fn stop(mut self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         self.sources.is_draining.store(true, Ordering::Relaxed);
+        self.socket_files.clear();
+        let control_file = self.control_file.take().and_then(move_aside);
         self.phase.send_replace(Phase::Drain { deadline });
         for worker in self.workers {
             match worker.join() {
@@ -452,20 +469,29 @@ impl Running {
         }
         // Until then who waits in a queue may still be served.
         self.health.stop();
+        drop(control_file);
         self.admin.stop();
-        let listeners = self.config.listeners.iter().map(|it| &it.bind);
-        let status = self.config.status.iter().map(|it| &it.bind);
-        for address in listeners.chain(status).chain(&self.config.server.control) {
-            if let Address::Unix(path) = address {
-                // Gone already is as good.
-                let _ = std::fs::remove_file(path);
-            }
-        }
         if let Some(exporter) = self.exporter {
             exporter.finish(LOG_TIMEOUT);
         }
         let unwritten = self.log_writer.finish(LOG_TIMEOUT);
         summarise(&self.config, &self.sources.counters, unwritten);
+    }
+}
+
+/// Frees the path of the control socket, over which the drain can be watched still.
+fn move_aside(file: SocketFile) -> Option<SocketFile> {
+    match file.move_aside() {
+        Ok(Some(file)) => {
+            let path = file.path().display();
+            tracing::info!("control socket: at {path} while this process drains");
+            Some(file)
+        }
+        Ok(None) => None,
+        Err(error) => {
+            tracing::warn!("control socket: closed, for it can't be moved: {error}");
+            None
+        }
     }
 }
 

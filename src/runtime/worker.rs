@@ -16,7 +16,7 @@ use super::{Phase, Starting};
 use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
-use crate::exchange::identity::IdSource;
+use crate::exchange::identity::{self, IdSource};
 use crate::exchange::room::{self, Room};
 use crate::files::{Disks, Files};
 use crate::net::clock;
@@ -162,6 +162,7 @@ impl Worker {
             buffer_memory: self.shared.buffer_memory.clone(),
             spans: self.spans.clone(),
             ids: IdSource::default(),
+            loop_id: identity::loop_id(),
             is_draining: Cell::new(false),
             scratch: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),

@@ -288,6 +288,8 @@ impl IdlePool {
 
     fn put(&mut self, stream: Stream, idle_max_s: Option<u16>, now: u64) {
         if self.idle.len() < self.max {
+            // Another task takes it next.
+            stream.forget_waiters();
             let ticks = idle_max_s.map_or(u64::MAX, ticks).min(self.timeout_ticks);
             let until = now.saturating_add(ticks);
             self.idle.push(Idle { stream, until });

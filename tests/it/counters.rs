@@ -5,10 +5,10 @@ use std::time::Duration;
 use evenkeel::config::{Address, NameLookup, load_text};
 use evenkeel::observe::counters::EndpointCounters;
 use evenkeel::runtime::{self, Running};
-use evenkeel_testkit::RawClient;
 use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{Proxy, RawClient};
 
-use crate::setup::{get, origin, test};
+use crate::setup::{figures, get, origin, program, test};
 
 fn start(endpoint: &str) -> Running {
     let text = format!(
@@ -65,5 +65,37 @@ fn a_tunnel_counts_as_an_answer() {
         assert_eq!(endpoint(&running).status[1].value(), 1);
         drop(client);
         running.stop(Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn a_configured_answer_is_no_error_whatever_its_status() {
+    test(|| {
+        let proxy = Proxy::start(
+            program(),
+            "[status]\nbind = \"127.0.0.1:0\"\n\
+             [access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\nonly = \"errors\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nname = \"maintenance\"\nmatch = { path = \"/shop\" }\nanswer = { status = 503 }\n\
+             [[route]]\nname = \"app\"\nupstream = \"app\"\n[upstream.app]\n",
+        )
+        .unwrap();
+        let mut client = proxy.client();
+        for path in ["/shop", "/shop", "/"] {
+            assert_eq!(client.get(path).unwrap().status, 503);
+        }
+        until("all are counted", || {
+            figures(&proxy)["listeners"][0]["requests"] == 3
+        });
+        let figures = figures(&proxy);
+        let errors = |list: &str, index: usize| figures[list][index]["errors"].clone();
+        assert_eq!(figures["listeners"][0]["status"]["5xx"], 3);
+        assert_eq!(
+            (errors("routes", 0), errors("routes", 1)),
+            (0.into(), 1.into())
+        );
+        assert_eq!(errors("listeners", 0), 1);
+        until("the error is logged", || proxy.access_log().len() == 1);
+        assert_eq!(proxy.access_log_json()[0]["end"], "no-endpoint");
     });
 }

@@ -521,8 +521,11 @@ fn live_says_what_would_happen_now() {
         assert_eq!(now["action"]["now"]["now"], "served");
         assert_eq!(now["draining"], false);
         proxy.terminate();
-        until("it drains", || live(&proxy, &admin)["draining"] == true);
-        let text = explain(&config, &["--live", "GET", "http://app.test/"]).stdout;
+        let aside = proxy.path(&format!("control.sock.{}", proxy.pid()));
+        until("it drains", || aside.exists());
+        let socket = format!("server.control={aside:?}");
+        let drained = ["--set", &socket, "--live", "GET", "http://app.test/"];
+        let text = explain(&config, &drained).stdout;
         let text = String::from_utf8(text).unwrap();
         let expected = "  draining: open connections are served, new ones refused\n";
         assert!(text.contains(expected), "{text}");

@@ -1,8 +1,10 @@
 //! Fields: what is kept, what is removed, what is added.
 
-use evenkeel_testkit::RawOrigin;
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{RawClient, RawOrigin, TempDir};
 
-use crate::setup::{Site, site, test};
+use crate::setup::{Site, assert_logged, assert_refused, site, test};
+use crate::words;
 
 /// The lines of the head that the origin received for a request.
 fn received(request: &str) -> Vec<String> {
@@ -91,24 +93,79 @@ fn forwarding_fields_are_added() {
         for part in ["for=127.0.0.1", "proto=http", "host=site.example"] {
             assert!(forwarded.contains(part), "{forwarded:?}");
         }
-        let via = value(&lines, "via").unwrap();
-        assert!(via.starts_with("1.1 "), "{via:?}");
         assert_eq!(value(&lines, "host"), Some("site.example"));
     });
 }
 
+/// All values of a field that the origin received, as one list.
+fn values(lines: &[String], name: &str) -> String {
+    let named = lines.iter().filter_map(|line| line.split_once(':'));
+    let named = named.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+    let values: Vec<_> = named.map(|(_, value)| value.trim()).collect();
+    values.join(", ")
+}
+
+/// nginx and IIS answer a request with `Via` uncompressed.
 #[test]
-fn via_grows_and_tells_the_version_received() {
+fn via_passes_as_it_is_unless_it_is_asked_for() {
     test(|| {
-        let lines = received("GET /headers HTTP/1.0\r\nHost: a\r\nVia: 1.1 earlier\r\n\r\n");
-        let all: Vec<&str> = lines
-            .iter()
-            .filter_map(|line| line.split_once(':'))
-            .filter(|(name, _)| name.eq_ignore_ascii_case("via"))
-            .map(|(_, value)| value.trim())
-            .collect();
-        let all = all.join(", ");
-        assert!(all.starts_with("1.1 earlier, 1.0 "), "{all:?}");
+        let request = "GET /headers HTTP/1.0\r\nHost: a\r\nVia: 1.1 earlier\r\n\r\n";
+        assert_eq!(values(&received(request), "via"), "1.1 earlier");
+        let without = received("GET /headers HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(value(&without, "via"), None);
+        let (_origin, proxy) = Site {
+            upstream: "via = true",
+            ..Site::default()
+        }
+        .with_origin();
+        let text = proxy.client().ask(request).unwrap().text();
+        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        assert_eq!(values(&lines, "via"), "1.1 earlier, 1.0 evenkeel");
+    });
+}
+
+#[test]
+fn a_request_that_comes_back_is_refused() {
+    test(|| {
+        // A chain of two processes, of which the second leads back to the first.
+        let dir = TempDir::new().unwrap();
+        let path = |name| format!("unix:{}", dir.join(name).display());
+        let (first, second) = (path("first.sock"), path("second.sock"));
+        let between = |bind: &str, endpoint: &str| {
+            let site = Site {
+                bind,
+                ..Site::default()
+            };
+            site.start(&[endpoint.to_owned()])
+        };
+        let (one, other) = (between(&first, &second), between(&second, &first));
+        let mut client = RawClient::connect_unix(dir.join("first.sock")).unwrap();
+        let response = client.get("/").unwrap();
+        assert_refused(&response, words::LOOP);
+        // The one that it came back to says so; the other one got its answer.
+        assert_logged(&one, words::LOOP);
+        until("all are logged", || {
+            (one.access_log().len(), other.access_log().len()) == (2, 1)
+        });
+        assert_eq!(other.access_log_json()[0]["status"], 508);
+    });
+}
+
+#[test]
+fn several_proxies_in_a_row_are_no_loop() {
+    test(|| {
+        let (_origin, inner) = site();
+        let outer = Site::default().start(&[inner.address("web").to_owned()]);
+        let request = "GET /headers HTTP/1.1\r\nHost: a\r\nCDN-Loop: a;v=1, b\r\n\
+            cdn-loop: evenkeel-aaaaaaaaa\r\nConnection: cdn-loop\r\n\r\n";
+        let response = outer.client().ask(request).unwrap();
+        assert_eq!(response.status, 200, "{response:?}");
+        let lines: Vec<_> = response.text().lines().map(str::to_owned).collect();
+        let names = values(&lines, "cdn-loop");
+        let names: Vec<_> = names.split(", ").collect();
+        assert_eq!(names[..3], ["a;v=1", "b", "evenkeel-aaaaaaaaa"]);
+        assert_eq!(names.len(), 5, "{names:?}");
+        assert_ne!(names[3], names[4]);
     });
 }
 

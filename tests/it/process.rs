@@ -1,6 +1,8 @@
 //! The process: ending, draining, running out of descriptors.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -119,6 +121,105 @@ fn draining(path: &str) -> (OriginHandle, Proxy, RawClient) {
     (origin, proxy, busy)
 }
 
+/// Asks the control socket at a path.
+fn control(path: &Path, command: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(STEP))?;
+    stream.write_all(format!("{command}\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The configuration of a process of which another one with the same can follow.
+fn succeeded(dir: &TempDir, status: &str, origin: &OriginHandle) -> String {
+    let control = dir.join("control.sock");
+    let web = format!("unix:{}", dir.join("web.sock").display());
+    let server = format!("control = {control:?}\n[status]\nbind = \"{status}\"");
+    let site = Site {
+        bind: &web,
+        server: &server,
+        ..Site::default()
+    };
+    site.config(&[origin.address.to_string()])
+}
+
+#[test]
+fn a_successor_starts_while_it_drains_and_keeps_its_sockets() {
+    test(|| {
+        let (origin, dir) = (origin(), TempDir::new().unwrap());
+        let (web, socket) = (dir.join("web.sock"), dir.join("control.sock"));
+        let config = succeeded(&dir, "127.0.0.1:0", &origin);
+        let mut old = Proxy::start(program(), &config).unwrap();
+        let mut busy = RawClient::connect_unix(&web).unwrap();
+        busy.send(get("/slow/60000")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        let status = old.status_address();
+        old.terminate();
+        until("the addresses are free", || {
+            !web.exists() && !socket.exists() && RawClient::connect(status).is_err()
+        });
+        let config = succeeded(&dir, &status.to_string(), &origin);
+        let new = Proxy::start(program(), &config).unwrap();
+        assert_serves(&mut RawClient::connect_unix(&web).unwrap());
+        assert_eq!(figures(&new)["draining"], false);
+        // The old one still tells what it waits for.
+        let aside = dir.join(&format!("control.sock.{}", old.pid()));
+        let shown = control(&aside, "show sessions").unwrap();
+        assert!(shown.contains("GET /slow/60000"), "{shown}");
+        assert!(old.stderr().contains(&aside.display().to_string()));
+        until("the second signal is another wish", || {
+            old.terminate();
+            old.has_ended()
+        });
+        assert_refused(&busy.read_response("GET").unwrap(), STOPPED);
+        assert!(!aside.exists());
+        assert_serves(&mut RawClient::connect_unix(&web).unwrap());
+        let shown = control(&socket, "show queue").unwrap();
+        assert!(!shown.starts_with("error"), "{shown}");
+    });
+}
+
+#[test]
+fn sockets_that_a_successor_put_in_their_place_stay() {
+    test(|| {
+        let (origin, dir) = (origin(), TempDir::new().unwrap());
+        let config = succeeded(&dir, "127.0.0.1:0", &origin)
+            .replace(
+                "[status]\nbind = \"127.0.0.1:0\"",
+                "[status]\nbind = \"unix:$HERE/status.sock\"",
+            )
+            .replace("$HERE", &dir.path().display().to_string());
+        let mut proxy = Proxy::start(program(), &config).unwrap();
+        let names = ["web.sock", "control.sock", "status.sock"];
+        let successors = names.map(|name| {
+            let aside = dir.join("new");
+            let listener = UnixListener::bind(&aside).unwrap();
+            std::fs::rename(&aside, dir.join(name)).unwrap();
+            listener
+        });
+        proxy.terminate();
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        for name in names {
+            assert!(UnixStream::connect(dir.join(name)).is_ok(), "{name}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+        drop(successors);
+    });
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_socket_behind() {
+    test(|| {
+        let (origin, dir) = (origin(), TempDir::new().unwrap());
+        let taken = origin.address.to_string();
+        let config = succeeded(&dir, &taken, &origin);
+        let error = Proxy::start(program(), &config).unwrap_err().to_string();
+        assert!(error.contains("status page: bind"), "{error}");
+        assert!(!dir.join("web.sock").exists());
+    });
+}
+
 #[test]
 fn hup_changes_nothing_and_quit_drains() {
     test(|| {
@@ -134,6 +235,30 @@ fn hup_changes_nothing_and_quit_drains() {
         proxy.signal(Signal::QUIT);
         assert!(proxy.wait(STEP).expect("it ends").success());
         assert!(proxy.stderr().contains("QUIT: accepting nothing more"));
+    });
+}
+
+/// A fixed answer that is longer than what the kernel takes of it.
+#[test]
+fn an_answer_that_the_stop_cuts_was_not_stalled_by_its_client() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let web = dir.join("web.sock");
+        let config = format!(
+            "[server]\nworkers = 1\ndrain_timeout = \"300ms\"\n\
+             [access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"unix:{}\"\n\
+             [[route]]\nanswer = {{ status = 503, body = \"{}\" }}\n",
+            web.display(),
+            "x".repeat(4 << 20)
+        );
+        let mut proxy = Proxy::start(program(), &config).unwrap();
+        let mut client = RawClient::connect_unix(&web).unwrap();
+        client.send(get("/")).unwrap();
+        client.read_head().unwrap();
+        proxy.terminate();
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        assert_logged(&proxy, STOPPED);
     });
 }
 

@@ -594,10 +594,18 @@ fn few_long_answers_are_sent_at_once() {
 }
 
 #[test]
-fn ready_ends_with_the_signal_and_the_page_goes_on() {
+fn ready_ends_with_the_signal_and_open_connections_go_on() {
     test(|| {
         let (_origins, mut proxy) = site();
-        assert_eq!(look(&proxy, "/ready").status, 200);
+        let mut scraper = status_client(&proxy);
+        let mut look = |path: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            scraper.ask(request).unwrap()
+        };
+        assert_eq!(look("/ready").status, 200);
+        let mut viewer = status_client(&proxy);
+        let text = messages(&mut viewer, "\"all\":[0,");
+        assert!(text.contains("\"number\""), "{text}");
         // In progress for as long as its body is not whole.
         let mut client = proxy.client();
         client
@@ -607,22 +615,27 @@ fn ready_ends_with_the_signal_and_the_page_goes_on() {
             figures(&proxy)["upstreams"][0]["in_flight"] == 1
         });
         proxy.terminate();
-        until("it is not ready any more", || {
-            look(&proxy, "/ready").status == 503
+        until("it is not ready any more", || look("/ready").status == 503);
+        assert_eq!(look("/healthz").status, 200);
+        let mut next = String::new();
+        until("the page goes on, and says that it drains", || {
+            next.push_str(&String::from_utf8_lossy(&viewer.read_len(1).unwrap()));
+            next.contains("\"all\":[1,")
         });
-        assert_eq!(look(&proxy, "/healthz").status, 200);
-        let mut viewer = status_client(&proxy);
-        let text = messages(&mut viewer, "\"all\":[1,");
-        assert!(text.contains("\"number\""), "{text}");
-        let all = figures(&proxy);
+        let all: Value = serde_json::from_slice(&look("/status.json").body).unwrap();
         assert_eq!(all["draining"], true);
         assert_eq!(all["listeners"][0]["accepting"], false);
-        let csv = look(&proxy, "/;csv").text();
+        let csv = look("/;csv").text();
         let frontend = csv.lines().find(|it| it.starts_with("web,FRONTEND,"));
         assert!(frontend.is_some_and(|it| it.contains(",STOP,")), "{csv}");
-        let metrics = look(&proxy, "/metrics?names=haproxy").text();
+        let metrics = look("/metrics?names=haproxy").text();
         let line = "haproxy_frontend_status{proxy=\"web\",state=\"DOWN\"} 1\n";
         assert!(metrics.contains(line), "{metrics}");
+        // The address is a successor's.
+        let address = proxy.status_address();
+        until("no further connection is taken", || {
+            RawClient::connect(address).is_err()
+        });
         client.send("2").unwrap();
         assert_eq!(client.read_response("POST").unwrap().status, 200);
         assert!(

@@ -4,10 +4,13 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use evenkeel_testkit::RawOrigin;
-use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::deadline::{STEP, until};
+use serde_json::json;
 
-use crate::setup::{Site, assert_logged, assert_refused, assert_serves, get, pattern, site, test};
-use crate::words::{CONNECT_METHOD, UPSTREAM_UPGRADE};
+use crate::setup::{
+    Site, assert_logged, assert_refused, assert_serves, figures, get, pattern, site, test,
+};
+use crate::words::{CONNECT_METHOD, TUNNEL_IDLE, UPSTREAM_UPGRADE};
 
 const UPGRADE: &str = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
                        Upgrade: echo-protocol\r\n\r\n";
@@ -32,6 +35,8 @@ fn an_upgraded_connection_carries_bytes_both_ways() {
         client.finish_sending().unwrap();
         assert!(client.is_closed());
         until("the tunnel is closed", || origin.stats().in_flight == 0);
+        until("it is logged", || !proxy.access_log().is_empty());
+        assert_eq!(proxy.access_log_json()[0]["end"], "tunnel");
     });
 }
 
@@ -168,6 +173,7 @@ fn a_silent_tunnel_ends_with_its_timeout() {
         let upstream = "timeouts = { idle = \"300ms\" }";
         let (origin, proxy) = Site {
             upstream,
+            server: "[status]\nbind = \"127.0.0.1:0\"",
             ..Site::default()
         }
         .with_origin();
@@ -175,6 +181,30 @@ fn a_silent_tunnel_ends_with_its_timeout() {
         assert_eq!(client.ask(UPGRADE).unwrap().status, 101);
         assert!(client.is_closed());
         until("the tunnel is closed", || origin.stats().in_flight == 0);
+        assert_logged(&proxy, TUNNEL_IDLE);
+        let ends = &figures(&proxy)["listeners"][0]["ends"];
+        assert_eq!(ends, &json!({"tunnel-idle": 1}));
+    });
+}
+
+#[test]
+fn a_tunnel_that_the_stop_cuts_is_no_success() {
+    test(|| {
+        let (_origin, mut proxy) = Site {
+            server: "drain_timeout = \"300ms\"",
+            ..Site::default()
+        }
+        .with_origin();
+        let mut client = proxy.client();
+        assert_eq!(client.ask(UPGRADE).unwrap().status, 101);
+        proxy.terminate();
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        let line = &proxy.access_log_json()[0];
+        assert_eq!(
+            (&line["status"], &line["end"]),
+            (&json!(101), &json!("stopped"))
+        );
+        assert!(proxy.stderr().contains("(stopped 1)"), "{}", proxy.stderr());
     });
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::{holds_within, until};
-use evenkeel_testkit::{Origin, OriginOptions, Proxy, RawOrigin};
+use evenkeel_testkit::{Origin, OriginOptions, Proxy, RawClient, RawOrigin, TempDir};
 
 use crate::in_flight::limited;
 use crate::setup::{
@@ -236,6 +236,36 @@ fn flooding() -> RawOrigin {
         }
     })
     .unwrap()
+}
+
+/// A client that takes none of them has its exchange for as long as any other.
+#[test]
+fn a_client_that_takes_no_interim_answer_runs_into_the_total_timeout() {
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            let _ = stream.read_head();
+            let hint = format!(
+                "HTTP/1.1 103 Early Hints\r\nLink: {}\r\n\r\n",
+                "x".repeat(8_000)
+            );
+            while stream.send(&hint).is_ok() {}
+        })
+        .unwrap();
+        let dir = TempDir::new().unwrap();
+        let web = dir.join("web.sock");
+        let proxy = Site {
+            bind: &format!("unix:{}", web.display()),
+            upstream: "interim = { count = 100000, bytes = \"100MiB\" }\ntimeouts = { total = \"600ms\" }",
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        let mut client = RawClient::connect_unix(&web).unwrap();
+        client.send(get("/")).unwrap();
+        assert_logged(&proxy, words::TOTAL_TIMEOUT);
+        // No answer stands behind the half of a head.
+        let taken = client.read_to_end().unwrap();
+        assert!(!taken.windows(12).any(|it| it == b"HTTP/1.1 504"));
+    });
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub const AMBIGUOUS_PATH: Reason = reason(400, "ambiguous-path", "lead to differ
 // What is not done here.
 pub const CONNECT_METHOD: Reason = reason(501, "connect-method", "CONNECT is not served");
 
+pub const LOOP: Reason = reason(508, "loop", "came back to the proxy");
+
 // The upstream.
 pub const CONNECT_FAILED: Reason = reason(502, "connect-failed", "no connection to an endpoint");
 pub const UPSTREAM_STATUS_LINE: Reason = reason(502, "upstream-status-line", "status line");
@@ -99,5 +101,6 @@ pub const CLIENT_SLOW: Reason = reason(408, "client-slow", "too slow");
 pub const UPSTREAM_CUT: Reason = reason(0, "upstream-cut", "");
 pub const UPSTREAM_STALLED: Reason = reason(0, "upstream-stalled", "");
 pub const UPSTREAM_BODY: Reason = reason(0, "upstream-body", "");
+pub const TUNNEL_IDLE: Reason = reason(0, "tunnel-idle", "");
 pub const STOPPED: Reason = reason(503, "stopped", "the proxy was stopped");
 pub const CLIENT_GONE: Reason = reason(0, "client-gone", "");

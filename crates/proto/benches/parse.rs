@@ -3,11 +3,12 @@
 
 use divan::{Bencher, black_box};
 use evenkeel_proto::http1::write::{
-    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode,
+    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
 };
 use evenkeel_proto::http1::{BodyDecoder, parse_request, parse_response};
 use evenkeel_proto::{
-    BodyFraming, Coding, Conditions, Method, RequestHead, ResponseHead, Validators, file_path,
+    BodyFraming, Coding, Conditions, LoopId, Method, RequestHead, ResponseHead, Validators,
+    file_path,
 };
 
 const PLAIN: &[u8] =
@@ -72,6 +73,8 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
         scheme: Scheme::Http,
         default_host: b"app:8080",
         marks: Marks::NONE,
+        loop_id: &LoopId::ZERO,
+        via: Via::Kept,
     };
     let mut out = Vec::new();
     bencher.bench_local(|| {

@@ -11,15 +11,15 @@ use crate::coding::Coding;
 use crate::file_path::{self, MAX_NAME_LEN, MAX_PATH_LEN};
 use crate::http1::chunked::MAX_TRAILER_LEN;
 use crate::http1::write::{
-    self, ClientInfo, Kept, Marks, Persistence, ResponseEdits, Scheme, Transcode,
+    self, ClientInfo, Kept, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
 };
 use crate::http1::{
     BodyDecoder, MAX_BODY_BYTES, Parsed, parse_odd_response, parse_request, parse_response,
 };
 use crate::representation::{ByteRange, Conditions, MAX_RANGES, Ranges, Validators};
 use crate::{
-    BodyError, BodyFraming, Field, FieldKind, Method, RequestHead, ResponseError, ResponseHead,
-    Span, Version,
+    BodyError, BodyFraming, Field, FieldKind, LoopId, Method, RequestHead, ResponseError,
+    ResponseHead, Span, Version,
 };
 
 /// Up to here every prefix of an input is tried, beyond only some.
@@ -112,6 +112,8 @@ fn check_rewritten_request(data: &[u8], head: &RequestHead) {
         scheme: Scheme::Http,
         default_host: b"app:8080",
         marks: Marks::NONE,
+        loop_id: &LoopId::ZERO,
+        via: Via::Kept,
     };
     let mut out = Vec::new();
     write::request_head(&mut out, data, head, client);

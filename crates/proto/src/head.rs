@@ -145,6 +145,8 @@ pub enum FieldKind {
     Forwarded,
     /// `Via`.
     Via,
+    /// `CDN-Loop`.
+    CdnLoop,
     /// `Referer`.
     Referer,
     /// `User-Agent`.
@@ -173,6 +175,7 @@ impl FieldKind {
             names::AUTHORIZATION => FieldKind::Authorization,
             names::KEEP_ALIVE => FieldKind::KeepAlive,
             names::VIA => FieldKind::Via,
+            names::CDN_LOOP => FieldKind::CdnLoop,
             names::REFERER => FieldKind::Referer,
             names::USER_AGENT => FieldKind::UserAgent,
             names::X_REQUEST_ID => FieldKind::RequestId,
@@ -250,6 +253,7 @@ mod names {
 
     keys! {
         AUTHORIZATION = b"authorization";
+        CDN_LOOP = b"cdn-loop";
         CONNECTION = b"connection";
         CONTENT_LENGTH = b"content-length";
         DATE = b"date";
@@ -423,6 +427,8 @@ pub struct RequestHead {
     pub credentials: Credentials,
     /// The protocol asked for, where `Connection` names `upgrade`.
     pub upgrade: Option<Span>,
+    /// Whether `CDN-Loop` is among the fields.
+    pub has_cdn_loop: bool,
 }
 
 /// A response's head.
@@ -581,7 +587,7 @@ mod tests {
 
     #[test]
     fn no_other_name_is_taken_for_one_that_is_known() {
-        const KNOWN: [&str; 27] = [
+        const KNOWN: [&str; 28] = [
             "te",
             "via",
             "date",
@@ -590,6 +596,7 @@ mod tests {
             "expect",
             "referer",
             "upgrade",
+            "cdn-loop",
             "forwarded",
             "connection",
             "keep-alive",

@@ -5,6 +5,7 @@
 //! clock or knows an async runtime, and nothing the network sends can panic.
 #![forbid(unsafe_code)]
 
+pub mod cdn_loop;
 pub mod coding;
 pub mod date;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod http1;
 pub mod identity;
 pub mod representation;
 
+pub use cdn_loop::LoopId;
 pub use coding::Coding;
 pub use error::{BodyError, PathError, RequestError, ResponseError};
 pub use head::{

@@ -1,10 +1,10 @@
 //! Properties of whole messages, with generated ones.
 
 use evenkeel_proto::http1::write::{
-    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode,
+    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
 };
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_request, parse_response};
-use evenkeel_proto::{BodyFraming, FieldKind, Method, RequestHead, ResponseHead};
+use evenkeel_proto::{BodyFraming, FieldKind, LoopId, Method, RequestHead, ResponseHead};
 use proptest::prelude::*;
 
 const CLIENT: ClientInfo<'_> = ClientInfo {
@@ -12,6 +12,8 @@ const CLIENT: ClientInfo<'_> = ClientInfo {
     scheme: Scheme::Http,
     default_host: b"app:8080",
     marks: Marks::NONE,
+    loop_id: &LoopId::ZERO,
+    via: Via::Kept,
 };
 
 /// Names that nothing here knows, so that all of them are carried.

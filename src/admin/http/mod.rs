@@ -29,11 +29,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::monitor::Span;
-use super::{Acceptor, Admin, csv, metrics};
+use super::{Acceptor, Admin, BACKLOG, csv, metrics};
 use crate::config::Address;
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::listen::{Listener, Peer};
-use crate::runtime::Phase;
 use answer::{Answer, AnswerBody, in_pieces, json, text, with_place, with_type};
 use quiet::{Activity, Noted, Watched};
 use tokens::Tokens;
@@ -133,7 +132,8 @@ struct Site {
     is_loopback: bool,
 }
 
-/// Answers requests for ever.
+/// Answers requests. Takes connections until the process drains, so that a successor
+/// can have the address; those that are open go on.
 pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let settings = admin.sources.config.status.as_ref();
     let token = settings.and_then(|it| it.token.clone());
@@ -156,8 +156,23 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     }
     let mut is_full_known = false;
     let mut acceptor = Acceptor::new("status page", listener);
+    let mut draining = pin!(site.admin.draining());
+    // The accept queue holds no more than this when draining begins.
+    let mut last_count = BACKLOG;
     loop {
-        let (mut socket, peer) = acceptor.accept().await;
+        acceptor.give_turn().await;
+        // Closing the listener resets connections in its queue: accept them first.
+        let (mut socket, peer) = tokio::select! {
+            biased;
+            accepted = acceptor.accept() => accepted,
+            () = &mut draining => return,
+        };
+        if site.admin.is_draining() {
+            last_count -= 1;
+            if last_count == 0 {
+                return;
+            }
+        }
         if is_reserved(&socket, Taker::Status) {
             socket = lowered(socket);
         }
@@ -314,9 +329,9 @@ fn figures(admin: &Admin) -> Vec<u8> {
 }
 
 fn ready(admin: &Admin) -> Answer {
-    match *admin.phase.borrow() {
-        Phase::Start | Phase::Serve => text(StatusCode::OK, "ready\n"),
-        Phase::Drain { .. } => text(
+    match admin.is_draining() {
+        false => text(StatusCode::OK, "ready\n"),
+        true => text(
             StatusCode::SERVICE_UNAVAILABLE,
             "draining: no new connections are taken\n",
         ),

@@ -201,7 +201,7 @@ const EXCHANGES: &[Metric<ExchangeFigures>] = &[
     metric(
         "errors_total",
         Counter,
-        "Exchanges answered with 5xx, or not whole by the endpoint's or this server's fault.",
+        "Exchanges answered with 5xx (but for configured answers), or not whole by the endpoint's or this server's fault.",
         |it| whole(it.errors),
     ),
     metric(

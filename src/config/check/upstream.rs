@@ -1,6 +1,7 @@
 //! The checks of upstreams.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use evenkeel_policy::queue::Discipline;
@@ -61,6 +62,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         }
         check_weights(name, value, endpoints, report);
         check_endpoints(name, endpoints, report);
+        check_loops(endpoints, file, report);
         check_lanes(value, endpoints, report);
         check_probed_port(value, endpoints, report);
     }
@@ -187,6 +189,54 @@ fn check_endpoints(upstream: &str, endpoints: &[Placed<Endpoint>], report: &mut 
             first_places.insert(&address.value.text, &address.place);
         }
     }
+}
+
+/// An endpoint that is one of the listeners gets its own requests back.
+fn check_loops(endpoints: &[Placed<Endpoint>], file: &File, report: &mut Report) {
+    let binds = || {
+        let listeners = file.listener.value.iter().flatten();
+        listeners.filter_map(|it| Some((&it.bind.value.as_ref()?.0, &it.bind.place)))
+    };
+    for endpoint in endpoints {
+        let Some(address) = &endpoint.value.0.address.value else {
+            continue;
+        };
+        let leads_to = |bind: &Address| leads_to(&address.value.destination, bind);
+        if let Some((_, bind)) = binds().find(|(bind, _)| leads_to(bind)) {
+            report
+                .warning(&address.place, "this endpoint is the proxy itself")
+                .related(bind, "a request that is sent there comes back here")
+                .help(
+                    "name the server behind the proxy; a request that comes back is answered 508",
+                );
+        }
+    }
+}
+
+/// Whether a connection to an endpoint is one to the listener at `bind`. Names and
+/// the addresses of this machine are not asked for.
+fn leads_to(endpoint: &Destination, bind: &Address) -> bool {
+    let (ip, port) = match (endpoint, bind) {
+        (Destination::Address(Address::Unix(path)), Address::Unix(bind)) => return path == bind,
+        (Destination::Address(Address::Tcp(address)), _) => {
+            (address.ip().to_canonical(), address.port())
+        }
+        (Destination::Host { name, port }, _) if name.eq_ignore_ascii_case("localhost") => {
+            (Ipv4Addr::LOCALHOST.into(), *port)
+        }
+        _ => return false,
+    };
+    // The kernel takes a connection to no address as one to this machine.
+    let ip = match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let Address::Tcp(bind) = bind else {
+        return false;
+    };
+    let covers_all = bind.ip().is_unspecified() && (bind.is_ipv6() || ip.is_ipv4());
+    bind.port() == port && (bind.ip() == ip || covers_all && ip.is_loopback())
 }
 
 /// A lane is a part of the slots: there must be a number of them.

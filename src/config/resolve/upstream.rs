@@ -10,6 +10,8 @@ use evenkeel_policy::balance::{Balance, FairOptions};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 
+use evenkeel_proto::http1::write::Via;
+
 use super::super::diagnostics::Report;
 use super::super::setting::{Map, OneOrMore};
 use super::super::value::Destination;
@@ -60,6 +62,10 @@ pub(super) fn resolve(
             total: timeouts.total.value.map(|timeout| timeout.0),
         },
         retries: it.retries.value?.to()?,
+        via: match it.via.value? {
+            true => Via::Added,
+            false => Via::Kept,
+        },
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
         busy_status: busy_status.unwrap_or(502),
         queue: queue?,
@@ -221,7 +227,7 @@ fn probe(it: &written::Health) -> Option<Probe> {
 fn headers(it: &written::Health) -> Option<Vec<(String, String)>> {
     let pairs = it.headers.value.as_ref()?.0.iter();
     pairs
-        .map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())))
+        .map(|it| Some((it.name.clone(), it.value.as_ref()?.0.0.clone())))
         .collect()
 }
 

@@ -303,7 +303,7 @@ impl<'a> Sent<'a, '_> {
         self.counters.bytes_in.add(carried.down_bytes);
         let consumed = self.request.bytes.len();
         let sender = Sender::Late;
-        Attempt::Finished(Outcome::new(End::Tunnel, Next::Linger { sender }, consumed))
+        Attempt::Finished(Outcome::new(carried.end, Next::Linger { sender }, consumed))
     }
 }
 

@@ -271,7 +271,12 @@ impl Sent<'_, '_> {
                 match written {
                     Ok(()) => {}
                     Err(WriteFailure::Closed) => return Err(Failure::ClientGone.into()),
-                    Err(WriteFailure::TimedOut) => return Err(Failure::ClientStalled.into()),
+                    Err(WriteFailure::TimedOut) => {
+                        progress.figures.has_half_head = true;
+                        let total_deadline = self.request.total_deadline;
+                        let stalled = Failure::ClientStalled;
+                        return Err(self.context.timed_out(total_deadline, stalled).into());
+                    }
                 }
             }
             buffer.skip(len);

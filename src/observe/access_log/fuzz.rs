@@ -63,6 +63,7 @@ pub fn line(data: &[u8]) {
         attempts: number(11) as u32,
         queued_behind: number(13) as u32,
         phase: PHASES[usize::from(choices[15]) % PHASES.len()],
+        has_half_head: false,
         end: nth_end(choices[16]),
         times: Times {
             head: time(17),

@@ -8,7 +8,7 @@ use evenkeel_proto::{RequestHead, Version};
 
 use super::entries::Extras;
 use super::names::Name;
-use crate::observe::end::End;
+use crate::observe::end::{End, Failure};
 
 /// An exchange that has ended, as its worker knows it.
 pub struct Exchange<'a> {
@@ -73,6 +73,8 @@ pub struct Figures {
     pub queued_behind: u32,
     /// The last phase that it reached.
     pub phase: Phase,
+    /// Whether the client got a part of a head, behind which no answer can stand.
+    pub has_half_head: bool,
     /// How it ended.
     pub end: End,
     /// How long each phase took.
@@ -84,6 +86,23 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Whether it counts as an error: its client did not get what it asked for, by
+    /// no fault of its own.
+    ///
+    /// Invariant: an answer that the configuration gives is none, whatever its
+    /// status.
+    pub fn is_error(&self) -> bool {
+        use Failure::{ClientGone, ClientStalled};
+        let is_configured = || {
+            let is_served = matches!(
+                self.end,
+                End::Complete | End::Failure(ClientGone | ClientStalled)
+            );
+            is_served && self.endpoint.is_none()
+        };
+        (self.status >= 500 || self.end.is_server_fault()) && !is_configured()
+    }
+
     /// Of an exchange that began now and has come to nothing yet.
     pub fn begun(listener: u32, client_port: u16, now: Instant) -> Self {
         Figures {
@@ -101,6 +120,7 @@ impl Figures {
             attempts: 0,
             queued_behind: 0,
             phase: Phase::Local,
+            has_half_head: false,
             end: End::Complete,
             times: Times::default(),
             responded: None,

@@ -28,7 +28,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         Failure::HeadTimeout => (b'c', b'R'),
         Failure::BodyTimeout => (b'c', at),
         Failure::BodyTooLarge => (b'P', at),
-        Failure::ConnectMethod => (b'P', b'R'),
+        Failure::ConnectMethod | Failure::Loop => (b'P', b'R'),
         Failure::Saturated | Failure::QueueFull | Failure::Busy => (b'S', b'Q'),
         Failure::QueueTimeout => (b's', b'Q'),
         Failure::NoEndpoint | Failure::ConnectFailed => (b'S', b'C'),
@@ -42,6 +42,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         // It took no more of the request, or gave no more of its answer.
         Failure::UpstreamStalled => (b's', at),
         Failure::UpstreamBody => (b'P', b'D'),
+        Failure::TunnelIdle => (b's', b'D'),
         // While an answer of ours was sent.
         Failure::ClientGone | Failure::ClientStalled if phase == Phase::Local => match failure {
             Failure::ClientGone => (b'C', b'D'),
@@ -94,6 +95,7 @@ mod tests {
             (F::BodyTooLarge, Local, "PR--"),
             (F::BodyTooLarge, Response, "PH--"),
             (F::ConnectMethod, Local, "PR--"),
+            (F::Loop, Local, "PR--"),
             (F::Saturated, Local, "SQ--"),
             (F::QueueFull, Local, "SQ--"),
             (F::Busy, Local, "SQ--"),
@@ -114,6 +116,7 @@ mod tests {
             (F::UpstreamStalled, Response, "sH--"),
             (F::UpstreamStalled, Data, "sD--"),
             (F::UpstreamBody, Data, "PD--"),
+            (F::TunnelIdle, Data, "sD--"),
             (F::ClientGone, Head, "CR--"),
             (F::ClientGone, Local, "CD--"),
             (F::ClientGone, Queue, "CQ--"),

@@ -58,7 +58,7 @@ fn span(span: &Span) -> Value {
     if let Some(parent) = span.parent_id {
         encoded["parentSpanId"] = id::<16>(parent.into());
     }
-    if span.is_error() {
+    if span.is_error {
         encoded["status"] = json!({ "code": ERROR, "message": span.end.text() });
     }
     encoded
@@ -102,7 +102,7 @@ fn attributes(span: &Span) -> Vec<Value> {
     if span.status > 0 {
         all.push(number("http.response.status_code", span.status.into()));
     }
-    if span.is_error() {
+    if span.is_error {
         all.push(match span.end.status() {
             // An error that the endpoint answered with.
             200 => text("error.type", &span.status.to_string()),

@@ -47,13 +47,8 @@ pub struct Span {
     pub status: u16,
     /// How it ended.
     pub end: End,
+    /// Whether it failed by the doing of a server: ours or the endpoint's.
+    pub is_error: bool,
     /// How long each phase took.
     pub times: Times,
-}
-
-impl Span {
-    /// Whether it failed by the doing of a server: ours or the endpoint's.
-    pub fn is_error(&self) -> bool {
-        self.end.is_error(self.status)
-    }
 }

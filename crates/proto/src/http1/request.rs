@@ -61,6 +61,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let mut upgrade = Asked::Nothing;
     let mut expects_continue = false;
     head.credentials = Credentials::OfRequest;
+    head.has_cdn_loop = false;
     for field in &head.fields {
         match field.kind {
             FieldKind::Host if host.is_some() => return Err(RequestError::HostRepeated),
@@ -72,6 +73,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
             FieldKind::Authorization if head.credentials == Credentials::OfRequest => {
                 head.credentials = Credentials::of(field.value.of(buf));
             }
+            FieldKind::CdnLoop => head.has_cdn_loop = true,
             FieldKind::Expect => {
                 let value = field.value.of(buf);
                 if !value.is_empty() {

@@ -3,10 +3,11 @@
 //! Runs of fields that stay are copied whole, so order, case and spacing of
 //! what a message carries survive; what belongs to one hop is left out.
 
+use crate::cdn_loop::LoopId;
 use crate::head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Version};
 use crate::identity::TraceParent;
 
-/// What a proxy says of the client to the endpoint.
+/// What a proxy says of the client to the endpoint, and of itself.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientInfo<'a> {
     /// Address without port; `None` where it has none, as on a Unix socket.
@@ -17,6 +18,19 @@ pub struct ClientInfo<'a> {
     pub default_host: &'a [u8],
     /// What it calls the request.
     pub marks: Marks<'a>,
+    /// What the proxy calls itself.
+    pub loop_id: &'a LoopId,
+    /// Whether it adds to `Via`.
+    pub via: Via,
+}
+
+/// What becomes of `Via` in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// The client's goes on as it is.
+    Kept,
+    /// A line with the client's version follows it.
+    Added,
 }
 
 /// The scheme of the URL that a client asked for.
@@ -145,10 +159,13 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
         push_all(out, [b"traceparent: ", &trace.parent.text(), b"\r\n"]);
     }
     forwarded_fields(out, host, client);
-    out.extend_from_slice(match head.version {
-        Version::Http10 => b"Via: 1.0 evenkeel\r\n\r\n",
-        Version::Http11 => b"Via: 1.1 evenkeel\r\n\r\n",
-    });
+    if client.via == Via::Added {
+        out.extend_from_slice(match head.version {
+            Version::Http10 => b"Via: 1.0 evenkeel\r\n",
+            Version::Http11 => b"Via: 1.1 evenkeel\r\n",
+        });
+    }
+    out.extend_from_slice(client.loop_id.end_of_head());
 }
 
 fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
@@ -442,7 +459,10 @@ mod tests {
         scheme: Scheme::Http,
         default_host: b"app:8080",
         marks: Marks::NONE,
+        loop_id: &LOOP_ID,
+        via: Via::Kept,
     };
+    const LOOP_ID: LoopId = LoopId::ZERO;
 
     fn written(request: &str) -> String {
         let mut head = RequestHead::default();
@@ -456,7 +476,7 @@ mod tests {
     fn added(host: &str) -> String {
         format!(
             "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: {host}\r\n\
-             Forwarded: for=192.0.2.1;proto=http;host=\"{host}\"\r\nVia: 1.1 evenkeel\r\n\r\n"
+             Forwarded: for=192.0.2.1;proto=http;host=\"{host}\"\r\nCDN-Loop: evenkeel-000000000\r\n\r\n"
         )
     }
 
@@ -551,7 +571,7 @@ mod tests {
         assert_eq!(
             written("GET / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n"),
             "GET / HTTP/1.1\r\nHost: app:8080\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\n\
-             Forwarded: for=192.0.2.1;proto=http\r\nVia: 1.0 evenkeel\r\n\r\n"
+             Forwarded: for=192.0.2.1;proto=http\r\nCDN-Loop: evenkeel-000000000\r\n\r\n"
         );
     }
 
