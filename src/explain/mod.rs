@@ -26,6 +26,7 @@ use crate::config::{self, Action, Address, Config, Proxying};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::handler::files::{Try, Wanted, fallback, folder_location};
+use crate::handler::last_hop::LastHop;
 use crate::handler::{self, RequestFacts};
 use crate::net::clock;
 use crate::observe::access_log::AddressText;
@@ -411,8 +412,17 @@ fn explain_on(
             return Ok((explanation, None));
         }
     };
+    let action = &config.routes[route].action;
+    if let Some(last) = LastHop::of(action, &head, bytes) {
+        explanation.action = Some(ActionStep::Answer {
+            status: last.status,
+            content_type: LastHop::CONTENT_TYPE.to_owned(),
+            body_bytes: last.body.len(),
+        });
+        return Ok((explanation, None));
+    }
     let mut prospect = None;
-    explanation.action = Some(match &config.routes[route].action {
+    explanation.action = Some(match action {
         Action::Answer {
             status,
             content_type,

@@ -1,6 +1,7 @@
 //! What answers a request: a route's action, or a refusal where none matches.
 
 pub(crate) mod files;
+pub(crate) mod last_hop;
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,6 +14,7 @@ use crate::exchange::answer::{self, Answer};
 use crate::exchange::{self, Client, Context, Next, Outcome, Progress, rare};
 use crate::observe::end::{End, Failure};
 use files::Answered;
+use last_hop::LastHop;
 
 /// Answers the request whose head stands at the front of `bytes`.
 ///
@@ -37,10 +39,11 @@ pub async fn handle(
     };
     progress.figures.route = Some(route as u32);
     progress.track.set_route(route);
-    match &context.config.routes[route].action {
-        Action::Upstream(_) | Action::Files(_) if head.hops_left(bytes) == Some(0) => {
-            rare(answer_last(context, client, bytes, head, progress)).await
-        }
+    let action = &context.config.routes[route].action;
+    if let Some(last) = LastHop::of(action, head, bytes) {
+        return rare(answer_last(context, client, bytes, head, last, progress)).await;
+    }
+    match action {
         Action::Upstream(proxying) => {
             let key = key_of(context, proxying, client, bytes, head);
             exchange::forward(context, client, proxying, key, bytes, head, progress).await
@@ -93,41 +96,6 @@ pub async fn handle(
             rare(respond(context, client, bytes, head, &answer, progress)).await
         }
     }
-}
-
-/// Answers a request that no further proxy may pass on (RFC 9110 §7.6.2): as the
-/// last recipient does, TRACE with the request itself, but for secrets (§9.3.8).
-async fn answer_last(
-    context: &Context,
-    client: &mut Client,
-    bytes: &[u8],
-    head: &RequestHead,
-    progress: &mut Progress<'_>,
-) -> Outcome {
-    const SECRET: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"];
-    let mut traced = Vec::new();
-    if head.method == Method::Trace {
-        let version = head.version.as_str().as_bytes();
-        traced.extend_from_slice(&[head.line(bytes), b" ", version, b"\r\n"].concat());
-        for field in &head.fields {
-            if SECRET.iter().all(|name| !field.is_read_as(name, bytes)) {
-                let (name, value) = (field.name.of(bytes), field.value.of(bytes));
-                traced.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
-            }
-        }
-    }
-    let answer = Answer {
-        status: match head.method {
-            Method::Trace => 200,
-            _ => 204,
-        },
-        content_type: "message/http",
-        location: None,
-        allow: None,
-        retry_after_s: None,
-        body: &traced,
-    };
-    respond(context, client, bytes, head, &answer, progress).await
 }
 
 fn key_of(
@@ -185,6 +153,26 @@ async fn refuse(
 ) -> Outcome {
     let end = End::Failure(failure);
     answer::refuse(context, client, bytes, Some(head), end, None, progress).await
+}
+
+/// Answers a request that must not be passed on.
+async fn answer_last(
+    context: &Context,
+    client: &mut Client,
+    bytes: &[u8],
+    head: &RequestHead,
+    last: LastHop,
+    progress: &mut Progress<'_>,
+) -> Outcome {
+    let answer = Answer {
+        status: last.status,
+        content_type: LastHop::CONTENT_TYPE,
+        location: None,
+        allow: None,
+        retry_after_s: None,
+        body: &last.body,
+    };
+    respond(context, client, bytes, head, &answer, progress).await
 }
 
 /// Sends an answer of the configuration. The body of a request is read and dropped

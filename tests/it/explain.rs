@@ -143,6 +143,8 @@ fn says_which_route_and_why() {
             let refused = &explanation["refused"]["word"];
             assert_eq!(refused == "no-route", expected.is_none(), "{explanation}");
         }
+        let last = ["OPTIONS", "http://app.test/", "-H", "Max-Forwards: 0"];
+        assert_eq!(file.json(&last)["action"]["status"], 204);
         let explanation = file.json(&["GET", "http://x.test/old/a?b"]);
         let redirect = &explanation["action"];
         assert_eq!(redirect["location"], "https://x.test/old/a?b");

@@ -1,0 +1,49 @@
+//! Requests that no further proxy may pass on (`Max-Forwards: 0`).
+
+use evenkeel_proto::{Method, RequestHead};
+
+use crate::config::Action;
+
+/// The answer to such a request, as its last recipient (RFC 9110 §7.6.2).
+pub(crate) struct LastHop {
+    /// 200 to TRACE, 204 to OPTIONS.
+    pub status: u16,
+    /// To TRACE the request itself, but for secrets (§9.3.8).
+    pub body: Vec<u8>,
+}
+
+impl LastHop {
+    /// Type of the body.
+    pub const CONTENT_TYPE: &str = "message/http";
+
+    /// `None` where the request goes the way of every other.
+    pub fn of(action: &Action, head: &RequestHead, bytes: &[u8]) -> Option<Self> {
+        let is_last = head.hops_left(bytes) == Some(0);
+        match action {
+            Action::Upstream(_) | Action::Files(_) if is_last => Some(match head.method {
+                Method::Trace => LastHop {
+                    status: 200,
+                    body: traced(head, bytes),
+                },
+                _ => LastHop {
+                    status: 204,
+                    body: Vec::new(),
+                },
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn traced(head: &RequestHead, bytes: &[u8]) -> Vec<u8> {
+    const SECRET: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"];
+    let version = head.version.as_str().as_bytes();
+    let mut traced = [head.line(bytes), b" ", version, b"\r\n"].concat();
+    for field in &head.fields {
+        if SECRET.iter().all(|name| !field.is_read_as(name, bytes)) {
+            let (name, value) = (field.name.of(bytes), field.value.of(bytes));
+            traced.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
+        }
+    }
+    traced
+}
