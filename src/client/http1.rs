@@ -44,15 +44,22 @@ struct Arrival {
     took: Duration,
 }
 
+/// What became of a connection that had something to read.
+pub(super) enum Served {
+    /// It is idle after a request.
+    Idle(Box<Client>),
+    /// Nothing but empty lines came: it is as idle as before.
+    Nothing(Box<Client>),
+    /// It is closed.
+    Closed,
+}
+
 /// Serves a connection that has something to read, until there is nothing
-/// more: gives it back idle, or `None` once it is closed.
+/// more.
 ///
 /// # Cancellation
 /// Dropping the future closes the connection.
-pub(super) fn serve(
-    clients: Rc<Clients>,
-    mut client: Box<Client>,
-) -> impl Future<Output = Option<Box<Client>>> {
+pub(super) fn serve(clients: Rc<Clients>, mut client: Box<Client>) -> impl Future<Output = Served> {
     async move {
         let mut head = clients.take_head();
         let mut buffer = Buffer::small();
@@ -66,36 +73,42 @@ pub(super) fn serve(
             .sessions
             .rest(client.session, track, context.wheel.now());
         match next {
-            Next::KeepAlive => return Some(client),
+            None => return Served::Nothing(client),
+            Some(Next::KeepAlive) => return Served::Idle(client),
             // A close with unread bytes drops what waits to be sent.
-            Next::Close if client.stream.has_unread() => {
+            Some(Next::Close) if client.stream.has_unread() => {
                 rare(linger(context, &mut client, buffer, Sender::Late)).await;
             }
-            Next::Close => {}
-            Next::Linger { sender } => rare(linger(context, &mut client, buffer, sender)).await,
-            Next::Abort => client.stream.abort_on_close(),
+            Some(Next::Close) => {}
+            Some(Next::Linger { sender }) => {
+                rare(linger(context, &mut client, buffer, sender)).await
+            }
+            Some(Next::Abort) => client.stream.abort_on_close(),
         }
-        None
+        Served::Closed
     }
 }
 
-/// Exchange after exchange; [`Next::KeepAlive`] when the connection is idle.
+/// Exchange after exchange; [`Next::KeepAlive`] when the connection is idle, `None`
+/// where there was none.
 fn exchanges(
     context: &Context,
     client: &mut Client,
     buffer: &mut Buffer,
     head: &mut RequestHead,
     track: &Rc<Track>,
-) -> impl Future<Output = Next> {
+) -> impl Future<Output = Option<Next>> {
     async move {
         let mut number = 0_u32;
         loop {
             let arrival = match read_head(context, client, buffer, head, track).await {
                 Read::Head(arrival) => arrival,
-                Read::Nothing => return Next::KeepAlive,
-                Read::Closed => return Next::Close,
+                Read::Nothing if number == 0 => return None,
+                Read::Nothing => return Some(Next::KeepAlive),
+                Read::Closed => return Some(Next::Close),
                 Read::Refused(arrival, end) => {
-                    return rare(refuse(context, client, buffer, track, arrival, end)).await;
+                    let refused = refuse(context, client, buffer, track, arrival, end);
+                    return Some(rare(refused).await);
                 }
             };
             let bytes = buffer.filled();
@@ -129,16 +142,16 @@ fn exchanges(
                 None => next,
             };
             if next != Next::KeepAlive {
-                return next;
+                return Some(next);
             }
             if context.is_draining.get() {
-                return Next::Close;
+                return Some(Next::Close);
             }
             if buffer.is_empty() {
-                return Next::KeepAlive;
+                return Some(Next::KeepAlive);
             }
             // A client that pipelines without pause gives way to others.
-            number = number.wrapping_add(1);
+            number = number.saturating_add(1);
             if number.is_multiple_of(EXCHANGES_PER_TURN) {
                 tokio::task::yield_now().await;
             }
@@ -186,15 +199,8 @@ struct Incoming {
     seen: usize,
 }
 
-impl Incoming {
-    const NONE: Self = Incoming {
-        begun: None,
-        seen: 0,
-    };
-}
-
 /// Takes the empty lines off that some clients send behind a body (RFC 9112 §2.2),
-/// and says whether there were any. A connection with nothing else is idle.
+/// and says whether there were any.
 fn skip_empty_lines(buffer: &mut Buffer) -> bool {
     let mut has_skipped = false;
     while buffer.filled().starts_with(b"\r\n") {
@@ -212,11 +218,13 @@ async fn read_head(
     head: &mut RequestHead,
     track: &Track,
 ) -> Read {
-    let mut incoming = Incoming::NONE;
+    let mut incoming = Incoming {
+        begun: None,
+        seen: 0,
+    };
     loop {
         if skip_empty_lines(buffer) {
-            // Nothing of a head is there.
-            incoming = Incoming::NONE;
+            incoming.seen = 0;
         }
         if !buffer.is_empty() {
             let is_first = incoming.begun.is_none();
@@ -241,7 +249,7 @@ async fn read_head(
             ReadMore::Some => {}
             ReadMore::Nothing => return Read::Nothing,
             ReadMore::Failed(failure) => {
-                let Some((started, _)) = incoming.begun else {
+                let Some((started, _)) = incoming.begun.filter(|_| !buffer.is_empty()) else {
                     return Read::Closed;
                 };
                 let took = clock::since(started);
@@ -271,13 +279,10 @@ fn parse(
     *seen = bytes.len();
     match parsed {
         Parsed::Complete => check_limits(limits, head).map(|()| Parsed::Complete),
-        Parsed::Partial if bytes.len() >= limits.head_bytes => {
-            let line = bytes.strip_prefix(b"\r\n").unwrap_or(bytes);
-            match memchr::memchr(b'\n', line) {
-                Some(len) if len <= limits.target_bytes => Err(RequestError::HeadTooLarge),
-                _ => Err(RequestError::TargetTooLong),
-            }
-        }
+        Parsed::Partial if bytes.len() >= limits.head_bytes => match memchr::memchr(b'\n', bytes) {
+            Some(len) if len <= limits.target_bytes => Err(RequestError::HeadTooLarge),
+            _ => Err(RequestError::TargetTooLong),
+        },
         Parsed::Partial => Ok(Parsed::Partial),
     }
 }

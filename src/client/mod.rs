@@ -28,6 +28,7 @@ use crate::net::timer::Timer;
 use crate::observe::access_log::AddressText;
 use crate::observe::sessions::{Accepted, Need, SessionKey};
 use future_pool::FuturePool;
+use http1::Served;
 
 /// What the connections of a worker share.
 #[derive(Debug)]
@@ -257,6 +258,7 @@ async fn admit(
         address,
         address_text: AddressText::new(address),
         port,
+        is_half_closed: Cell::new(false),
         listener,
         session,
     })))
@@ -391,7 +393,7 @@ fn connection<F>(
     serve: impl Fn(Rc<Clients>, Box<Client>) -> F,
 ) -> impl Future<Output = ()>
 where
-    F: Future<Output = Option<Box<Client>>>,
+    F: Future<Output = Served>,
 {
     async move {
         let clients = &open.clients;
@@ -402,29 +404,40 @@ where
             true => timeouts.head.min(FIRST_REQUEST_IN_DRAIN),
             false => timeouts.head,
         };
-        let mut wait = Wait::ForFirst(first_wait);
+        let mut wait = Wait::ForFirst(Some(first_wait));
         Piece::Client.is(&*client);
         client.timer.will_be_looked_at(Piece::Timer as usize);
         while wait_for_request(&clients.context, &client, wait).await {
-            match places.run(|| serve(clients.clone(), client)).await {
-                Some(idle) => client = idle,
-                None => return,
-            }
+            (client, wait) = match places.run(|| serve(clients.clone(), client)).await {
+                Served::Idle(client) => (client, Wait::ForNext(Some(timeouts.idle))),
+                Served::Nothing(client) => (client, wait.on()),
+                Served::Closed => return,
+            };
             Piece::exchange_is_over();
-            wait = Wait::ForNext(timeouts.idle);
         }
         // The connection counts as open until its descriptor is free.
         drop(client);
     }
 }
 
-/// What an idle connection waits for, and how long.
+/// What an idle connection waits for, and how long; `None` where its timer goes on
+/// from before.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
     /// Its first request.
-    ForFirst(Duration),
+    ForFirst(Option<Duration>),
     /// A further one.
-    ForNext(Duration),
+    ForNext(Option<Duration>),
+}
+
+impl Wait {
+    /// The same wait, which has not begun anew.
+    fn on(self) -> Self {
+        match self {
+            Wait::ForFirst(_) => Wait::ForFirst(None),
+            Wait::ForNext(_) => Wait::ForNext(None),
+        }
+    }
 }
 
 /// How long a connection that is new when the worker drains has for its first
@@ -435,7 +448,9 @@ const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
 /// worker is not draining.
 fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Future<Output = bool> {
     let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
-    context.set_timeout(&client.timer, timeout);
+    if let Some(timeout) = timeout {
+        context.set_timeout(&client.timer, timeout);
+    }
     let mut has_waited = false;
     poll_fn(move |cx| {
         let is_new = !std::mem::replace(&mut has_waited, true);

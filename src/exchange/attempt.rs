@@ -5,7 +5,6 @@ mod finish;
 mod head;
 mod open;
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -33,7 +32,7 @@ use crate::observe::access_log::Phase;
 use crate::observe::counters::EndpointCounters;
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Stage;
-use crate::upstream::{KeepAlive, Slot};
+use crate::upstream::Slot;
 
 /// What is read of a response with its head where a long one is to be expected,
 /// in bytes: the rest need not be copied.
@@ -131,8 +130,6 @@ struct Sent<'a, 'b> {
     is_reused: bool,
     /// Who may use the connection after this exchange.
     belongs_to: BelongsTo,
-    /// How long the endpoint says that it keeps the connection.
-    keep_alive: Cell<KeepAlive>,
     /// The rest of the request, while there is some that was not written; the
     /// endpoint may take no more of it.
     pump: Option<Box<Pump>>,
@@ -247,7 +244,6 @@ impl<'a, 'b> Sent<'a, 'b> {
                 Credentials::OfRequest if opened.origin != Origin::Pinned => BelongsTo::Pool,
                 _ => BelongsTo::Client,
             },
-            keep_alive: Cell::default(),
             stream: opened.stream,
             pump: None,
             interim: Interim::default(),
@@ -443,7 +439,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                     Poll::Pending => *held = (!buffer.is_empty()).then_some(buffer),
                 }
             }
-            if self.pumping().is_none() && self.watch.poll_gone(cx, &client.stream).is_ready() {
+            if self.pumping().is_none() && self.watch.poll_gone(cx, client).is_ready() {
                 return Poll::Ready(Event::ClientGone);
             }
             let wheel = &self.context.wheel;
@@ -510,7 +506,7 @@ impl<'a, 'b> Sent<'a, 'b> {
     /// What came is not the head of a response.
     #[cold]
     fn unreadable(&self, client: &Client, end: End) -> Attempt {
-        let is_no_head = end == End::Response(ResponseError::StatusLine) && self.interim.count == 0;
+        let is_no_head = end == End::Response(ResponseError::StatusLine);
         match self.lost_connection(client, Sending::Something) {
             // Bytes that an earlier exchange left behind say nothing of this one.
             Attempt::Failed {
@@ -538,18 +534,20 @@ impl<'a, 'b> Sent<'a, 'b> {
 
     /// The endpoint closed before the first byte of its response.
     fn lost_connection(&self, client: &Client, sending: Sending) -> Attempt {
+        // An interim response came on a connection that was well.
+        let is_stale = self.is_reused && self.interim.count == 0;
         // What was read of the body beyond its first buffer is gone.
         let can_replay = match &self.pump {
             Some(pump) => pump.bytes_read == 0,
             None => sending == Sending::Nothing || self.request.is_whole(),
         };
         let is_allowed = sending == Sending::Nothing || self.request.head.method.is_idempotent();
-        let retry = match (can_replay && is_allowed, self.is_reused) {
+        let retry = match (can_replay && is_allowed, is_stale) {
             (true, true) => Retry::OnNewConnection,
             (true, false) => Retry::Elsewhere,
             (false, _) => Retry::Never,
         };
-        let is_for_client = retry == Retry::Never && self.is_reused && self.may_repeat(client);
+        let is_for_client = retry == Retry::Never && is_stale && self.may_repeat(client);
         let failure = match is_for_client {
             true => Failure::UpstreamStale,
             false => Failure::UpstreamClosed,
@@ -558,7 +556,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             end: failure.into(),
             retry,
             // A connection that had gone stale says nothing of the endpoint.
-            is_blamed: !self.is_reused,
+            is_blamed: !is_stale,
             unread: None,
         }
     }

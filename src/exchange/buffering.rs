@@ -772,7 +772,7 @@ impl Rest {
                 Poll::Ready(Err(_)) => return Poll::Ready(Some(Failure::ClientGone)),
                 Poll::Pending => {}
             }
-            if watch.poll_gone(cx, &client.stream).is_ready() {
+            if watch.poll_gone(cx, client).is_ready() {
                 return Poll::Ready(Some(Failure::ClientGone));
             }
             if !is_timed || self.backlog.len != held {

@@ -103,6 +103,8 @@ pub struct Client {
     pub address_text: AddressText,
     /// Its port; 0 over a Unix socket.
     pub port: u16,
+    /// Whether it has closed its sending side alone, and waits for its answer.
+    pub is_half_closed: Cell<bool>,
     /// Index of the listener that accepted it.
     pub listener: usize,
     /// Its entry among the worker's open connections.
@@ -278,9 +280,7 @@ pub(crate) async fn while_client_stays<T>(
     std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
         Poll::Pending if context.wheel.has_fired(&client.timer) => Poll::Ready(Err(Gone::TimedOut)),
-        Poll::Pending => watch
-            .poll_gone(cx, &client.stream)
-            .map(|()| Err(Gone::Client)),
+        Poll::Pending => watch.poll_gone(cx, client).map(|()| Err(Gone::Client)),
     })
     .await
 }

@@ -84,7 +84,7 @@ impl Queueing<'_, '_> {
                 Poll::Pending => {}
             }
             let is_gone = match request.is_whole() {
-                true => watch.poll_gone(cx, &client.stream).is_ready(),
+                true => watch.poll_gone(cx, client).is_ready(),
                 // Who ends before its request does has left.
                 false => matches!(
                     client.stream.poll_peek(cx),

@@ -20,7 +20,7 @@ use crate::net::clock;
 use crate::net::stream::{Peeked, Stream};
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::{Stage, Track};
-use crate::upstream::Upstream;
+use crate::upstream::{KeepAlive, Upstream};
 
 /// A response whose head was read and rewritten.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub(super) struct Response {
     /// Whether the endpoint's connection can carry another exchange, once the
     /// request was sent whole.
     pub keeps_upstream: bool,
+    /// How long the endpoint says that it keeps that.
+    pub keep_alive: KeepAlive,
 }
 
 /// Both streams of an exchange whose response has begun.
@@ -85,6 +87,8 @@ pub(super) struct Relayed {
     pub next: Next,
     /// Whether the endpoint's connection can carry another exchange.
     pub keeps_upstream: bool,
+    /// How long the endpoint says that it keeps that.
+    pub keep_alive: KeepAlive,
     /// Whether a failure says nothing of the endpoint: the client took or sent
     /// nothing.
     pub is_excused: bool,
@@ -110,6 +114,7 @@ impl Response {
             end,
             next,
             keeps_upstream: end == End::Complete && self.keeps_upstream,
+            keep_alive: self.keep_alive,
             is_excused: false,
             bytes_received: 0,
             unread: None,
@@ -342,7 +347,7 @@ impl Relay<'_> {
         client: &mut Client,
     ) -> Result<bool, Stop> {
         let has_moved = self.poll_request(cx, client).map_err(Stop::Request)?;
-        if self.is_request_done() && self.watch.poll_gone(cx, &client.stream).is_ready() {
+        if self.is_request_done() && self.watch.poll_gone(cx, client).is_ready() {
             return Err(Stop::ClientGone);
         }
         Ok(has_moved)

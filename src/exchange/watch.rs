@@ -9,7 +9,7 @@ use evenkeel_proto::{RequestHead, Version};
 use super::{Client, Context};
 use crate::config::HalfClose;
 use crate::net::clock;
-use crate::net::stream::{Peeked, Stream};
+use crate::net::stream::Peeked;
 
 /// A client that may have closed its sending side alone has done so if its FIN
 /// comes this soon after its request; later, it has left. The reasons are in
@@ -43,8 +43,9 @@ impl Fin {
 /// Watches a client's connection from the end of its request on.
 ///
 /// Invariant: a reset is noticed until the end of the exchange, whatever came
-/// before it.
-#[derive(Debug)]
+/// before it. A FIN is judged once for a connection: nothing more comes behind it,
+/// and whoever watches next would judge it by a later time.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct ClientWatch {
     /// When the request's last byte had been read.
     pub request_end: Instant,
@@ -57,7 +58,7 @@ pub(super) struct ClientWatch {
 enum Awaited {
     /// Anything.
     Anything,
-    /// A reset: there was a FIN of a client that waits, or its next request.
+    /// A reset: the client's next request is there.
     Reset,
 }
 
@@ -76,14 +77,6 @@ impl ClientWatch {
         }
     }
 
-    /// Begins anew.
-    pub fn again(&self) -> Self {
-        ClientWatch {
-            awaited: Awaited::Anything,
-            ..*self
-        }
-    }
-
     /// Begins anew, for the request has ended only now.
     pub fn restart(&mut self, request_end: Instant) {
         self.request_end = request_end;
@@ -92,19 +85,16 @@ impl ClientWatch {
 
     /// Ready when the client has left. Costs a system call only when its
     /// connection became readable: by its next request, or by its end.
-    pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, client: &Stream) -> Poll<()> {
-        if self.awaited == Awaited::Anything {
-            let is_gone = match ready!(client.poll_peek(cx)) {
-                Peeked::End => self.is_leaving(),
-                Peeked::Broken => true,
-                Peeked::Data | Peeked::Nothing => false,
-            };
-            if is_gone {
-                return Poll::Ready(());
+    pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, client: &Client) -> Poll<()> {
+        if self.awaited == Awaited::Anything && !client.is_half_closed.get() {
+            match ready!(client.stream.poll_peek(cx)) {
+                Peeked::Broken => return Poll::Ready(()),
+                Peeked::End if self.is_leaving() => return Poll::Ready(()),
+                Peeked::End => client.is_half_closed.set(true),
+                Peeked::Data | Peeked::Nothing => self.awaited = Awaited::Reset,
             }
-            self.awaited = Awaited::Reset;
         }
-        client.poll_broken(cx)
+        client.stream.poll_broken(cx)
     }
 
     /// Whether a FIN that comes now is that of a client that leaves.

@@ -249,6 +249,7 @@ fn tick(context: &Context, started: Instant) {
         context.files.check_folders(now);
         let open_files = context.files.open_count();
         context.counters.open_files.set(open_files as u64);
+        context.pinned.sweep(now);
         for upstream in &context.upstreams {
             match context.is_draining.get() {
                 // Their places are a successor's.

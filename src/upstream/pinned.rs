@@ -88,6 +88,15 @@ impl PinnedConnections {
         }
     }
 
+    /// Closes those that their endpoints have closed, or are about to; `now` is the
+    /// worker's tick. Those that count towards a limit are swept with their pool.
+    pub fn sweep(&self, now: u64) {
+        self.0.borrow_mut().retain(|_, own| {
+            own.retain(|it| !it.held.is_stale(now));
+            !own.is_empty()
+        });
+    }
+
     /// Closes those of a client that has left.
     #[cold]
     pub fn close(&self, client: u32) {
@@ -157,8 +166,8 @@ impl Held {
     fn take(mut self, now: u64) -> Reused {
         let stream = match &mut self {
             Held::Own(own) => {
-                let is_fresh = |it: &Stream| now < own.until && !it.is_stale();
-                own.stream.take().filter(is_fresh)
+                let is_fresh = now < own.until;
+                own.stream.take().filter(|it| is_fresh && !it.is_stale())
             }
             Held::Shared(shared) => match shared.pool.take_pinned(&shared.owner) {
                 Some(idle) => idle.attach(),
@@ -170,6 +179,13 @@ impl Held {
             stale: u64::from(stream.is_none()),
             stream,
             displaced: 0,
+        }
+    }
+
+    fn is_stale(&self, now: u64) -> bool {
+        match self {
+            Held::Own(own) => now >= own.until || own.stream.as_ref().is_none_or(Stream::is_stale),
+            Held::Shared(_) => false,
         }
     }
 

@@ -529,3 +529,22 @@ fn events_are_not_taken_ahead() {
         assert_eq!(buffered_bytes(&proxy), 0);
     });
 }
+
+#[test]
+fn a_client_that_has_closed_its_sending_side_gets_all_of_a_long_response() {
+    test(|| {
+        let (origin, proxy) = one_at_a_time(ROOMY);
+        let mut client = proxy.client();
+        client
+            .send(format!("GET /{LONG} HTTP/1.0\r\n\r\n"))
+            .unwrap();
+        client.finish_sending().unwrap();
+        until("it is off the endpoint", || {
+            origin.stats().requests == 1 && origin.stats().in_flight == 0
+        });
+        // Much later than its FIN, which was taken for half a close.
+        proxy.client().get("/slow/300").unwrap();
+        let received = client.read_to_end().unwrap();
+        assert!(received.ends_with(&pattern(LONG)[LONG as usize - 100..]));
+    });
+}

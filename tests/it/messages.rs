@@ -360,3 +360,30 @@ fn more_informational_answers_than_fit_a_buffer_are_passed_on() {
         assert_eq!((response.status, response.interim.len()), (200, COUNT));
     });
 }
+
+#[test]
+fn empty_lines_are_no_request() {
+    test(|| {
+        for (timeouts, first) in [
+            ("timeouts = { head = \"600ms\" }", ""),
+            (
+                "timeouts = { idle = \"600ms\" }",
+                "GET /ping HTTP/1.1\r\nHost: a\r\n\r\n",
+            ),
+        ] {
+            let site = Site {
+                listener: timeouts,
+                ..Site::default()
+            };
+            let (_origin, proxy) = site.with_origin();
+            let mut client = proxy.client();
+            if !first.is_empty() {
+                assert_eq!(client.ask(first).unwrap().text(), "pong");
+            }
+            until("it is closed", || client.send("\r\n").is_err());
+            // Nothing was asked, so nothing is answered.
+            let answered = client.read_to_end().unwrap_or_default();
+            assert_eq!(answered, b"", "{}", answered.escape_ascii());
+        }
+    });
+}

@@ -124,6 +124,57 @@ fn half_an_answer_is_no_reason_to_repeat() {
     });
 }
 
+#[test]
+fn a_request_that_is_being_worked_on_is_not_repeated() {
+    test(|| {
+        for request in [POST, PUT] {
+            let origin = RawOrigin::start(|_, mut stream| {
+                for answer in [OK, "HTTP/1.1 102 Processing\r\n\r\n"] {
+                    if stream.read_head().is_err() || stream.read_len(4).is_err() {
+                        return;
+                    }
+                    stream.send(answer).unwrap();
+                }
+            })
+            .unwrap();
+            let proxy = Site {
+                upstream: "retries = 0",
+                ..Site::default()
+            }
+            .start(&[origin.address.to_string()]);
+            let mut client = proxy.client();
+            assert_ok(&mut client, request);
+            client.send(request).unwrap();
+            let response = client.read_response("POST").unwrap();
+            assert_refused(&response, words::UPSTREAM_CLOSED);
+            assert_eq!(origin.connections(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_client_s_own_connection_is_let_go_once_its_endpoint_has_closed_it() {
+    test(|| {
+        let is_let_go = Arc::new(AtomicBool::new(false));
+        let let_go = is_let_go.clone();
+        let origin = RawOrigin::start(move |_, mut stream| {
+            if stream.read_head().is_ok() && stream.send(OK).is_ok() {
+                stream.set_step(Duration::from_secs(60));
+                stream.finish_sending().unwrap();
+                let _ = stream.read_to_end();
+                let_go.store(true, Ordering::SeqCst);
+            }
+        })
+        .unwrap();
+        let proxy = Site::default().start(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        let request = "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: NTLM a\r\n\r\n";
+        assert_ok(&mut client, request);
+        until("it is let go", || is_let_go.load(Ordering::SeqCst));
+        assert_ok(&mut client, request);
+    });
+}
+
 /// How many connections two requests need, the second of which comes after
 /// `pause`, where the first one's answer has this field.
 #[track_caller]

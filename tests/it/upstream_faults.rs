@@ -327,6 +327,40 @@ fn an_endpoint_that_hangs_is_blamed_though_its_requests_had_to_wait() {
 }
 
 #[test]
+fn clients_that_wait_for_100_in_vain_blame_nobody() {
+    test(|| {
+        // It reads bodies as they come, as many servers do.
+        let start = || {
+            RawOrigin::start(|_, mut stream| {
+                let _ = stream.read_head();
+                let _ = stream.read_head();
+            })
+            .unwrap()
+        };
+        let origins = [start(), start()];
+        let addresses = origins.each_ref().map(|it| it.address.to_string());
+        let proxy = Site {
+            upstream: "timeouts = { first_byte = \"200ms\" }",
+            ..Site::default()
+        }
+        .start(&addresses);
+        let mut clients: Vec<_> = (0..20).map(|_| proxy.client()).collect();
+        for client in &mut clients {
+            let fields = "Content-Length: 4\r\nExpect: 100-continue\r\n";
+            client
+                .send(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
+                .unwrap();
+        }
+        for client in &mut clients {
+            let response = client.read_response("POST").unwrap();
+            assert_refused(&response, words::FIRST_BYTE_TIMEOUT);
+        }
+        let said = proxy.stderr();
+        assert!(!said.contains("is out for"), "{said}");
+    });
+}
+
+#[test]
 fn clients_that_stop_in_the_middle_of_their_body_blame_nobody() {
     test(|| {
         for answer in [

@@ -217,7 +217,9 @@ impl<C> SharedPool<C> {
         });
         let mut swept: Vec<C> = swept.map(|idle| idle.connection).collect();
         let stale = inner.pinned.extract_if(.., |(_, it)| is_stale(it));
+        let before = swept.len();
         swept.extend(stale.map(|(_, connection)| connection));
+        let surplus = surplus.saturating_sub((swept.len() - before) as u64);
         let displaced = (surplus as usize).min(inner.pinned.len());
         let displaced: Vec<_> = inner.pinned.drain(..displaced).collect();
         drop(inner);

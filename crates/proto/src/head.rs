@@ -311,7 +311,7 @@ fn passes_for_another(name: &[u8]) -> bool {
 /// Whether an endpoint that turns field names into variables (`HTTP_…`, as CGI
 /// does) reads `name` as `known`: they differ in nothing but case and in which
 /// character stands where neither has a letter or a digit.
-pub(crate) fn is_read_as(name: &[u8], known: &[u8]) -> bool {
+fn is_read_as(name: &[u8], known: &[u8]) -> bool {
     let is_same = |(known, sent): (&u8, &u8)| match known.is_ascii_alphanumeric() {
         true => known.eq_ignore_ascii_case(sent),
         false => !sent.is_ascii_alphanumeric(),

@@ -130,7 +130,7 @@ impl<'a> Sent<'a, '_> {
     ) -> Attempt {
         let (context, slot) = (self.context, self.slot);
         let total_deadline = self.request.total_deadline;
-        let mut watch = self.watch.again();
+        let mut watch = *self.watch;
         let mut attempt = self.finish(client, relayed);
         slot.release();
         if let Attempt::Finished(outcome) = &mut attempt {
@@ -181,7 +181,8 @@ impl<'a> Sent<'a, '_> {
     ///
     /// Invariant: an endpoint is blamed for its own time only. An exchange that
     /// had less than half of its time left when the endpoint got the request, or
-    /// whose client stopped in the middle of its body, blames nobody.
+    /// whose client stopped in the middle of its body or never began it, blames
+    /// nobody.
     #[cold]
     pub(super) fn is_excused(&self, end: End) -> bool {
         match end {
@@ -191,6 +192,8 @@ impl<'a> Sent<'a, '_> {
                 is_client_late || clock::since(self.sent_at) < total / 2
             }
             End::Failure(Failure::UpstreamClosed) => self.has_client_stopped(),
+            // Many servers ask for no body: they read it as it comes.
+            End::Failure(Failure::FirstByteTimeout) => self.awaits_continue(),
             _ => false,
         }
     }
@@ -227,7 +230,7 @@ impl<'a> Sent<'a, '_> {
             self.slot.report(true, None, clock::now());
         }
         if relayed.keeps_upstream {
-            let (keep_alive, now) = (self.keep_alive.get(), self.context.wheel.now());
+            let (keep_alive, now) = (relayed.keep_alive, self.context.wheel.now());
             match self.belongs_to {
                 BelongsTo::Pool => self.slot.keep_idle(self.stream, keep_alive, now),
                 BelongsTo::Client if relayed.next == Next::KeepAlive => {

@@ -151,6 +151,7 @@ impl Sent<'_, '_> {
         self.slot.upstream().note_body_len(decoder.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
         let kept = write::kept_of_response_head(buffer.filled(), head, edits);
+        let mut keep_alive = None;
         let (replaced_len, scratch) = match kept {
             Kept::Whole => (0, None),
             Kept::Undated | Kept::Nothing => {
@@ -163,7 +164,7 @@ impl Sent<'_, '_> {
                     _ => {
                         write::response_head(&mut scratch, bytes, head, edits, Some(&date));
                         // A head with `Keep-Alive` never stays as it is.
-                        self.keep_alive.set(upstream::keep_alive(head, bytes));
+                        keep_alive = upstream::keep_alive(head, bytes);
                         head.end
                     }
                 };
@@ -196,6 +197,7 @@ impl Sent<'_, '_> {
             ends_with_connection,
             reads_request,
             keeps_upstream: head.keep_alive && !has_surplus,
+            keep_alive,
         })
     }
 

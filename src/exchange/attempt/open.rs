@@ -114,9 +114,7 @@ pub(super) async fn open(
         poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(connected) => Poll::Ready(Some(connected)),
             // What still comes of the request can't be told from an end.
-            Poll::Pending if request.is_whole() => {
-                watch.poll_gone(cx, &client.stream).map(|()| None)
-            }
+            Poll::Pending if request.is_whole() => watch.poll_gone(cx, client).map(|()| None),
             Poll::Pending => Poll::Pending,
         }),
     );

@@ -16,7 +16,7 @@
 use super::grammar::{self, Stop};
 use super::{MAX_BODY_BYTES, MAX_FIELDS};
 use crate::error::BodyError;
-use crate::head::{Field, FieldKind, Span, is_read_as};
+use crate::head::{Field, FieldKind, Span};
 
 /// Longest trailer section, in bytes.
 pub const MAX_TRAILER_LEN: usize = 8 * 1024;
@@ -26,6 +26,9 @@ const MAX_SIZE_DIGITS: usize = 16;
 
 /// Longest extension of a chunk, with the line's end, in bytes.
 const MAX_EXTENSION_LEN: usize = 1024;
+
+/// Most bytes of extensions beyond those of content: a body's limit counts content.
+const MAX_EXTENSIONS_LEN: u64 = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -67,6 +70,8 @@ pub struct ChunkedDecoder {
     state: State,
     data_bytes: u64,
     chunks: u64,
+    /// Bytes of extensions so far; what is beyond 4 GiB is not counted.
+    extension_bytes: u32,
     /// Whether all that was taken is in normal form.
     is_normal: bool,
 }
@@ -77,6 +82,7 @@ impl Default for ChunkedDecoder {
             state: State::Size,
             data_bytes: 0,
             chunks: 0,
+            extension_bytes: 0,
             is_normal: true,
         }
     }
@@ -171,7 +177,13 @@ impl ChunkedDecoder {
             0 => State::Trailer,
             remaining => State::Data { remaining },
         };
-        self.is_normal &= extension_len == 0;
+        if extension_len > 0 {
+            self.is_normal = false;
+            self.extension_bytes = self.extension_bytes.saturating_add(extension_len as u32);
+            if u64::from(self.extension_bytes) > self.data_bytes + MAX_EXTENSIONS_LEN {
+                return Err(BodyError::ChunkExtension);
+            }
+        }
         Ok(Piece::Framing {
             len: digits + extension_len + 2,
             extension_len,
@@ -305,9 +317,8 @@ pub(super) fn restate_trailer(section: &mut [u8]) -> usize {
 /// method or target. An endpoint may merge trailers into the head, where CGI and
 /// its like read every byte but letters and digits as `_`.
 fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
-    const FORBIDDEN: [&str; 29] = [
+    const FORBIDDEN: [&str; 21] = [
         "age",
-        "authorization",
         "cache-control",
         "content-encoding",
         "content-range",
@@ -322,29 +333,41 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
         "location",
         "pragma",
         "range",
-        "remote-user",
         "retry-after",
         "set-cookie",
         "trailer",
-        "true-client-ip",
         "vary",
         "www-authenticate",
-        "x-http-method-override",
         "x-method-override",
-        "x-original-url",
-        "x-real-ip",
-        "x-remote-user",
-        "x-rewrite-url",
     ];
-    let name = field.name.of(buf);
+    /// Of what a proxy says of a client, and of what overrides a request.
+    const STARTS: [&str; 9] = [
+        "remote-",
+        "ssl-client",
+        "x-auth-",
+        "x-client-",
+        "x-forwarded-",
+        "x-http-method",
+        "x-original-",
+        "x-remote-",
+        "x-rewrite-",
+    ];
+    const ENDS: [&str; 3] = ["client-ip", "connecting-ip", "real-ip"];
+    let hyphenated = |byte: &u8| match byte.is_ascii_alphanumeric() {
+        true => byte.to_ascii_lowercase(),
+        false => b'-',
+    };
+    let name: Vec<u8> = field.name.of(buf).iter().map(hyphenated).collect();
     let is_head_field = !matches!(
-        field.kind,
+        FieldKind::from_name(&name),
         FieldKind::Other | FieldKind::UserAgent | FieldKind::Referer
     );
     is_head_field
-        || FORBIDDEN
+        || FORBIDDEN.iter().any(|known| known.as_bytes() == name)
+        || STARTS
             .iter()
-            .any(|known| is_read_as(name, known.as_bytes()))
+            .any(|start| name.starts_with(start.as_bytes()))
+        || ENDS.iter().any(|end| name.ends_with(end.as_bytes()))
 }
 
 #[cfg(test)]
@@ -501,6 +524,22 @@ mod tests {
     #[test]
     fn no_trailer_names_what_only_a_head_may() {
         for name in [
+            "Max_Forwards",
+            "Proxy_Authorization",
+            "Keep_Alive",
+            "CDN_Loop",
+            "X-Client-IP",
+            "X_Cluster_Client_IP",
+            "CF-Connecting-IP",
+            "True-Client-IP",
+            "X-Forwarded-User",
+            "X-Forwarded-Prefix",
+            "X-Auth-Request-User",
+            "X-Original-URI",
+            "X-Original-Host",
+            "X-HTTP-Method",
+            "Remote-Addr",
+            "SSL-Client-S-DN",
             "authorization",
             "Content-Length",
             "Transfer_Encoding",
@@ -521,6 +560,22 @@ mod tests {
             let (out, _) = restate(body.as_bytes(), usize::MAX);
             assert_eq!(out, b"0\r\n\r\n", "{name}");
         }
+    }
+
+    #[test]
+    fn extensions_are_bounded_by_content() {
+        let piece = |len: usize| format!("{len:x};{}\r\n{}\r\n", "a".repeat(999), "b".repeat(len));
+        // 16 KiB and one byte of content for each byte of an extension.
+        let restated = |body: String| {
+            let mut body = body.into_bytes();
+            BodyDecoder::new(BodyFraming::Chunked).restate(&mut body)
+        };
+        assert!(restated(piece(1).repeat(16)).is_ok());
+        assert_eq!(
+            restated(piece(1).repeat(17)),
+            Err(BodyError::ChunkExtension)
+        );
+        assert!(restated(piece(1_000).repeat(100)).is_ok());
     }
 
     #[test]
