@@ -439,7 +439,12 @@ impl<'a, 'b> Sent<'a, 'b> {
                     Poll::Pending => *held = (!buffer.is_empty()).then_some(buffer),
                 }
             }
-            if self.pumping().is_none() && self.watch.poll_gone(cx, client).is_ready() {
+            let gone = match self.pumping() {
+                None => self.watch.poll_gone(cx, client),
+                // An end shows in a read, once the endpoint takes more.
+                Some(_) => client.stream.poll_broken(cx),
+            };
+            if gone.is_ready() {
                 return Poll::Ready(Event::ClientGone);
             }
             let wheel = &self.context.wheel;
@@ -477,6 +482,9 @@ impl<'a, 'b> Sent<'a, 'b> {
                 progress.figures.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
                 self.sent_at = clock::now();
                 self.watch.restart(self.sent_at);
+                if self.leftover.is_some() {
+                    self.watch.is_followed();
+                }
             }
             // It may have answered before it closed.
             PumpEnd::SinkClosed => {}

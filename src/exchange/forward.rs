@@ -65,6 +65,11 @@ impl Request<'_> {
         self.decoder.is_done()
     }
 
+    /// Whether bytes of the client's next request were read with it.
+    fn is_followed(&self) -> bool {
+        self.is_whole() && self.bytes.len() > self.valid_len
+    }
+
     /// Bytes of the client's buffer that are its own: what follows a whole one
     /// is another's, what is there of one that is not goes to the pump.
     pub fn consumed(&self) -> usize {
@@ -282,6 +287,9 @@ fn try_endpoints(
 ) -> impl Future<Output = Result<Outcome, Unanswered>> {
     async move {
         let mut watch = ClientWatch::of(context, client, request.head, wanted.arrived);
+        if request.is_followed() {
+            watch.is_followed();
+        }
         let mut attempts = Attempts::new(upstream);
         loop {
             let slot = 'slot: {

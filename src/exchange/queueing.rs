@@ -7,7 +7,6 @@ use super::forward::Request;
 use super::watch::ClientWatch;
 use super::{Client, Context, Progress};
 use crate::net::clock;
-use crate::net::stream::Peeked;
 use crate::observe::access_log::Phase;
 use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Stage;
@@ -85,11 +84,7 @@ impl Queueing<'_, '_> {
             }
             let is_gone = match request.is_whole() {
                 true => watch.poll_gone(cx, client).is_ready(),
-                // Who ends before its request does has left.
-                false => matches!(
-                    client.stream.poll_peek(cx),
-                    Poll::Ready(Peeked::End | Peeked::Broken)
-                ),
+                false => ClientWatch::poll_gone_early(cx, client).is_ready(),
             };
             if is_gone {
                 return Poll::Ready(Waited::ClientGone);

@@ -347,7 +347,11 @@ impl Relay<'_> {
         client: &mut Client,
     ) -> Result<bool, Stop> {
         let has_moved = self.poll_request(cx, client).map_err(Stop::Request)?;
-        if self.is_request_done() && self.watch.poll_gone(cx, client).is_ready() {
+        let gone = match self.is_request_done() {
+            true => self.watch.poll_gone(cx, client),
+            false => client.stream.poll_broken(cx),
+        };
+        if gone.is_ready() {
             return Err(Stop::ClientGone);
         }
         Ok(has_moved)
@@ -366,6 +370,9 @@ impl Relay<'_> {
         match request.poll(cx, &client.stream, self.stream) {
             Poll::Ready(PumpEnd::Done) => {
                 self.watch.restart(clock::now());
+                if request.leftover_len() > 0 {
+                    self.watch.is_followed();
+                }
                 // The response may have waited for just that.
                 cx.waker().wake_by_ref();
             }

@@ -83,6 +83,11 @@ impl ClientWatch {
         self.awaited = Awaited::Anything;
     }
 
+    /// The client's next request has been read, so that a FIN is that one's to judge.
+    pub fn is_followed(&mut self) {
+        self.awaited = Awaited::Reset;
+    }
+
     /// Ready when the client has left. Costs a system call only when its
     /// connection became readable: by its next request, or by its end.
     pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, client: &Client) -> Poll<()> {
@@ -95,6 +100,15 @@ impl ClientWatch {
             }
         }
         client.stream.poll_broken(cx)
+    }
+
+    /// Ready when the client has left before all of its request was read: there is
+    /// a reset, or an end and nothing before it.
+    pub fn poll_gone_early(cx: &mut TaskContext<'_>, client: &Client) -> Poll<()> {
+        match client.stream.poll_peek(cx) {
+            Poll::Ready(Peeked::End | Peeked::Broken) => Poll::Ready(()),
+            _ => client.stream.poll_broken(cx),
+        }
     }
 
     /// Whether a FIN that comes now is that of a client that leaves.

@@ -243,6 +243,7 @@ fn tick(context: &Context, started: Instant) {
     context
         .access_log
         .flush(&context.counters.log_lines_dropped);
+    context.access_log.http_date(clock::now());
     let now = context.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
         context.access_log.synchronise_clock();

@@ -230,6 +230,18 @@ fn bytes_of_an_earlier_exchange_do_not_fail_the_next() {
 }
 
 #[test]
+fn an_empty_line_before_a_close_is_no_answer() {
+    test(|| {
+        let origin = desynchronised("\r\n");
+        let proxy = before(&origin);
+        let mut client = proxy.client();
+        assert_serves(&mut client);
+        assert_serves(&mut client);
+        assert_eq!(origin.connections(), 2);
+    });
+}
+
+#[test]
 fn garbage_on_a_new_connection_is_the_endpoint_s_fault() {
     test(|| {
         let origin = RawOrigin::answering_each("garbage\r\n").unwrap();

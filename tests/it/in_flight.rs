@@ -276,3 +276,63 @@ fn an_idle_connection_that_the_endpoint_closed_is_found_by_its_worker() {
         assert_serves(&mut proxy.client());
     });
 }
+
+/// Announces a long body, and sends as much of it as anybody takes.
+fn stuck_upload(proxy: &Proxy) -> RawClient {
+    let mut client = proxy.client();
+    client.set_step(Duration::from_millis(300));
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
+    client.send(head).unwrap();
+    let sent = client.send(vec![b'x'; 100_000_000]);
+    assert!(sent.is_err(), "nobody takes all of it");
+    client
+}
+
+#[test]
+fn a_client_that_resets_a_stuck_upload_gives_up_its_place() {
+    test(|| {
+        // It takes no more than its socket does.
+        let stuck = RawOrigin::start(|_, mut stream| {
+            let _ = stream.read_head();
+            std::thread::park();
+        })
+        .unwrap();
+        let proxy = Site {
+            upstream: "buffer = false",
+            server: "[status]\nbind = \"127.0.0.1:0\"",
+            ..Site::default()
+        }
+        .start(&[limited(&stuck.address.to_string(), 1)]);
+        let upstream = || figures(&proxy)["upstreams"][0].clone();
+        let sending = stuck_upload(&proxy);
+        let waiting = stuck_upload(&proxy);
+        until("one waits", || upstream()["waiting"] == 1);
+        waiting.reset();
+        until("none waits", || upstream()["waiting"] == 0);
+        assert_eq!(upstream()["endpoints"][0]["in_flight"], 1);
+        sending.reset();
+        until("the slot is free", || {
+            upstream()["endpoints"][0]["in_flight"] == 0
+        });
+    });
+}
+
+#[test]
+fn a_fin_behind_pipelined_requests_is_the_last_one_s() {
+    test(|| {
+        let (_origin, proxy) = site();
+        let last = "GET /ping HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        for first in [get("/slow/50"), get("/slow/50").repeat(3)] {
+            let mut client = proxy.client();
+            client.send(format!("{first}{last}")).unwrap();
+            client.finish_sending().unwrap();
+            let answered = String::from_utf8(client.read_to_end().unwrap()).unwrap();
+            let count = first.matches("GET ").count() + 1;
+            assert_eq!(
+                answered.matches("HTTP/1.1 200").count(),
+                count,
+                "{answered}"
+            );
+        }
+    });
+}

@@ -13,7 +13,6 @@ use crate::exchange::pump::{HEADROOM, TAILROOM, decode_front};
 use crate::exchange::relay::Response;
 use crate::exchange::{Client, Progress, WriteFailure, write_all};
 use crate::net::buffer::Buffer;
-use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
 use crate::observe::end::{End, Failure};
@@ -56,7 +55,10 @@ impl Sent<'_, '_> {
                 buffer.fill(len);
                 self.counters.bytes_in.add(len as u64);
             }
-            _ if buffer.is_empty() => return Err(self.lost_connection(client, Sending::Something)),
+            // Empty lines are no beginning of an answer.
+            _ if buffer.filled().iter().all(u8::is_ascii_whitespace) => {
+                return Err(self.lost_connection(client, Sending::Something));
+            }
             _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
         }
         self.parse_counted(client, buffer)
@@ -157,7 +159,7 @@ impl Sent<'_, '_> {
             Kept::Undated | Kept::Nothing => {
                 let mut scratch = self.context.scratch.borrow_mut();
                 scratch.clear();
-                let date = self.context.access_log.http_date(clock::now());
+                let date = self.context.access_log.last_date();
                 let bytes = buffer.filled();
                 let replaced_len = match kept {
                     Kept::Undated => write::dated_status_line(&mut scratch, bytes, head, &date),

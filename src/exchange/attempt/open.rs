@@ -113,9 +113,11 @@ pub(super) async fn open(
         &client.timer,
         poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(connected) => Poll::Ready(Some(connected)),
-            // What still comes of the request can't be told from an end.
-            Poll::Pending if request.is_whole() => watch.poll_gone(cx, client).map(|()| None),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => match request.is_whole() {
+                true => watch.poll_gone(cx, client),
+                false => ClientWatch::poll_gone_early(cx, client),
+            }
+            .map(|()| None),
         }),
     );
     let connected = connected.await;

@@ -75,14 +75,16 @@ impl AccessLog {
     pub fn new(sender: LogSender, config: &Config, layout: Arc<Layout>) -> Self {
         let logs = &config.access_logs;
         let pending = logs.destinations.iter().map(|_| Entries::default());
-        AccessLog {
+        let log = AccessLog {
             sender,
             layout,
             pending: RefCell::new(pending.collect()),
             samples: logs.logs.iter().map(|_| Cell::default()).collect(),
             clock: Cell::new(Clock::new()),
             date: Cell::new((0, Moment::from_unix(0).http_date())),
-        }
+        };
+        log.http_date(crate::net::clock::now());
+        log
     }
 
     /// Whether an exchange gets a line: where a condition holds, or it belongs
@@ -132,6 +134,12 @@ impl AccessLog {
     /// A moment in microseconds since 1970, without a clock call.
     pub fn unix_us(&self, moment: Instant) -> u64 {
         self.clock.get().unix_us(moment)
+    }
+
+    /// `Date` as it was at the worker's last tick, for answers of endpoints that have
+    /// none.
+    pub fn last_date(&self) -> [u8; 29] {
+        self.date.get().1
     }
 
     /// `Date` of this moment, for answers made here.

@@ -317,7 +317,7 @@ pub(super) fn restate_trailer(section: &mut [u8]) -> usize {
 /// method or target. An endpoint may merge trailers into the head, where CGI and
 /// its like read every byte but letters and digits as `_`.
 fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
-    const FORBIDDEN: [&str; 21] = [
+    const FORBIDDEN: [&str; 22] = [
         "age",
         "cache-control",
         "content-encoding",
@@ -338,10 +338,11 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
         "trailer",
         "vary",
         "www-authenticate",
+        "x-host",
         "x-method-override",
     ];
     /// Of what a proxy says of a client, and of what overrides a request.
-    const STARTS: [&str; 9] = [
+    const STARTS: [&str; 10] = [
         "remote-",
         "ssl-client",
         "x-auth-",
@@ -351,6 +352,7 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
         "x-original-",
         "x-remote-",
         "x-rewrite-",
+        "x-webauth-",
     ];
     const ENDS: [&str; 3] = ["client-ip", "connecting-ip", "real-ip"];
     let hyphenated = |byte: &u8| match byte.is_ascii_alphanumeric() {
@@ -540,6 +542,9 @@ mod tests {
             "X-HTTP-Method",
             "Remote-Addr",
             "SSL-Client-S-DN",
+            "X-WebAuth-User",
+            "X-Host",
+            "Client-IP",
             "authorization",
             "Content-Length",
             "Transfer_Encoding",
