@@ -748,11 +748,142 @@ fn no_output_has_a_secret() {
         "{shown}"
     );
     assert!(!shown.contains("hidden-"), "{shown}");
-    // Nor does a mistake in the name of their table.
-    let misspelt = text.replace("headers = { Auth", "header = { Auth");
-    let shown = load_text(&misspelt).unwrap_err().to_string();
-    assert!(shown.contains("unknown key `header`"), "{shown}");
-    assert!(!shown.contains("hidden-2"), "{shown}");
+    // One that a later layer overrides is a secret too.
+    let sets = [
+        "otlp.headers.X='hidden-6'",
+        "otlp.headers.X=hidden-7",
+        "listener.0.bind=:x",
+    ];
+    let shown = folder.load(&sets, &[]).unwrap_err();
+    let shown = format!("{shown}{:?}", shown.layers().collect::<Vec<_>>());
+    assert!(!shown.contains("hidden-"), "{shown}");
+    assert!(shown.contains("--set listener.0.bind=:x"), "{shown}");
+}
+
+/// The report of mistakes in this text, in which no secret may be.
+#[track_caller]
+fn without_secret(report: &Report, mistake: &str) -> String {
+    let layers: Vec<_> = report.layers().collect();
+    let shown = format!("{report}{layers:?}");
+    assert!(shown.contains(mistake), "{shown}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    shown
+}
+
+#[test]
+fn a_mistake_shows_no_secret() {
+    for (lines, mistake) in [
+        // The name of the table is wrong, or that of one above it.
+        ("[otlp]\nheader = { X = 's3cret' }", "unknown key `header`"),
+        ("[otlp]\nauth = 's3cret'", "unknown key `auth`"),
+        ("[otlp]\nauth = ['s3cret']", "unknown key `auth`"),
+        ("[oltp.headers]\nX = 's3cret'", "unknown key `oltp`"),
+        (
+            "heath = { headers = { X = \"s3cret\" } }",
+            "unknown key `heath`",
+        ),
+        (
+            "heath = [{ headers = { X = \"s3cret\" } }]",
+            "unknown key `heath`",
+        ),
+        ("headers = 'X: s3cret'", "unknown key `headers`"),
+        (
+            "health = { path = '/', heders = { X = 's3cret' } }",
+            "unknown key `heders`",
+        ),
+        ("[server]\nheaders = 's3cret'", "unknown key `headers`"),
+        // Its type is.
+        ("[otlp]\nheaders = 'X: s3cret'", "this is text"),
+        ("[otlp]\nheaders = [{ X = 's3cret' }]", "this is a list"),
+        ("[[otlp]]\nheaders = { X = 's3cret' }", "this is a list"),
+        ("[otlp.headers]\nX = ['s3cret']", "this is a list"),
+        // It is no TOML.
+        (
+            "[otlp.headers]\nX = 's3cret-1'\nX = \"s3cret-2\"",
+            "duplicate key",
+        ),
+        (
+            "[otlp]\nheaders = { X = 's3cret-1', X = \"s3cret-2\" }",
+            "duplicate key",
+        ),
+        (
+            "[otlp]\nheaders = { X = 's3cret-1' }\nheaders = { X = \"s3cret-2\" }",
+            "duplicate key",
+        ),
+        ("[otlp]\nheaders = { X = \"s3cret }", "invalid basic string"),
+        ("[otlp]\nheaders = { X = s3cret }", "must be quoted"),
+        ("[otlp]\nheaders = { X = Basic s3cret= }", "must be quoted"),
+        ("[otlp]\nheaders = { X: \"s3cret\" }", "error"),
+        ("[otlp]\nheaders = { X \"s3cret\" }", "error"),
+        ("[otlp.headers]\nX \"s3cret\"", "error"),
+        ("[otlp.headers]\n\"s3cret\"", "error"),
+        ("[otlp.headers]\nX = \"\"\"\\\ns3cret==", "error"),
+        ("[otlp.headers]\nX = \"s3cret\\q\"", "error"),
+        ("otlp]\nheaders = { X = \"s3cret }", "error"),
+        ("[otlp\nheaders = { X = \"s3cret }", "error"),
+        (
+            "health = { path = '/', headers = { X = 's3cret } }",
+            "error",
+        ),
+    ] {
+        let report = load_text(&format!("{PLAIN}{lines}\n")).unwrap_err();
+        without_secret(&report, mistake);
+    }
+}
+
+#[test]
+fn a_broken_line_keeps_what_is_no_secret() {
+    for (lines, line) in [
+        ("[otlp.headers]\nX = 's3cret' 'b'", "X = '******' '*'"),
+        (
+            "[otlp]\nheaders = { X = s3cret }",
+            "headers = { * = ****** }",
+        ),
+        ("[[listener]]\nbind = :80", "bind = :80"),
+        ("[upstream.app", "[upstream.app"),
+    ] {
+        let report = load_text(&format!("{PLAIN}{lines}\n")).unwrap_err();
+        let shown = without_secret(&report, "error");
+        assert!(shown.contains(&format!(" | {line}\n")), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn a_mistake_in_a_variable_or_a_set_shows_no_secret() {
+    let folder = Folder::new("broken-secrets");
+    fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    for (name, value, mistake) in [
+        ("EVENKEEL_OTLP__HEADERS", "{ A = \"s3cret\"", "this is text"),
+        (
+            "EVENKEEL_UPSTREAM__APP",
+            "{ health = { headers = { A = \"s3cret\"",
+            "this is text",
+        ),
+        (
+            "EVENKEEL_UPSTREAM__APP__HEATH",
+            "{ headers = { A = \"s3cret\"",
+            "unknown key `heath`",
+        ),
+        ("EVENKEEL_OLTP__HEADERS__X", "s3cret", "unknown key `oltp`"),
+        ("EVENKEEL_OTLP__HEADERS__X__Y", "s3cret", "this is a table"),
+        ("EVENKEEL_OTLP__HEADER__X", "s3cret", "unknown key `header`"),
+    ] {
+        let report = folder.load(&[], &[(name, value)]).unwrap_err();
+        without_secret(&report, mistake);
+    }
+    for (set, mistake) in [
+        ("otlp={ headers = { A = \"s3cret\"", "this is text"),
+        ("upstream=[{ headers = { A = \"s3cret\"", "this is text"),
+        ("oltp={ headers = { A = \"s3cret\"", "unknown key `oltp`"),
+        ("otlp.headers..X=s3cret", "an empty key"),
+        ("otlp.headers.X s3cret", "expected `key=value`"),
+        ("otlp.headers.\"X=s3cret", "expected `key=value`"),
+        ("listener.0.headers.X=s3cret", "unknown key `headers`"),
+        ("listener.7.headers.X=s3cret", "there is no item `7`"),
+    ] {
+        let report = folder.load(&[set], &[]).unwrap_err();
+        without_secret(&report, mistake);
+    }
 }
 
 #[test]

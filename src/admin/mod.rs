@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::{Accepting, Address};
-use crate::net::listen::{self, BoundListener, Listener, Peer, SocketFile};
+use crate::net::listen::{self, AcceptTurns, BoundListener, Listener, Peer, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
@@ -195,12 +195,8 @@ struct Acceptor {
     what: &'static str,
     listener: Listener,
     is_failing: bool,
-    /// Connections accepted so far.
-    number: u32,
+    turns: AcceptTurns,
 }
-
-/// Connections accepted in a row before other tasks have a turn.
-const ACCEPTS_PER_TURN: u32 = 16;
 
 impl Acceptor {
     fn new(what: &'static str, listener: Listener) -> Self {
@@ -208,18 +204,32 @@ impl Acceptor {
             what,
             listener,
             is_failing: false,
-            number: 0,
+            turns: AcceptTurns::default(),
         }
     }
 
-    /// To be called before each [`accept`](Self::accept).
-    ///
-    /// Invariant: other tasks have a turn after `ACCEPTS_PER_TURN` connections, even
-    /// where further ones wait without end.
-    async fn give_turn(&mut self) {
-        self.number = self.number.wrapping_add(1);
-        if self.number.is_multiple_of(ACCEPTS_PER_TURN) {
-            tokio::task::yield_now().await;
+    /// The next connection's socket.
+    async fn accept(&mut self) -> (OwnedFd, Peer) {
+        self.turns.give().await;
+        self.next().await
+    }
+
+    /// The next connection's socket. Once `draining` ends, `None` if the kernel has
+    /// none ready.
+    async fn accept_until<F: Future<Output = ()>>(
+        &mut self,
+        draining: impl Fn() -> F,
+    ) -> Option<(OwnedFd, Peer)> {
+        self.turns.give().await;
+        loop {
+            tokio::select! {
+                biased;
+                accepted = self.next() => return Some(accepted),
+                () = draining() => {}
+            }
+            if !self.turns.look_again().await {
+                return None;
+            }
         }
     }
 
@@ -227,7 +237,7 @@ impl Acceptor {
     ///
     /// # Cancellation
     /// No connection is lost.
-    async fn accept(&mut self) -> (OwnedFd, Peer) {
+    async fn next(&mut self) -> (OwnedFd, Peer) {
         let what = self.what;
         loop {
             match poll_fn(|cx| self.listener.poll_accept(cx)).await {
@@ -279,5 +289,79 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+
+    use super::*;
+
+    const CLIENTS: usize = 40;
+
+    /// Runs this with a listener on loopback, on an event loop of its own.
+    fn on_loopback(test: impl AsyncFnOnce(Acceptor, SocketAddr)) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap();
+        let poller = Poller::of_this_thread().unwrap();
+        let accepting = Accepting {
+            backlog: BACKLOG,
+            is_deferred: false,
+        };
+        let loopback = Address::Tcp(([127, 0, 0, 1], 0).into());
+        let mut bound = listen::bind(&loopback, accepting, 1).unwrap();
+        let bound = bound.listeners.pop().unwrap();
+        let Address::Tcp(address) = bound.address else {
+            unreachable!("it was bound to one");
+        };
+        let acceptor = Acceptor::new("test", Listener::register(bound).unwrap());
+        runtime.block_on(async {
+            tokio::select! {
+                failed = poller.serve() => failed.unwrap(),
+                () = test(acceptor, address) => {}
+            }
+        });
+    }
+
+    /// Clients that wait to be accepted.
+    fn connect(address: SocketAddr) -> [TcpStream; CLIENTS] {
+        std::array::from_fn(|_| TcpStream::connect(address).unwrap())
+    }
+
+    #[test]
+    fn a_drain_accepts_what_is_in_the_queue() {
+        on_loopback(async |mut acceptor, address| {
+            let _clients = connect(address);
+            // The event loop has not seen them yet.
+            for _ in 0..CLIENTS {
+                let accepted = acceptor.accept_until(|| std::future::ready(())).await;
+                assert!(accepted.is_some());
+            }
+            let accepted = acceptor.accept_until(|| std::future::ready(())).await;
+            assert!(accepted.is_none());
+        });
+    }
+
+    #[test]
+    fn other_tasks_have_a_turn_while_connections_are_accepted() {
+        on_loopback(async |mut acceptor, address| {
+            let _clients = connect(address);
+            let turns = Rc::new(Cell::new(0));
+            let others = turns.clone();
+            drop(acceptor.accept().await);
+            tokio::task::spawn_local(async move {
+                loop {
+                    others.set(others.get() + 1);
+                    tokio::task::yield_now().await;
+                }
+            });
+            for _ in 1..CLIENTS {
+                drop(acceptor.accept().await);
+            }
+            assert!(turns.get() >= 2, "{}", turns.get());
+        });
     }
 }

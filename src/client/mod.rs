@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::exchange::{Client, Context, answer, room};
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::is_out_of_descriptors;
-use crate::net::listen::{Listener, Peer};
+use crate::net::listen::{AcceptTurns, Listener, Peer};
 use crate::net::stream::{Peeked, Stream, answer_and_close};
 use crate::net::tasks;
 use crate::net::timer::Timer;
@@ -121,9 +121,6 @@ impl Drop for OpenConnection {
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
-///
-/// Invariant: other tasks have a turn after `ACCEPTS_PER_TURN` connections, even
-/// where further ones wait without end.
 pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
@@ -131,20 +128,18 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
     let drain = DrainSign::new(&clients.context);
     // More than this can't have been waiting when draining began.
     let mut last_count = clients.context.config.listeners[index].accepting.backlog;
-    let mut has_looked_again = false;
-    let mut number = 0_u32;
+    let mut turns = AcceptTurns::default();
     loop {
+        turns.give().await;
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
             Poll::Pending if drain.poll(cx).is_ready() => Poll::Ready(None),
             accepted => accepted.map(Some),
         });
         let Some(accepted) = accepted.await else {
-            if std::mem::replace(&mut has_looked_again, true) {
-                return;
+            match turns.look_again().await {
+                true => continue,
+                false => return,
             }
-            // The event loop has a look at the socket first.
-            tokio::task::yield_now().await;
-            continue;
         };
         if clients.context.is_draining.get() {
             last_count = last_count.saturating_sub(1);
@@ -169,15 +164,8 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
             Err(_) if clients.context.is_draining.get() => return,
             Err(error) => pause.wait(&clients, index, &error).await,
         }
-        number = number.wrapping_add(1);
-        if number.is_multiple_of(ACCEPTS_PER_TURN) {
-            tokio::task::yield_now().await;
-        }
     }
 }
-
-/// Connections accepted in a row before other tasks have a turn.
-const ACCEPTS_PER_TURN: u32 = 16;
 
 /// Notices that the worker begins to drain.
 struct DrainSign<'a> {

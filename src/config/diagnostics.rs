@@ -1,9 +1,12 @@
 //! Mistakes and warnings, each with its place, and how they are shown.
 
+use std::ops::Range;
+
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::layers;
 use super::secret;
+use super::setting::Shape;
 use super::tree::Place;
 
 /// Everything found wrong or doubtful in one configuration.
@@ -19,6 +22,19 @@ pub struct Report {
 struct Source {
     name: String,
     text: String,
+}
+
+impl Source {
+    /// Puts stars in place of these bytes, but for quotes and the ends of lines.
+    fn hide(&mut self, hidden: &[Range<usize>]) {
+        let mut text = std::mem::take(&mut self.text).into_bytes();
+        for range in hidden {
+            let is_hidden = |byte: &&mut u8| !matches!(**byte, b'\n' | b'"' | b'\'');
+            let bytes = text[range.clone()].iter_mut();
+            bytes.filter(is_hidden).for_each(|byte| *byte = b'*');
+        }
+        self.text = String::from_utf8_lossy(&text).into_owned();
+    }
 }
 
 /// Whether a finding stops the program.
@@ -119,16 +135,27 @@ impl Report {
             let own = secrets.iter().filter(|it| it.source == index);
             let own = own.map(|it| it.range.clone());
             let hidden: Vec<_> = own.chain(secret::passwords(&source.text)).collect();
-            for range in hidden {
-                let is_shown = |byte: u8| matches!(byte, b'\n' | b'"' | b'\'');
-                let text = source.text.bytes().enumerate();
-                let text = text.map(|(at, byte)| match range.contains(&at) && !is_shown(byte) {
-                    true => b'*',
-                    false => byte,
-                });
-                source.text = String::from_utf8_lossy(&text.collect::<Vec<_>>()).into_owned();
-            }
+            source.hide(&hidden);
         }
+    }
+
+    /// Has what may be a secret shown as stars in the lines of a source that are no
+    /// TOML.
+    pub(super) fn hide_in_broken_lines(&mut self, source: usize, file: &Shape) {
+        let places = self.findings.iter().filter(|it| it.syntax);
+        let places = places.filter_map(|it| it.place.as_ref());
+        let own = places.filter(|it| it.source == source);
+        let mistakes: Vec<_> = own.cloned().collect();
+        for mistake in mistakes {
+            self.hide_in_broken_text(&mistake, file);
+        }
+    }
+
+    /// The same, of the lines of one place.
+    pub(super) fn hide_in_broken_text(&mut self, place: &Place, file: &Shape) {
+        let source = &mut self.sources[place.source];
+        let hidden = secret::in_broken_lines(&source.text, &place.range, file);
+        source.hide(&hidden);
     }
 
     pub(super) fn source_text(&self, source: usize) -> &str {
@@ -294,7 +321,7 @@ impl Report {
 
     /// The part of `place` on its first line: a table that runs over half the
     /// file is shown by where it begins.
-    fn visible(&self, place: &Place) -> std::ops::Range<usize> {
+    fn visible(&self, place: &Place) -> Range<usize> {
         let text = &self.sources[place.source].text;
         let start = place.range.start.min(text.len());
         let end = place.range.end.min(text.len());

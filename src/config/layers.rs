@@ -5,6 +5,7 @@
 //! the item of that name or added at the end.
 
 use super::diagnostics::Report;
+use super::secret;
 use super::setting::{Setting, Shape};
 use super::tree::{self, Entry, Node, Place, Value};
 use super::written::File;
@@ -83,7 +84,7 @@ pub(super) fn apply_variables(
             at += part.len() + 2;
         }
         let value = written_value(&value, source, name.len() + 1);
-        insert(root, &path, value, &File::shape(), report);
+        put(root, &path, value, report);
     }
 }
 
@@ -95,6 +96,7 @@ pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
             source,
             range: 0..text.len(),
         };
+        report.hide_in_broken_text(&place, &File::shape());
         report
             .mistake(&place, "expected `key=value`")
             .help("write it as in `--set server.workers=2`");
@@ -105,6 +107,8 @@ pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
         let key = text[range.clone()].trim().trim_matches('"').to_owned();
         let place = Place { source, range };
         if key.is_empty() {
+            let range = value..text.len();
+            report.hide(&[Place { source, range }]);
             report.mistake(&place, "an empty key");
             return;
         }
@@ -115,7 +119,35 @@ pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
         });
     }
     let value = written_value(&text[value..], source, value);
-    insert(root, &steps, value, &File::shape(), report);
+    put(root, &steps, value, report);
+}
+
+/// Puts what a variable or a `--set` says in its place, and has its secrets hidden.
+fn put(root: &mut Node, path: &[Step], value: Node, report: &mut Report) {
+    let file = File::shape();
+    report.hide(&secrets_at(path, value.clone(), &file));
+    insert(root, path, value, &file, report);
+}
+
+/// The places of what may be secret of a value at this path.
+fn secrets_at(path: &[Step], value: Node, file: &Shape) -> Vec<Place> {
+    let is_broken_table =
+        matches!(&value.value, Value::Text(text) if text.trim_start().starts_with(['{', '[']));
+    let may_hold = path
+        .first()
+        .is_none_or(|it| secret::may_be_under(&it.key, file));
+    if is_broken_table && may_hold {
+        return vec![value.place];
+    }
+    let mut alone = path.iter().rev().fold(value, |node, step| Node {
+        place: step.place.clone(),
+        value: Value::Table(vec![Entry {
+            key: step.key.clone(),
+            key_place: step.place.clone(),
+            node,
+        }]),
+    });
+    secret::places(&mut alone, file)
 }
 
 /// The ranges of the keys in `a.b."c.d"=value`, and where the value begins.

@@ -90,8 +90,9 @@ fn surroundings(path: &Path, lookup: NameLookup) -> Surroundings<'_> {
 fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
     let source = report.add_source(path.display().to_string(), text);
     let mut layer = tree::read_document(source, report);
-    // A later layer may override one of them.
-    report.hide(&secret::places(&mut layer, &File::shape()));
+    let file = File::shape();
+    report.hide(&secret::places(&mut layer, &file));
+    report.hide_in_broken_lines(source, &file);
     layer
 }
 
@@ -102,7 +103,6 @@ fn finish(
 ) -> Result<Loaded, Report> {
     let file = File::read(&root, &mut report);
     let config = file.and_then(|file| resolve(&file, surroundings, &mut report));
-    report.hide(&secret::places(&mut root, &File::shape()));
     report.settle();
     match config {
         Some(mut config) if !report.has_mistakes() => {

@@ -1,14 +1,19 @@
 //! Secrets: values that are secret by their option, and passwords in URLs.
 //!
 //! Invariant: no output has the text of a secret. `print` leaves it out of the
-//! effective configuration, and [`Report::hide`] out of the texts that mistakes,
-//! warnings and layers are shown with. Everything else that is shown (the status
-//! page, `explain`, the control socket) comes from the resolved configuration,
-//! where only the exporter and the prober look at secrets.
+//! effective configuration. [`Report::hide`] leaves it out of mistakes, warnings and
+//! layers: the loader calls it for each layer that it reads. There, a value counts as
+//! a secret if a mistake hides what it was meant to be.
+//!
+//! The status page, `explain` and the control socket show parts of the resolved
+//! configuration. Only the exporter and the prober look at its secrets, and `explain`
+//! leaves passwords out of URLs.
+
+use std::ops::Range;
 
 use super::diagnostics::Report;
-use super::setting::{FromText, Setting, Shape, wrong_type};
-use super::tree::{Node, Place, Value};
+use super::setting::{FromText, Setting, Shape, TableShape, wrong_type};
+use super::tree::{Entry, Node, Place, Value};
 
 /// Shown in the place of a secret.
 pub(super) const HIDDEN: &str = "***";
@@ -35,25 +40,24 @@ impl<T: FromText> Setting for Secret<T> {
     }
 }
 
-/// Gives every value in the tree that is secret by its option to `found`.
+/// Gives every value in the tree that is or may be a secret to `found`.
+///
+/// A value is one by its option. It may be one below a key that is misspelt or out
+/// of place, and where its type is not its option's.
 pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut Node)) {
     match (&mut node.value, shape) {
-        (_, Shape::Secret(_)) => found(node),
+        (_, Shape::Secret(_)) => each_value(node, found),
         (Value::Table(entries), Shape::Table(table)) => {
-            let table_of_secrets = table.keys.iter().find(|it| is_of_secrets(&it.shape));
             for entry in entries {
-                let key = table.keys.iter().find(|it| it.key == entry.key);
-                // A table under an unknown key may be meant to be the one of secrets.
-                let key = match entry.node.value {
-                    Value::Table(_) => key.or(table_of_secrets),
-                    _ => key,
-                };
-                if let Some(key) = key {
-                    each(&mut entry.node, &key.shape, found);
+                match table.keys.iter().find(|it| it.key == entry.key) {
+                    Some(key) => each(&mut entry.node, &key.shape, found),
+                    None if may_be_of_secrets(entry, table) => each_value(&mut entry.node, found),
+                    None => {}
                 }
             }
         }
-        (Value::Table(entries), Shape::Map(item)) => {
+        // A path through a list names its items, or counts them.
+        (Value::Table(entries), Shape::Map(item) | Shape::List(item)) => {
             entries
                 .iter_mut()
                 .for_each(|it| each(&mut it.node, item, found));
@@ -61,12 +65,49 @@ pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut No
         (Value::List(items), Shape::List(item)) => {
             items.iter_mut().for_each(|it| each(it, item, found));
         }
-        (_, Shape::AnyOf(shapes)) => {
-            for shape in shapes {
-                each(node, shape, found);
-            }
-        }
+        (value, Shape::AnyOf(shapes)) => match shapes.iter().find(|it| takes(it, value)) {
+            Some(shape) => each(node, shape, found),
+            None if may_hold(shape) => each_value(node, found),
+            None => {}
+        },
+        _ if may_hold(shape) => each_value(node, found),
         _ => {}
+    }
+}
+
+/// Gives every number and text in the tree to `found`.
+fn each_value(node: &mut Node, found: &mut dyn FnMut(&mut Node)) {
+    match &mut node.value {
+        Value::Table(entries) => entries
+            .iter_mut()
+            .for_each(|it| each_value(&mut it.node, found)),
+        Value::List(items) => items.iter_mut().for_each(|it| each_value(it, found)),
+        Value::Text(_) | Value::Integer(_) | Value::Other(_) => found(node),
+        Value::Boolean(_) => {}
+    }
+}
+
+/// Whether an entry that is no option of its table may be meant to hold secrets.
+fn may_be_of_secrets(entry: &Entry, table: &TableShape) -> bool {
+    let is_text = matches!(entry.node.value, Value::Text(_) | Value::List(_));
+    has_table(&entry.node)
+        || entry.key.to_ascii_lowercase().starts_with("header")
+        || is_text && table.keys.iter().any(|it| is_of_secrets(&it.shape))
+}
+
+fn has_table(node: &Node) -> bool {
+    match &node.value {
+        Value::Table(_) => true,
+        Value::List(items) => items.iter().any(has_table),
+        _ => false,
+    }
+}
+
+fn takes(shape: &Shape, value: &Value) -> bool {
+    match value {
+        Value::Table(_) => matches!(shape, Shape::Table(_) | Shape::Map(_)),
+        Value::List(_) => matches!(shape, Shape::List(_)),
+        _ => !matches!(shape, Shape::Table(_) | Shape::Map(_) | Shape::List(_)),
     }
 }
 
@@ -74,15 +115,124 @@ fn is_of_secrets(shape: &Shape) -> bool {
     matches!(shape, Shape::Map(item) if matches!(**item, Shape::Secret(_)))
 }
 
-/// The places of every value that is secret by its option.
+/// Whether there is an option for a secret in it, at any depth.
+fn may_hold(shape: &Shape) -> bool {
+    match shape {
+        Shape::Secret(_) => true,
+        Shape::Table(table) => table.keys.iter().any(|it| may_hold(&it.shape)),
+        Shape::Map(item) | Shape::List(item) => may_hold(item),
+        Shape::AnyOf(shapes) => shapes.iter().any(may_hold),
+        _ => false,
+    }
+}
+
+/// Whether what stands under this key of the file may hold a secret: it has an
+/// option for one, or is no option.
+pub(super) fn may_be_under(key: &str, file: &Shape) -> bool {
+    let Shape::Table(table) = file else {
+        return true;
+    };
+    let known = table.keys.iter().find(|it| it.key == key);
+    known.is_none_or(|it| may_hold(&it.shape))
+}
+
+/// The places of every value that is or may be secret.
 pub(super) fn places(node: &mut Node, shape: &Shape) -> Vec<Place> {
     let mut places = Vec::new();
     each(node, shape, &mut |secret| places.push(secret.place.clone()));
     places
 }
 
+/// The words to hide in the lines of a syntax error, if they may hold a secret.
+///
+/// The names of options and tables are shown, and the key that a line begins with.
+pub(super) fn in_broken_lines(
+    text: &str,
+    mistake: &Range<usize>,
+    file: &Shape,
+) -> Vec<Range<usize>> {
+    let mut names = Vec::new();
+    option_names(file, &mut names);
+    let mut hidden = Vec::new();
+    // The first key of the table that a line stands in, and where its header is.
+    let (mut table, mut header) = (None, 0);
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let range = start..start + line.len();
+        start = range.end;
+        let bare = line.trim();
+        if let Some(name) = bare.strip_prefix('[') {
+            let name = name.trim_start_matches('[').trim_start();
+            table = name.split(|c| !is_of_word(c)).next();
+            header = range.start;
+        }
+        let line_end = range.start + line.trim_end_matches('\n').len();
+        let is_touched = mistake.start <= line_end && range.start <= mistake.end;
+        if !is_touched || is_header(bare) {
+            continue;
+        }
+        if table.is_none_or(|table| may_be_under(table, file)) || has_headers(&text[header..]) {
+            let key_len = first_key_len(line);
+            let is_hidden = |word: &&str| !names.contains(word);
+            let words = line[key_len..].split(|c| !is_of_word(c)).filter(is_hidden);
+            hidden.extend(words.map(|word| {
+                let at = word.as_ptr() as usize - text.as_ptr() as usize;
+                at..at + word.len()
+            }));
+        }
+    }
+    hidden
+}
+
+fn is_of_word(c: char) -> bool {
+    !c.is_ascii() || c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+/// Whether a line has nothing but the name of a table.
+fn is_header(line: &str) -> bool {
+    let is_of_name = |c: char| is_of_word(c) || matches!(c, '.' | '[' | ']' | ' ');
+    line.starts_with('[') && line.chars().all(is_of_name)
+}
+
+/// Whether a table that begins a text has the key `headers`.
+fn has_headers(text: &str) -> bool {
+    let mut lines = text.lines();
+    let own = lines.next().into_iter();
+    let others = lines.take_while(|line| !line.trim_start().starts_with('['));
+    let mut all = own.chain(others);
+    all.any(|line| line.to_ascii_lowercase().contains("headers"))
+}
+
+/// Length of the blanks and the key that a line begins with, where `=` and a value
+/// come after it.
+fn first_key_len(line: &str) -> usize {
+    let Some((key, value)) = line.split_once('=') else {
+        return 0;
+    };
+    let is_key = key.trim().chars().all(|c| is_of_word(c) || c == '.');
+    let value = value.trim();
+    match is_key && !value.is_empty() && !value.starts_with('=') {
+        true => key.len(),
+        false => 0,
+    }
+}
+
+fn option_names(shape: &Shape, names: &mut Vec<&'static str>) {
+    match shape {
+        Shape::Table(table) => {
+            for key in &table.keys {
+                names.push(key.key);
+                option_names(&key.shape, names);
+            }
+        }
+        Shape::Map(item) | Shape::List(item) => option_names(item, names),
+        Shape::AnyOf(shapes) => shapes.iter().for_each(|it| option_names(it, names)),
+        _ => {}
+    }
+}
+
 /// The passwords in the URLs of a text: `scheme://user:PASSWORD@host`.
-pub(super) fn passwords(text: &str) -> Vec<std::ops::Range<usize>> {
+pub(super) fn passwords(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, mark) in text.match_indices("://") {
         let start = at + mark.len();
@@ -102,7 +252,7 @@ pub(super) fn passwords(text: &str) -> Vec<std::ops::Range<usize>> {
 }
 
 /// The text with [`HIDDEN`] in place of passwords.
-pub(super) fn without_passwords(text: &str) -> String {
+pub(crate) fn without_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut from = 0;
     for range in passwords(text) {

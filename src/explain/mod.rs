@@ -22,7 +22,7 @@ use evenkeel_proto::{BodyFraming, LoopId, RequestError, RequestHead};
 use serde::{Deserialize, Serialize};
 
 use crate::client::http1::check_limits;
-use crate::config::{self, Action, Address, Config, Proxying};
+use crate::config::{self, Action, Address, Config, Proxying, without_passwords};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::handler::files::{Try, Wanted, fallback, folder_location};
@@ -434,7 +434,7 @@ fn explain_on(
         },
         Action::Redirect { status, location } => ActionStep::Redirect {
             status: *status,
-            location: handler::expand(location, bytes, &head),
+            location: handler::expand(&without_passwords(location), bytes, &head),
         },
         Action::Files(files) => {
             let wanted = Wanted::by(&head, bytes, files);
@@ -563,7 +563,10 @@ fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
                         let found = found.map(|index: usize| listener(&index));
                         (wanted.iter().map(listener).collect(), found.collect())
                     }
-                    condition => (condition.wanted(), found),
+                    condition => {
+                        let wanted = condition.wanted().into_iter();
+                        (wanted.map(|it| without_passwords(&it)).collect(), found)
+                    }
                 };
                 ConditionStep {
                     subject: check.condition.subject(),

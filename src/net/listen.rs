@@ -333,3 +333,39 @@ impl Listener {
         }
     }
 }
+
+/// Connections accepted in a row before other tasks have a turn.
+const ACCEPTS_PER_TURN: u32 = 16;
+
+/// Turns that a task which accepts connections leaves to others of its thread.
+#[derive(Debug, Default)]
+pub struct AcceptTurns {
+    /// Connections accepted so far.
+    number: u32,
+    has_looked_again: bool,
+}
+
+impl AcceptTurns {
+    /// Lets other tasks have a turn where it is time; to be called before each accept.
+    ///
+    /// Invariant: other tasks have a turn after `ACCEPTS_PER_TURN` connections, even
+    /// where further ones wait without end.
+    pub async fn give(&mut self) {
+        self.number = self.number.wrapping_add(1);
+        if self.number.is_multiple_of(ACCEPTS_PER_TURN) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Whether to look for connections once more where a drain found none.
+    ///
+    /// The event loop looks at the socket before that. Closing it resets the
+    /// connections that the kernel has ready.
+    pub async fn look_again(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.has_looked_again, true);
+        if is_first {
+            tokio::task::yield_now().await;
+        }
+        is_first
+    }
+}

@@ -161,8 +161,8 @@ pub struct Phases {
 pub struct ExchangeCounters {
     /// Exchanges, refused ones included.
     pub requests: Counter,
-    /// Exchanges that failed: answered with 5xx (but for configured answers), or not whole by the
-    /// endpoint's fault.
+    /// Exchanges that failed: answered with 5xx (but for configured answers), or not
+    /// whole by the endpoint's fault.
     pub errors: Counter,
     /// Bytes of request heads and bodies, as clients sent them.
     pub bytes_in: Counter,

@@ -67,7 +67,8 @@ reasons! {
         NoFile => 404, "no-file", "there is no such file";
         /// A path with a NUL, which nothing can have; of files, also one with an
         /// encoded slash, or out of the folder.
-        BadPath => 400, "bad-path", "no file can have this path";
+        BadPath => 400, "bad-path",
+            "the path holds a NUL or an encoded slash, or leads out of the folder";
         /// The path leads to what may not be read, is no file, or is not in the
         /// folder.
         FileForbidden => 403, "file-forbidden", "this may not be read";

@@ -162,8 +162,8 @@ pub struct ConfigFigures {
 pub struct ExchangeFigures {
     /// Exchanges.
     pub requests: u64,
-    /// Those that failed: answered with 5xx (but for configured answers), or not whole by the endpoint's
-    /// fault.
+    /// Those that failed: answered with 5xx (but for configured answers), or not
+    /// whole by the endpoint's fault.
     pub errors: u64,
     /// Bytes of request heads and bodies.
     pub bytes_in: u64,

@@ -321,7 +321,7 @@ endpoints = ["10.0.0.1:80"]
             ("http://a.test/%1b%0aok", "  + $path: /\u{fffd}\u{fffd}ok"),
             (
                 "http://a.test/a%00",
-                "refused with 400 bad-path: no file can have this path",
+                "refused with 400 bad-path: the path holds a NUL or an encoded slash, or leads out of the folder",
             ),
         ] {
             let text = shown(url);

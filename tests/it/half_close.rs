@@ -24,11 +24,10 @@ fn site(listener: &str) -> (OriginHandle, Proxy) {
     (origin, proxy)
 }
 
-/// A client that sends this, and a FIN at once.
+/// A client that sends this, and a FIN with it.
 fn half_closed(proxy: &Proxy, request: &str) -> RawClient {
     let mut client = proxy.client();
-    client.send(request).unwrap();
-    client.finish_sending().unwrap();
+    client.send_last(request).unwrap();
     client
 }
 

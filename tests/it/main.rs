@@ -42,6 +42,7 @@ mod process;
 mod queue;
 mod room;
 mod rules;
+mod secrets;
 mod sockets;
 mod stale;
 mod status;

@@ -1,8 +1,9 @@
 //! Connections to endpoints that belong to one client: NTLM and Negotiate
 //! authenticate the connection, not the request.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin, RawStream};
@@ -217,7 +218,7 @@ fn the_connection_idle_for_longest_gives_way_to_a_request_with_its_client() {
             // From now on there is an idle connection for everybody.
             assert_eq!(ask(&mut other, "").0, 401);
             assert_eq!(ask(&mut second, ""), (200, welcome));
-            assert_eq!(endpoint.open_connections(), 2);
+            until("nothing else is open", || endpoint.open_connections() == 2);
             assert_eq!(of_endpoint(&proxy, "displaced"), 1);
             let listener = &figures(&proxy)["listeners"][0];
             assert_eq!(listener["connections_displaced"], 1);
@@ -226,7 +227,7 @@ fn the_connection_idle_for_longest_gives_way_to_a_request_with_its_client() {
 }
 
 #[test]
-fn a_pinned_connection_waits_for_a_slot_like_any_other() {
+fn a_pinned_connection_gives_way_where_it_holds_the_only_slot() {
     test(|| {
         let origin = origin();
         let proxy = Site::default().start(&[limited(&origin.address.to_string(), 1)]);
@@ -240,5 +241,102 @@ fn a_pinned_connection_waits_for_a_slot_like_any_other() {
         }
         assert!(client.is_closed());
         assert_eq!(origin.stats().max_in_flight, 1);
+    });
+}
+
+/// An endpoint that answers with its name; to `/held` only once it is told to.
+struct Gated {
+    // Dropped first: ends who waits for it.
+    gate: Sender<()>,
+    origin: RawOrigin,
+    held: Arc<AtomicUsize>,
+}
+
+impl Gated {
+    fn new(name: &'static str) -> Self {
+        let (gate, opened) = channel();
+        let opened = Mutex::new(opened);
+        let held = Arc::new(AtomicUsize::new(0));
+        let origin = {
+            let held = held.clone();
+            RawOrigin::start(move |_, mut stream| {
+                while let Ok(head) = stream.read_head() {
+                    if head.starts_with("GET /held?") {
+                        held.fetch_add(1, Ordering::SeqCst);
+                        if opened.lock().unwrap().recv().is_err() {
+                            return;
+                        }
+                    }
+                    let len = name.len();
+                    let response =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n{name}");
+                    if stream.send(response).is_err() {
+                        return;
+                    }
+                }
+            })
+        };
+        Gated {
+            gate,
+            origin: origin.unwrap(),
+            held,
+        }
+    }
+
+    fn entry(&self) -> String {
+        limited(&self.origin.address.to_string(), 1)
+    }
+
+    fn holds_one(&self) -> bool {
+        self.held.load(Ordering::SeqCst) == 1
+    }
+
+    fn open(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.gate.send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_pinned_client_waits_for_a_slot_of_its_own_endpoint() {
+    test(|| {
+        let (own, other) = (Gated::new("own"), Gated::new("other"));
+        let proxy = Site {
+            server: STATUS,
+            upstream: "balance = \"carp\"\nkey = { query = \"k\", wait = \"1m\" }",
+            ..Site::default()
+        }
+        .start(&[own.entry(), other.entry()]);
+        let waiting = || figures(&proxy)["upstreams"][0]["waiting"].clone();
+        // Keys that lead to each.
+        let mut client = proxy.client();
+        let key_of = |client: &mut RawClient, name: &str| {
+            let leads_there = |key: &u32| client.get(&format!("/?k={key}")).unwrap().text() == name;
+            (0..1000).find(leads_there).unwrap()
+        };
+        let own_key = key_of(&mut client, "own");
+        let other_key = key_of(&mut client, "other");
+        let (to_own, to_other) = (format!("/held?k={own_key}"), format!("/held?k={other_key}"));
+        // Its second request is there before its connection can be displaced.
+        let signing_in = get(&to_own).replacen("\r\n\r\n", &format!("\r\n{TYPE1}\r\n"), 1);
+        let free = format!("/?k={other_key}");
+        client.send(signing_in + &get(&free)).unwrap();
+        until("it is at its endpoint", || own.holds_one());
+        let mut at_other = occupy(&proxy, &to_other);
+        until("the other one is full", || other.holds_one());
+        let mut next = occupy(&proxy, &to_own);
+        until("one waits", || waiting() == 1);
+        own.open();
+        assert_eq!(client.read_response("GET").unwrap().text(), "own");
+        until("its slot goes to the next", || own.holds_one());
+        until("the client waits", || waiting() == 1);
+        // A slot of the other endpoint is for anybody else.
+        other.open();
+        assert_eq!(at_other.read_response("GET").unwrap().text(), "other");
+        assert_eq!(proxy.client().get(&free).unwrap().text(), "other");
+        assert_eq!(waiting(), 1);
+        own.open();
+        assert_eq!(next.read_response("GET").unwrap().text(), "own");
+        assert_eq!(client.read_response("GET").unwrap().text(), "own");
     });
 }

@@ -250,8 +250,7 @@ fn a_client_that_closed_its_sending_side_is_served_from_the_queue() {
         until("one is in flight", || origin.stats().in_flight == 1);
         let mut half_closed = proxy.client();
         let request = "GET /ping HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-        half_closed.send(request).unwrap();
-        half_closed.finish_sending().unwrap();
+        half_closed.send_last(request).unwrap();
         assert_eq!(half_closed.read_response("GET").unwrap().text(), "pong");
     });
 }

@@ -79,7 +79,11 @@ pub const NO_ENDPOINT: Reason = reason(503, "no-endpoint", "no endpoint is avail
 
 // Files.
 pub const NO_FILE: Reason = reason(404, "no-file", "no such file");
-pub const BAD_PATH: Reason = reason(400, "bad-path", "no file can have this path");
+pub const BAD_PATH: Reason = reason(
+    400,
+    "bad-path",
+    "the path holds a NUL or an encoded slash, or leads out of the folder",
+);
 pub const FILE_FORBIDDEN: Reason = reason(403, "file-forbidden", "may not be read");
 pub const NO_METHOD: Reason = reason(405, "no-method", "GET and HEAD");
 pub const FILE_FAILED: Reason = reason(500, "file-failed", "could not be read");

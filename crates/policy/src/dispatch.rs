@@ -22,7 +22,7 @@ use crate::balance::Balancer;
 use crate::budget::RetryBudget;
 use crate::endpoint::{EndpointState, Flag, Reservation, Tried};
 use crate::health::{HealthSettings, Initial, Record};
-use crate::queue::{Group, Joining, Left, Pin, Queue, QueueSettings, Ticket, Waiter};
+use crate::queue::{Group, Joining, KeptTo, Left, Queue, QueueSettings, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, lock};
 
 pub use outlook::Outlook;
@@ -144,7 +144,7 @@ pub enum Refusal {
 enum NoSlot {
     /// No room, now.
     Room,
-    /// The endpoint of its key is full.
+    /// The endpoint of its key, or of its client's connection, is full.
     Key {
         endpoint: usize,
     },
@@ -292,8 +292,8 @@ impl Dispatcher {
                     priority: asking.priority,
                     arrived: asking.arrived,
                 };
-                let pinned = match none {
-                    NoSlot::Key { endpoint } => Some(Pin {
+                let kept_to = match none {
+                    NoSlot::Key { endpoint } => Some(KeptTo {
                         endpoint,
                         until: asking.now + self.settings.key_wait,
                     }),
@@ -301,7 +301,7 @@ impl Dispatcher {
                 };
                 let waiter = Waiter {
                     tried: asking.tried.into(),
-                    pinned,
+                    kept_to,
                     since: asking.now,
                     waker: waker.clone(),
                 };

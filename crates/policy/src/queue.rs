@@ -92,8 +92,9 @@ pub enum Left {
 pub(crate) struct Waiter {
     /// Endpoints that it was at.
     pub tried: Box<[Tried]>,
-    /// The endpoint of its key, and how long it waits for that one alone.
-    pub pinned: Option<Pin>,
+    /// The endpoint of its key or of its client's connection, and how long it waits
+    /// for that one alone.
+    pub kept_to: Option<KeptTo>,
     /// When it joined.
     pub since: Instant,
     pub waker: Waker,
@@ -101,7 +102,7 @@ pub(crate) struct Waiter {
 
 /// Until when a waiter goes to no other endpoint.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pin {
+pub(crate) struct KeptTo {
     /// Index in the upstream.
     pub endpoint: usize,
     pub until: Instant,
@@ -111,12 +112,12 @@ impl Waiter {
     /// Whether it may be refused what another waiter gets: an exchange that was
     /// nowhere yet takes any endpoint.
     pub fn is_particular(&self) -> bool {
-        !self.tried.is_empty() || self.pinned.is_some()
+        !self.tried.is_empty() || self.kept_to.is_some()
     }
 
     /// Whether it takes any endpoint by now.
     pub fn takes_any(&self, now: Instant) -> bool {
-        self.tried.is_empty() && self.pinned.is_none_or(|pin| now >= pin.until)
+        self.tried.is_empty() && self.kept_to.is_none_or(|it| now >= it.until)
     }
 }
 

@@ -133,6 +133,19 @@ impl RawStream {
         }
     }
 
+    /// Sends these bytes with the end of the sending side, in one segment: the other
+    /// side never sees the bytes without the end behind them.
+    ///
+    /// # Errors
+    /// When they cannot be sent, by the deadline or at all.
+    pub fn send_last(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        if let Socket::Tcp(stream) = &self.socket {
+            socket2::SockRef::from(stream).set_tcp_cork(true)?;
+        }
+        self.send(bytes)?;
+        self.finish_sending()
+    }
+
     /// Closes with a TCP reset.
     pub fn reset(self) {
         if let Socket::Tcp(stream) = &self.socket {

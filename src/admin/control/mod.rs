@@ -48,7 +48,6 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     let refused = Rc::new(Cell::new(0));
     let mut acceptor = Acceptor::new("control socket", listener);
     loop {
-        acceptor.give_turn().await;
         let (socket, _) = acceptor.accept().await;
         let connection = match UnixStream::from_std(socket.into()) {
             Ok(stream) => Connection::new(stream),

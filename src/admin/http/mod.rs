@@ -156,16 +156,13 @@ pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
     }
     let mut is_full_known = false;
     let mut acceptor = Acceptor::new("status page", listener);
-    let mut draining = pin!(site.admin.draining());
     // The accept queue holds no more than this when draining begins.
     let mut last_count = BACKLOG;
     loop {
-        acceptor.give_turn().await;
         // Closing the listener resets connections in its queue: accept them first.
-        let (mut socket, peer) = tokio::select! {
-            biased;
-            accepted = acceptor.accept() => accepted,
-            () = &mut draining => return,
+        let accepted = acceptor.accept_until(|| site.admin.draining());
+        let Some((mut socket, peer)) = accepted.await else {
+            return;
         };
         if site.admin.is_draining() {
             last_count -= 1;

@@ -103,8 +103,9 @@ options! {
 const TYPES: &str = "[
     'text/', 'application/javascript', 'application/json', 'application/ld+json',
     'application/manifest+json', 'application/geo+json', 'application/xml',
-    'application/xhtml+xml', 'application/atom+xml', 'application/rss+xml', 'application/wasm',
-    'application/toml', 'application/yaml', 'image/svg+xml', 'image/x-icon', 'image/vnd.microsoft.icon', 'font/ttf', 'font/otf',
+    'application/xhtml+xml', 'application/atom+xml', 'application/rss+xml',
+    'application/wasm', 'application/toml', 'application/yaml', 'image/svg+xml',
+    'image/x-icon', 'image/vnd.microsoft.icon', 'font/ttf', 'font/otf',
 ]";
 
 /// Which files are compressed when they are asked for.

@@ -11,7 +11,7 @@ use super::tier::Tier;
 use super::{Dispatcher, Refusal, lane_index, lock, wake};
 use crate::Instant;
 use crate::endpoint::{EndpointState, Reservation, Tried};
-use crate::queue::{Fit, Queue, Waiter};
+use crate::queue::{Fit, KeptTo, Queue, Waiter};
 use crate::sync::Ordering;
 
 impl Dispatcher {
@@ -95,13 +95,14 @@ impl Dispatcher {
         }
     }
 
-    /// The endpoint that a waiter is kept to for now, by its key.
+    /// The endpoint that a waiter is kept to for now: that of its key, or of its
+    /// client's connection.
     fn kept_to(&self, waiter: &Waiter, now: Instant) -> Option<usize> {
-        let pin = waiter.pinned.filter(|pin| now < pin.until)?;
-        let state = &self.states[pin.endpoint];
+        let KeptTo { endpoint, .. } = waiter.kept_to.filter(|it| now < it.until)?;
+        let state = &self.states[endpoint];
         Tier::Untried
-            .has(pin.endpoint, state, &waiter.tried, now)
-            .then_some(pin.endpoint)
+            .has(endpoint, state, &waiter.tried, now)
+            .then_some(endpoint)
     }
 
     /// Serves with the slots that nobody holds.

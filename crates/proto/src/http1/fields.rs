@@ -102,8 +102,8 @@ pub(super) enum FramingError {
 
 /// Reads `Content-Length` and `Transfer-Encoding` (RFC 9112 §6).
 ///
-/// Deviation: a list of equal lengths, and a coding other than exactly one
-/// `chunked`, are refused although RFC 9112 §6.3 lets a recipient cope.
+/// Deviation: in a request, a list of equal lengths is refused, although RFC 9112
+/// §6.3 lets a recipient cope. So is a coding other than exactly one `chunked`.
 pub(super) fn framing(buf: &[u8], fields: &[Field]) -> Result<Framing, FramingError> {
     let mut found = Framing::Unstated;
     for field in fields {
