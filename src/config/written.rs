@@ -335,12 +335,13 @@ options! {
         /// Its host without port, compared without case. `*.example.com` is
         /// every host below `example.com`, at any depth, but not that itself.
         host: OneOrMore<Host> = Optional("any"),
-        /// Its path without query, in normal form: `%61` is `a`, `//` is `/`
-        /// and `/x/../` is `/`. `/a` is that path alone; `/a/*` is everything
-        /// that begins with `/a/`; elsewhere `*` stands for anything within a
-        /// segment and `**` for anything at all; `\*` is a star. Servers
-        /// disagree on `%2F`, `\`, `%5C` and `;parameters`: where a reading of
-        /// the path finds another route, the answer is 400 `ambiguous-path`.
+        /// Its path without query, in normal form: `%61` is `a`, `%40` is `@`,
+        /// `//` is `/` and `/x/../` is `/`. `/a` is that path alone; `/a/*` is
+        /// everything that begins with `/a/`; elsewhere `*` stands for anything
+        /// within a segment and `**` for anything at all; `\*` is a star. Servers
+        /// disagree on `%2F`, `\`, `%5C`, `;parameters`, `//` and dot segments:
+        /// where a reading of the path finds another route, the answer is 400
+        /// `ambiguous-path`.
         path: OneOrMore<Path> = Optional("any"),
         /// Its method, compared without case, as some servers do. `GET` does not
         /// stand for `HEAD`.

@@ -56,7 +56,7 @@ pub struct Explanation {
     /// The routes behind the one that matched.
     pub not_reached: Vec<String>,
     /// How servers may read the path, where they may in several ways and a route
-    /// looks at it; the first is as written.
+    /// looks at it; the first is the normal form.
     #[serde(default)]
     pub readings: Vec<ReadingStep>,
     /// What the route does; `None` where the request is refused before.
@@ -90,7 +90,7 @@ pub struct RouteStep {
 /// A way in which servers may read a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadingStep {
-    /// The path, in its normal form.
+    /// The path, as they have it.
     pub path: String,
     /// The route that it finds, if one matches.
     pub route: Option<String>,

@@ -129,6 +129,10 @@ name = "admin"
 match = { path = ["/admin", "/admin/*"], header = { X-Key = false } }
 answer = { status = 403, body = "admin" }
 [[route]]
+name = "reserved"
+match = { path = ["/@a/*", "/a b/*", "/it's,(x)+$/*", "/b\\*", "/{id}[0]=1&2!", "/café", "/a%2Ab"] }
+answer = { status = 403, body = "reserved" }
+[[route]]
 name = "posts"
 match = { path = "/posts/*", method = "POST" }
 answer = { status = 405, body = "posts" }
@@ -156,6 +160,7 @@ fn a_path_takes_a_route_only_if_every_reading_of_it_does() {
         for (target, fields, expected) in [
             ("/admin", &[][..], Ok("admin")),
             ("/%61dmin/./x", &[], Ok("admin")),
+            ("/adm%69n/%78", &[], Ok("admin")),
             ("/admin/a%2fb", &[], Ok("admin")),
             ("/admin/a;b", &[], Ok("admin")),
             ("/admin%2fx", &[], AMBIGUOUS),
@@ -174,6 +179,55 @@ fn a_path_takes_a_route_only_if_every_reading_of_it_does() {
             ("/admin;x/y", &[], AMBIGUOUS),
             ("/x/..;/admin/x", &[], AMBIGUOUS),
             ("/x/..;a=b%2fadmin/x", &[], AMBIGUOUS),
+            ("/admin;x%2f..", &[], AMBIGUOUS),
+            ("/admin%3bx", &[], AMBIGUOUS),
+            ("/x/..%3B/admin/x", &[], AMBIGUOUS),
+            // A rule on a character is one on its encoding, and the other way.
+            ("/@a/x", &[], Ok("reserved")),
+            ("/%40a/x", &[], Ok("reserved")),
+            ("/a%20b/x", &[], Ok("reserved")),
+            ("/it's,(x)+$/x", &[], Ok("reserved")),
+            ("/it%27s%2C%28x%29%2b%24/x", &[], Ok("reserved")),
+            ("/%7Bid%7d%5B0%5d%3d1%262%21", &[], Ok("reserved")),
+            ("/caf%C3%A9", &[], Ok("reserved")),
+            ("/caf%c3%a9", &[], Ok("reserved")),
+            ("/a*b", &[], Ok("reserved")),
+            ("/a%2ab", &[], Ok("reserved")),
+            ("/axb", &[], Ok("app")),
+            ("/a%2A", &[], Ok("app")),
+            ("/b*", &[], Ok("reserved")),
+            ("/b%2A", &[], Ok("reserved")),
+            ("/bx", &[], Ok("app")),
+            // Slashes are merged before dot segments are resolved, after, or
+            // never.
+            ("/admin//../x", &[], AMBIGUOUS),
+            ("/admin/.//../x", &[], AMBIGUOUS),
+            ("/x//../admin/x", &[], AMBIGUOUS),
+            ("/admin//x", &[], Ok("admin")),
+            // A server may take dot segments for names.
+            ("/x/../admin/x", &[], AMBIGUOUS),
+            ("/./admin/x", &[], AMBIGUOUS),
+            ("/admin/x/../../pub", &[], AMBIGUOUS),
+            ("/admin/..", &[], AMBIGUOUS),
+            ("/admin/%2e%2e/x", &[], AMBIGUOUS),
+            ("/./admin/%2E%2e/x", &[], AMBIGUOUS),
+            ("/admin/a/../b", &[], Ok("admin")),
+            ("/admin/.", &[], Ok("admin")),
+            // A URL parser takes a host off.
+            ("//admin/x", &[], AMBIGUOUS),
+            ("//h/admin/x", &[], AMBIGUOUS),
+            ("///h/admin/x", &[], AMBIGUOUS),
+            ("/\\h/admin/x", &[], AMBIGUOUS),
+            ("/\\/h/admin/x", &[], AMBIGUOUS),
+            ("//h\\admin/x", &[], AMBIGUOUS),
+            ("/%2fh/admin", &[], AMBIGUOUS),
+            ("/x/..//h/admin/x", &[], AMBIGUOUS),
+            ("//", &[], Ok("app")),
+            ("//h/x", &[], Ok("app")),
+            ("/a/./b", &[], Ok("app")),
+            ("/a/../b//c", &[], Ok("app")),
+            ("/http://a.test/b", &[], Ok("app")),
+            ("/.well-known/x", &[], Ok("app")),
             // Every other condition of a rule counts too.
             ("/admin%2fx", &["X-Key: 1"], Ok("app")),
             ("/posts%2fx", &[], Ok("app")),
@@ -246,6 +300,7 @@ fn a_path_that_no_rule_looks_at_is_passed_on_as_it_is() {
             "/a%2fb",
             "/a\\..\\b",
             "/..;/c",
+            "//h/./../c//..",
         ] {
             let response = client.get(target).unwrap();
             assert_eq!(response.text(), target);
@@ -255,16 +310,67 @@ fn a_path_that_no_rule_looks_at_is_passed_on_as_it_is() {
 }
 
 #[test]
+fn no_endpoint_sees_what_a_rule_refuses() {
+    const ROUTES: &str = r#"
+[[route]]
+match = { path = ["/admin", "/admin/*", "/@a/*"] }
+answer = { status = 403 }
+[[route]]
+upstream = "app"
+"#;
+    test(|| {
+        let (origin, proxy) = start(ROUTES);
+        let mut client = proxy.client();
+        for (target, reason) in [
+            ("/%40a/x", None),
+            ("/admin/x", None),
+            ("/admin//../x", Some(words::AMBIGUOUS_PATH)),
+            ("//h/admin/x", Some(words::AMBIGUOUS_PATH)),
+            ("/\\h/admin/x", Some(words::AMBIGUOUS_PATH)),
+            ("/admin/..", Some(words::AMBIGUOUS_PATH)),
+            ("/admin/%2e%2e/x", Some(words::AMBIGUOUS_PATH)),
+            ("/./admin/%2e%2e/x", Some(words::AMBIGUOUS_PATH)),
+            ("/x/..%3b/admin", Some(words::AMBIGUOUS_PATH)),
+        ] {
+            let response = client.get(target).unwrap();
+            match reason {
+                Some(reason) => assert_refused(&response, reason),
+                None => assert_eq!(response.status, 403, "{target}"),
+            }
+        }
+        assert_eq!(origin.stats().requests, 0);
+        for target in ["/%40b/x", "/a//b", "//a", "/a/./b", "/a/../b"] {
+            assert_eq!(client.get(target).unwrap().status, 404, "{target}");
+        }
+        assert_eq!(origin.stats().requests, 5);
+    });
+}
+
+#[test]
 fn every_reading_is_explained() {
     test(|| {
         let explanation = explain(PATHS, &["GET", "http://a.test/x/..%2fadmin"]);
         let readings = serde_json::json!([
             { "path": "/x/..%2Fadmin", "route": "app" },
+            { "path": "/x/../admin", "route": "app" },
             { "path": "/admin", "route": "admin" },
         ]);
         assert_eq!(explanation["readings"], readings);
         assert_eq!(explanation["action"], Value::Null);
-        let explanation = explain(PATHS, &["GET", "http://a.test/a/../b"]);
+        let explanation = explain(PATHS, &["GET", "http://a.test//h/admin"]);
+        let readings = serde_json::json!([
+            { "path": "/h/admin", "route": "app" },
+            { "path": "//h/admin", "route": "app" },
+            { "path": "/admin", "route": "admin" },
+        ]);
+        assert_eq!(explanation["readings"], readings);
+        let explanation = explain(PATHS, &["GET", "http://a.test/admin/%2e%2e/%40b"]);
+        let readings = serde_json::json!([
+            { "path": "/@b", "route": "app" },
+            { "path": "/admin/../@b", "route": "admin" },
+        ]);
+        assert_eq!(explanation["readings"], readings);
+        let explanation = explain(PATHS, &["GET", "http://a.test/a%20b.c/%7Bx%7D"]);
         assert_eq!(explanation["readings"], serde_json::json!([]));
         let routes = "[[route]]\nname = \"x\"\nmatch = { path = \"/x\" }\nanswer = {}\n";
         let explanation = explain(routes, &["GET", "http://a.test/x;a"]);

@@ -86,10 +86,10 @@ impl RouteTable {
     pub fn find(&self, facts: &impl Facts) -> Result<usize, Unrouted> {
         let request = Request::new(facts);
         let found = self.first(&request);
-        match reading::oddity(facts.path()) {
-            Oddity::Nothing => found.ok_or(Unrouted::NoRoute),
-            Oddity::Ambiguous => self.find_by_every_reading(&request, found),
-            Oddity::Nul => Err(Unrouted::NulInPath),
+        match request.normal_path.get() {
+            None if reading::has_nul(facts.path()) => Err(Unrouted::NulInPath),
+            None | Some(Cow::Borrowed(_)) => found.ok_or(Unrouted::NoRoute),
+            Some(Cow::Owned(_)) => self.find_by_every_reading(facts, found),
         }
     }
 
@@ -99,23 +99,26 @@ impl RouteTable {
             .position(|rule| rule.conditions.iter().all(|it| it.holds(request)))
     }
 
-    /// What every reading of the path finds, as the path as written has
-    /// `found`.
+    /// What every reading of the path finds, as its normal form has `found`.
     #[cold]
     #[inline(never)]
-    fn find_by_every_reading<F: Facts>(
+    fn find_by_every_reading(
         &self,
-        request: &Request<'_, F>,
+        facts: &impl Facts,
         found: Option<usize>,
     ) -> Result<usize, Unrouted> {
-        if request.has_compared_path() {
-            let readings = reading::readings(request.facts.path())
-                .map_err(|reading::TooMany| Unrouted::AmbiguousPath)?;
-            let mut others = readings.into_iter().skip(1);
-            let is_found = |path| self.first(&Request::read_as(request.facts, path)) == found;
-            if !others.all(is_found) {
-                return Err(Unrouted::AmbiguousPath);
+        match reading::oddity(facts.path()) {
+            Oddity::Nothing => {}
+            Oddity::Ambiguous => {
+                let readings = reading::readings(facts.path())
+                    .map_err(|reading::TooMany| Unrouted::AmbiguousPath)?;
+                let mut others = readings.into_iter().skip(1);
+                let is_found = |path| self.first(&Request::read_as(facts, path)) == found;
+                if !others.all(is_found) {
+                    return Err(Unrouted::AmbiguousPath);
+                }
             }
+            Oddity::Nul => return Err(Unrouted::NulInPath),
         }
         found.ok_or(Unrouted::NoRoute)
     }
@@ -137,6 +140,8 @@ pub enum Unrouted {
 /// rules, and only when a rule asks.
 pub(crate) struct Request<'a, F> {
     pub(crate) facts: &'a F,
+    /// Empty until a condition looks at the path, and borrowed where there is no
+    /// other reading.
     normal_path: OnceCell<Cow<'a, [u8]>>,
 }
 

@@ -27,7 +27,7 @@ pub struct Check<'a> {
 /// A way in which servers read a path, and what it finds.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The path in its normal form.
+    /// The path as they have it.
     pub path: Vec<u8>,
     /// Index of the rule, if one matches.
     pub rule: Option<usize>,
@@ -42,8 +42,8 @@ impl Trial<'_> {
 
 impl RouteTable {
     /// Every reading of the path, where there are several and a rule looks at
-    /// the path; the first is the path as written. None where there are more
-    /// than are told apart.
+    /// the path; the first is its normal form. None where there are more than are
+    /// told apart.
     pub fn readings(&self, facts: &impl Facts) -> Vec<Reading> {
         let request = Request::new(facts);
         let _found = self.first(&request);

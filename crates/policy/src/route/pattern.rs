@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::path;
+use super::path::{self, Spelling};
 use super::reading::{self, Oddity};
 
 /// Why text is not a pattern.
@@ -145,6 +145,34 @@ pub(crate) fn unescape(pattern: &[u8]) -> Vec<u8> {
     text
 }
 
+/// A pattern of a path whose literal text is in the normal form of a path.
+///
+/// Invariant: an encoded star or backslash is a literal one, so `%2A` never
+/// becomes a wildcard.
+fn normalise(pattern: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some((byte, spelling)) = path::take(&mut rest) {
+        let literal = match (byte, spelling, rest.first()) {
+            (b'\\', Spelling::Plain, Some(&escaped @ (b'*' | b'\\'))) => {
+                rest = &rest[1..];
+                escaped
+            }
+            (b'*', Spelling::Plain, _) => {
+                text.push(byte);
+                continue;
+            }
+            _ => byte,
+        };
+        match literal {
+            b'*' | b'\\' => text.extend([b'\\', literal]),
+            b'.' | b';' => text.push(literal),
+            _ => path::push(&mut text, literal, spelling),
+        }
+    }
+    path::without_dot_segments(&path::with_single_slashes(&text))
+}
+
 /// A pattern over the normal form of a path (see [`path`]).
 ///
 /// `/a` is that path alone. `/a/*` is everything that begins with `/a/`,
@@ -162,7 +190,7 @@ pub enum PathPattern {
 
 impl PathPattern {
     /// Compiles `pattern`, written as it would be in a URL or with characters
-    /// outside ASCII as they are.
+    /// as they are.
     ///
     /// # Errors
     ///
@@ -175,7 +203,7 @@ impl PathPattern {
         if !pattern.starts_with('/') && !pattern.starts_with("**") {
             return Err(PatternError::NoLeadingSlash);
         }
-        let pattern = path::normalise(pattern.as_bytes());
+        let pattern = normalise(pattern.as_bytes());
         if let Some(prefix) = pattern.strip_suffix(b"*")
             && prefix.ends_with(b"/")
             && !has_wildcard(prefix)
@@ -331,6 +359,28 @@ mod tests {
             ("/%61dmin", "/admin", true),
             ("/caf\u{e9}/*", "/caf%C3%A9/x", true),
             ("/%c3*", "/%C3%A9", true),
+            ("/@admin/*", "/@admin/x", true),
+            ("/%40admin/*", "/@admin/x", true),
+            ("/a b/*", "/a%20b/x", true),
+            ("/a%20b/*", "/a%20b/x", true),
+            ("/a%2Ab", "/a*b", true),
+            ("/a%2Ab", "/axb", false),
+            ("/a%2ab*", "/a*bc", true),
+            ("/a%2ab*", "/axbc", false),
+            ("/%2A%2a", "/**", true),
+            ("/%2A%2a", "/ab", false),
+            ("/%2F*", "/%2Fa", true),
+            ("/%2F*", "//a", false),
+            ("/a\\%2A", "/a\\*", true),
+            ("/a\\%2A", "/a\\b", false),
+            ("/a\\\\*", "/a\\b", true),
+            ("/a%5c*", "/a\\b", true),
+            ("/a%5C%2A", "/a\\*", true),
+            ("/a%5Cb", "/a\\b", true),
+            ("/a\\b", "/a\\b", true),
+            ("/a%3Bb", "/a;b", true),
+            ("/100%/*", "/100%25/x", true),
+            ("/x/%2e%2E/a%2eb", "/a.b", true),
         ] {
             let pattern_compiled = PathPattern::new(pattern).expect(pattern);
             assert_eq!(
