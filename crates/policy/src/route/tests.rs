@@ -166,7 +166,10 @@ mod servers {
         }
     }
 
-    pub(super) const ALL: [(&str, fn(&str) -> String); 11] = [
+    /// What a server makes of a path.
+    type Model = fn(&str) -> String;
+
+    pub(super) const ALL: [(&str, Model); 11] = [
         ("as written", str::to_owned),
         ("decoding", decoded),
         ("RFC 3986", |path| resolved(path, is_same)),
