@@ -359,11 +359,13 @@ impl AcceptTurns {
 
     /// Whether to look for connections once more where a drain found none.
     ///
-    /// The event loop looks at the socket before that. Closing it resets the
-    /// connections that the kernel has ready.
+    /// The event loop looks at the socket before that: it wakes in the first turn,
+    /// and has looked by the second. Closing the socket resets the connections that
+    /// the kernel has ready.
     pub async fn look_again(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_looked_again, true);
         if is_first {
+            tokio::task::yield_now().await;
             tokio::task::yield_now().await;
         }
         is_first
