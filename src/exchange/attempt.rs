@@ -483,7 +483,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                 self.sent_at = clock::now();
                 self.watch.restart(self.sent_at);
                 if self.leftover.is_some() {
-                    self.watch.is_followed();
+                    self.watch.leave_fin_to_next();
                 }
             }
             // It may have answered before it closed.

@@ -288,7 +288,7 @@ fn try_endpoints(
     async move {
         let mut watch = ClientWatch::of(context, client, request.head, wanted.arrived);
         if request.is_followed() {
-            watch.is_followed();
+            watch.leave_fin_to_next();
         }
         let mut attempts = Attempts::new(upstream);
         loop {

@@ -371,7 +371,7 @@ impl Relay<'_> {
             Poll::Ready(PumpEnd::Done) => {
                 self.watch.restart(clock::now());
                 if request.leftover_len() > 0 {
-                    self.watch.is_followed();
+                    self.watch.leave_fin_to_next();
                 }
                 // The response may have waited for just that.
                 cx.waker().wake_by_ref();

@@ -84,7 +84,7 @@ impl ClientWatch {
     }
 
     /// The client's next request has been read, so that a FIN is that one's to judge.
-    pub fn is_followed(&mut self) {
+    pub fn leave_fin_to_next(&mut self) {
         self.awaited = Awaited::Reset;
     }
 

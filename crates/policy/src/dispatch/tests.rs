@@ -538,6 +538,17 @@ fn a_key_waits_for_its_endpoint_for_a_while() {
     }
 }
 
+/// The endpoint whose slot this one takes, and how it was chosen.
+fn reserved(site: &mut Site, asking: &Asking<'_>) -> (usize, Choice) {
+    match site.acquire_with(asking) {
+        Acquired::Reserved {
+            reservation,
+            choice,
+        } => (reservation.endpoint(), choice),
+        _ => panic!("there is room"),
+    }
+}
+
 #[test]
 fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
     let limits = [(1, Some(1)), (1000, Some(1))];
@@ -547,14 +558,7 @@ fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
         ..site.asking(&[])
     };
     let asking = pinned_to_first(&site);
-    let Acquired::Reserved {
-        reservation,
-        choice,
-    } = site.acquire_with(&asking)
-    else {
-        panic!("there is room");
-    };
-    assert_eq!((reservation.endpoint(), choice), (0, Choice::Pinned));
+    assert_eq!(reserved(&mut site, &asking), (0, Choice::Pinned));
     // The other one is idle all the while.
     let patient = site.queued_with(&asking);
     site.release(0);
@@ -567,14 +571,7 @@ fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
     // One that is not eligible is not waited for.
     let _ = site.dispatcher.set_admin(0, Admin::Drain, site.now);
     let asking = pinned_to_first(&site);
-    let Acquired::Reserved {
-        reservation,
-        choice,
-    } = site.acquire_with(&asking)
-    else {
-        panic!("there is room");
-    };
-    assert_eq!((reservation.endpoint(), choice), (1, Choice::First));
+    assert_eq!(reserved(&mut site, &asking), (1, Choice::First));
 }
 
 #[test]

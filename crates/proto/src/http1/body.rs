@@ -106,26 +106,10 @@ impl BodyDecoder {
     /// # Errors
     /// As for [`advance`](Self::advance).
     pub fn strip(&mut self, input: &mut [u8]) -> Result<Advance, BodyError> {
-        let BodyDecoder::Chunked(chunked) = self else {
-            return self.advance(input);
-        };
-        let (mut consumed, mut kept) = (0, 0);
-        loop {
-            match chunked.piece(&input[consumed..])? {
-                Piece::Framing { len, .. } => consumed += len,
-                Piece::Data { len } => {
-                    input.copy_within(consumed..consumed + len, kept);
-                    consumed += len;
-                    kept += len;
-                }
-                Piece::End { len } => {
-                    consumed += len;
-                    break;
-                }
-                Piece::NeedMore => break,
-            }
-        }
-        Ok(Advance { consumed, kept })
+        self.compact(input, |piece, _| match piece {
+            Piece::Data { len } => len,
+            _ => 0,
+        })
     }
 
     /// Like [`advance`](Self::advance), leaving out what does not go on: chunk
@@ -136,33 +120,45 @@ impl BodyDecoder {
     /// # Errors
     /// As for [`advance`](Self::advance).
     pub fn restate(&mut self, input: &mut [u8]) -> Result<Advance, BodyError> {
+        self.compact(input, |piece, bytes| match piece {
+            Piece::Framing { len, extension_len } => {
+                if extension_len > 0 {
+                    let line_end = len - b"\r\n".len();
+                    bytes.copy_within(line_end.., line_end - extension_len);
+                }
+                len - extension_len
+            }
+            Piece::End { len } if len > b"\r\n".len() => chunked::restate_trailer(bytes),
+            Piece::Data { len } | Piece::End { len } => len,
+            Piece::NeedMore => 0,
+        })
+    }
+
+    /// Like [`advance`](Self::advance), moving what `keep` keeps of each piece to the
+    /// start of `input`. It is given the piece's bytes, moves those that stay to their
+    /// front, and gives their number.
+    #[inline]
+    fn compact(
+        &mut self,
+        input: &mut [u8],
+        keep: impl Fn(Piece, &mut [u8]) -> usize,
+    ) -> Result<Advance, BodyError> {
         let BodyDecoder::Chunked(chunked) = self else {
             return self.advance(input);
         };
         let (mut consumed, mut kept) = (0, 0);
         loop {
-            let (len, kept_len) = match chunked.piece(&input[consumed..])? {
-                Piece::Data { len } => (len, len),
-                Piece::Framing { len, extension_len } => {
-                    if extension_len > 0 {
-                        let line_end = consumed + len - b"\r\n".len();
-                        input.copy_within(line_end..consumed + len, line_end - extension_len);
-                    }
-                    (len, len - extension_len)
-                }
-                Piece::End { len } => match chunked.is_normal() {
-                    true => (len, len),
-                    false => {
-                        let section = &mut input[consumed..consumed + len];
-                        (len, chunked::restate_trailer(section))
-                    }
-                },
-                Piece::NeedMore => break,
+            let piece = chunked.piece(&input[consumed..])?;
+            let (Piece::Framing { len, .. } | Piece::Data { len } | Piece::End { len }) = piece
+            else {
+                break;
             };
+            let end = consumed + len;
+            let kept_len = keep(piece, &mut input[consumed..end]);
             if kept < consumed {
                 input.copy_within(consumed..consumed + kept_len, kept);
             }
-            consumed += len;
+            consumed = end;
             kept += kept_len;
             if chunked.is_done() {
                 break;
