@@ -215,7 +215,7 @@ async fn admit(
         Ok(socket) => socket,
         Err(socket) => {
             counters.connections_no_descriptor.add(1);
-            refuse(context, socket, Need::Descriptor);
+            refuse(context, socket, NO_DESCRIPTOR);
             return Ok(None);
         }
     };
@@ -252,6 +252,9 @@ async fn admit(
     })))
 }
 
+/// What a connection lacks whose descriptor is kept from clients.
+const NO_DESCRIPTOR: Need = Need::Descriptor(Taker::Client);
+
 /// A descriptor that is not kept from clients, for a connection that has one;
 /// where none is free, something else is closed.
 ///
@@ -263,7 +266,7 @@ async fn take_descriptor(context: &Context, mut socket: OwnedFd) -> Result<Owned
             return Ok(socket);
         }
         socket = lowered(socket);
-        if is_reserved(&socket, Taker::Client) && !room::make(context, Need::Descriptor).await {
+        if is_reserved(&socket, Taker::Client) && !room::make(context, NO_DESCRIPTOR).await {
             break;
         }
     }
@@ -299,6 +302,8 @@ struct AcceptPause {
     is_paused: bool,
 }
 
+/// Whatever is closed, the next connection can be taken from the kernel.
+const ANY: Need = Need::Descriptor(Taker::Exchange);
 /// How long a pause lasts.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -310,7 +315,7 @@ impl AcceptPause {
         }
         let context = &clients.context;
         let errno = Errno::from_io_error(error);
-        if errno.is_some_and(is_out_of_descriptors) && room::make(context, Need::Descriptor).await {
+        if errno.is_some_and(is_out_of_descriptors) && room::make(context, ANY).await {
             return;
         }
         if !self.is_paused {

@@ -7,6 +7,10 @@
 //! worker that needs room asks all workers what they could close first, and has
 //! the first of it closed. Per worker. Nothing is noted while there is room.
 //!
+//! An idle connection to an endpoint may have a number that is kept from clients
+//! ([`crate::net::descriptors`]): closing it makes no room for one of them, so it
+//! is closed only for those that may have its number.
+//!
 //! Invariant: no connection with a whole request is closed, nor one whose request
 //! waits to be read.
 
@@ -18,11 +22,13 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use evenkeel_policy::Instant;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::{Context, rare};
 use crate::net::clock;
+use crate::net::descriptors::Taker;
 use crate::net::lacks_descriptor;
 use crate::net::pipe::Pipe;
 use crate::net::timer::TICK;
@@ -37,6 +43,9 @@ const SILENT_TIME: Duration = Duration::from_secs(1);
 /// How often something is closed in vain before the need is refused: a request
 /// came first, or somebody else took the room.
 pub const TRIES: usize = 16;
+/// How long a worker that found nothing to close looks no further. New connections
+/// that find no room are refused meanwhile, and what becomes idle is found after it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Of idle connections to endpoints, this part is closed at once.
 const CLOSED_PART: usize = 64;
 
@@ -51,8 +60,8 @@ pub struct Room {
     /// in time.
     not_before: Vec<Cell<u64>>,
     /// Of needs for which nothing could be closed: when that was, and how many
-    /// connections were idle here.
-    full: RefCell<HashMap<Option<u16>, (u64, usize)>>,
+    /// clients were idle here.
+    full: RefCell<HashMap<Need, (Instant, usize)>>,
 }
 
 impl Room {
@@ -74,14 +83,9 @@ impl Room {
 /// Connections that were told to close do so all the same.
 pub async fn make(context: &Context, need: Need) -> bool {
     let room = &context.room;
-    let key = match need {
-        Need::Descriptor => None,
-        Need::Connection { listener } => Some(listener),
-    };
-    // While all connections are busy, one look a tick at all of them is enough,
-    // unless one has become idle.
-    let state = (context.wheel.now(), context.sessions.idle_count());
-    if room.full.borrow().get(&key) == Some(&state) {
+    let idle = context.sessions.idle_count();
+    let looked = room.full.borrow().get(&need).copied();
+    if looked.is_some_and(|(at, found)| found == idle && clock::since(at) < LOOK_INTERVAL) {
         return false;
     }
     let asked = ask_others(context, need);
@@ -89,7 +93,7 @@ pub async fn make(context: &Context, need: Need) -> bool {
     let others = asked.await.into_iter();
     let others = others.filter_map(|(worker, spare)| Some((spare?, worker)));
     let Some((_, worker)) = others.chain(own).min() else {
-        room.full.borrow_mut().insert(key, state);
+        room.full.borrow_mut().insert(need, (clock::now(), idle));
         return false;
     };
     if worker == room.worker {
@@ -103,8 +107,13 @@ pub async fn make(context: &Context, need: Need) -> bool {
     answer.unwrap_or(false)
 }
 
-/// Does what takes a descriptor, and again as long as there is none and something
-/// can be closed.
+/// The same for an exchange that lacks a descriptor.
+pub async fn make_for_exchange(context: &Context) -> bool {
+    make(context, Need::Descriptor(Taker::Exchange)).await
+}
+
+/// Does what takes a descriptor for an exchange, and again as long as there is none
+/// and something can be closed.
 ///
 /// # Errors
 /// As `take`.
@@ -115,7 +124,7 @@ where
     for _ in 1..TRIES {
         let taken = take().await;
         let is_lacking = taken.as_ref().is_err_and(lacks_descriptor);
-        if !is_lacking || !rare(make(context, Need::Descriptor)).await {
+        if !is_lacking || !rare(make_for_exchange(context)).await {
             return taken;
         }
     }
@@ -172,11 +181,11 @@ async fn in_time<T>(
 
 /// What this worker could close first.
 pub fn spare(context: &Context, need: Need) -> Option<Spare> {
-    if need == Need::Descriptor {
+    if let Need::Descriptor(taker) = need {
         if Pipe::kept_count() > 0 {
             return Some(Spare::Pipes);
         }
-        if idle_pools(context).any(|(idle, ..)| idle > 0) {
+        if idle_pools(context, taker).any(|(idle, ..)| idle > 0) {
             return Some(Spare::EndpointConnection);
         }
         if context.files.open_count() > 0 {
@@ -193,12 +202,12 @@ pub fn spare(context: &Context, need: Need) -> Option<Spare> {
 
 /// Closes what this worker could close first; whether something was.
 pub async fn give_up(context: &Context, need: Need) -> bool {
-    match spare(context, need) {
-        None => false,
-        Some(Spare::Pipes) => Pipe::close_kept(),
-        Some(Spare::EndpointConnection) => close_idle(context),
-        Some(Spare::File) => context.files.make_room(),
-        Some(Spare::SilentClient(_) | Spare::IdleClient(_)) => {
+    match (spare(context, need), need) {
+        (None, _) => false,
+        (Some(Spare::Pipes), _) => Pipe::close_kept(),
+        (Some(Spare::EndpointConnection), Need::Descriptor(taker)) => close_idle(context, taker),
+        (Some(Spare::File), _) => context.files.make_room(),
+        (Some(_), _) => {
             if context.sessions.tell_first(need, context.wheel.now()) == 0 {
                 return false;
             }
@@ -212,21 +221,25 @@ pub async fn give_up(context: &Context, need: Need) -> bool {
     }
 }
 
-/// How many idle connections there are to each endpoint of each upstream.
-fn idle_pools(context: &Context) -> impl Iterator<Item = (usize, &Upstream, usize)> {
-    context.upstreams.iter().flat_map(|upstream| {
+/// How many idle connections there are to each endpoint of each upstream whose
+/// descriptors a taker may have.
+fn idle_pools(context: &Context, taker: Taker) -> impl Iterator<Item = (usize, &Upstream, usize)> {
+    context.upstreams.iter().flat_map(move |upstream| {
         let endpoints = 0..upstream.config().endpoints.len();
-        endpoints.map(move |endpoint| (upstream.idle_count(endpoint), upstream, endpoint))
+        endpoints.map(move |endpoint| {
+            let idle = upstream.idle_count_for(endpoint, taker);
+            (idle, upstream, endpoint)
+        })
     })
 }
 
 /// Closes some idle connections to the endpoint that has most of them.
-fn close_idle(context: &Context) -> bool {
-    let most = idle_pools(context).max_by_key(|(idle, ..)| *idle);
+fn close_idle(context: &Context, taker: Taker) -> bool {
+    let most = idle_pools(context, taker).max_by_key(|(idle, ..)| *idle);
     let Some((idle, upstream, endpoint)) = most else {
         return false;
     };
-    let closed = upstream.close_oldest_idle(endpoint, (idle / CLOSED_PART).max(1));
+    let closed = upstream.close_oldest_idle(endpoint, (idle / CLOSED_PART).max(1), taker);
     let counters = &context.counters.upstreams[upstream.index()].endpoints[endpoint];
     counters.displaced.add(closed as u64);
     closed > 0

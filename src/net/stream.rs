@@ -279,6 +279,12 @@ fn peek(socket: BorrowedFd<'_>) -> Peeked {
     }
 }
 
+impl AsFd for DetachedStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl DetachedStream {
     /// Takes it on for this thread: without a system call where it was this
     /// thread's before.

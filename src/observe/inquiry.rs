@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::failures::FailedExchange;
 use super::sessions::{Need, SessionList};
+use crate::net::descriptors::Taker;
 
 /// Longest wait for a worker's answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -78,12 +79,15 @@ pub fn channel() -> (Inquiry, Questions) {
     mpsc::unbounded_channel()
 }
 
-/// Has the workers close what is closed first, for want of a descriptor
-/// elsewhere; whether something was.
+/// What a probe lacks: it takes its descriptor from those of exchanges.
+const LACKING: Need = Need::Descriptor(Taker::Exchange);
+
+/// Has the workers close what is closed first, for want of a descriptor elsewhere;
+/// whether something was.
 pub async fn make_room(workers: &[Inquiry]) -> bool {
     let mut first: Option<(Spare, &Inquiry)> = None;
     for worker in workers {
-        let spare = |reply| Question::Spare(Need::Descriptor, reply);
+        let spare = |reply| Question::Spare(LACKING, reply);
         let answer = ask(std::slice::from_ref(worker), spare).await.answers;
         let Some(Some(spare)) = answer.first() else {
             continue;
@@ -95,7 +99,7 @@ pub async fn make_room(workers: &[Inquiry]) -> bool {
     let Some((_, worker)) = first else {
         return false;
     };
-    let give_up = |reply| Question::GiveUp(Need::Descriptor, reply);
+    let give_up = |reply| Question::GiveUp(LACKING, reply);
     let answer = ask(std::slice::from_ref(worker), give_up).await.answers;
     answer.first() == Some(&true)
 }

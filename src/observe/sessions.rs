@@ -18,6 +18,7 @@ use slab::Slab;
 
 use super::end::Failure;
 use crate::net::clock;
+use crate::net::descriptors::Taker;
 use crate::net::tasks::Place;
 
 /// Longest part of a request line that is kept, in bytes.
@@ -238,10 +239,11 @@ impl Age {
 }
 
 /// What there is too little of for another connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Need {
-    /// File descriptors of the process.
-    Descriptor,
+    /// File descriptors of the process, for one that may have no higher numbers
+    /// than its limit.
+    Descriptor(Taker),
     /// Connections that a listener, by index, may have at once.
     Connection {
         /// Its index.
@@ -253,7 +255,7 @@ impl Need {
     /// The failure of a need that nothing could be closed for.
     pub fn failure(self) -> Failure {
         match self {
-            Need::Descriptor => Failure::NoDescriptor,
+            Need::Descriptor(_) => Failure::NoDescriptor,
             Need::Connection { .. } => Failure::Connections,
         }
     }
@@ -284,7 +286,7 @@ impl Entry {
     /// Invariant: a connection with a whole request is never closable.
     fn closable(&self, need: Need, tick: u64) -> Option<Closable> {
         let is_meant = match need {
-            Need::Descriptor => true,
+            Need::Descriptor(_) => true,
             Need::Connection { listener } => listener == self.listener,
         };
         let phase = self.track.as_ref().map(|track| track.phase.get());
@@ -648,7 +650,7 @@ mod tests {
 
     #[test]
     fn the_oldest_silent_one_is_told_to_leave_and_then_the_one_idle_for_longest() {
-        const NEED: Need = Need::Descriptor;
+        const NEED: Need = Need::Descriptor(Taker::Client);
         let sessions = Sessions::default();
         let keys: Vec<_> = (0..5).map(|port| sessions.open(accepted(port))).collect();
         let served = |key, tick| {

@@ -26,6 +26,7 @@ use evenkeel_policy::queue::{Left, Ticket};
 use crate::config;
 use crate::net::clock;
 use crate::net::connect;
+use crate::net::descriptors::Taker;
 use crate::net::stream::Stream;
 use change::log_change;
 use pool::Pool;
@@ -339,10 +340,16 @@ impl Upstream {
         self.pools[endpoint].pinned_len()
     }
 
-    /// Closes idle connections to an endpoint, the oldest first and at most so
-    /// many; how many.
-    pub fn close_oldest_idle(&self, endpoint: usize, most: usize) -> usize {
-        self.pools[endpoint].close_oldest(most)
+    /// How many idle connections to an endpoint have a descriptor that a taker may
+    /// have.
+    pub fn idle_count_for(&self, endpoint: usize, taker: Taker) -> usize {
+        self.pools[endpoint].len_for(taker)
+    }
+
+    /// Closes idle connections to an endpoint whose descriptors a taker may have,
+    /// the oldest first and at most so many; how many.
+    pub fn close_oldest_idle(&self, endpoint: usize, most: usize, taker: Taker) -> usize {
+        self.pools[endpoint].close_oldest(most, taker)
     }
 
     /// Closes idle connections that are too old or that the endpoint closed;

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use super::Reused;
 use super::pinned::Held;
 use crate::config;
 use crate::net::clock;
+use crate::net::descriptors::{Taker, is_reserved};
 use crate::net::stream::{DetachedStream, Stream};
 use crate::net::timer::TICK;
 
@@ -213,12 +215,33 @@ impl Pool {
         }
     }
 
-    /// Closes the connections that have been idle for longest, at most so many;
-    /// how many.
-    pub(super) fn close_oldest(&self, most: usize) -> usize {
+    /// Of the connections that this worker watches, without those that are pinned:
+    /// how many have a descriptor that a taker may have.
+    pub(super) fn len_for(&self, taker: Taker) -> usize {
         match self {
-            Pool::Own { idle, .. } => idle.borrow_mut().close_oldest(most),
-            Pool::Shared { pool, .. } => pool.take_oldest(most).len(),
+            Pool::Own { idle, .. } => {
+                let idle = &idle.borrow().idle;
+                idle.iter().filter(|it| helps(&it.stream, taker)).count()
+            }
+            Pool::Shared { pool, .. } => {
+                pool.count(|it| it.is_of_this_thread() && helps(&it.stream, taker))
+            }
+        }
+    }
+
+    /// Of the connections whose descriptor a taker may have, closes those that have
+    /// been idle for longest, at most so many; how many.
+    pub(super) fn close_oldest(&self, most: usize, taker: Taker) -> usize {
+        match self {
+            Pool::Own { idle, .. } => {
+                let idle = &mut idle.borrow_mut().idle;
+                let such = idle.extract_if(.., |it| helps(&it.stream, taker));
+                such.take(most).count()
+            }
+            Pool::Shared { pool, .. } => {
+                let closed = pool.take_oldest(most, |it| helps(&it.stream, taker));
+                closed.len()
+            }
         }
     }
 
@@ -229,6 +252,11 @@ impl Pool {
             Pool::Shared { pool, .. } => drop(pool.drain()),
         }
     }
+}
+
+/// Whether a taker that lacks a descriptor could have this one, were it closed.
+fn helps(stream: impl AsFd, taker: Taker) -> bool {
+    !is_reserved(stream, taker)
 }
 
 fn take_shared(pool: &SharedPool<IdleStream>, state: &EndpointState) -> Reused {
@@ -294,14 +322,6 @@ impl IdlePool {
             let until = now.saturating_add(ticks);
             self.idle.push(Idle { stream, until });
         }
-    }
-
-    /// Closes the connections that have been idle for longest, at most so many;
-    /// how many.
-    fn close_oldest(&mut self, most: usize) -> usize {
-        let count = most.min(self.idle.len());
-        self.idle.drain(..count);
-        count
     }
 
     fn sweep(&mut self, now: u64) {

@@ -131,6 +131,34 @@ fn idle_connections_to_endpoints_give_way_before_clients() {
 }
 
 #[test]
+fn a_new_client_is_served_where_idle_connections_hold_the_descriptors_kept_for_endpoints() {
+    test(|| {
+        const KEPT: u32 = 40;
+        let (origin, proxy) = poor_site(&format!("reserved_descriptors = {KEPT}"));
+        // Clients hold all that they may have, so endpoints' connections get those
+        // that are kept for them. To close one of these is no help to a client.
+        let mut clients = Vec::new();
+        while proxy.open_files().unwrap() < (FEW - KEPT) as usize {
+            clients.push(silent(&proxy));
+        }
+        let mut busy = clients.split_off(clients.len() - 20);
+        for client in &mut busy {
+            client
+                .send("GET /slow/300 HTTP/1.1\r\nHost: a\r\n\r\n")
+                .unwrap();
+        }
+        for client in &mut busy {
+            assert_eq!(client.read_response("GET").unwrap().status, 200);
+        }
+        let pooled = origin.stats().open_connections;
+        assert!(pooled >= 18, "{pooled}");
+        let _new: Vec<RawClient> = (0..5).map(|_| idle(&proxy)).collect();
+        busy.iter_mut().for_each(assert_serves);
+        assert_eq!(of_listener(&proxy, "connections_no_descriptor"), 0);
+    });
+}
+
+#[test]
 fn a_client_that_nothing_can_be_closed_for_is_refused_for_want_of_descriptors() {
     test(|| {
         let (_origin, proxy) = poor_site("reserved_descriptors = 80");

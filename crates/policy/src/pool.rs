@@ -230,12 +230,12 @@ impl<C> SharedPool<C> {
         swept
     }
 
-    /// Takes those out that have been idle for longest, at most so many; none that
-    /// is pinned.
-    pub fn take_oldest(&self, most: usize) -> Vec<C> {
+    /// Takes those such connections out that have been idle for longest, at most so
+    /// many; none that is pinned.
+    pub fn take_oldest(&self, most: usize, is_such: impl Fn(&C) -> bool) -> Vec<C> {
         let idle = &mut lock(&self.inner).idle;
-        let oldest = idle.drain(..most.min(idle.len()));
-        oldest.map(|idle| idle.connection).collect()
+        let such = idle.extract_if(.., |it| is_such(&it.connection));
+        such.take(most).map(|it| it.connection).collect()
     }
 
     /// Takes all out, to be closed. Pinned ones go with their owners.
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(pool.take_pinned(&owners[1]), Some(2));
         assert_eq!(pool.take_pinned(&owners[1]), None);
         assert_eq!((pool.count(|_| true), pool.count_pinned(|_| true)), (0, 1));
-        assert!(pool.drain().is_empty() && pool.take_oldest(1).is_empty());
+        assert!(pool.drain().is_empty() && pool.take_oldest(1, |_| true).is_empty());
     }
 
     #[test]

@@ -13,7 +13,6 @@ use crate::exchange::{Client, Outcome, Progress, rare, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
 use crate::observe::calendar::Moment;
 use crate::observe::end::{End, Failure};
-use crate::observe::sessions::Need;
 
 const STYLE: &str = include_str!("listing.css");
 
@@ -78,7 +77,7 @@ async fn make_with_room(
     for _ in 1..room::TRIES {
         let made = make(request, path, client, progress).await?;
         let is_lacking = matches!(made, Err(Missing::NoDescriptor));
-        if !is_lacking || !rare(room::make(request.context, Need::Descriptor)).await {
+        if !is_lacking || !rare(room::make_for_exchange(request.context)).await {
             return made.map_err(|missing| reason(request, path, missing));
         }
     }

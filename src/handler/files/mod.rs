@@ -25,7 +25,6 @@ use crate::files::{Found, Look, Missing, Refused};
 use crate::net::tasks;
 use crate::observe::access_log::Source;
 use crate::observe::end::{End, Failure};
-use crate::observe::sessions::Need;
 use send::Sending;
 pub(crate) use wanted::{Try, Wanted, fallback, folder_location};
 
@@ -369,7 +368,7 @@ async fn open_file(
             }
         };
         let is_lacking = matches!(found, Err(Missing::NoDescriptor));
-        if !is_lacking || !rare(room::make(context, Need::Descriptor)).await {
+        if !is_lacking || !rare(room::make_for_exchange(context)).await {
             break;
         }
     }
