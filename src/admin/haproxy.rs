@@ -75,7 +75,11 @@ pub(super) fn request_errors(exchanges: &ExchangeFigures) -> u64 {
         End::Request(_) | End::Body(_) => true,
         End::Failure(failure) => matches!(
             failure,
-            Failure::HeadTimeout | Failure::BodyTimeout | Failure::BodyTooLarge
+            Failure::HeadTimeout
+                | Failure::ProxyHeader
+                | Failure::ProxyHeaderTimeout
+                | Failure::BodyTimeout
+                | Failure::BodyTooLarge
         ),
         End::Complete | End::Tunnel | End::Response(_) => false,
     })

@@ -37,11 +37,11 @@ enum Read {
 
 /// When a head came.
 #[derive(Debug, Clone, Copy)]
-struct Arrival {
+pub(super) struct Arrival {
     /// When its first byte was there.
-    started: Instant,
+    pub started: Instant,
     /// How long it took from there to its last; zero if it came in one piece.
-    took: Duration,
+    pub took: Duration,
 }
 
 /// What became of a connection that had something to read.
@@ -160,7 +160,7 @@ fn exchanges(
 }
 
 /// Answers a head that is no request, and writes its line.
-async fn refuse(
+pub(super) async fn refuse(
     context: &Context,
     client: &mut Client,
     buffer: &Buffer,

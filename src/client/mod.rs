@@ -6,6 +6,7 @@
 
 mod future_pool;
 pub(crate) mod http1;
+mod proxy_protocol;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use evenkeel_proto::RequestHead;
 use rustix::io::Errno;
 
-use crate::exchange::{Client, Context, answer, room};
+use crate::exchange::{Client, Context, answer, rare, room};
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::is_out_of_descriptors;
 use crate::net::listen::{AcceptTurns, Listener, Peer};
@@ -398,6 +399,14 @@ where
             false => timeouts.head,
         };
         let mut wait = Wait::ForFirst(Some(first_wait));
+        if speaks_proxy_protocol(&clients.context, &client) {
+            let header = proxy_protocol::take_header(clients, client, wait);
+            match rare(header).await {
+                Some(told) => client = told,
+                None => return,
+            }
+            wait = wait.on();
+        }
         Piece::Client.is(&*client);
         client.timer.will_be_looked_at(Piece::Timer as usize);
         while wait_for_request(&clients.context, &client, wait).await {
@@ -411,6 +420,12 @@ where
         // The connection counts as open until its descriptor is free.
         drop(client);
     }
+}
+
+/// Whether the peer is a proxy that says first who its client is.
+fn speaks_proxy_protocol(context: &Context, client: &Client) -> bool {
+    let peers = &context.listener(client).proxy_protocol;
+    peers.contains(client.address)
 }
 
 /// What an idle connection waits for, and how long; `None` where its timer goes on

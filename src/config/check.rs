@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::diagnostics::Report;
-use super::setting::{Field, Map, Placed, read_text};
+use super::setting::{Field, Map, OneOrMore, Placed, read_text};
 use super::tree::Place;
-use super::value::{Bind, Name, Text, Wanted, is_token};
+use super::value::{Bind, Name, Peer, Text, Wanted, is_token};
 use super::written::{self, File};
 use super::{Address, Adopt};
 
@@ -141,6 +141,7 @@ fn check_listeners(file: &File, report: &mut Report) {
     }
     for listener in listeners {
         check_head_limit(listener, report);
+        check_proxies(listener, report);
     }
 }
 
@@ -234,6 +235,37 @@ fn check_head_limit(listener: &written::Listener, report: &mut Report) {
             .mistake(&head.place, "a head of more than 128 KiB is never read")
             .help("write 128KiB or less; what is larger belongs in a body");
     }
+}
+
+/// Warns of a PROXY protocol that no connection to the listener can speak.
+fn check_proxies(listener: &written::Listener, report: &mut Report) {
+    let Some(from) = listener.proxy_protocol.value.as_ref().map(|it| &it.from) else {
+        return;
+    };
+    let (Some(bind), Some(OneOrMore(peers))) = (&listener.bind.value, &from.value) else {
+        return;
+    };
+    let is_unix = bind.0.is_unix();
+    if peers.is_empty() || peers.iter().any(|it| (*it == Peer::Unix) == is_unix) {
+        return;
+    }
+    let (what, help) = match is_unix {
+        true => (
+            "this listens at a Unix socket, where no peer has an address",
+            "write from = \"unix\"",
+        ),
+        false => (
+            "this listens at an IP address, where no peer is on a Unix socket",
+            "write the addresses or networks of the proxies, as in from = [\"10.0.0.0/8\"]",
+        ),
+    };
+    report
+        .warning(
+            &from.place,
+            "no connection here begins with the PROXY protocol",
+        )
+        .related(&listener.bind.place, what)
+        .help(help);
 }
 
 fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {

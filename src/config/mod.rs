@@ -5,14 +5,14 @@
 //! [`load()`] reads all layers into a tree of values with their places, `written`
 //! says what may stand there, and `resolve` makes the [`Config`] of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
-use evenkeel_policy::route::{PathPattern, RouteTable};
+use evenkeel_policy::route::{Network, PathPattern, RouteTable};
 use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Via;
 
@@ -232,6 +232,8 @@ pub struct Listener {
     pub bind: Address,
     /// How the kernel takes connections in.
     pub accepting: Accepting,
+    /// Who must begin each connection with a header of the PROXY protocol.
+    pub proxy_protocol: Peers,
     /// Bounds on what a client may send.
     pub limits: Limits,
     /// Bounds on how long a client may take.
@@ -242,6 +244,25 @@ pub struct Listener {
     pub half_close: HalfClose,
     /// What its requests are called.
     pub identity: Identity,
+}
+
+/// A set of peers, by their addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Peers {
+    /// Networks of those that have an address.
+    pub networks: Vec<Network>,
+    /// Whether it has those on Unix sockets.
+    pub has_unix: bool,
+}
+
+impl Peers {
+    /// Whether a peer is one of them; it has no address over a Unix socket.
+    pub fn contains(&self, peer: Option<IpAddr>) -> bool {
+        match peer {
+            Some(address) => self.networks.iter().any(|it| it.contains(address)),
+            None => self.has_unix,
+        }
+    }
 }
 
 /// How the kernel takes connections in, before a worker has them.

@@ -16,10 +16,10 @@ use super::check::{self, Names, listener_name, route_name};
 use super::diagnostics::Report;
 use super::setting::{Field, Map, OneOrMore};
 use super::tree::Place;
-use super::value::{Wanted, Workers};
+use super::value::{Peer, Wanted, Workers};
 use super::written::{self, File};
 use super::{
-    Accepting, Action, ClientTimeouts, Config, Drain, Identity, Limits, Listener, Log, Otlp,
+    Accepting, Action, ClientTimeouts, Config, Drain, Identity, Limits, Listener, Log, Otlp, Peers,
     Proxying, Route, Server, Status, Upstream,
 };
 
@@ -162,6 +162,10 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
             backlog: it.backlog.value?.to()?,
             is_deferred: it.defer_accept.value?,
         },
+        proxy_protocol: match &it.proxy_protocol.value {
+            None => Peers::default(),
+            Some(table) => peers(table.from.value.as_ref()?),
+        },
         limits: Limits {
             head_bytes: usize::try_from(limits.head.value?.0).unwrap_or(usize::MAX),
             target_bytes: usize::try_from(limits.target.value?.0).unwrap_or(usize::MAX),
@@ -181,6 +185,17 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
         half_close: it.half_close.value?,
         identity: identity(it)?,
     })
+}
+
+fn peers(OneOrMore(written): &OneOrMore<Peer>) -> Peers {
+    let networks = written.iter().filter_map(|it| match it {
+        Peer::In(network) => Some(*network),
+        Peer::Unix => None,
+    });
+    Peers {
+        networks: networks.collect(),
+        has_unix: written.contains(&Peer::Unix),
+    }
 }
 
 fn identity(it: &written::Listener) -> Option<Identity> {

@@ -696,6 +696,34 @@ impl FromText for Client {
     }
 }
 
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// An address in this network.
+    In(Network),
+    /// Anybody on a Unix socket.
+    Unix,
+}
+
+impl FromText for Peer {
+    const FORM: &'static str =
+        "an address or network, such as `\"10.0.0.0/8\"` or `\"::1\"`, or `\"unix\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        match text {
+            "unix" => Ok(Self::Unix),
+            _ => match text.parse() {
+                Ok(network) => Ok(Self::In(network)),
+                Err(NetworkError::Address) => Err(Fault::new(format!(
+                    "`{text}` is no address or network"
+                ))
+                .help("write it as in \"10.0.0.0/8\"; \"unix\" is every peer on a Unix socket")),
+                Err(NetworkError::PrefixLen) => Client::from_text(text).map(|it| Self::In(it.0)),
+            },
+        }
+    }
+}
+
 /// What a header, parameter or cookie must be.
 #[derive(Debug)]
 pub struct Wanted(pub ValuePattern);

@@ -20,7 +20,7 @@ use super::template::Template;
 use super::tree::{Entry, Node, Value};
 use super::value::{
     Balancing, Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Host,
-    Method, Name, Path, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
+    Method, Name, Path, Peer, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
 use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Level, MAX_WEIGHT};
 
@@ -184,6 +184,10 @@ options! {
         /// connection for so long, and is reset if the program stops
         /// meanwhile.
         defer_accept: bool = Default("true"),
+        /// Proxies in front that say who their client is in a header of the PROXY
+        /// protocol, version 1 or 2. That client is then the client everywhere:
+        /// in conditions, keys, logs and `X-Forwarded-For`.
+        proxy_protocol: ProxyProtocol = Optional("the header is taken from nobody"),
         /// Bounds on what a client may send.
         limits: Limits = Default("{}"),
         /// Bounds on how long a client may take.
@@ -201,6 +205,17 @@ options! {
         /// Where its requests are logged: a table, `true` for one with the
         /// global settings or the defaults, `false` for nowhere.
         access_log: OwnAccessLog = Optional("as in the global `access_log`"),
+    }
+}
+
+options! {
+    /// Proxies in front that send the PROXY protocol.
+    pub struct ProxyProtocol as "the PROXY protocol of a listener" {
+        /// Their addresses and networks; `"unix"` is every peer on a Unix socket.
+        /// Each of their connections must begin with the header, within
+        /// `timeouts.head`: otherwise it is answered 400 or 408, and closed.
+        /// Connections from other addresses are served without a header.
+        from: OneOrMore<Peer> = Required,
     }
 }
 

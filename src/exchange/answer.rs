@@ -328,9 +328,11 @@ pub async fn refuse(
             Outcome::new(end, next, request.len()).with_unread(*unread)
         }
         Body::Lost => {
-            use Failure::{BodyTimeout, ClientSlow, HeadTimeout};
+            use Failure::{BodyTimeout, ClientSlow, HeadTimeout, ProxyHeaderTimeout};
             let sender = match end {
-                End::Failure(HeadTimeout | BodyTimeout | ClientSlow) => Sender::Late,
+                End::Failure(HeadTimeout | ProxyHeaderTimeout | BodyTimeout | ClientSlow) => {
+                    Sender::Late
+                }
                 _ => Sender::Answered,
             };
             Outcome::new(end, Next::Linger { sender }, consumed)

@@ -18,7 +18,7 @@ mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -109,6 +109,20 @@ pub struct Client {
     pub listener: usize,
     /// Its entry among the worker's open connections.
     pub session: SessionKey,
+}
+
+impl Client {
+    /// Takes the peer of the socket for a proxy, and this address for the client's.
+    ///
+    /// Invariant: whoever asks for the client's address gets the same one: the
+    /// connection's entry has it too.
+    pub fn stands_for(&mut self, context: &Context, address: SocketAddr) {
+        self.address = Some(address.ip());
+        self.address_text = AddressText::new(self.address);
+        self.port = address.port();
+        let sessions = &context.sessions;
+        sessions.set_client(self.session, address.ip(), address.port());
+    }
 }
 
 /// What becomes of the client's connection after an exchange.

@@ -104,6 +104,14 @@ impl Stream {
         }
     }
 
+    /// Reads into `room` what stays to be read again; 0 is the end. Where it is
+    /// less than was hoped for, the next call waits for more.
+    pub fn poll_peek_into(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_call(cx, Side::Read, || {
+            rustix::net::recv(self, &mut *room, RecvFlags::PEEK).map(|(len, _)| len)
+        })
+    }
+
     /// Writes a part of `bytes`.
     pub fn poll_write(
         &self,

@@ -13,6 +13,10 @@ reasons! {
         AmbiguousPath => 400, "ambiguous-path", "servers may read this path in ways that lead to different routes";
         /// The head did not come in time.
         HeadTimeout => 408, "head-timeout", "the request head did not arrive in time";
+        /// A connection from where the PROXY protocol is spoken begins otherwise.
+        ProxyHeader => 400, "proxy-header", "the connection does not begin with a PROXY protocol header";
+        /// A header of the PROXY protocol did not come in time.
+        ProxyHeaderTimeout => 408, "proxy-header-timeout", "the PROXY protocol header did not arrive in time";
         /// The body did not come in time.
         BodyTimeout => 408, "body-timeout", "the request body did not arrive in time";
         /// The body is over the limit.

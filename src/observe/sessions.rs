@@ -342,6 +342,14 @@ impl Sessions {
         next
     }
 
+    /// Its client is another one than the peer that opened it.
+    pub fn set_client(&self, key: SessionKey, address: IpAddr, port: u16) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
+            entry.address = Some(address);
+            entry.port = port;
+        }
+    }
+
     /// Its task has this place.
     pub fn has_task(&self, key: SessionKey, place: Place) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {

@@ -39,6 +39,7 @@ mod messages;
 mod metrics;
 mod pinned;
 mod process;
+mod proxy_protocol;
 mod queue;
 mod room;
 mod rules;

@@ -51,6 +51,12 @@ pub const BODY_TOO_LARGE: Reason = reason(413, "body-too-large", "body is larger
 
 // The client's pace.
 pub const HEAD_TIMEOUT: Reason = reason(408, "head-timeout", "head");
+pub const PROXY_HEADER: Reason = reason(400, "proxy-header", "begin with a PROXY protocol header");
+pub const PROXY_HEADER_TIMEOUT: Reason = reason(
+    408,
+    "proxy-header-timeout",
+    "PROXY protocol header did not arrive",
+);
 pub const BODY_TIMEOUT: Reason = reason(408, "body-timeout", "body");
 
 // Routes.

@@ -3,8 +3,8 @@
 //! Each function takes one input and panics where a promise of this crate is
 //! broken: that a refusal does not depend on how the bytes were cut up, that
 //! an accepted head reads the same to a naive reader, that what is written
-//! says the same as what was read, that nothing beyond a body is taken, and that
-//! no path of a file leaves its root.
+//! says the same as what was read, that nothing beyond a body or a PROXY header is
+//! taken, and that no path of a file leaves its root.
 //! `fuzz/corpus` is replayed by the tests below.
 
 use crate::coding::Coding;
@@ -16,6 +16,7 @@ use crate::http1::write::{
 use crate::http1::{
     BodyDecoder, MAX_BODY_BYTES, Parsed, parse_odd_response, parse_request, parse_response,
 };
+use crate::proxy_protocol::{self, MAX_HEADER_LEN};
 use crate::representation::{ByteRange, Conditions, MAX_RANGES, Ranges, Validators};
 use crate::{
     BodyError, BodyFraming, Field, FieldKind, LoopId, Method, RequestHead, ResponseError,
@@ -49,6 +50,36 @@ pub fn request_head(data: &[u8]) {
     assert_eq!((again, before.framing), (whole, head.framing));
     check_request(data, &head);
     check_rewritten_request(data, &head);
+}
+
+/// Any bytes as the PROXY protocol header of a connection.
+pub fn proxy_header(data: &[u8]) {
+    let whole = proxy_protocol::parse(data);
+    let decided_at = match whole {
+        Ok(Some(header)) => header.len,
+        _ => data.len(),
+    };
+    for len in prefixes(decided_at) {
+        let part = proxy_protocol::parse(&data[..len]);
+        assert!(
+            part == Ok(None) || (part.is_err() && part == whole),
+            "{len} bytes: {part:?}, all: {whole:?}"
+        );
+    }
+    match whole {
+        Ok(Some(header)) => {
+            assert!(header.len <= data.len().min(MAX_HEADER_LEN));
+            assert_eq!(proxy_protocol::parse(&data[..header.len]), whole);
+            let address = header.source.map(|it| it.ip());
+            assert_eq!(address, address.map(|it| it.to_canonical()));
+            // Neither of them can be taken for a request.
+            let mut head = RequestHead::default();
+            let as_request = parse_request(data, &mut head);
+            assert_ne!(as_request, Ok(Parsed::Complete));
+        }
+        Ok(None) => assert!(data.len() < MAX_HEADER_LEN, "the wait is bounded"),
+        Err(_) => {}
+    }
 }
 
 /// More bytes are only waited for where there is no empty line yet.
@@ -685,6 +716,11 @@ mod tests {
     #[test]
     fn request_heads() {
         replay("request_head", super::request_head);
+    }
+
+    #[test]
+    fn proxy_headers() {
+        replay("proxy_header", super::proxy_header);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod fuzz;
 pub mod head;
 pub mod http1;
 pub mod identity;
+pub mod proxy_protocol;
 pub mod representation;
 
 pub use cdn_loop::LoopId;

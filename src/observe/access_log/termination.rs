@@ -25,10 +25,10 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
     match failure {
         // As an answer that is configured.
         Failure::NoRoute => (b'L', b'R'),
-        Failure::HeadTimeout => (b'c', b'R'),
+        Failure::HeadTimeout | Failure::ProxyHeaderTimeout => (b'c', b'R'),
         Failure::BodyTimeout => (b'c', at),
         Failure::BodyTooLarge => (b'P', at),
-        Failure::ConnectMethod | Failure::Loop => (b'P', b'R'),
+        Failure::ConnectMethod | Failure::Loop | Failure::ProxyHeader => (b'P', b'R'),
         Failure::Saturated | Failure::QueueFull | Failure::Busy => (b'S', b'Q'),
         Failure::QueueTimeout => (b's', b'Q'),
         Failure::NoEndpoint | Failure::ConnectFailed => (b'S', b'C'),
@@ -90,6 +90,8 @@ mod tests {
             (F::NoRoute, Local, "LR--"),
             (F::AmbiguousPath, Local, "PR--"),
             (F::HeadTimeout, Head, "cR--"),
+            (F::ProxyHeader, Head, "PR--"),
+            (F::ProxyHeaderTimeout, Head, "cR--"),
             (F::BodyTimeout, Response, "cH--"),
             (F::BodyTimeout, Data, "cD--"),
             (F::BodyTooLarge, Local, "PR--"),

@@ -1,0 +1,139 @@
+//! The PROXY protocol header in front of a client's connection.
+//!
+//! Read before anything else, and never beyond its last byte: the kernel keeps
+//! what follows for `http1`. A connection without bytes holds no buffer.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+
+use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN};
+
+use super::http1::{self, Arrival};
+use super::{Clients, Wait, wait_for_request};
+use crate::exchange::drain::linger;
+use crate::exchange::{Client, Context, Next};
+use crate::net::buffer::Buffer;
+use crate::net::clock;
+use crate::observe::end::Failure;
+
+/// Takes the header off the connection, and its address for the client's; `None`
+/// where the connection is to be closed.
+///
+/// The header and the first byte of the first request have one timeout together.
+///
+/// # Cancellation
+/// Dropping the future closes the connection.
+pub(super) async fn take_header(
+    clients: &Rc<Clients>,
+    mut client: Box<Client>,
+    wait: Wait,
+) -> Option<Box<Client>> {
+    let context = &clients.context;
+    let mut started = clock::now();
+    let is_there = wait_for_request(context, &client, wait).await;
+    if !is_there && !is_late(context, &client) {
+        return None;
+    }
+    let mut buffer = Buffer::small();
+    let read = match is_there {
+        true => {
+            started = clock::now();
+            read(context, &client, &mut buffer).await
+        }
+        false => Err(Unread::Refused(Failure::ProxyHeaderTimeout)),
+    };
+    match read {
+        Ok(None) => return Some(client),
+        Ok(Some(source)) => {
+            client.stands_for(context, source);
+            return Some(client);
+        }
+        Err(Unread::Closed) => {}
+        Err(Unread::Refused(failure)) => {
+            let took = clock::since(started);
+            let arrival = Arrival { started, took };
+            refuse(context, &mut client, buffer, arrival, failure).await;
+        }
+    }
+    None
+}
+
+/// Whether the wait is over because its time is, and not because the worker wants
+/// the connection closed.
+fn is_late(context: &Context, client: &Client) -> bool {
+    context.wheel.has_fired(&client.timer) && !context.is_draining.get()
+}
+
+/// Why a connection has no header.
+enum Unread {
+    /// The peer closed it without a byte, as probes do.
+    Closed,
+    /// It is refused, or was cut off.
+    Refused(Failure),
+}
+
+/// Reads the header into `buffer`, and its client's address.
+///
+/// Invariant: no byte behind the header is taken. Bytes are looked at first, and
+/// taken once it is known that they belong to the header.
+///
+/// # Errors
+/// Why there is none.
+async fn read(
+    context: &Context,
+    client: &Client,
+    buffer: &mut Buffer,
+) -> Result<Option<SocketAddr>, Unread> {
+    let refused = |failure| Poll::Ready(Err(Unread::Refused(failure)));
+    poll_fn(|cx| {
+        loop {
+            let before = buffer.len();
+            let room = &mut buffer.room()[..MAX_HEADER_LEN - before];
+            match client.stream.poll_peek_into(cx, room) {
+                Poll::Ready(Ok(len)) if len > 0 => buffer.fill(len),
+                Poll::Ready(_) if before == 0 => return Poll::Ready(Err(Unread::Closed)),
+                Poll::Ready(_) => return refused(Failure::ClientGone),
+                Poll::Pending if context.wheel.has_fired(&client.timer) => {
+                    return refused(context.timed_out(u64::MAX, Failure::ProxyHeaderTimeout));
+                }
+                Poll::Pending => match context.sessions.take_told(client.session) {
+                    Some(failure) => return refused(failure),
+                    None => return Poll::Pending,
+                },
+            }
+            let Ok(header) = proxy_protocol::parse(buffer.filled()) else {
+                return refused(Failure::ProxyHeader);
+            };
+            let len = header.map_or(buffer.len(), |it| it.len) - before;
+            buffer.truncate(before);
+            match ready!(client.stream.poll_read(cx, &mut buffer.room()[..len])) {
+                Ok(taken) if taken == len => buffer.fill(len),
+                _ => return refused(Failure::ClientGone),
+            }
+            if let Some(header) = header {
+                return Poll::Ready(Ok(header.source));
+            }
+        }
+    })
+    .await
+}
+
+/// Answers a connection without a header, writes its line and closes it.
+async fn refuse(
+    context: &Context,
+    client: &mut Client,
+    buffer: Buffer,
+    arrival: Arrival,
+    failure: Failure,
+) {
+    let track = context.sessions.wake(client.session);
+    let end = failure.into();
+    let next = http1::refuse(context, client, &buffer, &track, arrival, end).await;
+    let now = context.wheel.now();
+    context.sessions.rest(client.session, track, now);
+    if let Next::Linger { sender } = next {
+        linger(context, client, buffer, sender).await;
+    }
+}
