@@ -114,6 +114,7 @@ fn exchanges(
             let bytes = buffer.filled();
             Piece::Bytes.is(bytes);
             Piece::Fields.is(&head.fields[..]);
+            client.asks(context, bytes, head);
             track.begin_exchange(arrival.started, head.line(bytes), head.end);
             let identity = context.identify(client, arrival.started, bytes, head);
             let mut progress = Progress::new(
@@ -168,6 +169,7 @@ pub(super) async fn refuse(
     arrival: Arrival,
     end: End,
 ) -> Next {
+    client.asks_nothing();
     track.begin_exchange(arrival.started, b"", buffer.len());
     let mut progress = Progress::new(
         client,

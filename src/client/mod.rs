@@ -19,6 +19,7 @@ use std::time::Duration;
 use evenkeel_proto::RequestHead;
 use rustix::io::Errno;
 
+use crate::exchange::remote::Remote;
 use crate::exchange::{Client, Context, answer, rare, room};
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::is_out_of_descriptors;
@@ -26,7 +27,6 @@ use crate::net::listen::{AcceptTurns, Listener, Peer};
 use crate::net::stream::{Peeked, Stream, answer_and_close};
 use crate::net::tasks;
 use crate::net::timer::Timer;
-use crate::observe::access_log::AddressText;
 use crate::observe::sessions::{Accepted, Need, SessionKey};
 use future_pool::FuturePool;
 use http1::Served;
@@ -231,26 +231,19 @@ async fn admit(
     let stream = Stream::new(socket).inspect_err(|_| {
         context.open_connections[listener].remove();
     })?;
-    let (address, port) = match peer {
-        Peer::Tcp(address) => (Some(address.ip()), address.port()),
-        Peer::Unix => (None, 0),
+    let peer = match peer {
+        Peer::Tcp(address) => Remote::from(address),
+        Peer::Unix => Remote::new(None, 0),
     };
     let session = context.sessions.open(Accepted {
-        address,
-        port,
+        address: peer.address,
+        port: peer.port,
         listener,
         tick: context.wheel.now(),
     });
-    Ok(Some(Box::new(Client {
-        stream,
-        timer: context.wheel.timer(),
-        address,
-        address_text: AddressText::new(address),
-        port,
-        is_half_closed: Cell::new(false),
-        listener,
-        session,
-    })))
+    let timer = context.wheel.timer();
+    let client = Client::new(stream, timer, peer, listener, session);
+    Ok(Some(Box::new(client)))
 }
 
 /// What a connection lacks whose descriptor is kept from clients.
@@ -425,7 +418,7 @@ where
 /// Whether the peer is a proxy that says first who its client is.
 fn speaks_proxy_protocol(context: &Context, client: &Client) -> bool {
     let peers = &context.listener(client).proxy_protocol;
-    peers.contains(client.address)
+    peers.contains(client.peer.address)
 }
 
 /// What an idle connection waits for, and how long; `None` where its timer goes on

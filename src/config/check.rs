@@ -142,6 +142,10 @@ fn check_listeners(file: &File, report: &mut Report) {
     for listener in listeners {
         check_head_limit(listener, report);
         check_proxies(listener, report);
+        check_trusted(&listener.trusted_proxies, report);
+    }
+    if let Some(server) = &file.server.value {
+        check_trusted(&server.trusted_proxies, report);
     }
 }
 
@@ -268,6 +272,22 @@ fn check_proxies(listener: &written::Listener, report: &mut Report) {
         .help(help);
 }
 
+/// Warns of trust in every address.
+fn check_trusted(trusted: &Field<Vec<Placed<Peer>>>, report: &mut Report) {
+    for Placed { value, place } in trusted.value.iter().flatten() {
+        if let Peer::In(network) = value
+            && network.is_everybody()
+        {
+            report
+                .warning(
+                    place,
+                    format!("`{network}` trusts everybody: any client can claim any address"),
+                )
+                .help("write the addresses or networks of the proxies in front");
+        }
+    }
+}
+
 fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
     let Some(routes) = &file.route.value else {
         return;
@@ -304,17 +324,18 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
 impl written::Match {
     /// Whether there is no condition in it.
     fn takes_everything(&self) -> bool {
-        let lists = [
+        let keys = [
             self.listener.written,
             self.host.written,
             self.path.written,
             self.method.written,
             self.client.written,
+            self.scheme.written,
         ];
         let maps = [&self.header, &self.query, &self.cookie];
         let is_empty =
             |it: &Field<Map<Wanted>>| it.value.as_ref().is_some_and(|it| it.0.is_empty());
-        !lists.contains(&true) && maps.into_iter().all(is_empty)
+        !keys.contains(&true) && maps.into_iter().all(is_empty)
     }
 }
 
@@ -483,13 +504,13 @@ fn check_redirect(route: &written::Route, report: &mut Report) {
             .unwrap_or(part.len());
         let word = &part[..len];
         // As `handler::expand` has it: the whole word, or nothing.
-        if !word.is_empty() && !["host", "path", "query"].contains(&word) {
+        if !word.is_empty() && !["scheme", "host", "path", "query"].contains(&word) {
             report
                 .warning(
                     &to.place,
                     format!("`${word}` stands for nothing and is sent as it is"),
                 )
-                .help("there are `$host`, `$path` and `$query`");
+                .help("there are `$scheme`, `$host`, `$path` and `$query`");
         }
     }
 }

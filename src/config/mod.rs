@@ -14,7 +14,7 @@ use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 use evenkeel_policy::route::{Network, PathPattern, RouteTable};
 use evenkeel_proto::coding::Coding;
-use evenkeel_proto::http1::write::Via;
+use evenkeel_proto::http1::write::{Forward, Via};
 
 pub mod access_log;
 mod check;
@@ -234,6 +234,8 @@ pub struct Listener {
     pub accepting: Accepting,
     /// Who must begin each connection with a header of the PROXY protocol.
     pub proxy_protocol: Peers,
+    /// Whose word on the client is believed.
+    pub trusted_proxies: Peers,
     /// Bounds on what a client may send.
     pub limits: Limits,
     /// Bounds on how long a client may take.
@@ -344,8 +346,8 @@ pub enum Action {
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// Value of `Location`; `$host`, `$path` and `$query` in it (the
-        /// request's host without port, its path, its query with a leading
+        /// Value of `Location`; `$scheme`, `$host`, `$path` and `$query` in it
+        /// (the request's host without port, its path, its query with a leading
         /// `?` where there is one) are replaced per request.
         location: String,
     },
@@ -474,6 +476,8 @@ pub struct Upstream {
     pub retries: u32,
     /// What becomes of `Via` in requests.
     pub via: Via,
+    /// Which fields tell endpoints of the client.
+    pub forward: Forward,
     /// What the balancers by key go by.
     pub key: BalanceKey,
     /// The status where the balancer refuses rather than overload.

@@ -62,10 +62,19 @@ pub(super) fn resolve(
         .map(|route| rule(route, &names))
         .collect::<Option<_>>()?;
     let listeners = file.listener.value.as_ref()?.iter().enumerate();
+    let server = file.server.value.as_ref()?;
+    let trusted = peers(
+        server
+            .trusted_proxies
+            .value
+            .as_ref()?
+            .iter()
+            .map(|it| it.value),
+    );
     Some(Config {
-        server: server(file.server.value.as_ref()?)?,
+        server: server_settings(server)?,
         listeners: listeners
-            .map(|(i, it)| listener(it, i))
+            .map(|(i, it)| listener(it, i, &trusted))
             .collect::<Option<_>>()?,
         route_table: RouteTable::new(rules),
         routes: routes?,
@@ -136,7 +145,7 @@ fn check_mode(path: &Path, place: &Place, report: &mut Report) {
     }
 }
 
-fn server(server: &written::Server) -> Option<Server> {
+fn server_settings(server: &written::Server) -> Option<Server> {
     let workers = match server.workers.value? {
         Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
         Workers::Count(count) => count,
@@ -151,7 +160,8 @@ fn server(server: &written::Server) -> Option<Server> {
     })
 }
 
-fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
+/// `default` is the server's `trusted_proxies`.
+fn listener(it: &written::Listener, index: usize, default: &Peers) -> Option<Listener> {
     let limits = it.limits.value.as_ref()?;
     let timeouts = it.timeouts.value.as_ref()?;
     let drain = it.drain.value.as_ref()?;
@@ -164,7 +174,11 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
         },
         proxy_protocol: match &it.proxy_protocol.value {
             None => Peers::default(),
-            Some(table) => peers(table.from.value.as_ref()?),
+            Some(table) => peers(table.from.value.as_ref()?.0.iter().copied()),
+        },
+        trusted_proxies: match &it.trusted_proxies.value {
+            None => default.clone(),
+            Some(own) => peers(own.iter().map(|it| it.value)),
         },
         limits: Limits {
             head_bytes: usize::try_from(limits.head.value?.0).unwrap_or(usize::MAX),
@@ -187,15 +201,15 @@ fn listener(it: &written::Listener, index: usize) -> Option<Listener> {
     })
 }
 
-fn peers(OneOrMore(written): &OneOrMore<Peer>) -> Peers {
-    let networks = written.iter().filter_map(|it| match it {
-        Peer::In(network) => Some(*network),
-        Peer::Unix => None,
-    });
-    Peers {
-        networks: networks.collect(),
-        has_unix: written.contains(&Peer::Unix),
+fn peers(written: impl Iterator<Item = Peer>) -> Peers {
+    let mut peers = Peers::default();
+    for peer in written {
+        match peer {
+            Peer::In(network) => peers.networks.push(network),
+            Peer::Unix => peers.has_unix = true,
+        }
     }
+    peers
 }
 
 fn identity(it: &written::Listener) -> Option<Identity> {
@@ -257,6 +271,9 @@ fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {
     }
     if let Some(OneOrMore(networks)) = &wanted.client.value {
         conditions.push(Condition::Client(networks.iter().map(|it| it.0).collect()));
+    }
+    if let Some(scheme) = wanted.scheme.value {
+        conditions.push(Condition::Scheme(scheme.as_str()));
     }
     let named = |field: &Field<Map<Wanted>>| -> Option<Vec<_>> {
         let pairs = field.value.as_ref()?.0.iter();

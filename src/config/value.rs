@@ -9,6 +9,7 @@ use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
+use evenkeel_proto::http1::write::Scheme;
 
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
@@ -135,6 +136,25 @@ choice!(HalfClose {
     "auto" => HalfClose::Auto, "an HTTP/1.1 client that keeps its connection has left; with HTTP/1.0 or `Connection: close` it has left if it closes later than 100 ms after its request, else it is served";
     "serve" => HalfClose::Serve, "it is served; one that has left holds its slot until its answer comes";
     "abort" => HalfClose::Abort, "it has left";
+});
+
+choice!(Scheme {
+    "http" => Scheme::Http, "a plain connection";
+    "https" => Scheme::Https, "TLS, which a trusted proxy took off";
+});
+
+/// A family of fields that tell of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarding {
+    XForwarded,
+    Forwarded,
+    XRealIp,
+}
+
+choice!(Forwarding {
+    "x-forwarded" => Forwarding::XForwarded, "`X-Forwarded-For`, `-Proto` and `-Host`, and `-Port` where a trusted proxy sent it";
+    "forwarded" => Forwarding::Forwarded, "`Forwarded` (RFC 7239)";
+    "x-real-ip" => Forwarding::XRealIp, "`X-Real-IP`";
 });
 
 choice!(Level {

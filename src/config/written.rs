@@ -6,6 +6,7 @@
 use evenkeel_policy::balance::WeightMode;
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
+use evenkeel_proto::http1::write::Scheme;
 
 use super::access_log::SyslogTarget;
 use super::diagnostics::Report;
@@ -19,8 +20,9 @@ use super::setting::{
 use super::template::Template;
 use super::tree::{Entry, Node, Value};
 use super::value::{
-    Balancing, Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Host,
-    Method, Name, Path, Peer, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
+    Balancing, Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath,
+    Forwarding, Host, Method, Name, Path, Peer, ProbePath, SocketPath, StatusRange, Text, Wanted,
+    Workers,
 };
 use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Level, MAX_WEIGHT};
 
@@ -74,6 +76,9 @@ options! {
         /// user and the group that it runs as may
         /// connect, and so may change endpoints.
         control: SocketPath = Optional("no control socket"),
+        /// Proxies whose word on the client is believed, on all listeners without
+        /// `trusted_proxies` of their own.
+        trusted_proxies: Vec<Placed<Peer>> = Default("[]"),
         /// Most memory that bodies take which are held for slow clients, over
         /// all workers; above it bodies stream (see `buffer` of an upstream).
         buffer_memory: Length = Default("'256MiB'"),
@@ -188,6 +193,14 @@ options! {
         /// protocol, version 1 or 2. That client is then the client everywhere:
         /// in conditions, keys, logs and `X-Forwarded-For`.
         proxy_protocol: ProxyProtocol = Optional("the header is taken from nobody"),
+        /// Proxies whose word on the client is believed: addresses, networks, and
+        /// `"unix"` for every peer on a Unix socket. Of a request from one of them,
+        /// `X-Forwarded-For` (else `Forwarded`) is read from the right up to the
+        /// first address that is not trusted: that is the client, to routes, keys,
+        /// logs and endpoints. `X-Forwarded-Proto`, `-Host` and `-Port` are believed
+        /// too. From anybody else, these fields are replaced, and `X-Real-IP`,
+        /// `X-Forwarded-Prefix`, `True-Client-IP` and the like are left out.
+        trusted_proxies: Vec<Placed<Peer>> = Optional("as in `server`"),
         /// Bounds on what a client may send.
         limits: Limits = Default("{}"),
         /// Bounds on how long a client may take.
@@ -372,6 +385,9 @@ options! {
         cookie: Map<Wanted> = Default("{}"),
         /// The client's address or network.
         client: OneOrMore<Client> = Optional("any"),
+        /// The scheme of the URL that the client asked for. That is `http`, unless
+        /// one of the `trusted_proxies` says otherwise.
+        scheme: Scheme = Optional("any"),
     }
 }
 
@@ -390,9 +406,9 @@ options! {
 options! {
     /// A redirect.
     pub struct RedirectTable as "a redirect" {
-        /// Value of `Location`. `$host`, `$path` and `$query` in it stand for
-        /// the request's host without port, its path, and its query with a
-        /// leading `?` where there is one.
+        /// Value of `Location`. `$scheme`, `$host`, `$path` and `$query` in it
+        /// stand for the request's scheme, its host without port, its path, and its
+        /// query with a leading `?` where there is one.
         to: Placed<FieldValue> = Required,
         /// 301, 302, 303, 307 or 308.
         status: Placed<Bounded<301, 308>> = Default("302"),
@@ -442,6 +458,9 @@ options! {
         /// Whether requests name the proxy in `Via`. nginx and IIS answer a
         /// request with `Via` uncompressed.
         via: bool = Default("false"),
+        /// Which fields tell endpoints of the client: `X-Forwarded-For`, `-Proto`
+        /// and `-Host`; `Forwarded` (RFC 7239); `X-Real-IP`.
+        forward: Vec<Placed<Forwarding>> = Default("['x-forwarded']"),
     }
 }
 

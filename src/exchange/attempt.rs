@@ -11,7 +11,7 @@ use std::task::Poll;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::BodyDecoder;
-use evenkeel_proto::http1::write::{self, ClientInfo, Scheme};
+use evenkeel_proto::http1::write::{self, ClientInfo};
 use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
 
 use self::head::{Interim, Received, response_buffer};
@@ -271,8 +271,10 @@ impl<'a, 'b> Sent<'a, 'b> {
         scratch.clear();
         let mut room = ROOM;
         let info = ClientInfo {
-            address: client.address.map(|_| client.address_text.as_bytes()),
-            scheme: Scheme::Http,
+            address: client.remote().told(),
+            scheme: client.scheme(),
+            relayed: client.relayed(),
+            forward: self.slot.upstream().config().forward,
             default_host: self.slot.config().authority().as_bytes(),
             marks: request.identity.marks(&mut room),
             loop_id: &self.context.loop_id,

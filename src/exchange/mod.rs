@@ -13,12 +13,13 @@ pub mod pump;
 mod queueing;
 mod record;
 mod relay;
+pub(crate) mod remote;
 pub mod room;
 mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::http1::write::{self, Scheme};
 use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
 
 use crate::config::{self, Config};
@@ -34,7 +36,7 @@ use crate::files::Files;
 use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
-use crate::observe::access_log::{AccessLog, AddressText};
+use crate::observe::access_log::AccessLog;
 use crate::observe::counters::{BufferMemory, Counters, ListenerCounters, OpenCount};
 use crate::observe::end::Failure;
 use crate::observe::failures::Failures;
@@ -42,6 +44,7 @@ use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::{SessionKey, Sessions};
 use crate::upstream::{PinnedConnections, Upstream};
 
+use self::remote::{RelayedClient, Remote};
 use identity::{IdSource, Identity};
 use room::Room;
 use watch::ClientWatch;
@@ -97,12 +100,10 @@ pub struct Client {
     pub stream: Stream,
     /// The one timeout that its task has at a time.
     pub timer: Timer,
-    /// Its address; `None` over a Unix socket.
-    pub address: Option<IpAddr>,
-    /// Its address as logs and endpoints get it.
-    pub address_text: AddressText,
-    /// Its port; 0 over a Unix socket.
-    pub port: u16,
+    /// Who connected.
+    pub peer: Remote,
+    /// The client of the request in hand, where a trusted proxy sent that.
+    relayed: Option<Box<RelayedClient>>,
     /// Whether it has closed its sending side alone, and waits for its answer.
     pub is_half_closed: Cell<bool>,
     /// Index of the listener that accepted it.
@@ -112,16 +113,69 @@ pub struct Client {
 }
 
 impl Client {
+    /// A connection of a listener that was accepted.
+    pub fn new(
+        stream: Stream,
+        timer: Timer,
+        peer: Remote,
+        listener: usize,
+        session: SessionKey,
+    ) -> Self {
+        Client {
+            stream,
+            timer,
+            peer,
+            relayed: None,
+            is_half_closed: Cell::new(false),
+            listener,
+            session,
+        }
+    }
+
     /// Takes the peer of the socket for a proxy, and this address for the client's.
     ///
     /// Invariant: whoever asks for the client's address gets the same one: the
     /// connection's entry has it too.
     pub fn stands_for(&mut self, context: &Context, address: SocketAddr) {
-        self.address = Some(address.ip());
-        self.address_text = AddressText::new(self.address);
-        self.port = address.port();
+        self.peer = address.into();
         let sessions = &context.sessions;
         sessions.set_client(self.session, address.ip(), address.port());
+    }
+
+    /// Takes over whom a request is from, where a trusted proxy sends it.
+    pub fn asks(&mut self, context: &Context, bytes: &[u8], head: &RequestHead) {
+        let trusted = &context.listener(self).trusted_proxies;
+        if trusted.contains(self.peer.address) {
+            let proxy = self.peer;
+            let relayed = self.relayed.take();
+            let mut relayed = relayed.unwrap_or_else(|| Box::new(RelayedClient::new(&proxy)));
+            relayed.read(&proxy, trusted, bytes, head);
+            self.relayed = Some(relayed);
+        }
+    }
+
+    /// What comes next is no request, and so from whoever connected.
+    pub fn asks_nothing(&mut self) {
+        self.relayed = None;
+    }
+
+    /// Who the request in hand is from.
+    pub fn remote(&self) -> &Remote {
+        match &self.relayed {
+            None => &self.peer,
+            Some(relayed) => &relayed.remote,
+        }
+    }
+
+    /// The scheme of the URL that the client asked for.
+    pub fn scheme(&self) -> Scheme {
+        let told = self.relayed.as_ref().and_then(|it| it.scheme());
+        told.unwrap_or(Scheme::Http)
+    }
+
+    /// What a trusted proxy said of the client, for endpoints.
+    pub fn relayed(&self) -> Option<write::Relayed<'_>> {
+        self.relayed.as_ref().map(|it| it.relayed())
     }
 }
 

@@ -51,7 +51,7 @@ impl<'a> Progress<'a> {
                     head: took,
                     ..Times::default()
                 },
-                ..Figures::begun(client.listener as u32, client.port, started)
+                ..Figures::begun(client.listener as u32, client.remote().port, started)
             },
             identity,
             track,
@@ -104,7 +104,7 @@ impl<'a> Progress<'a> {
         let mut room = ROOM;
         let exchange = Exchange {
             figures: &self.figures,
-            client: client.address_text.as_bytes(),
+            client: client.remote().text.as_bytes(),
             buf,
             head,
             request_id: self.identity.request_id(buf, &mut room),
@@ -169,7 +169,8 @@ impl<'a> Progress<'a> {
             host: text(head.host.of(buf)),
             version: head.version,
             user_agent: head.value_of(FieldKind::UserAgent, buf).map(text),
-            client: text(client.address_text.as_bytes()),
+            scheme: client.scheme(),
+            client: text(client.remote().text.as_bytes()),
             request_id: self.identity.request_id(buf, &mut room).map(text),
             listener: config.listeners[client.listener].name.clone(),
             route: self.route().map(|index| config.routes[index].name.clone()),
@@ -207,7 +208,7 @@ impl<'a> Progress<'a> {
         let is_head_refused = head.is_none();
         context.failures.add(FailedExchange {
             at: SystemTime::now(),
-            client: String::from_utf8_lossy(client.address_text.as_bytes()).into_owned(),
+            client: String::from_utf8_lossy(client.remote().text.as_bytes()).into_owned(),
             listener: client.listener,
             route: self.route(),
             upstream: self.upstream(),

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
-use evenkeel_proto::http1::write::{self, ClientInfo, Scheme};
+use evenkeel_proto::http1::write::{self, ClientInfo, Relayed, Scheme};
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{BodyFraming, LoopId, RequestError, RequestHead};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,7 @@ use crate::client::http1::check_limits;
 use crate::config::{self, Action, Address, Config, Proxying, without_passwords};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
+use crate::exchange::remote::{RelayedClient, Remote};
 use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::last_hop::LastHop;
 use crate::handler::{self, RequestFacts};
@@ -44,6 +45,9 @@ pub struct Explanation {
     pub request: String,
     /// Address of the client.
     pub client: String,
+    /// Whom a trusted proxy names as the client, where the request is from one.
+    #[serde(default)]
+    pub relayed: Option<RelayedStep>,
     /// Whether this is of the running process.
     pub live: bool,
     /// Whether that takes no new connections any more.
@@ -63,6 +67,15 @@ pub struct Explanation {
     pub action: Option<ActionStep>,
     /// Why the request is refused whatever the endpoints do.
     pub refused: Option<Refused>,
+}
+
+/// The client that a trusted proxy names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayedStep {
+    /// Its address; that of the proxy where it names none.
+    pub client: String,
+    /// The scheme that it asked by.
+    pub scheme: String,
 }
 
 /// The listener that a request comes by.
@@ -371,6 +384,7 @@ fn explain_on(
     let mut explanation = Explanation {
         request: asked.title.clone(),
         client: client.to_string(),
+        relayed: None,
         live: running.is_some(),
         draining: false,
         listener: ListenerStep {
@@ -395,12 +409,29 @@ fn explain_on(
         explanation.refused = Some(Refused::new(error.into(), None));
         return Ok((explanation, None));
     }
+    let peer = Remote::new(Some(client), 0);
+    let trusted = &settings.trusted_proxies;
+    let relayed = trusted.contains(peer.address).then(|| {
+        let mut relayed = RelayedClient::new(&peer);
+        relayed.read(&peer, trusted, bytes, &head);
+        relayed
+    });
+    let remote = relayed.as_ref().map_or(peer, |it| it.remote);
     let facts = RequestFacts {
         bytes,
         head: &head,
         listener,
-        client: Some(client),
+        client: remote.address,
+        scheme: relayed
+            .as_ref()
+            .and_then(RelayedClient::scheme)
+            .unwrap_or(Scheme::Http),
     };
+    let relayed = relayed.as_ref().map(RelayedClient::relayed);
+    explanation.relayed = relayed.is_some().then(|| RelayedStep {
+        client: String::from_utf8_lossy(remote.text.as_bytes()).into_owned(),
+        scheme: facts.scheme.as_str().to_owned(),
+    });
     let found = handler::find_route(&config.route_table, &name_of(running), &facts);
     if let Ok(_) | Err(Failure::NoRoute | Failure::AmbiguousPath) = found {
         explain_routes(config, &facts, &mut explanation);
@@ -434,7 +465,7 @@ fn explain_on(
         },
         Action::Redirect { status, location } => ActionStep::Redirect {
             status: *status,
-            location: handler::expand(&without_passwords(location), bytes, &head),
+            location: handler::expand(&without_passwords(location), facts.scheme, bytes, &head),
         },
         Action::Files(files) => {
             let wanted = Wanted::by(&head, bytes, files);
@@ -462,7 +493,7 @@ fn explain_on(
                         .filter(|_| explanation.refused.is_none())
                         .map(|proxying| {
                             let own = prospect.insert(prospect_of(config, proxying, &facts));
-                            upstream_step(config, running, own, &facts)
+                            upstream_step(config, running, own, &facts, relayed)
                         }),
                 })),
             }
@@ -470,7 +501,9 @@ fn explain_on(
         Action::Upstream(proxying) => {
             explanation.refused = refused_body(settings, &head);
             let own = prospect.insert(prospect_of(config, *proxying, &facts));
-            ActionStep::Upstream(Box::new(upstream_step(config, running, own, &facts)))
+            ActionStep::Upstream(Box::new(upstream_step(
+                config, running, own, &facts, relayed,
+            )))
         }
     });
     Ok((explanation, prospect))
@@ -602,6 +635,7 @@ fn upstream_step(
     running: Option<&[Arc<Dispatcher>]>,
     prospect: &Prospect,
     facts: &RequestFacts<'_>,
+    relayed: Option<Relayed<'_>>,
 ) -> UpstreamStep {
     let Prospect { upstream, asking } = prospect;
     let settings = &config.upstreams[*upstream];
@@ -660,7 +694,7 @@ fn upstream_step(
             total_ms: timeouts.total.map(millis),
         },
         now: running.map(|_| now_step(outlook, settings)),
-        head: head_lines(config, settings, &name_of(running), facts),
+        head: head_lines(config, settings, &name_of(running), facts, relayed),
     }
 }
 
@@ -725,6 +759,7 @@ fn head_lines(
     upstream: &config::Upstream,
     loop_id: &LoopId,
     facts: &RequestFacts<'_>,
+    relayed: Option<Relayed<'_>>,
 ) -> Vec<String> {
     let address = AddressText::new(facts.client);
     let (settings, ids) = (
@@ -738,7 +773,9 @@ fn head_lines(
     let default_host = endpoint.map_or("", config::Endpoint::authority);
     let info = ClientInfo {
         address: Some(address.as_bytes()),
-        scheme: Scheme::Http,
+        scheme: facts.scheme,
+        relayed,
+        forward: upstream.forward,
         default_host: default_host.as_bytes(),
         marks: identity.marks(&mut room),
         loop_id,

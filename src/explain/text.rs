@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     ActionStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep, NowStep,
-    ReadingStep, Refused, RouteStep, UpstreamStep, WorkerStep,
+    ReadingStep, Refused, RelayedStep, RouteStep, UpstreamStep, WorkerStep,
 };
 use crate::config::Colour;
 use crate::observe::quantity::counted;
@@ -43,6 +43,12 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         "listener {name} ({}): {}",
         listener.bind, listener.why
     ));
+    if let Some(RelayedStep { client, scheme }) = &explanation.relayed {
+        page.line(&format!(
+            "  {} is trusted: the client is {client}, by {scheme}",
+            explanation.client
+        ));
+    }
     if explanation.draining {
         let draining = page.paint(Tone::Bad, "draining");
         page.line(&format!(

@@ -6,6 +6,7 @@ pub(crate) mod last_hop;
 use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
+use evenkeel_proto::http1::write::Scheme;
 use evenkeel_proto::representation::Conditions;
 use evenkeel_proto::{LoopId, Method, RequestHead};
 
@@ -84,7 +85,7 @@ pub async fn handle(
             rare(respond(context, client, bytes, head, &answer, progress)).await
         }
         Action::Redirect { status, location } => {
-            let location = expand(location, bytes, head);
+            let location = expand(location, client.scheme(), bytes, head);
             let answer = Answer {
                 status: *status,
                 content_type: "text/plain; charset=utf-8",
@@ -202,9 +203,9 @@ async fn respond(
     }
 }
 
-/// Replaces `$host`, `$path` and `$query` in a redirect's target; any other
+/// Replaces `$scheme`, `$host`, `$path` and `$query` in a redirect's target; any other
 /// word after a dollar stays as it is.
-pub(crate) fn expand(template: &str, bytes: &[u8], head: &RequestHead) -> String {
+pub(crate) fn expand(template: &str, scheme: Scheme, bytes: &[u8], head: &RequestHead) -> String {
     let mut out = String::with_capacity(template.len() + 64);
     let mut rest = template;
     while let Some(dollar) = rest.find('$') {
@@ -214,17 +215,18 @@ pub(crate) fn expand(template: &str, bytes: &[u8], head: &RequestHead) -> String
             .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
             .unwrap_or(after.len());
         let (name, behind) = after.split_at(name_len);
-        push_variable(&mut out, name, bytes, head);
+        push_variable(&mut out, name, scheme, bytes, head);
         rest = behind;
     }
     out.push_str(rest);
     out
 }
 
-fn push_variable(out: &mut String, name: &str, bytes: &[u8], head: &RequestHead) {
+fn push_variable(out: &mut String, name: &str, scheme: Scheme, bytes: &[u8], head: &RequestHead) {
     // The parser lets only ASCII through in targets and hosts.
     let text = |bytes| String::from_utf8_lossy(bytes);
     match name {
+        "scheme" => out.push_str(scheme.as_str()),
         "host" => out.push_str(&text(head.host_name(bytes))),
         "path" => {
             let path = text(head.path(bytes));
@@ -258,6 +260,8 @@ pub(crate) struct RequestFacts<'a> {
     pub listener: usize,
     /// Address of the client; `None` over a Unix socket.
     pub client: Option<IpAddr>,
+    /// By which the client asked.
+    pub scheme: Scheme,
 }
 
 impl<'a> RequestFacts<'a> {
@@ -266,7 +270,8 @@ impl<'a> RequestFacts<'a> {
             bytes,
             head,
             listener: client.listener,
-            client: client.address,
+            client: client.remote().address,
+            scheme: client.scheme(),
         }
     }
 }
@@ -297,6 +302,10 @@ impl Facts for RequestFacts<'_> {
         self.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
+    fn scheme(&self) -> &'static str {
+        self.scheme.as_str()
+    }
+
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.head
             .fields
@@ -321,6 +330,7 @@ mod tests {
                 "https://a.example/a/b?c=d",
             ),
             ("https://$host$path$query", "/a", "https://a.example/a"),
+            ("$scheme://$host/", "/a", "https://a.example/"),
             ("$path", "/a", "/a"),
             ("$path", "//evil.example/", "/evil.example/"),
             ("$path", "/\\evil.example/", "/evil.example/"),
@@ -333,7 +343,7 @@ mod tests {
             let parsed = parse_request(request.as_bytes(), &mut head);
             assert_eq!(parsed, Ok(Parsed::Complete));
             assert_eq!(
-                expand(template, request.as_bytes(), &head),
+                expand(template, Scheme::Https, request.as_bytes(), &head),
                 location,
                 "{template}"
             );

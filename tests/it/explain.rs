@@ -90,14 +90,14 @@ impl File {
     }
 }
 
-fn explain(config: &std::path::Path, args: &[&str]) -> Output {
+pub fn explain(config: &std::path::Path, args: &[&str]) -> Output {
     let mut command = Command::new(program());
     command.arg("explain").arg("--config").arg(config);
     command.args(args).output().unwrap()
 }
 
 #[track_caller]
-fn json(output: &Output) -> Value {
+pub fn json(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     serde_json::from_slice(&output.stdout).unwrap()

@@ -50,6 +50,7 @@ mod status;
 mod status_page;
 mod top;
 mod tracing;
+mod trusted;
 mod tunnels;
 mod unix_endpoints;
 mod upstream_faults;

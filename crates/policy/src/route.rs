@@ -42,6 +42,8 @@ pub trait Facts {
     fn query(&self) -> &[u8];
     /// Address of the client; an IPv4 address is never mapped into IPv6.
     fn client(&self) -> IpAddr;
+    /// The scheme of the URL that the client asked for: `http` or `https`.
+    fn scheme(&self) -> &'static str;
     /// Values of every field that an endpoint may take for one of this name, in
     /// order: `X_User` counts as `X-User`.
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;

@@ -3,7 +3,7 @@
 
 use divan::{Bencher, black_box};
 use evenkeel_proto::http1::write::{
-    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
+    self, ClientInfo, Forward, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
 };
 use evenkeel_proto::http1::{BodyDecoder, parse_request, parse_response};
 use evenkeel_proto::{
@@ -71,6 +71,11 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: Scheme::Http,
+        relayed: None,
+        forward: Forward {
+            x_forwarded: true,
+            ..Forward::NOTHING
+        },
         default_host: b"app:8080",
         marks: Marks::NONE,
         loop_id: &LoopId::ZERO,

@@ -9,9 +9,11 @@
 
 use crate::coding::Coding;
 use crate::file_path::{self, MAX_NAME_LEN, MAX_PATH_LEN};
+use crate::forwarded::{Believed, MAX_HOPS};
 use crate::http1::chunked::MAX_TRAILER_LEN;
 use crate::http1::write::{
-    self, ClientInfo, Kept, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
+    self, ClientInfo, Forward, Kept, Marks, Persistence, Relayed, ResponseEdits, Scheme, Transcode,
+    Via,
 };
 use crate::http1::{
     BodyDecoder, MAX_BODY_BYTES, Parsed, parse_odd_response, parse_request, parse_response,
@@ -138,9 +140,29 @@ fn check_request(data: &[u8], head: &RequestHead) {
 }
 
 fn check_rewritten_request(data: &[u8], head: &RequestHead) {
+    // Of a client, and of a proxy that is trusted as are all behind it.
+    let mut believed = Believed::default();
+    believed.read(data, head, |_| true);
+    assert!(believed.hops.len() < MAX_HOPS);
+    let relayed = Relayed {
+        believed: &believed,
+        proxy: None,
+    };
+    for relayed in [None, Some(relayed)] {
+        check_request_from(data, head, relayed);
+    }
+}
+
+fn check_request_from(data: &[u8], head: &RequestHead, relayed: Option<Relayed<'_>>) {
     let client = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: Scheme::Http,
+        relayed,
+        forward: Forward {
+            x_forwarded: true,
+            forwarded: true,
+            x_real_ip: true,
+        },
         default_host: b"app:8080",
         marks: Marks::NONE,
         loop_id: &LoopId::ZERO,
@@ -150,7 +172,7 @@ fn check_rewritten_request(data: &[u8], head: &RequestHead) {
     write::request_head(&mut out, data, head, client);
     let mut written = RequestHead::default();
     let parsed = parse_request(&out, &mut written);
-    if head.fields.len() + 8 > crate::http1::MAX_FIELDS {
+    if head.fields.len() + 9 > crate::http1::MAX_FIELDS {
         return;
     }
     assert_eq!(parsed, Ok(Parsed::Complete), "{}", out.escape_ascii());
@@ -173,8 +195,8 @@ fn check_rewritten_request(data: &[u8], head: &RequestHead) {
     let lines = naive_lines(&out);
     check_fields(&out, written.end, &written.fields, &lines[1..]);
     check_hop(&out, &written.fields, head.upgrade.is_some());
-    for (name, count) in [("host", 1), ("x-forwarded-for", 1), ("forwarded", 1)] {
-        assert_eq!(values(&lines[1..], name).len(), count, "{name}");
+    for name in ["host", "x-forwarded-for", "forwarded", "x-real-ip"] {
+        assert_eq!(values(&lines[1..], name).len(), 1, "{name}");
     }
     check_canonical(&lines[1..]);
     let kept = |fields: &[Field], buf: &[u8]| {

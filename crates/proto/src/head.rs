@@ -143,6 +143,9 @@ pub enum FieldKind {
     /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port`, and `Forwarded`: what a
     /// proxy says of the client.
     Forwarded,
+    /// `X-Real-IP`, `X-Forwarded-Prefix`, `True-Client-IP` and the like: what only
+    /// a proxy may say of the client or of what it asked for.
+    ProxyClaim,
     /// `Via`.
     Via,
     /// `CDN-Loop`.
@@ -191,8 +194,7 @@ impl FieldKind {
             }
             names::PROXY_AUTHENTICATE if is("proxy-authenticate") => FieldKind::HopByHop,
             names::PROXY_AUTHORIZATION if is("proxy-authorization") => FieldKind::HopByHop,
-            _ if passes_for_another(name) => FieldKind::HopByHop,
-            _ => FieldKind::Other,
+            _ => kind_of_unknown(name),
         }
     }
 }
@@ -283,17 +285,58 @@ mod names {
     }
 }
 
-/// Whether an endpoint that turns field names into variables would take `name`
-/// for one that frames or that only a proxy may set: `Content_Length`,
-/// `X_Forwarded_For`.
-fn passes_for_another(name: &[u8]) -> bool {
-    // Most names are told apart by their length and first letter.
-    if !matches!(
-        (name.len(), name.first()),
-        (12 | 14..=17, Some(b'c' | b'C' | b't' | b'T' | b'x' | b'X'))
-    ) {
-        return false;
+/// A name that is not among those that are known.
+fn kind_of_unknown(name: &[u8]) -> FieldKind {
+    // Most names are told apart by their first letter and their length or end.
+    let is_looked_at = match name {
+        [b'x' | b'X', ..] | [.., b'i' | b'I', b'p' | b'P'] => true,
+        [b'c' | b'C' | b'f' | b'F' | b't' | b'T', ..] => {
+            matches!(name.len(), 9 | 14 | 15 | 17 | 18)
+        }
+        _ => false,
+    };
+    if !is_looked_at {
+        FieldKind::Other
+    } else if passes_for_another(name) {
+        FieldKind::HopByHop
+    } else if is_proxy_claim(name) {
+        FieldKind::ProxyClaim
+    } else {
+        FieldKind::Other
     }
+}
+
+/// Whether a name is one that only proxies may set, in any spelling that an endpoint
+/// takes for it.
+fn is_proxy_claim(name: &[u8]) -> bool {
+    const NAMES: [&str; 12] = [
+        "cf-connecting-ipv6",
+        "front-end-https",
+        "x-appengine-user-ip",
+        "x-azure-clientip",
+        "x-envoy-external-address",
+        "x-forwarded",
+        "x-originating-ip",
+        "x-proxyuser-ip",
+        "x-real-port",
+        "x-remote-ip",
+        "x-scheme",
+        "x-url-scheme",
+    ];
+    const STARTS: [&str; 3] = ["x-forwarded-", "x-original-", "x-rewrite-"];
+    const ENDS: [&str; 3] = ["client-ip", "connecting-ip", "real-ip"];
+    let is = |sent: &[u8], known: &&str| is_read_as(sent, known.as_bytes());
+    let starts = |it: &&str| name.get(..it.len()).is_some_and(|start| is(start, it));
+    let ends = |it: &&str| {
+        let start = name.len().checked_sub(it.len());
+        start.is_some_and(|start| is(&name[start..], it))
+    };
+    NAMES.iter().any(|it| is(name, it)) || STARTS.iter().any(starts) || ENDS.iter().any(ends)
+}
+
+/// Whether an endpoint that turns field names into variables would take `name`
+/// for one that frames or that the proxy sets: `Content_Length`, `X_Forwarded_For`.
+fn passes_for_another(name: &[u8]) -> bool {
     const GUARDED: [&str; 7] = [
         "content-length",
         "x-request-id",
@@ -628,7 +671,10 @@ mod tests {
                     if name.eq_ignore_ascii_case(known.as_bytes()) {
                         assert_eq!(found, kind, "{}", name.escape_ascii());
                     } else if !byte.is_ascii_alphanumeric() {
-                        let is_apart = matches!(found, FieldKind::Other | FieldKind::HopByHop);
+                        let is_apart = matches!(
+                            found,
+                            FieldKind::Other | FieldKind::HopByHop | FieldKind::ProxyClaim
+                        );
                         assert!(is_apart, "{}", name.escape_ascii());
                     }
                 }

@@ -10,6 +10,7 @@ pub mod coding;
 pub mod date;
 pub mod error;
 pub mod file_path;
+pub mod forwarded;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod head;

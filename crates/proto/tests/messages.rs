@@ -1,7 +1,7 @@
 //! Properties of whole messages, with generated ones.
 
 use evenkeel_proto::http1::write::{
-    self, ClientInfo, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
+    self, ClientInfo, Forward, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
 };
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_request, parse_response};
 use evenkeel_proto::{BodyFraming, FieldKind, LoopId, Method, RequestHead, ResponseHead};
@@ -10,6 +10,8 @@ use proptest::prelude::*;
 const CLIENT: ClientInfo<'_> = ClientInfo {
     address: Some(b"192.0.2.1"),
     scheme: Scheme::Http,
+    relayed: None,
+    forward: Forward::NOTHING,
     default_host: b"app:8080",
     marks: Marks::NONE,
     loop_id: &LoopId::ZERO,

@@ -9,12 +9,11 @@ use std::time::Duration;
 use evenkeel_policy::balance::{Balance, FairOptions};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
-
-use evenkeel_proto::http1::write::Via;
+use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::super::diagnostics::Report;
-use super::super::setting::{Map, OneOrMore};
-use super::super::value::Destination;
+use super::super::setting::{Map, OneOrMore, Placed};
+use super::super::value::{Destination, Forwarding};
 use super::super::written::{self, Endpoint as WrittenEndpoint};
 use super::super::{
     Address, BalanceKey, Buffer, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue,
@@ -66,6 +65,7 @@ pub(super) fn resolve(
             true => Via::Added,
             false => Via::Kept,
         },
+        forward: forward(it.forward.value.as_ref()?),
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
         busy_status: busy_status.unwrap_or(502),
         queue: queue?,
@@ -113,6 +113,15 @@ fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Q
 }
 
 /// `None` is a mistake, `Some(None)` no buffer.
+fn forward(written: &[Placed<Forwarding>]) -> Forward {
+    let has = |wanted| written.iter().any(|it| it.value == wanted);
+    Forward {
+        x_forwarded: has(Forwarding::XForwarded),
+        forwarded: has(Forwarding::Forwarded),
+        x_real_ip: has(Forwarding::XRealIp),
+    }
+}
+
 fn buffer(it: &written::Buffer) -> Option<Option<Buffer>> {
     let table = match it {
         written::Buffer::Off => return Some(None),

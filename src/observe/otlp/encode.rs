@@ -73,7 +73,7 @@ fn attributes(span: &Span) -> Vec<Value> {
     // Without the query: secrets stand in there.
     let mut all = vec![
         text("url.path", &span.path),
-        text("url.scheme", "http"),
+        text("url.scheme", span.scheme.as_str()),
         text("network.protocol.version", version),
         text("client.address", &span.client),
         text("evenkeel.listener", &span.listener),

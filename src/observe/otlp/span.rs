@@ -1,6 +1,7 @@
 //! What a span tells of an exchange.
 
 use evenkeel_proto::Version;
+use evenkeel_proto::http1::write::Scheme;
 use evenkeel_proto::identity::TraceParent;
 
 use crate::observe::access_log::{Reason, Times};
@@ -27,6 +28,8 @@ pub struct Span {
     pub version: Version,
     /// Value of `User-Agent`.
     pub user_agent: Option<String>,
+    /// By which the client asked.
+    pub scheme: Scheme,
     /// Address of the client.
     pub client: String,
     /// Request id, where there is one.

@@ -22,6 +22,8 @@ pub enum Condition {
     Method(Vec<String>),
     /// The client's address lies in one of these networks.
     Client(Vec<Network>),
+    /// The client asked by this scheme: `http` or `https`.
+    Scheme(&'static str),
     /// A field of this name, or of one that endpoints take for it. The lines of
     /// all of them count as lines of one field.
     Header {
@@ -50,7 +52,7 @@ impl Condition {
     /// Order in which a rule asks: what is cheap to tell goes first.
     pub(super) fn cost(&self) -> u8 {
         match self {
-            Self::Listener(_) => 0,
+            Self::Listener(_) | Self::Scheme(_) => 0,
             Self::Method(_) => 1,
             Self::Host(_) => 2,
             Self::Client(_) => 3,
@@ -75,6 +77,7 @@ impl Condition {
                 let client = facts.client();
                 networks.iter().any(|it| it.contains(client))
             }
+            Self::Scheme(scheme) => facts.scheme() == *scheme,
             Self::Header { name, value } => {
                 value.accepts(facts.fields(name).map(|it| it.trim_ascii().iter().copied()))
             }
@@ -98,6 +101,7 @@ impl Condition {
             Self::Path(_) => "path".into(),
             Self::Method(_) => "method".into(),
             Self::Client(_) => "client".into(),
+            Self::Scheme(_) => "scheme".into(),
             Self::Header { name, .. } => format!("header {name}"),
             Self::Query { name, .. } => format!("query {name}"),
             Self::Cookie { name, .. } => format!("cookie {name}"),
@@ -113,6 +117,7 @@ impl Condition {
             Self::Path(patterns) => texts(&mut patterns.iter().map(PathPattern::to_string)),
             Self::Method(methods) => methods.clone(),
             Self::Client(networks) => texts(&mut networks.iter().map(Network::to_string)),
+            Self::Scheme(scheme) => vec![(*scheme).into()],
             Self::Header { value, .. } | Self::Query { value, .. } | Self::Cookie { value, .. } => {
                 vec![value.wanted()]
             }
@@ -128,6 +133,7 @@ impl Condition {
             Self::Path(_) => vec![request.path().to_vec()],
             Self::Method(_) => vec![facts.method().to_vec()],
             Self::Client(_) => vec![facts.client().to_string().into()],
+            Self::Scheme(_) => vec![facts.scheme().into()],
             Self::Header { name, .. } => {
                 let values = facts.fields(name).map(|it| it.trim_ascii().to_vec());
                 values.collect()

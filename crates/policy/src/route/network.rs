@@ -31,6 +31,14 @@ pub enum NetworkError {
 }
 
 impl Network {
+    /// Whether every address of its family lies in it.
+    pub fn is_everybody(&self) -> bool {
+        match self.family {
+            Family::V4 => self.mask as u32 == 0,
+            Family::V6 => self.mask == 0,
+        }
+    }
+
     /// The addresses that share the first `prefix_len` bits with `address`;
     /// `None` where the address has fewer bits.
     pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {

@@ -8,6 +8,7 @@ struct Sent {
     path: &'static str,
     query: &'static str,
     client: &'static str,
+    scheme: &'static str,
     fields: Vec<(&'static str, &'static str)>,
 }
 
@@ -20,6 +21,7 @@ impl Default for Sent {
             path: "/",
             query: "",
             client: "192.0.2.1",
+            scheme: "http",
             fields: Vec::new(),
         }
     }
@@ -44,6 +46,9 @@ impl Facts for Sent {
     fn client(&self) -> IpAddr {
         self.client.parse().unwrap()
     }
+    fn scheme(&self) -> &'static str {
+        self.scheme
+    }
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let same = move |field: &&(&str, &str)| field.0.eq_ignore_ascii_case(name);
         self.fields
@@ -59,6 +64,17 @@ fn holds(condition: Condition, request: &Sent) -> bool {
 
 fn value(pattern: &str) -> ValuePattern {
     ValuePattern::new(pattern).unwrap()
+}
+
+#[test]
+fn schemes_are_told_apart() {
+    for (scheme, expected) in [("https", true), ("http", false)] {
+        let request = Sent {
+            scheme,
+            ..Sent::default()
+        };
+        assert_eq!(holds(Condition::Scheme("https"), &request), expected);
+    }
 }
 
 #[test]
@@ -454,6 +470,7 @@ mod explained {
             path.prop_map(|it| Condition::Path(vec![PathPattern::new(it).unwrap()])),
             "GET|POST".prop_map(|it| Condition::Method(vec![it])),
             client.prop_map(|it| Condition::Client(vec![it.parse().unwrap()])),
+            prop_oneof![Just("http"), Just("https")].prop_map(Condition::Scheme),
             patterns().prop_map(|value| Condition::Header {
                 name: "x-a".into(),
                 value
@@ -488,16 +505,18 @@ mod explained {
             ],
             prop_oneof![Just(""), Just("a=a"), Just("a&b=1&a=%61b")],
             prop_oneof![Just("10.1.2.3"), Just("::1"), Just("::ffff:10.0.0.1")],
+            prop_oneof![Just("http"), Just("https")],
             fields,
         )
             .prop_map(
-                |(listener, method, host, path, query, client, fields)| Sent {
+                |(listener, method, host, path, query, client, scheme, fields)| Sent {
                     listener,
                     method,
                     host,
                     path,
                     query,
                     client,
+                    scheme,
                     fields,
                 },
             )
@@ -512,11 +531,12 @@ mod explained {
                 path,
                 query,
                 client,
+                scheme,
                 fields,
             } = self;
             write!(
                 f,
-                "{listener}: {method} {host}{path}?{query} from {client} {fields:?}"
+                "{listener}: {method} {scheme} {host}{path}?{query} from {client} {fields:?}"
             )
         }
     }

@@ -3,8 +3,13 @@
 //! Runs of fields that stay are copied whole, so order, case and spacing of
 //! what a message carries survive; what belongs to one hop is left out.
 
+use std::net::IpAddr;
+
 use crate::cdn_loop::LoopId;
-use crate::head::{BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Version};
+use crate::forwarded::Believed;
+use crate::head::{
+    BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version,
+};
 use crate::identity::TraceParent;
 
 /// What a proxy says of the client to the endpoint, and of itself.
@@ -14,6 +19,10 @@ pub struct ClientInfo<'a> {
     pub address: Option<&'a [u8]>,
     /// By which it came.
     pub scheme: Scheme,
+    /// What a trusted proxy said of it; `None` where no such proxy is in front.
+    pub relayed: Option<Relayed<'a>>,
+    /// Which fields tell it.
+    pub forward: Forward,
     /// `Host` where it names none: that of the endpoint, which takes its own.
     pub default_host: &'a [u8],
     /// What it calls the request.
@@ -22,6 +31,47 @@ pub struct ClientInfo<'a> {
     pub loop_id: &'a LoopId,
     /// Whether it adds to `Via`.
     pub via: Via,
+}
+
+/// What a trusted proxy said of a client, and who it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Relayed<'a> {
+    /// What is believed of its fields.
+    pub believed: &'a Believed,
+    /// Its own address; `None` on a Unix socket.
+    pub proxy: Option<IpAddr>,
+}
+
+/// Which fields tell an endpoint of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    pub x_forwarded: bool,
+    /// `Forwarded` (RFC 7239).
+    pub forwarded: bool,
+    /// `X-Real-IP`.
+    pub x_real_ip: bool,
+}
+
+impl Relayed<'_> {
+    /// Appends each proxy behind the client, as `item` writes it.
+    #[cold]
+    fn proxies(self, out: &mut Vec<u8>, item: impl Fn(&mut Vec<u8>, &[u8])) {
+        // Where no address was told, the proxy is the client.
+        let last = self.proxy.filter(|_| self.believed.client.is_some());
+        for proxy in self.believed.hops.iter().rev().copied().chain(last) {
+            item(out, proxy.to_string().as_bytes());
+        }
+    }
+}
+
+impl Forward {
+    /// None of them.
+    pub const NOTHING: Forward = Forward {
+        x_forwarded: false,
+        forwarded: false,
+        x_real_ip: false,
+    };
 }
 
 /// What becomes of `Via` in a request.
@@ -40,6 +90,16 @@ pub enum Scheme {
     Http,
     /// `https`.
     Https,
+}
+
+impl Scheme {
+    /// As it stands in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
 }
 
 /// What a proxy calls a request, in place of what its client does.
@@ -137,6 +197,9 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
         | FieldKind::HopByHop
         | FieldKind::KeepAlive
         | FieldKind::Forwarded => Line::Leave,
+        FieldKind::ProxyClaim => Line::copy_if(
+            client.relayed.is_some() && !(client.forward.x_real_ip && is_real_ip(buf, field)),
+        ),
         FieldKind::Upgrade => Line::copy_if(upgrade),
         FieldKind::Expect => Line::copy_if(head.expect_continue && !field.value.is_empty()),
         FieldKind::MaxForwards => Line::copy_if(hops_left.is_none()),
@@ -158,7 +221,7 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
     if let Some(trace) = marks.trace {
         push_all(out, [b"traceparent: ", &trace.parent.text(), b"\r\n"]);
     }
-    forwarded_fields(out, host, client);
+    forwarded_fields(out, buf, host, &client);
     if client.via == Via::Added {
         out.extend_from_slice(match head.version {
             Version::Http10 => b"Via: 1.0 evenkeel\r\n",
@@ -183,55 +246,69 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
 }
 
 /// `X-Forwarded-*` as everybody reads them, `Forwarded` by RFC 7239.
-fn forwarded_fields(out: &mut Vec<u8>, host: &[u8], client: ClientInfo<'_>) {
-    /// With the scheme as part of what is constant around it.
-    macro_rules! fields_with {
-        ($scheme:literal) => {{
-            match client.address {
-                Some(address) => push_all(
-                    out,
-                    [
-                        b"X-Forwarded-For: ",
-                        address,
-                        concat!("\r\nX-Forwarded-Proto: ", $scheme, "\r\n").as_bytes(),
-                    ],
-                ),
-                None => out
-                    .extend_from_slice(concat!("X-Forwarded-Proto: ", $scheme, "\r\n").as_bytes()),
+fn forwarded_fields(out: &mut Vec<u8>, buf: &[u8], host: &[u8], client: &ClientInfo<'_>) {
+    let Forward {
+        x_forwarded,
+        forwarded,
+        x_real_ip,
+    } = client.forward;
+    let told = |span: fn(&Believed) -> Span| match client.relayed {
+        Some(relayed) => span(relayed.believed).of(buf),
+        None => &[],
+    };
+    let host = match told(|it| it.host) {
+        [] => host,
+        told => told,
+    };
+    if x_forwarded {
+        if let Some(address) = client.address {
+            push_all(out, [b"X-Forwarded-For: ", address, b""]);
+            if let Some(relayed) = client.relayed {
+                relayed.proxies(out, |out, proxy| push_all(out, [b", ", proxy, b""]));
             }
-            if !host.is_empty() {
-                push_all(out, [b"X-Forwarded-Host: ", host, b"\r\n"]);
-            }
-            match client.address {
-                Some(address) if address.contains(&b':') => push_all(
-                    out,
-                    [
-                        b"Forwarded: for=\"[",
-                        address,
-                        concat!("]\";proto=", $scheme).as_bytes(),
-                    ],
-                ),
-                Some(address) => push_all(
-                    out,
-                    [
-                        b"Forwarded: for=",
-                        address,
-                        concat!(";proto=", $scheme).as_bytes(),
-                    ],
-                ),
-                None => out.extend_from_slice(
-                    concat!("Forwarded: for=unknown;proto=", $scheme).as_bytes(),
-                ),
-            }
-        }};
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(match client.scheme {
+            Scheme::Http => b"X-Forwarded-Proto: http\r\n" as &[u8],
+            Scheme::Https => b"X-Forwarded-Proto: https\r\n",
+        });
+        if !host.is_empty() {
+            push_all(out, [b"X-Forwarded-Host: ", host, b"\r\n"]);
+        }
+        let port = told(|it| it.port);
+        if !port.is_empty() {
+            push_all(out, [b"X-Forwarded-Port: ", port, b"\r\n"]);
+        }
     }
-    match client.scheme {
-        Scheme::Http => fields_with!("http"),
-        Scheme::Https => fields_with!("https"),
+    if forwarded {
+        out.extend_from_slice(b"Forwarded: ");
+        forwarded_for(out, client.address);
+        out.extend_from_slice(match client.scheme {
+            Scheme::Http => b";proto=http" as &[u8],
+            Scheme::Https => b";proto=https",
+        });
+        if !host.is_empty() {
+            push_all(out, [b";host=\"", host, b"\""]);
+        }
+        if let Some(relayed) = client.relayed {
+            relayed.proxies(out, |out, proxy| {
+                out.extend_from_slice(b", ");
+                forwarded_for(out, Some(proxy));
+            });
+        }
+        out.extend_from_slice(b"\r\n");
     }
-    match host.is_empty() {
-        true => out.extend_from_slice(b"\r\n"),
-        false => push_all(out, [b";host=\"", host, b"\"\r\n"]),
+    if let Some(address) = client.address.filter(|_| x_real_ip) {
+        push_all(out, [b"X-Real-IP: ", address, b"\r\n"]);
+    }
+}
+
+/// An address as `Forwarded` has it (RFC 7239 section 6).
+fn forwarded_for(out: &mut Vec<u8>, address: Option<&[u8]>) {
+    match address {
+        Some(address) if address.contains(&b':') => push_all(out, [b"for=\"[", address, b"]\""]),
+        Some(address) => push_all(out, [b"for=", address, b""]),
+        None => out.extend_from_slice(b"for=unknown"),
     }
 }
 
@@ -414,6 +491,11 @@ fn copy_fields(
     }
 }
 
+/// Whether a field is `X-Real-IP`, in any spelling that an endpoint takes for it.
+fn is_real_ip(buf: &[u8], field: &Field) -> bool {
+    field.is_read_as(b"x-real-ip", buf)
+}
+
 /// Whether a line goes on as it came.
 fn is_copied(buf: &[u8], field: &Field, line: &Line) -> bool {
     match line {
@@ -457,6 +539,12 @@ mod tests {
     const CLIENT: ClientInfo<'_> = ClientInfo {
         address: Some(b"192.0.2.1"),
         scheme: Scheme::Http,
+        relayed: None,
+        forward: Forward {
+            x_forwarded: true,
+            forwarded: true,
+            x_real_ip: false,
+        },
         default_host: b"app:8080",
         marks: Marks::NONE,
         loop_id: &LOOP_ID,
@@ -583,12 +671,124 @@ mod tests {
             ..CLIENT
         };
         let mut out = Vec::new();
-        forwarded_fields(&mut out, b"", client);
+        forwarded_fields(&mut out, b"", b"", &client);
         assert_eq!(
             out,
             b"X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https\r\n\
               Forwarded: for=\"[2001:db8::1]\";proto=https\r\n"
         );
+    }
+
+    /// Field lines that an endpoint gets of the client, for a request with `fields`
+    /// from a trusted proxy at `10.0.0.1`.
+    fn relayed(fields: &str, forward: Forward) -> String {
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let (buf, mut head) = (request.as_bytes(), RequestHead::default());
+        parse_request(buf, &mut head).unwrap();
+        let mut believed = Believed::default();
+        believed.read(buf, &head, |it| it.to_string().starts_with("10."));
+        let proxy: IpAddr = "10.0.0.1".parse().unwrap();
+        let address = believed.client.unwrap_or(proxy).to_string();
+        let client = ClientInfo {
+            address: Some(address.as_bytes()),
+            scheme: believed.scheme.unwrap_or(Scheme::Http),
+            relayed: Some(Relayed {
+                believed: &believed,
+                proxy: Some(proxy),
+            }),
+            forward,
+            ..CLIENT
+        };
+        let mut out = Vec::new();
+        request_head(&mut out, buf, &head, client);
+        let out = String::from_utf8(out).unwrap();
+        let out = out.strip_prefix("GET / HTTP/1.1\r\nHost: h\r\n").unwrap();
+        let own_end = "CDN-Loop: evenkeel-000000000\r\n\r\n";
+        out.strip_suffix(own_end).unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_a_trusted_proxy_says_is_believed_and_added_to() {
+        let all = Forward {
+            x_real_ip: true,
+            ..CLIENT.forward
+        };
+        assert_eq!(
+            relayed(
+                "X-Forwarded-For: 198.51.100.9, 2001:db8::1, 10.0.0.2\r\nX-Forwarded-Proto: https\r\n\
+                 X-Forwarded-Host: www.example\r\nX-Forwarded-Port: 8443\r\n\
+                 X-Forwarded-Prefix: /a\r\nX_Real_IP: 198.51.100.9\r\n",
+                all
+            ),
+            "X-Forwarded-Prefix: /a\r\n\
+             X-Forwarded-For: 2001:db8::1, 10.0.0.2, 10.0.0.1\r\nX-Forwarded-Proto: https\r\n\
+             X-Forwarded-Host: www.example\r\nX-Forwarded-Port: 8443\r\n\
+             Forwarded: for=\"[2001:db8::1]\";proto=https;host=\"www.example\", for=10.0.0.2, for=10.0.0.1\r\n\
+             X-Real-IP: 2001:db8::1\r\n"
+        );
+        let named = Forward {
+            x_forwarded: true,
+            ..Forward::NOTHING
+        };
+        assert_eq!(
+            relayed(
+                "X-Real-IP: 192.0.2.9\r\nX-Forwarded-For: rubbish\r\n",
+                named
+            ),
+            "X-Real-IP: 192.0.2.9\r\nX-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: http\r\n\
+             X-Forwarded-Host: h\r\n"
+        );
+        assert_eq!(
+            relayed("Forwarded: for=192.0.2.1\r\n", Forward::NOTHING),
+            ""
+        );
+    }
+
+    #[test]
+    fn claims_of_a_client_go_no_further() {
+        for name in [
+            "X-Real-IP",
+            "x_real_ip",
+            "X-Forwarded-Prefix",
+            "X_Forwarded_Prefix",
+            "X-Forwarded-Ssl",
+            "X-Forwarded-Scheme",
+            "X-Forwarded-Server",
+            "X-Forwarded-User",
+            "X-Forwarded",
+            "X-Scheme",
+            "X-Original-URL",
+            "X-Rewrite-URL",
+            "True-Client-IP",
+            "True_Client_IP",
+            "CF-Connecting-IP",
+            "CF-Connecting-IPv6",
+            "Fastly-Client-IP",
+            "Fly-Client-IP",
+            "X-Client-IP",
+            "Client-IP",
+            "X-Cluster-Client-IP",
+            "X-Azure-ClientIP",
+            "WL-Proxy-Client-IP",
+            "Front-End-Https",
+            "Front_End.Https",
+        ] {
+            let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{name}: a\r\n\r\n");
+            let expected = format!("GET / HTTP/1.1\r\nHost: h\r\n{}", added("h"));
+            assert_eq!(written(&request), expected, "{name}");
+        }
+        for name in [
+            "X-Requested-With",
+            "Content-Type",
+            "Accept-Zip",
+            "X-Forward",
+        ] {
+            let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{name}: a\r\n\r\n");
+            assert!(
+                written(&request).contains(&format!("{name}: a\r\n")),
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! Who a request is from: whoever connected, or the client that trusted proxies
+//! name.
+//!
+//! Invariant: conditions, keys, logs, spans and what endpoints are told all have the
+//! same client and the same scheme, for they ask [`Client`](super::Client) for them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use evenkeel_proto::RequestHead;
+use evenkeel_proto::forwarded::Believed;
+use evenkeel_proto::http1::write::{self, Scheme};
+
+use crate::config::Peers;
+use crate::observe::access_log::AddressText;
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy)]
+pub struct Remote {
+    /// Its address; `None` over a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Its address as logs have it.
+    pub text: AddressText,
+    /// Its port; 0 over a Unix socket, and where nobody told it.
+    pub port: u16,
+}
+
+impl Remote {
+    /// Of this address and port.
+    pub fn new(address: Option<IpAddr>, port: u16) -> Self {
+        Remote {
+            address,
+            text: AddressText::new(address),
+            port,
+        }
+    }
+
+    /// The address as endpoints are told it.
+    pub fn told(&self) -> Option<&[u8]> {
+        self.address.map(|_| self.text.as_bytes())
+    }
+}
+
+impl From<SocketAddr> for Remote {
+    fn from(address: SocketAddr) -> Self {
+        Remote::new(Some(address.ip()), address.port())
+    }
+}
+
+/// The client that a trusted proxy names in a request.
+#[derive(Debug)]
+pub struct RelayedClient {
+    /// The client; the proxy itself where it names none.
+    pub remote: Remote,
+    /// Address of the proxy.
+    proxy: Option<IpAddr>,
+    believed: Believed,
+}
+
+impl RelayedClient {
+    /// A client of this proxy that is still to be read.
+    pub fn new(proxy: &Remote) -> Self {
+        RelayedClient {
+            remote: *proxy,
+            proxy: proxy.address,
+            believed: Believed::default(),
+        }
+    }
+
+    /// Takes over what the proxy says in a request's head.
+    pub fn read(&mut self, proxy: &Remote, trusted: &Peers, bytes: &[u8], head: &RequestHead) {
+        let is_trusted = |it| trusted.contains(Some(it));
+        self.believed.read(bytes, head, is_trusted);
+        self.proxy = proxy.address;
+        self.remote = match self.believed.client {
+            Some(_) => Remote::new(self.believed.client, 0),
+            None => *proxy,
+        };
+    }
+
+    /// By which the client asked, if the proxy said so.
+    pub fn scheme(&self) -> Option<Scheme> {
+        self.believed.scheme
+    }
+
+    /// What endpoints are told of it, beside its address and scheme.
+    pub fn relayed(&self) -> write::Relayed<'_> {
+        write::Relayed {
+            believed: &self.believed,
+            proxy: self.proxy,
+        }
+    }
+}
