@@ -4,6 +4,7 @@
 //! found, so that every mistake is reported at once.
 
 mod access_log;
+mod answer;
 mod files;
 mod paths;
 mod upstream;
@@ -300,6 +301,7 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
     let mut catch_all: Option<&Place> = None;
     for route in routes {
         check_action(route, report);
+        answer::check(route, report);
         check_references(route, names, report);
         check_lane(route, names, report);
         check_redirect(route, report);

@@ -334,14 +334,7 @@ pub enum Action {
     /// Proxy to an upstream.
     Upstream(Proxying),
     /// A fixed answer.
-    Answer {
-        /// Status code, 200 to 599.
-        status: u16,
-        /// Value of `Content-Type`.
-        content_type: String,
-        /// The body, as sent.
-        body: Vec<u8>,
-    },
+    Answer(Box<FixedAnswer>),
     /// A redirect.
     Redirect {
         /// 301, 302, 303, 307 or 308.
@@ -362,9 +355,24 @@ impl Action {
         match self {
             Action::Upstream(proxying) => Some(*proxying),
             Action::Files(files) => files.fallback,
-            Action::Answer { .. } | Action::Redirect { .. } => None,
+            Action::Answer(_) | Action::Redirect { .. } => None,
         }
     }
+}
+
+/// An answer that is the same for every request.
+#[derive(Debug, Clone)]
+pub struct FixedAnswer {
+    /// Status code, 200 to 599.
+    pub status: u16,
+    /// Value of `Content-Type`.
+    pub content_type: String,
+    /// Further fields: names and values.
+    pub headers: Vec<(String, String)>,
+    /// The body, as sent.
+    pub body: Vec<u8>,
+    /// Where the body was read from.
+    pub file: Option<PathBuf>,
 }
 
 /// Files of a folder, and how they are answered with.

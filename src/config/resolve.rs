@@ -19,8 +19,8 @@ use super::tree::Place;
 use super::value::{Peer, Wanted, Workers};
 use super::written::{self, File};
 use super::{
-    Accepting, Action, ClientTimeouts, Config, Drain, Identity, Limits, Listener, Log, Otlp, Peers,
-    Proxying, Route, Server, Status, Upstream,
+    Accepting, Action, ClientTimeouts, Config, Drain, FixedAnswer, Identity, Limits, Listener, Log,
+    Otlp, Peers, Proxying, Route, Server, Status, Upstream,
 };
 
 /// Whether the names of endpoints and the folders of files are looked up.
@@ -325,16 +325,30 @@ fn action(
         return proxying(route, names).map(Action::Upstream);
     }
     if let Some(answer) = &route.answer.value {
-        return Some(Action::Answer {
-            status: answer.status.value?.to()?,
-            content_type: answer.content_type.value.as_ref()?.0.clone(),
-            body: answer.body.value.as_ref()?.0.clone().into_bytes(),
-        });
+        let answer = fixed_answer(answer, surroundings.folder, report)?;
+        return Some(Action::Answer(Box::new(answer)));
     }
     let redirect = &route.redirect.value.as_ref()?.0;
     Some(Action::Redirect {
         status: redirect.status.value.as_ref()?.value.to()?,
         location: redirect.to.value.as_ref()?.value.0.clone(),
+    })
+}
+
+fn fixed_answer(it: &written::Answer, folder: &Path, report: &mut Report) -> Option<FixedAnswer> {
+    let read = upstream::read_body(&it.file, folder, report)?;
+    let (file, body) = match read {
+        Some((path, body)) => (Some(path), body),
+        None => (None, it.body.value.as_ref()?.0.clone().into_bytes()),
+    };
+    let headers = it.headers.value.as_ref()?.0.iter();
+    let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())));
+    Some(FixedAnswer {
+        status: it.status.value?.to()?,
+        content_type: it.content_type.value.as_ref()?.0.clone(),
+        headers: headers.collect::<Option<_>>()?,
+        body,
+        file,
     })
 }
 

@@ -392,14 +392,21 @@ options! {
 }
 
 options! {
-    /// A fixed answer.
+    /// A fixed answer, such as a page that says that the site is under
+    /// maintenance.
     pub struct Answer as "an answer" {
         /// Status code.
         status: Bounded<200, 599> = Default("200"),
         /// The body, as sent.
-        body: Text = Default("''"),
+        body: Text = Depends(answer_body_default, "`\"\"`, unless `file` is written"),
+        /// The file with the body, at most 1 MiB: an absolute path, or one
+        /// from the folder of the configuration file. It is read when the
+        /// configuration is loaded.
+        file: FilePath = Optional("`body` says"),
         /// Value of `Content-Type`.
-        content_type: FieldValue = Default("'text/plain; charset=utf-8'"),
+        content_type: FieldValue = Depends(answer_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
+        /// Further header fields: name to value, such as `Retry-After`.
+        headers: Map<FieldValue> = Default("{}"),
     }
 }
 
@@ -785,6 +792,14 @@ fn target_default(queue: &Node) -> Option<String> {
 fn content_type_default(answer: &Node) -> Option<String> {
     let file = answer.text_of("file")?;
     Some(format!("'{}'", super::value::content_type_of(file)))
+}
+
+fn answer_body_default(answer: &Node) -> Option<String> {
+    answer.entry("file").is_none().then(|| "''".into())
+}
+
+fn answer_type_default(answer: &Node) -> Option<String> {
+    content_type_default(answer).or_else(|| Some("'text/plain; charset=utf-8'".into()))
 }
 
 fn method_default(health: &Node) -> Option<String> {

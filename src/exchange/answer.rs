@@ -29,8 +29,23 @@ pub struct Answer<'a> {
     pub allow: Option<&'a str>,
     /// Value of `Retry-After`, in seconds.
     pub retry_after_s: Option<u32>,
+    /// Further fields, none of which is written anyway: names and values.
+    pub headers: &'a [(String, String)],
     /// The body.
     pub body: &'a [u8],
+}
+
+impl Answer<'_> {
+    /// An answer that says nothing but its status.
+    pub const EMPTY: Self = Answer {
+        status: 200,
+        content_type: TEXT,
+        location: None,
+        allow: None,
+        retry_after_s: None,
+        headers: &[],
+        body: b"",
+    };
 }
 
 /// Bodies up to this length are copied behind their heads, in bytes.
@@ -120,6 +135,11 @@ fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>) {
             itoa::Buffer::new().format(seconds).as_bytes(),
         );
     }
+    for (name, value) in answer.headers {
+        out.extend_from_slice(name.as_bytes());
+        push_field(out, ": ", value.as_bytes());
+    }
+    let mut field = |name: &str, value: &[u8]| push_field(out, name, value);
     if !matches!(answer.status, 204 | 304) {
         field("Content-Type: ", answer.content_type.as_bytes());
         let len = answer.body.len();
@@ -206,11 +226,9 @@ pub fn refusal(context: &Context, end: End) -> Vec<u8> {
     let text = refusal_text(end.status(), end, "");
     let answer = Answer {
         status: end.status(),
-        content_type: TEXT,
-        location: None,
-        allow: None,
         retry_after_s: Some(1),
         body: text.as_bytes(),
+        ..Answer::EMPTY
     };
     let mut bytes = Vec::with_capacity(256 + text.len());
     write_head(&mut bytes, context, &answer);
@@ -286,10 +304,10 @@ pub async fn refuse(
     let answer = Answer {
         status,
         content_type,
-        location: None,
         allow: (status == 405).then_some("GET, HEAD"),
         retry_after_s: is_for_now.then(|| queue_answer.map_or(1, |it| it.retry_after_s)),
         body,
+        ..Answer::EMPTY
     };
     let body = match (head, unread) {
         (Some(head), _) if !leaves_connection_usable(head, end) => Body::Lost,

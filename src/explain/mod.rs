@@ -134,6 +134,12 @@ pub enum ActionStep {
         content_type: String,
         /// Length of the body, in bytes.
         body_bytes: usize,
+        /// Where the body was read from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+        /// Further fields: names and values.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<(String, String)>,
     },
     /// A redirect.
     Redirect {
@@ -449,19 +455,19 @@ fn explain_on(
             status: last.status,
             content_type: LastHop::CONTENT_TYPE.to_owned(),
             body_bytes: last.body.len(),
+            file: None,
+            headers: Vec::new(),
         });
         return Ok((explanation, None));
     }
     let mut prospect = None;
     explanation.action = Some(match action {
-        Action::Answer {
-            status,
-            content_type,
-            body,
-        } => ActionStep::Answer {
-            status: *status,
-            content_type: content_type.clone(),
-            body_bytes: body.len(),
+        Action::Answer(fixed) => ActionStep::Answer {
+            status: fixed.status,
+            content_type: fixed.content_type.clone(),
+            body_bytes: fixed.body.len(),
+            file: (fixed.file.as_ref()).map(|path| path.display().to_string()),
+            headers: fixed.headers.clone(),
         },
         Action::Redirect { status, location } => ActionStep::Redirect {
             status: *status,

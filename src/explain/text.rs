@@ -69,9 +69,20 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
             status,
             content_type,
             body_bytes,
-        }) => page.line(&format!(
-            "answer: {status}, {body_bytes} bytes of {content_type}"
-        )),
+            file,
+            headers,
+        }) => {
+            let from = match file {
+                Some(path) => format!(" from {path}"),
+                None => String::new(),
+            };
+            page.line(&format!(
+                "answer: {status}, {body_bytes} bytes of {content_type}{from}"
+            ));
+            for (name, value) in headers {
+                page.line(&format!("  {name}: {value}"));
+            }
+        }
         Some(ActionStep::Redirect { status, location }) => {
             page.line(&format!("redirect: {status} to {location}"));
         }

@@ -69,18 +69,13 @@ pub async fn handle(
                 }
             }
         }
-        Action::Answer {
-            status,
-            content_type,
-            body,
-        } => {
+        Action::Answer(fixed) => {
             let answer = Answer {
-                status: *status,
-                content_type,
-                location: None,
-                allow: None,
-                retry_after_s: None,
-                body,
+                status: fixed.status,
+                content_type: &fixed.content_type,
+                headers: &fixed.headers,
+                body: &fixed.body,
+                ..Answer::EMPTY
             };
             rare(respond(context, client, bytes, head, &answer, progress)).await
         }
@@ -88,11 +83,8 @@ pub async fn handle(
             let location = expand(location, client.scheme(), bytes, head);
             let answer = Answer {
                 status: *status,
-                content_type: "text/plain; charset=utf-8",
                 location: Some(&location),
-                allow: None,
-                retry_after_s: None,
-                body: b"",
+                ..Answer::EMPTY
             };
             rare(respond(context, client, bytes, head, &answer, progress)).await
         }
@@ -168,10 +160,8 @@ async fn answer_last(
     let answer = Answer {
         status: last.status,
         content_type: LastHop::CONTENT_TYPE,
-        location: None,
-        allow: None,
-        retry_after_s: None,
         body: &last.body,
+        ..Answer::EMPTY
     };
     respond(context, client, bytes, head, &answer, progress).await
 }

@@ -26,6 +26,7 @@ mod fields;
 mod figures;
 mod files;
 mod files_more;
+mod fixed_answers;
 mod foreign_clients;
 mod foreign_origins;
 mod guard;

@@ -184,7 +184,7 @@ pub(super) fn start_message(config: &Config, disks: &Disks, started_unix_ms: u64
     let listener = |it: &'_ crate::config::Listener| it.bind.to_string();
     let route = |it: &crate::config::Route| match &it.action {
         Action::Upstream(proxying) => config.upstreams[proxying.upstream].name.clone(),
-        Action::Answer { status, .. } => format!("answer {status}"),
+        Action::Answer(fixed) => format!("answer {}", fixed.status),
         Action::Redirect { status, .. } => format!("redirect {status}"),
         Action::Files(files) => format!("files {}", files.root.display()),
     };

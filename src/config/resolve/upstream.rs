@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_policy::balance::{Balance, FairOptions};
@@ -12,8 +12,8 @@ use evenkeel_policy::queue::QueueSettings;
 use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::super::diagnostics::Report;
-use super::super::setting::{Map, OneOrMore, Placed};
-use super::super::value::{Destination, Forwarding};
+use super::super::setting::{Field, Map, OneOrMore, Placed};
+use super::super::value::{Destination, FilePath, Forwarding};
 use super::super::written::{self, Endpoint as WrittenEndpoint};
 use super::super::{
     Address, BalanceKey, Buffer, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue,
@@ -140,19 +140,8 @@ pub(super) fn queue_answer(
     folder: &Path,
     report: &mut Report,
 ) -> Option<QueueAnswer> {
-    let body = match (&it.file.value, &it.content_type.value) {
-        (Some(file), Some(content_type)) => {
-            let path = folder.join(&file.0);
-            match read_file(&path) {
-                Ok(body) => Some((content_type.0.clone(), body)),
-                Err(error) => {
-                    report
-                        .mistake(&it.file.place, format!("read {}: {error}", path.display()))
-                        .help("the file is read when the configuration is loaded, from the folder of the configuration file");
-                    return None;
-                }
-            }
-        }
+    let body = match (read_body(&it.file, folder, report)?, &it.content_type.value) {
+        (Some((_, body)), Some(content_type)) => Some((content_type.0.clone(), body)),
         _ => None,
     };
     Some(QueueAnswer {
@@ -160,6 +149,28 @@ pub(super) fn queue_answer(
         retry_after_s: whole_seconds(it.retry_after.value?.0),
         body,
     })
+}
+
+/// Reads the file with the body of an answer; `None` is a mistake, `Some(None)` no
+/// file.
+pub(super) fn read_body(
+    file: &Field<FilePath>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Option<(PathBuf, Vec<u8>)>> {
+    let Some(written) = &file.value else {
+        return Some(None);
+    };
+    let path = folder.join(&written.0);
+    match read_file(&path) {
+        Ok(body) => Some(Some((path, body))),
+        Err(error) => {
+            report
+                .mistake(&file.place, format!("read {}: {error}", path.display()))
+                .help("the file is read when the configuration is loaded, from the folder of the configuration file");
+            None
+        }
+    }
 }
 
 /// Rounded up: nobody is asked back too early.

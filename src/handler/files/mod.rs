@@ -438,11 +438,8 @@ async fn to_folder(
     let location = folder_location(head, bytes);
     let answer = Answer {
         status: 301,
-        content_type: "text/plain; charset=utf-8",
         location: Some(&location),
-        allow: None,
-        retry_after_s: None,
-        body: b"",
+        ..Answer::EMPTY
     };
     super::respond(context, client, bytes, head, &answer, progress).await
 }
