@@ -148,7 +148,7 @@ pub fn run(config: Config) -> io::Result<()> {
     let (mut stop, mut reopen, mut reload) = {
         let _in_runtime = runtime.enter();
         let reopen = signal(SignalKind::user_defined1())?;
-        (StopSignals::new()?, reopen, signal(SignalKind::hangup())?)
+        (StopSignals::new()?, reopen, ReloadSignals::new()?)
     };
     let mut running = start(config)?;
     let timeout = running.config.server.drain_timeout;
@@ -163,7 +163,7 @@ pub fn run(config: Config) -> io::Result<()> {
                 _ = running.ended.recv() => break None,
                 _ = looks.tick() => watch.look(Instant::now()),
                 _ = reopen.recv() => running.log_sender.reopen(),
-                _ = reload.recv() => refuse_reload(),
+                () = reload.refuse_next() => {}
             }
         };
         match signal {
@@ -193,7 +193,7 @@ pub fn run(config: Config) -> io::Result<()> {
                     phase.send_replace(Phase::Drain { deadline: Instant::now() });
                 }
                 _ = reopen.recv() => log_sender.reopen(),
-                _ = reload.recv() => refuse_reload(),
+                () = reload.refuse_next() => {}
             }
         }
         match signal {
@@ -203,8 +203,36 @@ pub fn run(config: Config) -> io::Result<()> {
     })
 }
 
-fn refuse_reload() {
-    tracing::warn!("HUP: a configuration is not read again: it stays as it is");
+/// HUP, taken over from its default.
+#[derive(Debug)]
+struct ReloadSignals {
+    hangup: Signal,
+    /// Whether one has been answered: to say it once is enough.
+    is_answered: bool,
+}
+
+impl ReloadSignals {
+    /// Takes it over at once. To be called within a runtime.
+    fn new() -> io::Result<Self> {
+        Ok(ReloadSignals {
+            hangup: signal(SignalKind::hangup())?,
+            is_answered: false,
+        })
+    }
+
+    /// Waits for the next one, and says of the first that it changes nothing.
+    ///
+    /// # Cancellation
+    /// No signal is lost by dropping the future.
+    async fn refuse_next(&mut self) {
+        self.hangup.recv().await;
+        if !std::mem::replace(&mut self.is_answered, true) {
+            tracing::warn!(
+                "HUP: the configuration stays as it is; this version reads it only at the start, \
+                 and reloading comes with a later one"
+            );
+        }
+    }
 }
 
 /// TERM, INT and QUIT, taken over from their default.
