@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use evenkeel_testkit::OriginOptions;
 
-/// HTTP and TCP load balancer.
+/// An HTTP load balancer, reverse proxy and file server.
 #[derive(Debug, Parser)]
 #[command(
     name = "evenkeel",
@@ -20,10 +21,57 @@ pub struct Call {
     pub verb: Verb,
 }
 
+/// Reads the call; shows help that it asks for. A wrong one ends the program with
+/// status 2.
+pub fn parse() -> Call {
+    let mut command = command();
+    let read = command.try_get_matches_from_mut(std::env::args_os());
+    let read = read.and_then(|it| Call::from_arg_matches(&it));
+    read.unwrap_or_else(|error| end(error.format(&mut command)))
+}
+
 /// Ends the program as a call does that can't be read: with status 2.
 pub fn wrong_call(why: &str) -> ! {
-    let error = clap::error::ErrorKind::ValueValidation;
-    Call::command().error(error, why).exit()
+    end(command().error(ErrorKind::ValueValidation, why))
+}
+
+/// Invariant: every error of the program begins with its name, those of the call
+/// too.
+fn end(error: clap::Error) -> ! {
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if is_help {
+        error.exit()
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    crate::note(text.trim_end());
+    std::process::exit(error.exit_code())
+}
+
+fn command() -> Command {
+    Call::command().term_width(help_width())
+}
+
+/// Widest help: longer lines are hard to read, whatever the terminal has.
+const MAX_WIDTH: usize = 100;
+/// Width where there is no terminal.
+const DEFAULT_WIDTH: usize = 80;
+
+/// Columns that help may take: as `COLUMNS` says, or else the terminal.
+fn help_width() -> usize {
+    let columns = std::env::var("COLUMNS").ok();
+    let columns = columns.and_then(|it| it.parse().ok());
+    let columns = columns.or_else(|| {
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        Some(usize::from(size.ws_col))
+    });
+    let columns = columns.filter(|it| *it > 0);
+    columns.map_or(DEFAULT_WIDTH, |it| it.min(MAX_WIDTH))
 }
 
 /// What to do.
@@ -31,7 +79,7 @@ pub fn wrong_call(why: &str) -> ! {
 pub enum Verb {
     /// Run the load balancer
     #[command(after_help = "Examples:\n  evenkeel run --config evenkeel.toml\n  \
-        evenkeel run -c evenkeel.toml --set listener.web.bind=:9090 --set server.workers=2\n  \
+        evenkeel run --set listener.web.bind=:9090 --set server.workers=2\n  \
         EVENKEEL_SERVER__WORKERS=2 evenkeel run")]
     Run {
         /// Where the configuration comes from.
@@ -60,7 +108,7 @@ pub enum Verb {
     /// Say what a request would get, and why, step by step
     #[command(
         after_help = "Examples:\n  evenkeel explain GET http://app.example.com/users\n  \
-        evenkeel explain -c evenkeel.toml POST http://app.example.com/login -H 'Cookie: beta=1'\n  \
+        evenkeel explain POST http://app.example.com/login -H 'Cookie: beta=1'\n  \
         evenkeel explain --live --client 10.0.0.7 GET http://app.example.com/\n  \
         evenkeel explain --json GET /health -H 'Host: app.example.com'"
     )]

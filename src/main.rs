@@ -9,7 +9,6 @@ mod top;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
@@ -23,7 +22,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
-    let outcome = match cli::Call::parse().verb {
+    let outcome = match cli::parse().verb {
         cli::Verb::Run { source } => run(&source),
         cli::Verb::Check { schema: true, .. } => print(&config::schema()),
         cli::Verb::Check {

@@ -33,6 +33,7 @@ mod guard;
 mod half_close;
 mod halog;
 mod health;
+mod help;
 mod honest_peers;
 mod in_flight;
 mod limits;

@@ -19,7 +19,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use crate::setup::{Site, origin, program, test};
 
 /// The program in a terminal of its own; killed on drop.
-struct Terminal {
+pub struct Terminal {
     child: Child,
     keys: File,
     screen: Arc<Mutex<vt100::Parser>>,
@@ -30,7 +30,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(mut command: Command, rows: u16, columns: u16) -> Self {
+    pub fn start(mut command: Command, rows: u16, columns: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let main = openpt(flags).unwrap();
         grantpt(&main).unwrap();
@@ -74,12 +74,12 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
     }
 
     #[track_caller]
-    fn await_text(&self, text: &str) {
+    pub fn await_text(&self, text: &str) {
         if !holds_within(Duration::from_secs(10), || self.text().contains(text)) {
             panic!("{text:?} is not on the screen:\n{}", self.text());
         }
@@ -99,11 +99,11 @@ impl Terminal {
         self.signal(Signal::WINCH);
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    fn await_end(&mut self) -> ExitStatus {
+    pub fn await_end(&mut self) -> ExitStatus {
         let mut status = None;
         until("it has ended", || {
             status = self.child.try_wait().unwrap();
