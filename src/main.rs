@@ -13,6 +13,7 @@ use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
 use evenkeel::observe::quantity::counted;
+use evenkeel::runtime::Audience;
 use evenkeel_testkit::{Origin, OriginOptions};
 
 use ctl::socket::Socket;
@@ -53,9 +54,17 @@ fn main() -> ExitCode {
 struct Failed;
 
 fn run(source: &cli::Source) -> Result<(), Failed> {
-    let loaded = load(source, NameLookup::System)?;
-    let log = start_event_log(loaded.config.log);
-    let ended = evenkeel::runtime::run(loaded.config);
+    let Loaded { mut config, .. } = load(source, NameLookup::System)?;
+    let log = start_event_log(config.log);
+    if let Some(reason) = Audience::of_this_process().reason()
+        && config.log_by_default()
+    {
+        tracing::info!(
+            "access log: combined lines on standard output, as {reason}; \
+             `access_log = false` turns them off"
+        );
+    }
+    let ended = evenkeel::runtime::run(config);
     drop(log);
     ended.map_err(|error| complain(&error.to_string()))
 }

@@ -219,3 +219,16 @@ fn every_error_begins_with_the_name_of_the_program() {
         assert!(!is_of_clap, "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn the_effective_configuration_says_when_requests_are_logged_by_default() {
+    let print = |more: &[&str]| {
+        let arguments = ["check", "--print", "-c", "examples/minimal.toml"];
+        stdout(&evenkeel(&[&arguments[..], more].concat())).to_owned()
+    };
+    let comment = "# Access log: combined lines on standard output where that is a terminal";
+    assert!(print(&[]).starts_with(comment), "{}", print(&[]));
+    let off = print(&["--set", "access_log=false"]);
+    assert!(off.starts_with("access_log = false\n"), "{off}");
+    assert!(!off.contains(comment), "{off}");
+}

@@ -16,6 +16,12 @@ use super::written::File;
 /// The file beside the configuration file that overrides it.
 pub const LOCAL_FILE: &str = "local.toml";
 
+/// Says in the effective configuration what its options do not: it depends on the
+/// process that runs on it.
+const DEFAULT_LOG_COMMENT: &str = "\
+    # Access log: combined lines on standard output where that is a terminal, where the\n\
+    # process is PID 1, and where its environment has `container`; else none.\n\n";
+
 /// A configuration without mistakes.
 #[derive(Debug)]
 pub struct Loaded {
@@ -109,7 +115,10 @@ fn finish(
             print::fill_defaults(&mut root, &File::shape());
             config.hash = evenkeel_policy::hash::hash(print::document(&root).as_bytes());
             print::hide_secrets(&mut root, &File::shape());
-            let effective = print::document(&root);
+            let mut effective = print::document(&root);
+            if config.default_access_logs.is_some() {
+                effective.insert_str(0, DEFAULT_LOG_COMMENT);
+            }
             Ok(Loaded {
                 config,
                 warnings: report,

@@ -73,9 +73,24 @@ pub struct Config {
     pub hash: u64,
     /// Where requests are logged, and how.
     pub access_logs: AccessLogs,
+    /// What holds in place of `access_logs` where somebody reads standard output;
+    /// `None` where an access log is written, or switched off.
+    default_access_logs: Option<AccessLogs>,
 }
 
 impl Config {
+    /// Logs requests on standard output, unless something else is written. Whether
+    /// it does.
+    pub fn log_by_default(&mut self) -> bool {
+        match self.default_access_logs.take() {
+            Some(logs) => {
+                self.access_logs = logs;
+                true
+            }
+            None => false,
+        }
+    }
+
     /// The hash as it is shown.
     pub fn hash_text(&self) -> String {
         format!("{:016x}", self.hash)

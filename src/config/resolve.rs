@@ -63,14 +63,9 @@ pub(super) fn resolve(
         .collect::<Option<_>>()?;
     let listeners = file.listener.value.as_ref()?.iter().enumerate();
     let server = file.server.value.as_ref()?;
-    let trusted = peers(
-        server
-            .trusted_proxies
-            .value
-            .as_ref()?
-            .iter()
-            .map(|it| it.value),
-    );
+    let trusted = server.trusted_proxies.value.as_ref()?;
+    let trusted = peers(trusted.iter().map(|it| it.value));
+    let (access_logs, default_access_logs) = access_log::resolve(file)?;
     Some(Config {
         server: server_settings(server)?,
         listeners: listeners
@@ -85,7 +80,8 @@ pub(super) fn resolve(
         otlp: otlp(file.otlp.value.as_ref())?,
         // The loader's to say, which has the text.
         hash: 0,
-        access_logs: access_log::resolve(file)?,
+        access_logs,
+        default_access_logs,
     })
 }
 

@@ -39,10 +39,13 @@ options! {
         log: Log = Default("{}"),
         /// Where the spans of sampled traces are sent.
         otlp: Otlp = Optional("nowhere"),
-        /// Where requests are logged: a table, or `true` for one with its
-        /// defaults. It holds for every listener and route that does not say
-        /// otherwise; see [access logs](access-log.md).
-        access_log: AccessLog = Optional("no access log"),
+        /// Where requests are logged: a table, `true` for one with its
+        /// defaults, or `false` for nowhere. It holds for every listener and
+        /// route that does not say otherwise; see [access logs](access-log.md).
+        /// Without it, and without a log of a listener or route, combined lines
+        /// go to standard output where that is a terminal, where the process is
+        /// PID 1, and where its environment has `container`.
+        access_log: AccessLog = Optional("standard output where somebody reads it"),
         /// The status page, with the metrics: a table, or `true` for one with
         /// its defaults.
         status: Status = Optional("no status page"),

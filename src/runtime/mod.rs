@@ -4,10 +4,13 @@
 //! event loop each (`worker`), which the supervisor watches (`heartbeat`); one
 //! more watches the endpoints (`health`).
 
+mod audience;
 mod health;
 mod heartbeat;
 mod permits;
 mod worker;
+
+pub use audience::Audience;
 
 use std::convert::Infallible;
 use std::io;

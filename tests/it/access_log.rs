@@ -3,13 +3,15 @@
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, TempDir};
+use evenkeel_testkit::{Proxy, ProxySetup, RawClient, TempDir};
 use rustix::process::Signal;
 
 use crate::setup::{assert_serves, figures, get, origin, program, test};
+use crate::top::Terminal;
 
 /// An upstream `app` behind a listener `web`, with this global access log.
 fn start(log: &str, listener: &str, routes: &str) -> (evenkeel_testkit::OriginHandle, Proxy) {
@@ -471,5 +473,122 @@ fn a_syslog_daemon_that_is_stuck_slows_no_request() {
             assert_serves(&mut client);
         }
         until("lines are lost", || figure(&proxy, "log_lines_lost") > 0);
+    });
+}
+
+/// Two routes that answer here, with further keys of the file, the listener and the
+/// second route.
+fn answers(global: &str, listener: &str, quiet: &str) -> String {
+    format!(
+        "{global}\n[server]\nworkers = 1\n[[listener]]\nname = 'web'\n\
+         bind = '127.0.0.1:0'\n{listener}\n\
+         [[route]]\nmatch = {{ path = '/ping' }}\nanswer = {{ body = 'pong' }}\n\
+         [[route]]\nanswer = {{ body = 'quiet' }}\n{quiet}\n"
+    )
+}
+
+/// What a program wrote to standard output that was asked for `/ping` and `/quiet`
+/// and ended; and what it said of it in the event log.
+fn written(config: &str, environment: &[(&str, &str)]) -> (Vec<String>, String) {
+    let dir = TempDir::new().unwrap();
+    let output = dir.join("stdout");
+    let script = format!("exec \"$0\" \"$@\" >'{}'", output.display());
+    let setup = ProxySetup {
+        through: ["sh", "-c", &script].map(String::from).into(),
+        env: environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..ProxySetup::default()
+    };
+    let mut proxy = Proxy::start_with(program(), config, &setup).unwrap();
+    let mut client = proxy.client();
+    assert_eq!(client.get("/ping").unwrap().text(), "pong");
+    assert_eq!(client.get("/quiet").unwrap().text(), "quiet");
+    drop(client);
+    proxy.terminate();
+    assert!(proxy.wait(Duration::from_secs(10)).unwrap().success());
+    (lines_of(&output), proxy.stderr())
+}
+
+#[test]
+fn in_a_container_requests_are_logged_by_default() {
+    test(|| {
+        let container = [("container", "podman")];
+        let (lines, said) = written(&answers("", "", ""), &container);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("127.0.0.1 - - ["), "{lines:?}");
+        assert!(
+            lines[0].contains("\"GET /ping HTTP/1.1\" 200 4 "),
+            "{lines:?}"
+        );
+        let expected = "access log: combined lines on standard output, as the environment has \
+                        `container`; `access_log = false` turns them off";
+        assert!(said.contains(expected), "{said}");
+        // Whoever only silences a route has the others logged.
+        let (lines, _) = written(&answers("", "", "access_log = false"), &container);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("/ping"), "{lines:?}");
+        for (global, listener, quiet) in [
+            ("access_log = false", "", ""),
+            ("access_log = { path = '$DIR/a.log' }", "", ""),
+            ("", "access_log = { path = '$DIR/a.log' }", ""),
+            ("", "", "access_log = { path = '$DIR/a.log' }"),
+        ] {
+            let config = answers(global, listener, quiet);
+            let (lines, said) = written(&config, &container);
+            assert!(lines.is_empty(), "{config}\n{lines:?}");
+            assert!(!said.contains("access log:"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn where_nobody_reads_standard_output_nothing_is_logged_by_default() {
+    test(|| {
+        for environment in [&[][..], &[("container", "")]] {
+            let (lines, said) = written(&answers("", "", ""), environment);
+            assert!(lines.is_empty(), "{lines:?}");
+            assert!(!said.contains("access log:"), "{said}");
+        }
+        let (lines, _) = written(&answers("access_log = true", "", ""), &[]);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+    });
+}
+
+/// The program in a terminal, and the address of its listener.
+fn in_terminal(dir: &TempDir, config: &str) -> (Terminal, String) {
+    let path = dir.join("evenkeel.toml");
+    std::fs::write(&path, config).unwrap();
+    let mut command = Command::new(program());
+    command.args(["run", "--config"]).arg(path);
+    command.env_remove("container");
+    let terminal = Terminal::start(command, 50, 200);
+    let before = "listener web: listening on ";
+    terminal.await_text(before);
+    let text = terminal.text();
+    let (_, rest) = text.split_once(before).unwrap();
+    let address = rest.split_whitespace().next().unwrap().to_owned();
+    (terminal, address)
+}
+
+#[test]
+fn in_a_terminal_requests_are_logged_by_default() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let (mut terminal, address) = in_terminal(&dir, &answers("", "", ""));
+        terminal.await_text("access log: combined lines on standard output, as that is a terminal");
+        let mut client = RawClient::connect(&address).unwrap();
+        client.get("/ping").unwrap();
+        terminal.await_text("\"GET /ping HTTP/1.1\" 200 4 ");
+        terminal.signal(Signal::TERM);
+        assert!(terminal.await_end().success());
+        let (mut terminal, address) = in_terminal(&dir, &answers("access_log = false", "", ""));
+        let mut client = RawClient::connect(&address).unwrap();
+        client.get("/ping").unwrap();
+        drop(client);
+        terminal.signal(Signal::TERM);
+        assert!(terminal.await_end().success());
+        assert!(!terminal.text().contains("/ping"), "{}", terminal.text());
     });
 }

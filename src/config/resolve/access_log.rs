@@ -20,8 +20,9 @@ struct Layer {
     sample: Option<f64>,
 }
 
-/// `None` where something is mistaken.
-pub(super) fn resolve(file: &File) -> Option<AccessLogs> {
+/// The logs that are written; and those that hold in their place where somebody
+/// reads standard output, if none is written. `None` where something is mistaken.
+pub(super) fn resolve(file: &File) -> Option<(AccessLogs, Option<AccessLogs>)> {
     let global = match &file.access_log.value {
         Some(AccessLog::On(table)) => Some(Layer {
             destination: destination(&table.path, &table.syslog)?,
@@ -37,11 +38,33 @@ pub(super) fn resolve(file: &File) -> Option<AccessLogs> {
         }),
         Some(AccessLog::Off) | None => None,
     };
+    let logs = below(global.as_ref(), file)?;
+    let default = match is_written(file)? {
+        true => None,
+        false => Some(below(Some(&Layer::default()), file)?),
+    };
+    Some((logs, default))
+}
+
+/// Whether a log is written anywhere, or the global one is switched off. What only
+/// switches off its own log does not count.
+fn is_written(file: &File) -> Option<bool> {
+    let listeners = file.listener.value.as_ref()?.iter();
+    let routes = file.route.value.as_ref()?.iter();
+    let mut own = listeners
+        .map(|it| &it.access_log)
+        .chain(routes.map(|it| &it.access_log));
+    let has_own = own.any(|it| matches!(it.value, Some(OwnAccessLog::On(_))));
+    Some(file.access_log.written || has_own)
+}
+
+/// The logs of all listeners and routes below this global one.
+fn below(global: Option<&Layer>, file: &File) -> Option<AccessLogs> {
     let listeners = file.listener.value.as_ref()?;
     let routes = file.route.value.as_ref()?;
     let listeners: Vec<_> = listeners
         .iter()
-        .map(|it| own(it.access_log.value.as_ref(), global.as_ref()))
+        .map(|it| own(it.access_log.value.as_ref(), global))
         .collect();
     Some(AccessLogs::new(
         listeners.len(),
