@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import time
 import urllib.request
@@ -82,6 +83,8 @@ def figures(url):
         seen = set()
         until("it changes", lambda: seen.add(text(driver, "#rate-note")) or len(seen) >= 4)
         until("response times are shown", lambda: text(driver, "#p99").endswith("ms"))
+        # The unit that `top` and `ctl` have.
+        until("bytes are in kB", lambda: "kB/s" in text(driver, "#numbers"))
         plot = lambda: one(driver, "#rate-plot path.line").get_attribute("d")
         before = plot()
         until("the plot moves", lambda: plot() != before)
@@ -170,6 +173,112 @@ def broken(url, gone):
         problem, table = one(driver, "#problems"), one(driver, "#upstreams")
         assert problem.location["y"] < table.location["y"]
         until("its row too", lambda: state_of(driver, gone) == "down")
+        assert_no_complaints(driver)
+
+
+def problems(driver):
+    return [it.text for it in driver.find_elements(By.CSS_SELECTOR, "#problems li")]
+
+
+def some_out(url, first, second):
+    with browser() as driver:
+        open_page(driver, url)
+
+        def is_said():
+            lines = problems(driver)
+            return len(lines) == 1 and all(it in lines[0] for it in ("2 of 3 endpoints of upstream app", "connection refused", first, second))
+
+        until("two endpoints are one line", is_said)
+        assert text(driver, "#verdict") == "1 problem"
+        driver.find_elements(By.CSS_SELECTOR, "#problems button")[-1].click()
+        until("a name opens its endpoint", lambda: second in text(driver, "#endpoint-name"))
+        assert_no_complaints(driver)
+
+
+def all_out(url, *names):
+    with browser() as driver:
+        open_page(driver, url)
+
+        def is_said():
+            lines = problems(driver)
+            wanted = ("no endpoint", "upstream app has no endpoint that takes requests", "all 3 down: connection refused", *names)
+            # The route's errors have the same cause.
+            return len(lines) == 1 and all(it in lines[0] for it in wanted)
+
+        until("all of it is one line", is_said)
+        until("with what becomes of requests", lambda: "waiting" in problems(driver)[0] or "failed" in problems(driver)[0])
+        failed = lambda: driver.find_elements(By.CSS_SELECTOR, ".upstream .stat .bad")
+        until("it stays one line where requests fail", lambda: failed() and is_said())
+        assert text(driver, "#verdict") == "1 problem"
+        assert_no_complaints(driver)
+
+
+def first_probe(url, gate):
+    with browser() as driver:
+        open_page(driver, url)
+        probe = lambda: text(driver, ".upstream td:nth-child(3)")
+        until("no probe was answered yet", lambda: probe() == "not yet")
+        host, port = gate.rsplit(":", 1)
+        socket.create_connection((host, int(port)), timeout=LIMIT).close()
+        until("its answer takes the place", lambda: re.fullmatch(r"status 200 · \d+ s ago", probe()))
+        assert_no_complaints(driver)
+
+
+def queue(url):
+    with browser() as driver:
+        open_page(driver, url)
+        waiting = lambda: text(driver, ".upstream summary [title^='in the queue']")
+        until("it says how long requests wait", lambda: re.fullmatch(r"\d+ waiting, p99 \d+ ms", waiting()))
+        one(driver, ".upstream .open").click()
+        until("the endpoint is shown", lambda: "First byte" in text(driver, "#endpoint-figures"))
+        assert "queue" not in text(driver, "#endpoint-figures")
+        assert_no_complaints(driver)
+
+
+WIDTHS = [1400, 1300, 1280, 1200, 1180, 1024, 768, 680, 390, 320]
+SHEET = os.path.join(os.path.dirname(__file__), "status_page.js")
+
+
+def show(driver, width, scheme, media="screen"):
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+    metrics = {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": width < 700}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def widths(url, down):
+    with open(SHEET) as file:
+        sheet = file.read()
+    with browser() as driver:
+        # Small, so that most rows are never in sight.
+        show(driver, 1400, "light")
+        open_page(driver, url)
+        until("the probes were made", lambda: row_of(driver, down).find_element(By.CSS_SELECTOR, ".state").text == "down" and "not yet" not in text(driver, "#upstreams"))
+        until("times are there", lambda: "ms" in text(driver, "#listener-table"))
+        rows = text(driver, "#listener-table")
+        assert rows.count("/ 10,000") == 2 and "/ 0" not in rows, f"rows out of sight: {rows}"
+        assert "/ 0" not in text(driver, "#disk-table")
+        looks = [(width, scheme, "screen") for scheme in ("light", "dark") for width in WIDTHS]
+        for width, scheme, media in [*looks, (717, "dark", "print")]:
+            show(driver, width, scheme, media)
+            look = f"{width} px, {scheme}, {media}"
+            assert driver.execute_script("return innerWidth") == width, look
+            assert overflow(driver) <= 0, look
+            faults = driver.execute_script(sheet)
+            assert not faults, f"{look}: {json.dumps(faults, indent=1)}"
+            # The reason is there to be read, beside the name that it belongs to.
+            assert "connection refused" in row_of(driver, down).text, look
+            for table in ("#listener-table", "#disk-table", "#route-table"):
+                names = [it.text for it in driver.find_elements(By.CSS_SELECTOR, f"{table} tbody th")]
+                assert names and all(names), (look, table, names)
+        # A page that is dark on the screen is printed on white.
+        assert driver.execute_script("return getComputedStyle(document.documentElement).colorScheme") == "light"
+        show(driver, 320, "light")
+        one(driver, ".upstream .open").click()
+        until("the endpoint is shown", lambda: "Attempts" in text(driver, "#endpoint-figures"))
+        assert overflow(driver) <= 0
+        faults = driver.execute_script(sheet)
+        assert not faults, f"the dialog: {json.dumps(faults, indent=1)}"
         assert_no_complaints(driver)
 
 
@@ -285,7 +394,7 @@ def lost(url):
         until("it goes on", lambda: not one(driver, "#stale").is_displayed())
 
 
-CASES = [figures, drain, broken, phone, hostile, thousand, lost]
+CASES = [figures, drain, broken, some_out, all_out, first_probe, queue, widths, phone, hostile, thousand, lost]
 
 if __name__ == "__main__":
     case = {it.__name__: it for it in CASES}[sys.argv[1]]

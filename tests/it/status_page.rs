@@ -1,6 +1,7 @@
 //! The status page in a real browser: `status_page.py` drives a headless
 //! Chromium, over traffic that is made here.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use evenkeel_testkit::process::run;
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, TempDir};
 
 use crate::foreign_clients::python;
-use crate::setup::{Site, origin};
+use crate::setup::{Site, nobody, origin};
 
 const TOKEN: &str = "a-token-for-the-browser";
 
@@ -24,6 +25,10 @@ struct Traffic {
 
 impl Traffic {
     fn start(proxy: &Proxy, pause: Duration) -> Self {
+        Self::of(proxy, "/ping", pause)
+    }
+
+    fn of(proxy: &Proxy, path: &'static str, pause: Duration) -> Self {
         let is_over = Arc::<AtomicBool>::default();
         let address = proxy.socket_addr("web");
         let stop = is_over.clone();
@@ -34,7 +39,7 @@ impl Traffic {
                     Some(open) => open,
                     None => RawClient::connect(address).unwrap(),
                 };
-                if open.get("/ping").is_ok() {
+                if open.get(path).is_ok() {
                     client = Some(open);
                 }
                 std::thread::park_timeout(pause);
@@ -79,7 +84,8 @@ fn site(origins: &[&OriginHandle]) -> Proxy {
     let server = format!("[status]\nbind = \"127.0.0.1:0\"\ntoken_file = {path:?}");
     let site = Site {
         server: &server,
-        upstream: "balance = \"round-robin\"\nhealth = { path = \"/ping\", interval = \"300ms\" }",
+        upstream: "balance = \"round-robin\"\nqueue = { timeout = \"1s\" }\n\
+                   health = { path = \"/ping\", interval = \"300ms\" }",
         ..Site::default()
     };
     site.start(&endpoints)
@@ -118,6 +124,104 @@ fn what_is_broken_stands_at_the_top() {
         let proxy = site(&[&origins[0], &origins[1]]);
         origins[0].refuse();
         browse("broken", &proxy, &[&origins[0].address.to_string()]);
+    });
+}
+
+/// One cause is one line, however many endpoints it takes out.
+#[test]
+fn a_cause_is_said_once() {
+    test(|| {
+        let origins = [origin(), origin(), origin()];
+        let proxy = site(&[&origins[0], &origins[1], &origins[2]]);
+        let names = origins.each_ref().map(|it| it.address.to_string());
+        origins[0].refuse();
+        origins[1].refuse();
+        browse("some_out", &proxy, &[&names[0], &names[1]]);
+        origins[2].refuse();
+        let _traffic = Traffic::start(&proxy, Duration::from_millis(50));
+        browse("all_out", &proxy, &[&names[0], &names[1], &names[2]]);
+    });
+}
+
+#[test]
+fn a_first_probe_takes_the_place_of_not_yet() {
+    test(|| {
+        let probed = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let gate = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let [endpoint, opens] = [&probed, &gate].map(|it| it.local_addr().unwrap().to_string());
+        // Answers the probe once somebody comes to the gate.
+        let answers = std::thread::spawn(move || {
+            let (mut probe, _) = probed.accept().unwrap();
+            let _opened = gate.accept().unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            probe.write_all(answer).unwrap();
+            probe
+        });
+        let site = Site {
+            server: "[status]\nbind = \"127.0.0.1:0\"",
+            upstream: "health = { path = \"/\", interval = \"100s\", timeout = \"100s\" }",
+            ..Site::default()
+        };
+        let proxy = site.start(&[endpoint]);
+        browse("first_probe", &proxy, &[&opens]);
+        answers.join().unwrap();
+    });
+}
+
+/// The time in the queue is the upstream's: nothing has an endpoint there.
+#[test]
+fn time_in_the_queue_stands_at_the_upstream() {
+    test(|| {
+        let origin = origin();
+        let site = Site {
+            server: "[status]\nbind = \"127.0.0.1:0\"",
+            ..Site::default()
+        };
+        let endpoint = format!("{{ address = \"{}\", max_in_flight = 1 }}", origin.address);
+        let proxy = site.start(&[endpoint]);
+        let slow = || Traffic::of(&proxy, "/slow/20", Duration::from_millis(1));
+        let _traffic = [slow(), slow(), slow()];
+        browse("queue", &proxy, &[]);
+    });
+}
+
+/// Everything that the page can show, with names that are long.
+#[test]
+fn everything_is_readable_at_every_width() {
+    test(|| {
+        let origins = [origin(), origin()];
+        let dir = TempDir::new().unwrap();
+        let root = dir.join("a-folder-whose-name-is-longer-than-a-telephone-is-wide");
+        std::fs::create_dir(&root).unwrap();
+        let server = format!(
+            "[status]\nbind = \"127.0.0.1:0\"\n\
+             [[listener]]\nname = \"a-listener-whose-name-takes-more-than-one-line\"\n\
+             bind = \"[::1]:0\"\nlimits = {{ connections = 10000 }}\n\
+             [[route]]\nname = \"files-that-a-route-with-a-long-name-serves\"\n\
+             match = {{ path = \"/files/*\" }}\nfiles = {{ root = {root:?} }}\n\
+             [[route]]\nname = \"more-of-it\"\nmatch = {{ path = \"/more\" }}\n\
+             upstream = \"an-upstream-whose-name-was-made-by-a-program\"\n\
+             [upstream.an-upstream-whose-name-was-made-by-a-program]\n\
+             health = {{ path = \"/status/503\", interval = \"300ms\" }}\n\
+             endpoints = [\"{}\", \"unix:/run/an-application/with-a-long-name/listener.sock\"]",
+            origins[0].address
+        );
+        let site = Site {
+            server: &server,
+            listener: "limits = { connections = 10000 }",
+            upstream: "balance = \"round-robin\"\n\
+                       health = { path = \"/ping\", interval = \"300ms\" }",
+            ..Site::default()
+        };
+        let down = nobody();
+        let names = [
+            origins[0].address.to_string(),
+            origins[1].address.to_string(),
+            down.clone(),
+        ];
+        let proxy = site.start(&names);
+        let _traffic = Traffic::start(&proxy, Duration::from_millis(20));
+        browse("widths", &proxy, &[&down]);
     });
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Columns {
     listeners: [&'static str; 14],
     routes: [&'static str; 10],
     disks: [&'static str; 6],
-    upstreams: [&'static str; 15],
+    upstreams: [&'static str; 16],
     endpoints: [&'static str; 15],
     probes: [&'static str; 4],
 }
@@ -102,6 +102,7 @@ const COLUMNS: Columns = Columns {
         "most_in_flight",
         "waiting",
         "most_waiting",
+        "wait_p99",
         "eligible",
         "retries",
     ],

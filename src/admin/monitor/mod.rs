@@ -66,6 +66,8 @@ struct Past {
     files: Vec<(u64, u64)>,
     disks: Vec<PastDisk>,
     upstreams: Vec<Series>,
+    /// Times in the queue of each upstream.
+    waits: Vec<PastTimes>,
     endpoints: Vec<Vec<Series>>,
     seen: SeenOfAll,
     events: Arc<Vec<Event>>,
@@ -147,6 +149,7 @@ impl Monitor {
                     .map(|_| PastDisk::new())
                     .collect(),
                 upstreams: series(config.upstreams.len()),
+                waits: upstreams.clone().map(|_| PastTimes::new()).collect(),
                 endpoints: upstreams.map(|it| series(it.endpoints.len())).collect(),
                 seen: SeenOfAll::new(config, sources.started.instant),
                 events: Arc::default(),
@@ -161,7 +164,7 @@ impl Monitor {
         loop {
             ticks.tick().await;
             let phase = *phase.borrow();
-            self.note(sources.read_with(Phases::Total), phase, Instant::now());
+            self.note(sources.read_with(Phases::Page), phase, Instant::now());
         }
     }
 
@@ -378,10 +381,19 @@ impl Past {
         ])
     }
 
-    fn upstream(&mut self, index: usize, figures: UpstreamFigures, seconds: f64, look: &mut Look) {
+    fn upstream(
+        &mut self,
+        index: usize,
+        mut figures: UpstreamFigures,
+        seconds: f64,
+        look: &mut Look,
+    ) {
         let now = self.looked;
         let is_up = is_backend_up(&figures);
         let series = &mut self.upstreams[index];
+        // Requests wait for an upstream, before they have an endpoint.
+        let waits = std::mem::take(&mut figures.exchanges.phases.queue_us);
+        let wait_p99 = self.waits[index].note(waits);
         series.note(counted(figures.exchanges));
         let seen = &mut self.seen.upstreams[index];
         seen.uptime.note(is_up, now);
@@ -391,7 +403,7 @@ impl Past {
             &common(series, seconds),
             &[f64::from(most.requests)],
             &[figures.in_flight as f64, f64::from(most.in_flight)],
-            &[figures.waiting as f64, f64::from(most.waiting)],
+            &[figures.waiting as f64, f64::from(most.waiting), wait_p99],
             &[figures.eligible as f64, figures.retries as f64],
         ]));
         let pasts = self.endpoints[index].iter_mut();

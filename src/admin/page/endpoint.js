@@ -177,7 +177,7 @@ class EndpointDialog {
       ["Idle, found closed", `${count(it.idle)} idle, ${count(it.stale)} closed`],
       ["Connecting", `p50 ${timeText(it.connect_us.p50)}, p99 ${timeText(it.connect_us.p99)}`],
       ["First byte", `p50 ${timeText(it.first_byte_us.p50)}, p99 ${timeText(it.first_byte_us.p99)}`],
-      ["In the queue", `p50 ${timeText(it.queue_us.p50)}, p99 ${timeText(it.queue_us.p99)}`],
+      ["Went down, ejected", `${count(it.downs)}, ${count(it.ejections)}`],
       ["Sent, received", `${bytes(it.bytes_out)}, ${bytes(it.bytes_in)}`],
     ];
     const list = byId("endpoint-figures");

@@ -66,8 +66,9 @@ function time(us) {
 
 const timeText = (us) => time(us).join(" ").trim();
 
+/** A kilobyte has 1000 bytes, and the name that it has in `top` and `ctl`. */
 function bytes(value) {
-  const units = ["B", "KB", "MB", "GB", "TB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
   while (value >= 1000 && unit < units.length - 1) {
     value /= 1000;

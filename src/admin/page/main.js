@@ -38,7 +38,7 @@ class Page {
   makeTables() {
     const { model } = this;
     const common = commonColumns(model);
-    const routes = [nameColumn("Route", "22%"), new Column("To", { className: "w3 dim", fill: (cell, row) => setText(cell, row.to) }), ...common];
+    const routes = [nameColumn("Route"), new Column("To", { className: "line dim", fill: (cell, row) => setText(cell, row.to) }), ...common];
     if (model.disks.length) routes.push(coldColumn());
     this.routeTable = new Table({ caption: "Routes", columns: routes, rows: model.routes, isBad: (row) => row.minute_errors > 0 });
     const openColumn = new Column("Connections", {
@@ -47,10 +47,10 @@ class Page {
       sort: (row) => row.open,
       fill: (cell, row) => fillBar(cell, row.limit > 0 ? row.open / row.limit : row.most ? row.open / row.most : 0, count(row.open), row.limit < 0 ? "" : " / " + count(row.limit), { full: row.limit >= 0 && row.open >= row.limit }),
     });
-    const flow = (title, key) => new Column(title, { className: "num w2", width: "84px", sort: (row) => row[key], fill: (cell, row) => setText(cell, bytes(row[key]) + "/s") });
+    const flow = (title, key) => new Column(title, { className: "num h4", width: "84px", sort: (row) => row[key], fill: (cell, row) => setText(cell, bytes(row[key]) + "/s") });
     const listeners = [
-      nameColumn("Listener", "16%"),
-      new Column("Address", { className: "w3", fill: (cell, row) => { setText(cell, row.to); setClass(cell, "w3 mono"); } }),
+      nameColumn("Listener"),
+      new Column("Address", { className: "line mono", fill: (cell, row) => setText(cell, row.to) }),
       openColumn, flow("In", "bytes_in"), flow("Out", "bytes_out"), ...common,
     ];
     this.listenerTable = new Table({ caption: "Listeners", columns: listeners, rows: model.listeners });
@@ -129,6 +129,12 @@ class Page {
     this.updateTops();
     this.updateEvents();
     this.dialog.update();
+  }
+
+  /** Everything, also what nobody has scrolled to. */
+  updateAll() {
+    this.update();
+    for (const table of [...this.upstreams.map((it) => it.table), this.routeTable, this.diskTable, this.listenerTable]) table?.updateAll();
   }
 
   updateOverview() {
@@ -226,6 +232,8 @@ setInterval(() => {
     say(`No news for ${duration(performance.now() - page.heard)}: these figures are old. Trying to connect.`);
   }
 }, 1000);
+
+addEventListener("beforeprint", () => page?.heard && page.updateAll());
 
 const theme = byId("theme");
 const kept = localStorage.getItem("evenkeel-theme");

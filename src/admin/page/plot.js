@@ -21,7 +21,9 @@ function path(values, scale, width, height, gaps = false) {
     }
     const x = ((first + index) / (POINTS - 1)) * width;
     const y = height - scale(value) * height;
-    text += pen + x.toFixed(1) + " " + y.toFixed(1) + (pen === "M" ? "h.1" : "");
+    // One alone would be a dot that nobody sees.
+    const isAlone = gaps && !values[index - 1] && !values[index + 1];
+    text += isAlone ? `M${(x - width / 150).toFixed(1)} ${y.toFixed(1)}h${(width / 75).toFixed(1)}` : pen + x.toFixed(1) + " " + y.toFixed(1) + (pen === "M" ? "h.1" : "");
     pen = "L";
   }
   return text;

@@ -1,48 +1,77 @@
 // What is wrong, the worst first: all that somebody at night looks for.
 
-const GROUP_FROM = 6;
+/** Names that a line shows; the others are counted. */
+const NAMES_SHOWN = 5;
+/** Causes that a line about a whole upstream shows. */
+const CAUSES_SHOWN = 3;
 
+/** Endpoints by a text that says what they have in common, in order. */
+function groupBy(endpoints, key) {
+  const groups = new Map();
+  for (const endpoint of endpoints) {
+    const text = key(endpoint);
+    if (groups.has(text)) groups.get(text).push(endpoint);
+    else groups.set(text, [endpoint]);
+  }
+  return [...groups];
+}
+
+/** The state that all of them have, or a word for several. */
+function stateOf(endpoints, several) {
+  const [first, ...rest] = endpoints.map((it) => (isWithoutWeight(it) ? "weight 0" : it.stateWord));
+  return rest.every((it) => it === first) ? first : several;
+}
+
+/** `1 endpoint of upstream app`; the number is left out where the name says it. */
+function whose(endpoints, upstream) {
+  if (endpoints.length === 1) return `of upstream ${upstream.name}`;
+  return `${count(endpoints.length)} of ${plural(upstream.endpoints.length, "endpoint")} of upstream ${upstream.name}`;
+}
+
+// Invariant: one cause is one line, however many endpoints it takes out.
 function endpointProblems(upstream) {
   const problems = [];
-  const out = upstream.endpoints.filter(isOut);
-  if (out.length >= GROUP_FROM) {
-    const [first] = out;
-    problems.push({
-      grade: "warn",
-      kind: "endpoints out",
-      text: `${plural(out.length, "endpoint")} of upstream ${upstream.name}, of ${count(upstream.endpoints.length)}`,
-      why: "such as " + first.name + whyOut(first),
-    });
-  } else {
-    for (const endpoint of out) {
-      problems.push({ grade: "warn", kind: endpoint.stateWord, endpoint, text: `of upstream ${upstream.name}`, why: whyOut(endpoint).replace(/^: /, "") });
-    }
+  for (const [why, endpoints] of groupBy(upstream.endpoints.filter(isOut), whyOut)) {
+    problems.push({ grade: "warn", kind: stateOf(endpoints, "out"), endpoints, text: whose(endpoints, upstream), why });
   }
-  const unwanted = upstream.endpoints.filter((it) => !isWanted(it));
-  if (unwanted.length >= GROUP_FROM) {
-    problems.push({ grade: "", kind: "taken out", text: `${plural(unwanted.length, "endpoint")} of upstream ${upstream.name}`, why: "by the operator" });
-  } else {
-    for (const endpoint of unwanted) {
-      const why = (isWithoutWeight(endpoint) ? "taken out by the operator" : "by the operator") + (endpoint.in_flight ? `, ${count(endpoint.in_flight)} still in flight` : "");
-      problems.push({ grade: "", kind: isWithoutWeight(endpoint) ? "weight 0" : endpoint.stateWord, endpoint, text: `of upstream ${upstream.name}`, why });
-    }
+  const takenOut = upstream.endpoints.filter((it) => !isOut(it) && !isWanted(it));
+  for (const [kind, endpoints] of groupBy(takenOut, (it) => stateOf([it]))) {
+    const inFlight = endpoints.reduce((sum, it) => sum + it.in_flight, 0);
+    const why = (kind === "weight 0" ? "taken out by the operator" : "by the operator") + (inFlight ? `, ${count(inFlight)} still in flight` : "");
+    problems.push({ grade: "", kind, endpoints, text: whose(endpoints, upstream), why });
   }
   return problems;
 }
 
 function whyOut({ stateWord, probe }) {
-  if (stateWord === "ejected") return ": too many errors in a row";
-  if (probe.unix_ms && !probe.passed) return ": " + probe.answer;
-  return stateWord === "unreachable" ? ": connections to it fail" : "";
+  if (stateWord === "ejected") return "too many errors in a row";
+  if (probe.unix_ms && !probe.passed) return probe.answer;
+  return stateWord === "unreachable" ? "connections to it fail" : "";
+}
+
+/** Why an upstream has no endpoint, with the number of each cause. */
+function whyNone(upstream) {
+  const { endpoints, waiting, minute_errors: errors, minute_requests: requests } = upstream;
+  if (endpoints.length === 0) return "none is configured";
+  const groups = groupBy(endpoints, (it) => (isOut(it) ? whyOut(it) : stateOf([it])));
+  const causes = groups.map(([, those]) => {
+    const why = isOut(those[0]) ? whyOut(those[0]) : "";
+    const number = those.length === endpoints.length && those.length > 1 ? "all " + count(those.length) : count(those.length);
+    return `${number} ${stateOf(those, "out")}${why && ": " + why}`;
+  });
+  const shown = causes.slice(0, CAUSES_SHOWN).join("; ") + (causes.length > CAUSES_SHOWN ? "; and others" : "");
+  const failing = errors ? `${percent(errors, Math.max(errors, requests))} of the last minute's requests failed` : "";
+  return [shown, waiting ? `${plural(waiting, "request")} waiting` : "", failing].filter(Boolean).join(" · ");
 }
 
 function upstreamProblems(upstream) {
-  const problems = [];
   const { name, waiting, queue_max: max } = upstream;
+  // What its endpoints have and what becomes of its requests is the same problem.
   if (upstream.eligible === 0) {
-    const why = waiting ? `${plural(waiting, "request")} waiting` : "requests are refused, or wait";
-    problems.push({ grade: "bad", kind: "no endpoint", text: `upstream ${name} has no endpoint that takes requests`, why });
-  } else if (max > 0 && waiting >= max) {
+    return [{ grade: "bad", kind: "no endpoint", endpoints: upstream.endpoints, text: `upstream ${name} has no endpoint that takes requests`, why: whyNone(upstream) }];
+  }
+  const problems = [];
+  if (max > 0 && waiting >= max) {
     problems.push({ grade: "bad", kind: "queue full", text: `upstream ${name} refuses requests`, why: `${count(waiting)} wait already` });
   } else if (waiting > 0 && waiting >= max / 2) {
     problems.push({ grade: "warn", kind: "queue", text: `${plural(waiting, "request")} waiting for upstream ${name}`, why: `the queue takes ${count(max)}` });
@@ -56,7 +85,10 @@ const MISSING_SHOWN_MS = 3_600_000;
 
 function trafficProblems(model) {
   const problems = [];
+  const withoutEndpoint = new Set(model.upstreams.filter((it) => it.eligible === 0).map((it) => it.name));
   for (const route of model.routes) {
+    // Its upstream's line says it already.
+    if (!route.files && withoutEndpoint.has(route.to)) continue;
     const { minute_errors: errors, minute_requests: requests } = route;
     if (errors < 5 || errors < requests * FAILING_PART) continue;
     const grade = errors >= requests * 0.1 ? "bad" : "warn";
@@ -105,20 +137,33 @@ class ProblemList {
     problems.forEach((problem, index) => {
       this.lines[index] ??= this.line();
       const line = this.lines[index];
-      line.problem = problem;
-      setClass(line.element, problem.grade);
-      setText(line.kind, problem.kind);
-      line.button.hidden = !problem.endpoint;
-      setText(line.button, problem.endpoint?.name ?? "");
-      setText(line.text, problem.text);
-      setText(line.why, problem.why);
+      const { grade, kind, text, why, endpoints = [] } = problem;
+      setClass(line.element, grade);
+      setText(line.kind, kind);
+      // One name comes first, as the line's subject; several come last.
+      const isOne = endpoints.length === 1 && kind !== "no endpoint";
+      this.showNames(line.subject, isOne ? endpoints : []);
+      setText(line.text, text);
+      setText(line.why, why);
+      this.showNames(line.names, isOne ? [] : endpoints);
     });
   }
 
+  /** Buttons that open endpoints; made anew only where they are others. */
+  showNames(box, endpoints) {
+    const shown = endpoints.slice(0, NAMES_SHOWN);
+    const key = shown.map((it) => it.index).join() + "/" + endpoints.length;
+    if (box.key === key) return;
+    box.key = key;
+    box.hidden = shown.length === 0;
+    const buttons = shown.map((it) => make("button", { type: "button", onclick: () => this.open(it) }, it.name));
+    const others = endpoints.length - shown.length;
+    box.replaceChildren(...buttons, ...(others > 0 ? [make("span", {}, `and ${count(others)} more`)] : []));
+  }
+
   line() {
-    const line = { kind: make("span", { class: "kind" }), button: make("button", { type: "button" }), text: make("span"), why: make("span", { class: "why" }) };
-    line.button.addEventListener("click", () => this.open(line.problem.endpoint));
-    line.element = make("li", {}, line.kind, line.button, line.text, line.why);
+    const line = { kind: make("span", { class: "kind" }), subject: make("span"), text: make("span"), why: make("span", { class: "why" }), names: make("span", { class: "names" }) };
+    line.element = make("li", {}, line.kind, line.subject, line.text, line.why, line.names);
     this.list.append(line.element);
     return line;
   }

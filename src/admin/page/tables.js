@@ -1,9 +1,17 @@
-// Tables of which only the rows in sight are updated. Long ones begin with a
-// part of their rows: those with a problem first.
+// Tables whose rows in sight are updated every second, the others in turns.
+// Long ones begin with a part of their rows: those with a problem first.
+//
+// Classes of columns: `h1` to `h4` are left out one after the other where a
+// window is narrow. On a phone, where a row is a block of labelled figures,
+// `x` is left out and `line` takes the whole width.
 
 const SHORT = 25;
 const CHUNK = 100;
 const SORT_EVERY = 5;
+/** Rows out of sight that are updated with each message. */
+const IN_TURN = 100;
+/** Title of the column of small plots: heard, not seen. */
+const TREND = "Trend";
 
 /** A column: its title, how a cell is made and updated, and what it is sorted by. */
 class Column {
@@ -80,26 +88,31 @@ class Table {
     this.filter = "";
     this.order = [];
     this.age = 0;
+    this.turn = 0;
     this.lines = new Map();
     this.inSight = new Set();
     this.observer = new IntersectionObserver((entries) => this.see(entries), { rootMargin: "200px" });
-    this.body = make("tbody");
+    // Roles in so many words: where a table is shown as blocks, it would lose its own.
+    this.body = make("tbody", { role: "rowgroup" });
     const groups = make("colgroup");
     this.heads = columns.map((column) => {
       const col = groups.appendChild(make("col", { class: column.className }));
       if (column.width !== "auto") col.style.width = column.width;
       return this.head(column);
     });
-    const table = make("table", {}, make("caption", { class: "sr" }, caption), groups, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
-    this.element = make("div", {}, ...this.tools(caption), table);
+    const head = make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...this.heads));
+    const table = make("table", { role: "table" }, make("caption", { class: "sr" }, caption), groups, head, this.body);
+    const longest = rows.reduce((most, { name }) => Math.max(most, name.length), 0);
+    table.style.setProperty("--name", longest + "ch");
+    this.element = make("div", { class: this.limit === Infinity ? "" : "long" }, ...this.tools(caption), table);
     if (this.limit !== Infinity) this.element.append(this.more());
     this.arrange();
   }
 
   head(column) {
-    const head = make("th", { scope: "col", class: column.className, title: column.hint });
+    const head = make("th", { role: "columnheader", scope: "col", class: column.className, title: column.hint });
     if (!column.sort) {
-      head.append(column.title);
+      head.append(column.title === TREND ? make("span", { class: "sr" }, column.title) : column.title);
       return head;
     }
     head.append(make("button", { type: "button", onclick: () => this.sortBy(column, head) }, column.title));
@@ -177,19 +190,21 @@ class Table {
       if (line === place) place = place.nextSibling;
       else this.body.insertBefore(line, place);
     }
-    // Until it is known what is in sight, a few are taken to be.
-    fresh.forEach((line, index) => {
+    // Invariant: a row in the document was filled with figures. One that nobody
+    // has scrolled to is printed and captured all the same.
+    for (const line of fresh) {
       this.observer.observe(line);
-      if (index < SHORT) this.updateLine(line);
-    });
+      this.updateLine(line);
+    }
   }
 
   line(row) {
-    const line = make("tr");
+    const line = make("tr", { role: "row" });
     line.row = row;
     line.columns = this.columns.map((column, index) => {
-      const cell = make(index === 0 ? "th" : "td", { class: column.className });
-      if (index === 0) cell.scope = "row";
+      const isName = index === 0;
+      const cell = make(isName ? "th" : "td", { role: isName ? "rowheader" : "cell", class: column.className, "data-title": column.title });
+      if (isName) cell.scope = "row";
       line.append(cell);
       return cell;
     });
@@ -216,21 +231,32 @@ class Table {
     const mayMove = this.sorted ? this.age % SORT_EVERY === 0 : this.limit < this.rows.length;
     if (mayMove || this.filter) this.arrange();
     this.inSight.forEach((line) => this.updateLine(line));
+    const others = Math.min(IN_TURN, this.order.length);
+    for (let nth = 0; nth < others; nth += 1) {
+      this.turn = (this.turn + 1) % this.order.length;
+      const line = this.lines.get(this.order[this.turn]);
+      if (!this.inSight.has(line)) this.updateLine(line);
+    }
+  }
+
+  /** All rows, whether in sight or not: they are about to be printed. */
+  updateAll() {
+    this.lines.forEach((line) => this.updateLine(line));
   }
 }
 
 /** The columns that everything has: rate, errors and times. */
 function commonColumns(model) {
   const timeColumn = (title, key, hint, className) =>
-    new Column(title, { className: "num " + className, width: "84px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
+    new Column(title, { className: "num " + className, width: "76px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
   return [
-    new Column("Req/s", { className: "num", width: "58px", hint: "requests a second, over five seconds", sort: (row) => rateOf(row, model), fill: fillRate(model) }),
-    new Column("", { className: "w2", width: "84px", hint: "requests, and errors in red", fill: fillSpark }),
+    new Column("Req/s", { className: "num", width: "66px", hint: "requests a second, over five seconds", sort: (row) => rateOf(row, model), fill: fillRate(model) }),
+    new Column(TREND, { className: "h2 x", width: "76px", hint: "requests, and errors in red", fill: fillSpark }),
     new Column("Errors", { className: "num", width: "72px", hint: "part of the last minute's requests", sort: (row) => row.minute_errors, fill: fillErrors }),
-    timeColumn("p50", "p50", "median of the last minute", "w3"),
+    timeColumn("p50", "p50", "median of the last minute", "h3"),
     timeColumn("p99", "p99", "99th percentile of the last minute", ""),
-    timeColumn("1 h p50", "hour_p50", "median of the last hour", "w1 dim"),
-    timeColumn("1 h p99", "hour_p99", "99th percentile of the last hour", "w1 dim"),
+    timeColumn("1 h p50", "hour_p50", "median of the last hour", "h1 x dim"),
+    timeColumn("1 h p99", "hour_p99", "99th percentile of the last hour", "h1 x dim"),
   ];
 }
 
@@ -238,7 +264,7 @@ function commonColumns(model) {
 function coldColumn() {
   const part = (row) => row.cold / Math.max(1, row.hot + row.cold);
   const fill = (cell, row) => setText(cell, row.files && row.hot + row.cold > 0 ? percent(row.cold, row.hot + row.cold) : "–");
-  return new Column("From disk", { className: "num w2", width: "84px", hint: "answers with files for which a disk was asked, of the last second's", sort: part, fill });
+  return new Column("From disk", { className: "num h3", width: "84px", hint: "answers with files for which a disk was asked, of the last second's", sort: part, fill });
 }
 
 function diskColumns() {
@@ -252,27 +278,26 @@ function diskColumns() {
   const time = (title, hint, key, className) =>
     new Column(title, { className: "num " + className, width: "84px", hint, sort: (row) => row[key], fill: fillTime((row) => row[key]) });
   return [
-    nameColumn("Disk", "auto"),
+    nameColumn("Disk"),
     number("Reads/s", "reads done in the last second", "reads"),
     bar("Reading", "reads at the disk, and the most of them", "in_flight", "max_in_flight"),
     bar("Waiting", "reads in its queue, and the most of them", "waiting", "queue_max"),
-    time("Wait p99", "99th percentile of the last minute in the queue", "wait_p99", "w2"),
-    time("Read p99", "99th percentile of the last minute at the disk", "read_p99", "w2"),
+    time("Wait p99", "99th percentile of the last minute in the queue", "wait_p99", "h4"),
+    time("Read p99", "99th percentile of the last minute at the disk", "read_p99", "h4"),
     number("Refused/s", "reads refused in the last second: the requests were answered 503", "refused"),
   ];
 }
 
-const nameColumn = (title, width) =>
-  new Column(title, { width, fill: (cell, row) => { setText(cell, row.name); cell.title = row.name; } });
+const nameColumn = (title) => new Column(title, { className: "name", fill: (cell, row) => setText(cell, row.name) });
 
 function fillProbe(model) {
   return (cell, { probe, upstream }) => {
-    if (!upstream.probed) return setText(cell, "none");
-    if (!probe.unix_ms) return setText(cell, "not yet");
     cell.answer ??= cell.appendChild(make("span"));
-    cell.ago ??= cell.appendChild(make("span", { class: "dim" }));
-    setText(cell.answer, probe.answer);
-    setClass(cell.answer, probe.passed ? "" : "bad");
+    cell.ago ??= cell.appendChild(make("span", { class: "dim ago" }));
+    const isProbed = upstream.probed && probe.unix_ms > 0;
+    setText(cell.answer, isProbed ? probe.answer : upstream.probed ? "not yet" : "none");
+    setClass(cell.answer, isProbed ? (probe.passed ? "" : "bad") : "dim");
+    if (!isProbed) return;
     const seconds = Math.max(0, Math.round((model.unixMs - probe.unix_ms) / 1000));
     const ago = seconds < 60 ? seconds + " s" : duration(seconds * 1000);
     setText(cell.ago, ` · ${ago} ago`);
@@ -297,8 +322,9 @@ function fillShare(cell, endpoint) {
 }
 
 function fillState(cell, { stateWord, weight }) {
-  setClass(cell, "state " + stateWord + (weight === 0 ? " draining" : ""));
-  setText(cell, stateWord);
+  cell.word ??= cell.appendChild(make("span"));
+  setClass(cell.word, "state " + stateWord + (weight === 0 ? " draining" : ""));
+  setText(cell.word, stateWord);
 }
 
 function fillWeight(cell, { weight, effective_weight: effective }) {
@@ -309,22 +335,21 @@ function fillWeight(cell, { weight, effective_weight: effective }) {
 
 function endpointTable(upstream, model, open) {
   const name = new Column("Endpoint", {
-    width: "156px",
+    className: "name",
     fill: (cell, row) => {
       cell.button ??= cell.appendChild(make("button", { type: "button", class: "open", onclick: () => open(cell.button.row) }));
       cell.button.row = row;
       setText(cell.button, row.name);
-      cell.button.title = row.name;
     },
   });
   const columns = [
     name,
-    new Column("State", { width: "136px", fill: fillState }),
-    new Column("Last probe", { className: "w1", hint: "what it answered, and when", fill: fillProbe(model) }),
-    new Column("In flight", { className: "w2", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
-    new Column("Share", { className: "w2", width: "100px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
+    new Column("State", { className: "state-cell", width: "128px", fill: fillState }),
+    new Column("Last probe", { className: "line", hint: "what it answered, and when", fill: fillProbe(model) }),
+    new Column("In flight", { className: "h4", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
+    new Column("Share", { className: "h3 x", width: "92px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
     ...commonColumns(model),
-    new Column("Weight", { className: "num w2", width: "66px", sort: (row) => row.weight, fill: fillWeight }),
+    new Column("Weight", { className: "num h2", width: "64px", sort: (row) => row.weight, fill: fillWeight }),
   ];
   return new Table({
     caption: "Endpoints of upstream " + upstream.name,
@@ -346,7 +371,9 @@ class UpstreamView {
     };
     this.health = make("span", { class: "health" });
     this.inFlight = stat("in flight");
-    this.waiting = stat("waiting", "in the queue, whose limit is " + count(upstream.queue_max));
+    this.waiting = stat("waiting", `in the queue, whose limit is ${count(upstream.queue_max)}; the time is that of the last minute's requests that had to wait`);
+    this.wait = make("span");
+    this.waiting.element.append(this.wait);
     this.rate = stat("req/s");
     this.errors = stat("errors", "part of the last minute's requests");
     this.times = { value: make("b"), note: make("span") };
@@ -380,6 +407,7 @@ class UpstreamView {
     setText(this.inFlight.value, count(upstream.in_flight));
     setText(this.waiting.value, count(upstream.waiting));
     setClass(this.waiting.value, upstream.waiting ? "warn" : "");
+    setText(this.wait, upstream.wait_p99 > 0 ? `, p99 ${timeText(upstream.wait_p99)}` : "");
     setText(this.rate.value, perSecond(rateOf(upstream, this.model)));
     setText(this.errors.value, upstream.minute_errors ? percent(upstream.minute_errors, Math.max(upstream.minute_requests, upstream.minute_errors)) : "0");
     setClass(this.errors.value, upstream.minute_errors ? "bad" : "");
