@@ -21,7 +21,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use crate::cli::Control;
 use crate::ctl::socket::{self, Socket};
 use crate::{Failed, colour, complain, print};
-use keys::Todo;
+use keys::{Escapes, Todo};
 use model::Model;
 
 /// Time between two looks for keys and news.
@@ -82,23 +82,29 @@ fn show(
     stopped: &AtomicBool,
 ) -> io::Result<()> {
     let mut is_changed = true;
+    let mut escapes = Escapes::default();
     while !stopped.load(Ordering::Relaxed) {
         if std::mem::take(&mut is_changed) {
             terminal.draw(|frame| view::draw(frame, model))?;
         }
+        let mut pressed = Vec::new();
         if event::poll(STEP)? {
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    match keys::press(model, key) {
-                        Todo::Nothing => {}
-                        Todo::Quit => return Ok(()),
-                        Todo::Command(command) => carry_out(socket.clone(), command, sender),
-                    }
-                    is_changed = true;
+                    pressed = escapes.take(key, Instant::now());
                 }
                 // A resize above all.
                 _ => is_changed = true,
             }
+        }
+        pressed.extend(escapes.due(Instant::now()));
+        for key in pressed {
+            match keys::press(model, key) {
+                Todo::Nothing => {}
+                Todo::Quit => return Ok(()),
+                Todo::Command(command) => carry_out(socket.clone(), command, sender),
+            }
+            is_changed = true;
         }
         for news in news.try_iter() {
             is_changed = true;

@@ -16,8 +16,10 @@ use crate::Colour;
 
 /// Stands for what is not there.
 const NOTHING: &str = "-";
-/// What the name's column has at least.
-const MIN_NAME_WIDTH: usize = 20;
+/// Below this width, columns are as narrow as their figures allow.
+const WIDE: usize = 72;
+/// Most lines that a text below the table takes.
+const MOST_LINES: usize = 3;
 
 /// A column behind the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,29 +36,60 @@ enum Column {
     BytesOut,
 }
 
-/// In the order of the screen, with what each takes.
-const COLUMNS: [(Column, &str, usize); 10] = [
-    (Column::State, "STATE", 11),
-    (Column::Weight, "WEIGHT", 7),
-    (Column::InFlight, "FLIGHT", 8),
-    (Column::Queue, "QUEUE", 7),
-    (Column::Requests, "REQ/S", 6),
-    (Column::Errors, "ERR/S", 6),
-    (Column::Median, "P50", 7),
-    (Column::P99, "P99", 7),
-    (Column::BytesIn, "IN/S", 8),
-    (Column::BytesOut, "OUT/S", 8),
-];
+/// How columns are laid out.
+struct Layout {
+    /// In the order of the screen, with what each takes.
+    columns: &'static [(Column, &'static str, usize)],
+    /// Those that are left out where there is no room, the first one first.
+    left_out: &'static [Column],
+    /// What the name's column has at least.
+    min_name_width: usize,
+}
 
-/// Those that are left out first where there is no room.
-const LEFT_OUT: [Column; 4] = [
-    Column::BytesIn,
-    Column::Weight,
-    Column::BytesOut,
-    Column::Median,
-];
+const WIDE_LAYOUT: Layout = Layout {
+    columns: &[
+        (Column::State, "STATE", 11),
+        (Column::Weight, "WEIGHT", 7),
+        (Column::InFlight, "FLIGHT", 8),
+        (Column::Queue, "QUEUE", 7),
+        (Column::Requests, "REQ/S", 6),
+        (Column::Errors, "ERR/S", 6),
+        (Column::Median, "P50", 7),
+        (Column::P99, "P99", 7),
+        (Column::BytesIn, "IN/S", 8),
+        (Column::BytesOut, "OUT/S", 8),
+    ],
+    left_out: &[
+        Column::BytesIn,
+        Column::Weight,
+        Column::BytesOut,
+        Column::Median,
+    ],
+    min_name_width: 20,
+};
+
+const NARROW_LAYOUT: Layout = Layout {
+    columns: &[
+        (Column::State, "STATE", 8),
+        (Column::InFlight, "FLIGHT", 7),
+        (Column::Queue, "QUEUE", 5),
+        (Column::Requests, "REQ/S", 5),
+        (Column::Errors, "ERR/S", 5),
+        (Column::P99, "P99", 6),
+    ],
+    left_out: &[
+        Column::Queue,
+        Column::P99,
+        Column::Errors,
+        Column::InFlight,
+        Column::Requests,
+    ],
+    // An address such as `10.0.0.1:8080`, behind a space.
+    min_name_width: 14,
+};
 
 const KEYS: &str = "up/down  d drain  r ready  s stop  w weight  o order  / filter  ? help  q quit";
+const SHORT_KEYS: &str = "d r s w  o order  / filter  ? help  q quit";
 
 const HELP: [&str; 16] = [
     "up, down, j, k     select a row; PgUp, PgDn, Home, End",
@@ -67,7 +100,7 @@ const HELP: [&str; 16] = [
     "                   on an upstream's row: all of its endpoints",
     "o, O               order by another column, the largest first",
     "/                  only rows with this text; Esc: all again",
-    "q, Ctrl-C          quit",
+    "q, Esc, Ctrl-C     quit",
     "",
     "FLIGHT  exchanges there now, of the most allowed",
     "QUEUE   exchanges that wait for an endpoint",
@@ -86,19 +119,52 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
     }
     let paint = Paint(model.colour);
     let line = |y: u16, height: u16| Rect::new(area.x, area.y + y, area.width, height);
-    let table_height = area.height - 4;
-    frame.render_widget(Paragraph::new(summary(model, paint)), line(0, 1));
     let columns = columns(usize::from(area.width));
+    // Texts below the table leave it a row at least.
+    let most_lines = MOST_LINES.min((usize::from(area.height) - 3) / 2);
+    let paragraph = |text: &str| {
+        let lines = wrapped(text, usize::from(area.width), most_lines);
+        let height = lines.len() as u16;
+        let lines: Vec<_> = lines.into_iter().map(Line::raw).collect();
+        (Paragraph::new(lines), height)
+    };
+    let (text, style) = last_line(model, paint, area.width);
+    let (last, last_height) = paragraph(&text);
+    let (detail, detail_height) = paragraph(&detail(model, &columns));
+    let below = last_height + detail_height;
+    let table_height = area.height - 2 - below;
+    frame.render_widget(
+        Paragraph::new(summary(model, paint, area.width)),
+        line(0, 1),
+    );
     let titles = Paragraph::new(titles(&columns, model, usize::from(area.width)));
     frame.render_widget(titles.style(paint.title()), line(1, 1));
     let lines = table(model, paint, &columns, area.width, table_height);
     frame.render_widget(Paragraph::new(lines), line(2, table_height));
-    frame.render_widget(Paragraph::new(detail(model)), line(area.height - 2, 1));
-    let last = line(area.height - 1, 1);
-    frame.render_widget(Paragraph::new(last_line(model, paint)), last);
+    frame.render_widget(detail, line(area.height - below, detail_height));
+    let place = line(area.height - last_height, last_height);
+    frame.render_widget(last.style(style), place);
     if model.mode == Mode::Help {
         help(frame, area);
     }
+}
+
+/// A text in lines of at most so many characters; the last of `most` lines is
+/// cut where it is too long.
+fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = text.trim();
+    while lines.len() + 1 < most
+        && let Some((end, _)) = rest.char_indices().nth(width)
+    {
+        let within = rest.char_indices().take(width + 1);
+        let spaces = within.filter(|(_, letter)| *letter == ' ');
+        let (line, others) = rest.split_at(spaces.last().map_or(end, |(at, _)| at));
+        lines.push(line.to_owned());
+        rest = others.trim_start();
+    }
+    lines.push(padded(rest, width, Side::Left));
+    lines
 }
 
 /// Colours, where they are wanted. What they say is said in words as well.
@@ -131,7 +197,7 @@ impl Paint {
     }
 }
 
-fn summary(model: &Model, paint: Paint) -> Line<'static> {
+fn summary(model: &Model, paint: Paint, width: u16) -> Line<'static> {
     let Some(rates) = &model.rates else {
         return Line::default();
     };
@@ -139,17 +205,17 @@ fn summary(model: &Model, paint: Paint) -> Line<'static> {
         |of: fn(&Traffic) -> f64| -> f64 { rates.listeners.iter().map(|it| of(&it.traffic)).sum() };
     let errors = sum(|it| it.errors_per_s);
     let open: u64 = rates.listeners.iter().map(|it| it.open).sum();
+    let is_wide = usize::from(width) >= WIDE;
+    let mut name = "evenkeel".to_owned();
+    let mut traffic = format!("  {} req/s  ", rate(sum(|it| it.requests_per_s)));
+    if is_wide {
+        name += &format!(" {}", rates.version);
+        let up = span(Duration::from_millis(rates.uptime_ms));
+        traffic = format!("  process {}  up {up}{traffic}", rates.pid);
+    }
     let mut spans = vec![
-        Span::styled(
-            format!("evenkeel {}", rates.version),
-            Style::new().add_modifier(Modifier::BOLD),
-        ),
-        Span::raw(format!(
-            "  process {}  up {}  {} req/s  ",
-            rates.pid,
-            span(Duration::from_millis(rates.uptime_ms)),
-            rate(sum(|it| it.requests_per_s)),
-        )),
+        Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
+        Span::raw(traffic),
     ];
     let style = match errors > 0.0 {
         true => paint.alarm(),
@@ -162,12 +228,14 @@ fn summary(model: &Model, paint: Paint) -> Line<'static> {
 
 /// The columns for which there is room.
 fn columns(width: usize) -> Vec<(Column, &'static str, usize)> {
-    let mut columns = COLUMNS.to_vec();
-    let taken =
-        |columns: &[(Column, &str, usize)]| columns.iter().map(|it| it.2 + 1).sum::<usize>();
-    for column in LEFT_OUT {
-        if taken(&columns) + MIN_NAME_WIDTH > width {
-            columns.retain(|it| it.0 != column);
+    let layout = match width >= WIDE {
+        true => &WIDE_LAYOUT,
+        false => &NARROW_LAYOUT,
+    };
+    let mut columns = layout.columns.to_vec();
+    for column in layout.left_out {
+        if name_width(&columns, width) < layout.min_name_width {
+            columns.retain(|it| it.0 != *column);
         }
     }
     columns
@@ -190,10 +258,16 @@ fn sorted(sort: Sort) -> Option<Column> {
 }
 
 fn titles(columns: &[(Column, &str, usize)], model: &Model, width: usize) -> String {
-    let mut line = padded("UPSTREAM, ENDPOINT", name_width(columns, width), Side::Left);
+    let name_width = name_width(columns, width);
+    let name = match name_width < "UPSTREAM, ENDPOINT".len() {
+        true => "ENDPOINT",
+        false => "UPSTREAM, ENDPOINT",
+    };
+    let mut line = padded(name, name_width, Side::Left);
     for (column, title, width) in columns {
+        // What marks the order takes the end's place where there is no room.
         let title = match sorted(model.sort) == Some(*column) {
-            true => format!("*{title}"),
+            true => format!("*{title}").chars().take(*width).collect(),
             false => (*title).to_owned(),
         };
         line.push(' ');
@@ -215,7 +289,7 @@ fn side(column: Column) -> Side {
     }
 }
 
-/// Exactly so wide; what is too long ends in `~`.
+/// Exactly so wide; `~` stands for what is left out of the end.
 fn padded(text: &str, width: usize, side: Side) -> String {
     let count = text.chars().count();
     if count > width {
@@ -225,6 +299,28 @@ fn padded(text: &str, width: usize, side: Side) -> String {
     match side {
         Side::Left => format!("{text:<width$}"),
         Side::Right => format!("{text:>width$}"),
+    }
+}
+
+/// A name at most so wide; `~` stands for its middle. Names of hosts differ at
+/// either end.
+fn shortened(name: &str, width: usize) -> String {
+    let count = name.chars().count();
+    if count <= width {
+        return name.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let first: String = name.chars().take(kept / 2).collect();
+    let last: String = name.chars().skip(count - kept.div_ceil(2)).collect();
+    format!("{first}~{last}")
+}
+
+/// A figure that is never cut: in thousands where it has too many digits.
+fn fitted(figure: f64, width: usize) -> String {
+    let text = rate(figure);
+    match text.len() > width {
+        true => format!("{:.0}k", figure / 1e3),
+        false => text,
     }
 }
 
@@ -271,32 +367,40 @@ fn row_line(
     columns: &[(Column, &str, usize)],
     width: usize,
 ) -> Line<'static> {
-    let (name, state, style) = match row {
-        Row::Upstream(upstream) => (
-            upstream.name.clone(),
-            format!("{}/{} up", upstream.eligible, upstream.endpoints.len()),
-            Style::new().add_modifier(Modifier::BOLD),
-        ),
-        Row::Endpoint(_, endpoint) => (
-            format!("  {}", endpoint.name),
-            endpoint.state.clone(),
-            Style::new(),
-        ),
+    let indent = if width >= WIDE { 2 } else { 1 };
+    let (indent, name, style) = match row {
+        Row::Upstream(it) => (0, &it.name, Style::new().add_modifier(Modifier::BOLD)),
+        Row::Endpoint(_, it) => (indent, &it.name, Style::new()),
     };
-    let name = padded(&name, name_width(columns, width), Side::Left);
+    let name_width = name_width(columns, width);
+    let name = shortened(name, name_width.saturating_sub(indent));
+    let name = padded(&format!("{:indent$}{name}", ""), name_width, Side::Left);
     let mut spans = vec![Span::styled(name, style)];
     for (column, _, width) in columns {
         let (text, style) = match column {
-            Column::State => (state.clone(), state_style(row, paint)),
+            Column::State => (state(row, *width), state_style(row, paint)),
             Column::Errors if traffic(row).errors_per_s > 0.0 => {
-                (cell(row, *column), paint.alarm())
+                (cell(row, *column, *width), paint.alarm())
             }
-            column => (cell(row, *column), style),
+            column => (cell(row, *column, *width), style),
         };
         spans.push(Span::raw(" "));
         spans.push(Span::styled(padded(&text, *width, side(*column)), style));
     }
     Line::from(spans)
+}
+
+fn state(row: &Row<'_>, width: usize) -> String {
+    match row {
+        Row::Endpoint(_, endpoint) => endpoint.state.clone(),
+        Row::Upstream(upstream) => {
+            let part = format!("{}/{}", upstream.eligible, upstream.endpoints.len());
+            match part.len() + 3 > width {
+                true => part,
+                false => part + " up",
+            }
+        }
+    }
 }
 
 fn state_style(row: &Row<'_>, paint: Paint) -> Style {
@@ -314,20 +418,27 @@ fn traffic<'a>(row: &Row<'a>) -> &'a Traffic {
     }
 }
 
-fn cell(row: &Row<'_>, column: Column) -> String {
+/// A figure in a column that is so wide.
+fn cell(row: &Row<'_>, column: Column, width: usize) -> String {
     let traffic = traffic(row);
-    let quantile = |us: Option<f64>| us.map_or_else(|| NOTHING.to_owned(), time);
+    let quantile = |us: Option<f64>| match us.map(time) {
+        None => NOTHING.to_owned(),
+        Some(text) if text.len() > width => text.replace(' ', ""),
+        Some(text) => text,
+    };
     match (column, row) {
-        (Column::Requests, _) => rate(traffic.requests_per_s),
-        (Column::Errors, _) => rate(traffic.errors_per_s),
+        (Column::Requests, _) => fitted(traffic.requests_per_s, width),
+        (Column::Errors, _) => fitted(traffic.errors_per_s, width),
         (Column::Median, _) => quantile(traffic.p50_us),
         (Column::P99, _) => quantile(traffic.p99_us),
         (Column::BytesIn, _) => bytes(traffic.bytes_in_per_s),
         (Column::BytesOut, _) => bytes(traffic.bytes_out_per_s),
         (Column::InFlight, Row::Upstream(it)) => it.in_flight.to_string(),
         (Column::InFlight, Row::Endpoint(_, it)) => match it.max_in_flight {
-            Some(most) => format!("{}/{most}", it.in_flight),
-            None => it.in_flight.to_string(),
+            Some(most) if digits(most) + 1 + digits(it.in_flight) <= width => {
+                format!("{}/{most}", it.in_flight)
+            }
+            _ => it.in_flight.to_string(),
         },
         (Column::Queue, Row::Upstream(it)) => it.waiting.to_string(),
         (Column::Weight, Row::Endpoint(_, it)) => it.weight.to_string(),
@@ -335,14 +446,34 @@ fn cell(row: &Row<'_>, column: Column) -> String {
     }
 }
 
+fn digits(number: u32) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
 /// What the table has no room for.
-fn detail(model: &Model) -> String {
+fn detail(model: &Model, columns: &[(Column, &str, usize)]) -> String {
     let rows = model.rows();
-    match rows.get(model.selected(&rows)) {
-        None => String::new(),
-        Some(Row::Upstream(upstream)) => upstream_detail(upstream),
-        Some(Row::Endpoint(upstream, endpoint)) => endpoint_detail(upstream, endpoint),
+    let Some(row) = rows.get(model.selected(&rows)) else {
+        return String::new();
+    };
+    let mut text = match row {
+        Row::Upstream(upstream) => upstream_detail(upstream),
+        Row::Endpoint(upstream, endpoint) => endpoint_detail(upstream, endpoint),
+    };
+    let traffic = traffic(row);
+    let is_shown = |column: Column| columns.iter().any(|it| it.0 == column);
+    if !is_shown(Column::Errors) {
+        text += &format!(", {} err/s", rate(traffic.errors_per_s));
     }
+    for (column, name, us) in [
+        (Column::Median, "p50", traffic.p50_us),
+        (Column::P99, "p99", traffic.p99_us),
+    ] {
+        if let (false, Some(us)) = (is_shown(column), us) {
+            text += &format!(", {name} {}", time(us));
+        }
+    }
+    text
 }
 
 fn bytes_both_ways(traffic: &Traffic) -> String {
@@ -376,40 +507,39 @@ fn endpoint_detail(upstream: &UpstreamRates, endpoint: &EndpointRates) -> String
 }
 
 /// A question, a message, or what keys there are.
-fn last_line(model: &Model, paint: Paint) -> Line<'static> {
+fn last_line(model: &Model, paint: Paint, width: u16) -> (String, Style) {
+    let keys = match usize::from(width) >= KEYS.len() {
+        true => KEYS,
+        false => SHORT_KEYS,
+    };
     let strong = Style::new().add_modifier(Modifier::BOLD);
     match &model.mode {
-        Mode::Filter => Line::styled(
-            format!(
-                "only rows with: {}_   Enter keeps it, Esc shows all",
-                model.filter
-            ),
-            strong,
-        ),
+        Mode::Filter => {
+            let filter = &model.filter;
+            let text = format!("only rows with: {filter}_   Enter keeps it, Esc shows all");
+            (text, strong)
+        }
         Mode::Confirm { verb, target } => {
             let what = match *verb {
                 "ready" => "make ready",
                 verb => verb,
             };
-            Line::styled(format!("{what} {}?  y/n", target.words()), strong)
+            (format!("{what} {}?  y/n", target.words()), strong)
         }
-        Mode::Weight { target, digits } => Line::styled(
-            format!(
-                "weight of {}: {digits}_   Enter sets it, Esc does not",
-                target.words()
-            ),
-            strong,
-        ),
+        Mode::Weight { target, digits } => {
+            let target = target.words();
+            let text = format!("weight of {target}: {digits}_   Enter sets it, Esc does not");
+            (text, strong)
+        }
         Mode::Table | Mode::Help => match (&model.lost, model.message()) {
-            (Some(error), _) => {
-                Line::styled(format!("no news, trying again: {error}"), paint.alarm())
+            (Some(error), _) => (format!("no news, trying again: {error}"), paint.alarm()),
+            (None, Some(message)) => (message.to_owned(), strong),
+            (None, None) if !model.filter.is_empty() => {
+                let filter = &model.filter;
+                let text = format!("only rows with `{filter}`: Esc shows all.  {keys}");
+                (text, Style::new())
             }
-            (None, Some(message)) => Line::styled(message.to_owned(), strong),
-            (None, None) if !model.filter.is_empty() => Line::raw(format!(
-                "only rows with `{}`: Esc shows all.  {KEYS}",
-                model.filter
-            )),
-            (None, None) => Line::raw(KEYS),
+            (None, None) => (keys.to_owned(), Style::new()),
         },
     }
 }

@@ -222,13 +222,58 @@ fn a_signal_restores_the_terminal_and_a_resize_is_followed() {
         assert!(!terminal.text().contains("WEIGHT"));
         terminal.resize(30, 130);
         terminal.await_text("WEIGHT");
-        terminal.resize(8, 50);
-        terminal.await_text("app");
+        // Names and figures are there, side by side.
+        terminal.resize(9, 50);
+        let [port, _] = names.each_ref().map(|it| it.rsplit(':').next().unwrap());
+        let row = || {
+            let text = terminal.text();
+            let row = text.lines().find(|it| it.contains(port));
+            row.map(str::to_owned)
+        };
+        until("the row of an endpoint has its figures", || {
+            row().is_some_and(|row| {
+                let words: Vec<_> = row.split_whitespace().collect();
+                row.starts_with(" 127.") && words[1..] == ["up", "0", "0", "0", "-"]
+            })
+        });
+        let titles = ["STATE", "FLIGHT", "REQ/S", "ERR/S", "P99"];
+        for shown in [&titles[..], &["evenkeel", "2/2 up", "q quit"]].concat() {
+            terminal.await_text(shown);
+        }
         terminal.resize(3, 10);
         terminal.await_text("too small");
         terminal.resize(24, 80);
         terminal.await_text("UPSTREAM, ENDPOINT");
         terminal.signal(Signal::TERM);
+        assert!(terminal.await_end().success());
+        terminal.assert_restored();
+    });
+}
+
+/// The key itself, beside arrow keys, which begin with the same byte.
+#[test]
+fn esc_quits() {
+    test(|| {
+        let (_origins, names, proxy) = site();
+        let mut terminal = Terminal::start(top(&proxy), 24, 80);
+        terminal.await_text(&names[0]);
+        terminal.press("\x1b[B\x1b[B\x1bOA");
+        terminal.await_text(&format!("app/{}: weight", names[0]));
+        // It closes what is open first.
+        terminal.press("?");
+        terminal.await_text("another weight");
+        terminal.press("\x1b");
+        until("the help is closed", || {
+            !terminal.text().contains("another weight")
+        });
+        terminal.press("/");
+        terminal.await_text("Enter keeps it");
+        terminal.press("nothing\r");
+        terminal.await_text("Esc shows all");
+        terminal.press("\x1b");
+        terminal.await_text(&names[1]);
+        assert!(terminal.child.try_wait().unwrap().is_none());
+        terminal.press("\x1b");
         assert!(terminal.await_end().success());
         terminal.assert_restored();
     });

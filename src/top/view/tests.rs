@@ -87,12 +87,82 @@ UPSTREAM, ENDPOINT    STATE         FLIGHT   QUEUE  REQ/S  ERR/S     P50     P99
 app                   2/3 up            12       7    150    0.5 2.10 ms 12.3 ms
   10.0.0.1:8080       up               4/8           50.0    0.5 2.10 ms 12.3 ms
   10.0.0.2:8080       unreachable      4/8              0    0.5 2.10 ms       -
-  app-3.internal.exa~ draining         4/8            100    0.5 2.10 ms 12.3 ms
+  app-3.int~.com:8080 draining         4/8            100    0.5 2.10 ms 12.3 ms
 
 
 upstream app: balance adaptive, 7 of 1000 waiting, in 1.00 kB/s, out 4.10 MB/s
 up/down  d drain  r ready  s stop  w weight  o order  / filter  ? help  q quit";
     assert_eq!(picture(&mut model(), 80, 10), expected);
+}
+
+#[test]
+fn names_and_figures_are_both_there_at_50_columns() {
+    let expected = "\
+evenkeel  150 req/s  0.5 err/s  43 connections
+ENDPOINT       STATE     FLIGHT REQ/S ERR/S    P99
+app            2/3 up        12   150   0.5 12.3ms
+ 10.0.0.1:8080 up           4/8  50.0   0.5 12.3ms
+ 10.0.0.2:8080 unreach~     4/8     0   0.5      -
+ app-3.~m:8080 draining     4/8   100   0.5 12.3ms
+
+
+upstream app: balance adaptive, 7 of 1000 waiting,
+in 1.00 kB/s, out 4.10 MB/s, p50 2.10 ms
+d r s w  o order  / filter  ? help  q quit";
+    assert_eq!(picture(&mut model(), 50, 11), expected);
+    // A question is asked to its end.
+    let mut model = model();
+    key(&mut model, KeyCode::End);
+    key(&mut model, KeyCode::Char('d'));
+    let asked = picture(&mut model, 50, 11);
+    assert!(asked.ends_with("y/n"), "{asked}");
+}
+
+#[test]
+fn every_width_has_names_and_figures_that_are_not_cut() {
+    let mut model = model();
+    let mut many = rates();
+    let upstream = &mut many.upstreams[0];
+    upstream.traffic.requests_per_s = 1_234_567.0;
+    upstream.endpoints[0].in_flight = 1_000;
+    upstream.endpoints[0].max_in_flight = Some(10_000);
+    upstream.endpoints[1].name = "10.0.0.2:8080".to_owned();
+    model.news(Ok(Box::new(many)));
+    for width in 30..160 {
+        let shown = picture(&mut model, width, 12);
+        let rows: Vec<_> = shown.lines().skip(2).take(3).collect();
+        assert!(rows[0].starts_with("app "), "{width}:\n{shown}");
+        assert!(rows[1].contains("10.0.0.1:8080 "), "{width}:\n{shown}");
+        assert!(rows[2].contains(" unreach"), "{width}:\n{shown}");
+        for figures in [rows[0], rows[1]] {
+            assert!(!figures.contains('~'), "{width}:\n{shown}");
+        }
+        let longest = shown.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= Some(usize::from(width)), "{width}:\n{shown}");
+        if width >= 50 {
+            assert!(
+                rows[0].contains("1235k") || rows[0].contains("1234567"),
+                "{width}:\n{shown}"
+            );
+        }
+    }
+}
+
+#[test]
+fn texts_go_on_in_further_lines() {
+    for (text, width, most, expected) in [
+        ("one two", 10, 3, &["one two"][..]),
+        ("one two", 4, 3, &["one", "two"]),
+        ("one two", 3, 3, &["one", "two"]),
+        ("abcdefgh", 3, 3, &["abc", "def", "gh"]),
+        ("one two three", 3, 2, &["one", "tw~"]),
+        ("one two three", 5, 1, &["one ~"]),
+        ("", 5, 3, &[""]),
+    ] {
+        let lines = wrapped(text, width, most);
+        let lines: Vec<_> = lines.iter().map(|it| it.trim_end()).collect();
+        assert_eq!(lines, expected, "{text:?} in {width}");
+    }
 }
 
 #[test]
