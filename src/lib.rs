@@ -1,4 +1,4 @@
-//! Evenkeel: an HTTP load balancer, reverse proxy, cache and small-file origin.
+//! Evenkeel: an HTTP load balancer, reverse proxy and file server.
 //!
 //! A request's way, and the only one: client → route → handler → exchange →
 //! upstream → net. Each module may call the next and never back; see

@@ -1,4 +1,4 @@
-//! The table for the README.
+//! The table for `docs/benchmarks.md`.
 
 use std::fmt::Write as _;
 
