@@ -9,6 +9,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod setup;
+#[path = "../snippets/mod.rs"]
+mod snippets;
 mod words;
 
 mod access_log;
@@ -43,6 +45,7 @@ mod pinned;
 mod process;
 mod proxy_protocol;
 mod queue;
+mod recipes;
 mod room;
 mod rules;
 mod secrets;
