@@ -19,6 +19,8 @@ use crate::snippets;
 
 /// A configuration of a page, and the folder that its paths lie in.
 struct Recipe {
+    /// Page and line.
+    place: String,
     text: String,
     folder: TempDir,
 }
@@ -56,7 +58,11 @@ impl Recipe {
                 &format!("unix:{}/", own.display()),
             );
         }
-        Recipe { text, folder }
+        Recipe {
+            place: snippet.place.clone(),
+            text,
+            folder,
+        }
     }
 
     /// Puts something in the place of what the page has.
@@ -108,7 +114,7 @@ impl Recipe {
         };
         let proxy = Proxy::start_with(program(), &self.text, &setup);
         Cooked {
-            proxy: proxy.unwrap_or_else(|error| panic!("{error}\n{}", self.text)),
+            proxy: proxy.unwrap_or_else(|error| panic!("{}: {error}\n{}", self.place, self.text)),
             folder: self.folder,
         }
     }
