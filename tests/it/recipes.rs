@@ -682,3 +682,45 @@ fn request_ids() {
         assert!(text.to_lowercase().contains("traceparent: 00-"), "{text}");
     });
 }
+
+#[test]
+fn behind_another_proxy() {
+    test(|| {
+        let fields = "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\n\
+                      X-Real-IP: 203.0.113.9\r\n";
+        for (trusted, status) in [("127.0.0.0/8", 200), ("10.0.0.0/8", 308)] {
+            let recipe = Recipe::of("Behind another proxy").with("10.0.0.0/8", trusted);
+            let (recipe, _origin) = recipe.with_origins(["10.0.1.1:8080"]);
+            let site = recipe.start();
+            let response = site.ask("/headers", fields);
+            assert_eq!(response.status, status, "{trusted}: {response:?}");
+            if status == 200 {
+                let text = response.text();
+                for field in [
+                    "X-Forwarded-For: 198.51.100.7",
+                    "X-Forwarded-Proto: https",
+                    "X-Real-IP: 198.51.100.7",
+                ] {
+                    assert!(text.contains(field), "{field}: {text}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_maintenance_page() {
+    test(|| {
+        for (office, status) in [("192.0.2.0/24", 503), ("127.0.0.0/8", 200)] {
+            let recipe = Recipe::of("A maintenance page").with("192.0.2.0/24", office);
+            let (recipe, _origin) = recipe.with_origins(["10.0.0.1:8080"]);
+            let site = recipe.with_file("sorry.html", "<h1>Back soon</h1>").start();
+            let response = site.ask("/ping", "");
+            assert_eq!(response.status, status, "{response:?}");
+            if status == 503 {
+                assert_eq!(response.text(), "<h1>Back soon</h1>");
+                assert_eq!(response.field("retry-after"), Some("120"));
+            }
+        }
+    });
+}
