@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use evenkeel::admin::MAX_ROWS;
+use evenkeel::config::MAX_WEIGHT;
 use evenkeel_testkit::OriginOptions;
 
 /// An HTTP load balancer, reverse proxy and file server.
@@ -27,7 +29,27 @@ pub fn parse() -> Call {
     let mut command = command();
     let read = command.try_get_matches_from_mut(std::env::args_os());
     let read = read.and_then(|it| Call::from_arg_matches(&it));
-    read.unwrap_or_else(|error| end(error.format(&mut command)))
+    read.unwrap_or_else(|error| end(with_verbs(error.format(&mut command))))
+}
+
+/// An error of an unknown verb, with the verbs that there are.
+fn with_verbs(mut error: clap::Error) -> clap::Error {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return error;
+    }
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    let mut command = &command();
+    // The usage begins with the verbs that were understood.
+    for word in usage.iter().flat_map(|it| it.split_whitespace()) {
+        command = command.find_subcommand(word).unwrap_or(command);
+    }
+    let verbs: Vec<_> = command.get_subcommands().map(|it| it.get_name()).collect();
+    let tip = format!("there are {}", verbs.join(", "));
+    error.insert(
+        ContextKind::Suggested,
+        ContextValue::StyledStrs(vec![tip.into()]),
+    );
+    error
 }
 
 /// Ends the program as a call does that can't be read: with status 2.
@@ -84,7 +106,7 @@ pub enum Verb {
     Run {
         /// Where the configuration comes from.
         #[command(flatten)]
-        source: Source,
+        source: FileSource,
     },
     /// Check the configuration: every mistake with its place
     #[command(after_help = "Examples:\n  evenkeel check --config evenkeel.toml\n  \
@@ -93,7 +115,7 @@ pub enum Verb {
     Check {
         /// Where the configuration comes from.
         #[command(flatten)]
-        source: Source,
+        source: FileSource,
         /// Print the effective configuration: all layers and every default, secrets
         /// as `***`
         #[arg(long)]
@@ -101,7 +123,8 @@ pub enum Verb {
         /// Print the JSON Schema of the configuration and read no file
         #[arg(long, conflicts_with = "print")]
         schema: bool,
-        /// Do not look up the names of endpoints
+        /// Do not look up the names of endpoints, and do not ask this machine for
+        /// addresses, ports and folders
         #[arg(long)]
         offline: bool,
     },
@@ -179,7 +202,7 @@ pub enum Verb {
         #[command(flatten)]
         control: Control,
         /// Seconds from one picture to the next
-        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, allow_negative_numbers = true)]
         interval: f64,
     },
     /// Print the version
@@ -239,7 +262,7 @@ pub enum CtlVerb {
     #[command(after_help = "Example:\n  evenkeel ctl rates 5")]
     Rates {
         /// Seconds to watch
-        #[arg(default_value = "1", value_parser = seconds)]
+        #[arg(default_value = "1", value_parser = seconds, allow_negative_numbers = true)]
         seconds: f64,
     },
     /// Send endpoints nothing new, and let them finish what they have
@@ -272,6 +295,7 @@ pub enum CtlVerb {
         #[arg(value_name = "UPSTREAM/ENDPOINT")]
         endpoint: String,
         /// Share relative to the other endpoints; 0 gets nothing new
+        #[arg(value_parser = weight, allow_negative_numbers = true)]
         weight: u32,
     },
     /// Change the event log's level, or a server as HAProxy has it
@@ -322,6 +346,7 @@ pub enum ShowVerb {
     /// Open connections, those with an exchange first
     Sessions {
         /// Rows to show
+        #[arg(value_parser = rows, allow_negative_numbers = true)]
         count: Option<usize>,
     },
     /// Who waits for an endpoint, and for how long
@@ -329,6 +354,7 @@ pub enum ShowVerb {
     /// The last exchanges that failed or were refused
     Errors {
         /// Exchanges to show
+        #[arg(value_parser = rows, allow_negative_numbers = true)]
         count: Option<usize>,
     },
     /// As HAProxy has it: the process
@@ -403,29 +429,102 @@ pub enum GetVerb {
     },
 }
 
+fn weight(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(weight) if weight <= MAX_WEIGHT => Ok(weight),
+        _ => Err(format!("a weight is a whole number from 0 to {MAX_WEIGHT}")),
+    }
+}
+
+fn rows(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rows @ 1..=MAX_ROWS) => Ok(rows),
+        _ => Err(format!("a number of rows is 1 to {MAX_ROWS}")),
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err("0.1 to 60 seconds".to_owned()),
+        _ => Err("a time is 0.1 to 60 seconds".to_owned()),
+    }
+}
+
+/// Where the configuration comes from, for a verb that takes no other words.
+#[derive(Debug, Args)]
+pub struct FileSource {
+    /// Where it comes from.
+    #[command(flatten)]
+    source: Source,
+    /// The configuration file, as with `--config`
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+}
+
+impl FileSource {
+    /// The same, with the file wherever it was written.
+    pub fn any(self) -> Source {
+        Source {
+            config: self.file.or(self.source.config),
+            ..self.source
+        }
     }
 }
 
 /// Where the configuration comes from.
 #[derive(Debug, Args)]
 pub struct Source {
-    /// The configuration file; `local.toml` beside it overrides it
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        env = "EVENKEEL_CONFIG",
-        default_value = "evenkeel.toml"
-    )]
-    pub config: PathBuf,
+    /// The configuration file; `local.toml` beside it overrides it [env: EVENKEEL_CONFIG]
+    /// [default: evenkeel.toml, or else /etc/evenkeel/evenkeel.toml]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Set one option; the value is TOML, or else taken as text
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
     /// Say more; twice for still more
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// Where the configuration is looked for.
+const DEFAULT_FILES: [&str; 2] = ["evenkeel.toml", "/etc/evenkeel/evenkeel.toml"];
+
+impl Source {
+    /// The configuration file: the one of the call, or of the environment, or the
+    /// first one that is there.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none, and how to name one.
+    pub fn path(&self) -> Result<PathBuf, String> {
+        let variable = std::env::var_os("EVENKEEL_CONFIG").filter(|it| !it.is_empty());
+        let Some(path) = self.config.clone().or(variable.map(PathBuf::from)) else {
+            let mut defaults = DEFAULT_FILES.iter().map(PathBuf::from);
+            return defaults.find(|it| it.exists()).ok_or_else(|| {
+                format!(
+                    "there is no configuration file: name it with --config FILE; without that \
+                     it is {}, or else {}",
+                    DEFAULT_FILES[0], DEFAULT_FILES[1]
+                )
+            });
+        };
+        let shown = path.display();
+        match std::fs::metadata(&path) {
+            Ok(meta) if meta.is_dir() => {
+                let inside = path.join(DEFAULT_FILES[0]);
+                Err(match inside.exists() {
+                    true => format!(
+                        "{shown} is a folder: did you mean --config {}?",
+                        inside.display()
+                    ),
+                    false => format!("{shown} is a folder: --config FILE takes a file"),
+                })
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(
+                "there is no file {shown}: --config FILE names the configuration; without that \
+                 it is {}, or else {}",
+                DEFAULT_FILES[0], DEFAULT_FILES[1]
+            )),
+            _ => Ok(path),
+        }
+    }
 }

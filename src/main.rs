@@ -24,14 +24,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
     let outcome = match cli::parse().verb {
-        cli::Verb::Run { source } => run(&source),
+        cli::Verb::Run { source } => run(&source.any()),
         cli::Verb::Check { schema: true, .. } => print(&config::schema()),
         cli::Verb::Check {
             source,
             print,
             offline,
             ..
-        } => check(&source, print, offline),
+        } => check(&source.any(), print, offline),
         cli::Verb::Explain { source, request } => explain(&source, *request),
         cli::Verb::Demo { load } => demo(load),
         cli::Verb::Origin { options } => origin(*options),
@@ -106,7 +106,7 @@ fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(
     } = loaded;
     print(&format!(
         "{} is fine: {}, {}, {}{}\n",
-        source.config.display(),
+        source.path().unwrap_or_default().display(),
         counted(config.listeners.len() as u64, "listener"),
         counted(config.routes.len() as u64, "route"),
         counted(config.upstreams.len() as u64, "upstream"),
@@ -148,12 +148,28 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
 /// Loads the configuration, showing what is wrong with it or doubtful.
 fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
     let loaded = load_quietly(source, lookup)?;
-    if source.verbose > 0 {
-        let layers: Vec<_> = loaded.warnings.layers().collect();
-        note(&format!("configuration from {}", layers.join(", ")));
+    match source.verbose {
+        0 => note_local(&loaded.warnings),
+        _ => {
+            let layers: Vec<_> = loaded.warnings.layers().collect();
+            note(&format!("configuration from {}", layers.join(", ")));
+        }
     }
     show(&loaded.warnings);
     Ok(loaded)
+}
+
+/// Says that the file beside the configuration file is part of what was loaded.
+fn note_local(report: &Report) {
+    let mut layers = report.layers();
+    if let (Some(file), Some(local)) = (layers.next(), layers.next())
+        && std::path::Path::new(&file).with_file_name(config::LOCAL_FILE)
+            == std::path::Path::new(&local)
+    {
+        note(&format!(
+            "{local} is part of the configuration: it overrides {file}"
+        ));
+    }
 }
 
 /// Loads the configuration, showing only what is wrong with it.
@@ -161,7 +177,9 @@ fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Fail
     // A variable that is not Unicode cannot be one of ours.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    config::load(&source.config, &source.sets, variables, lookup).map_err(|report| {
+    let path = source.path().map_err(|why| complain(&why))?;
+    config::load(&path, &source.sets, variables, lookup).map_err(|report| {
+        note_local(&report);
         show(&report);
         let mistakes = counted(report.mistake_count() as u64, "mistake");
         complain(&format!("{mistakes} in the configuration"))

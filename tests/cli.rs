@@ -232,3 +232,250 @@ fn the_effective_configuration_says_when_requests_are_logged_by_default() {
     assert!(off.starts_with("access_log = false\n"), "{off}");
     assert!(!off.contains(comment), "{off}");
 }
+
+/// A folder of a test's own with these files, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let path = std::env::temp_dir().join(format!("evenkeel-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        for (file, text) in files {
+            std::fs::write(path.join(file), text).unwrap();
+        }
+        Self(path)
+    }
+
+    fn evenkeel(&self, arguments: &[&str]) -> Output {
+        command(arguments).current_dir(&self.0).output().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const PLAIN: &str = "[[listener]]\nbind = '127.0.0.1:0'\n[[route]]\nanswer = {}\n";
+
+#[test]
+fn the_file_may_stand_alone() {
+    let folder = Folder::new(
+        "file",
+        &[("a.toml", PLAIN), ("evenkeel.toml", "colour = 1")],
+    );
+    for arguments in [
+        &["check", "a.toml"][..],
+        &["check", "--config", "a.toml"],
+        &["check", "--print", "a.toml"],
+        &["check", "a.toml", "--set", "server.workers=2"],
+    ] {
+        let output = folder.evenkeel(arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    let output = command(&["check", "a.toml"])
+        .env("EVENKEEL_CONFIG", "evenkeel.toml")
+        .current_dir(&folder.0)
+        .output()
+        .unwrap();
+    assert_eq!(
+        stdout(&output),
+        "a.toml is fine: 1 listener, 1 route, 0 upstreams\n"
+    );
+    let output = folder.evenkeel(&["check", "a.toml", "--config", "a.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("cannot be used with"),
+        "{}",
+        stderr(&output)
+    );
+    let output = folder.evenkeel(&["check"]);
+    assert!(
+        stderr(&output).contains("evenkeel.toml:1:1"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_said_with_how_to_name_one() {
+    let folder = Folder::new("none", &[]);
+    for (arguments, expected) in [
+        (
+            &["check"][..],
+            "evenkeel: there is no configuration file: name it with --config FILE; without that \
+             it is evenkeel.toml, or else /etc/evenkeel/evenkeel.toml\n",
+        ),
+        (
+            &["run", "x.toml"],
+            "evenkeel: there is no file x.toml: --config FILE names the configuration; without \
+             that it is evenkeel.toml, or else /etc/evenkeel/evenkeel.toml\n",
+        ),
+        (
+            &["run", "."],
+            "evenkeel: . is a folder: --config FILE takes a file\n",
+        ),
+    ] {
+        let output = folder.evenkeel(arguments);
+        assert_eq!((output.status.code(), stderr(&output)), (Some(1), expected));
+    }
+    std::fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    let output = folder.evenkeel(&["check", "."]);
+    let expected = "evenkeel: . is a folder: did you mean --config ./evenkeel.toml?\n";
+    assert_eq!(stderr(&output), expected);
+}
+
+#[test]
+fn the_local_file_is_named() {
+    let files = [
+        ("evenkeel.toml", PLAIN),
+        ("local.toml", "[server]\nworkers = 0\n"),
+    ];
+    let folder = Folder::new("local", &files);
+    let expected =
+        "evenkeel: local.toml is part of the configuration: it overrides evenkeel.toml\n";
+    let output = folder.evenkeel(&["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with(expected), "{}", stderr(&output));
+    std::fs::write(folder.0.join("local.toml"), "[server]\nworkers = 1\n").unwrap();
+    let output = folder.evenkeel(&["check"]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), expected));
+    // Standard output stays for what was asked for.
+    let output = folder.evenkeel(&["check", "--print"]);
+    assert!(
+        stdout(&output).starts_with("# Access log"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+/// What `check` warns of is what `run` fails at.
+#[test]
+fn what_the_machine_does_not_have_is_said_before_and_at_the_start() {
+    for (lines, place, warned, failed) in [
+        (
+            "[server]\ncontrol = 'nowhere/x.sock'\n",
+            "evenkeel.toml:6:11",
+            "there is no folder nowhere",
+            "control socket: bind unix:nowhere/x.sock: No such file or directory (os error 2): \
+             `mkdir -p nowhere`",
+        ),
+        (
+            "[access_log]\npath = 'logs/access.log'\n",
+            "evenkeel.toml:6:8",
+            "there is no folder logs",
+            "access log logs/access.log: No such file or directory (os error 2): `mkdir -p logs`",
+        ),
+        (
+            "[[listener]]\nbind = 'unix:sockets/a.sock'\n",
+            "evenkeel.toml:6:8",
+            "there is no folder sockets",
+            "`mkdir -p sockets`",
+        ),
+        (
+            "[[listener]]\nbind = '192.0.2.77:18080'\n",
+            "evenkeel.toml:6:8",
+            "this machine does not have the address 192.0.2.77",
+            "listener listener-2: bind 192.0.2.77:18080: Cannot assign requested address (os \
+             error 99): write an address that `ip address` lists",
+        ),
+    ] {
+        let text = format!("{PLAIN}{lines}");
+        let folder = Folder::new("machine", &[("evenkeel.toml", &text)]);
+        let output = folder.evenkeel(&["check"]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains(warned) && said.contains(place), "{said}");
+        assert!(!stderr(&folder.evenkeel(&["check", "--offline"])).contains(warned));
+        let output = folder.evenkeel(&["run"]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.lines().last().unwrap().contains(failed), "{said}");
+    }
+}
+
+#[test]
+fn a_port_for_privileged_processes_is_said_before_and_at_the_start() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let text = PLAIN.replace("127.0.0.1:0", "127.0.0.1:9");
+    let folder = Folder::new("privileged", &[("evenkeel.toml", &text)]);
+    // The program may be where only root can reach it.
+    let program = folder.0.join("evenkeel");
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &program).unwrap();
+    let as_nobody = |verb: &str| {
+        let mut command = Command::new(&program);
+        command.arg(verb).current_dir(&folder.0);
+        if rustix::process::getuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.output().unwrap()
+    };
+    let output = as_nobody("check");
+    let said = stderr(&output);
+    // Some containers let everybody listen on every port.
+    let set = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first_free: u16 = set.unwrap().trim().parse().unwrap();
+    if first_free < 10 {
+        assert!(!said.contains("may not listen"), "{said}");
+        return;
+    }
+    assert!(
+        said.contains("warning: this user may not listen on port 9"),
+        "{said}"
+    );
+    assert!(said.contains("evenkeel.toml:2:8") && said.contains("CAP_NET_BIND_SERVICE"));
+    let output = as_nobody("run");
+    let said = stderr(&output).lines().last().unwrap();
+    assert!(said.contains("Permission denied"), "{said}");
+    assert!(
+        said.contains("AmbientCapabilities=CAP_NET_BIND_SERVICE"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_wrong_command_says_what_would_be_right() {
+    for (arguments, expected) in [
+        (
+            &["chek"][..],
+            "there are run, check, explain, demo, origin, ctl",
+        ),
+        (
+            &["ctl", "frob"],
+            "there are show, rates, drain, ready, stop, weight, set",
+        ),
+        (
+            &["ctl", "show", "foo"],
+            "there are upstreams, listeners, routes, files, sessions",
+        ),
+        (
+            &["ctl", "--socket", "x", "set", "foo"],
+            "there are log-level, server, weight",
+        ),
+        (
+            &["ctl", "weight", "app/a", "-1"],
+            "a weight is a whole number from 0 to 1000000",
+        ),
+        (
+            &["ctl", "weight", "app/a", "99999999999"],
+            "a weight is a whole number from 0 to 1000000",
+        ),
+        (
+            &["ctl", "show", "sessions", "-3"],
+            "a number of rows is 1 to 10000",
+        ),
+        (
+            &["ctl", "show", "errors", "x"],
+            "a number of rows is 1 to 10000",
+        ),
+        (&["ctl", "rates", "-1"], "a time is 0.1 to 60 seconds"),
+        (&["ctl", "rates", "600"], "a time is 0.1 to 60 seconds"),
+    ] {
+        let output = evenkeel(arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}

@@ -57,8 +57,8 @@ fn diagnostics_are_as_expected() {
     let mut different = Vec::new();
     for path in toml_files("tests/config") {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let text = fs::read_to_string(&path).unwrap();
-        let report = match config::load_text(&name, &text, NameLookup::Skip) {
+        let bytes = fs::read(&path).unwrap();
+        let report = match config::load_text(&name, &bytes, NameLookup::Skip) {
             Ok(loaded) => loaded.warnings,
             Err(report) => report,
         };
@@ -800,15 +800,15 @@ fn a_mistake_shows_no_secret() {
         // It is no TOML.
         (
             "[otlp.headers]\nX = 's3cret-1'\nX = \"s3cret-2\"",
-            "duplicate key",
+            "is there twice",
         ),
         (
             "[otlp]\nheaders = { X = 's3cret-1', X = \"s3cret-2\" }",
-            "duplicate key",
+            "is there twice",
         ),
         (
             "[otlp]\nheaders = { X = 's3cret-1' }\nheaders = { X = \"s3cret-2\" }",
-            "duplicate key",
+            "is there twice",
         ),
         ("[otlp]\nheaders = { X = \"s3cret }", "invalid basic string"),
         ("[otlp]\nheaders = { X = s3cret }", "must be quoted"),

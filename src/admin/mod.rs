@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
+use crate::config::machine::{self, Obstacle};
 use crate::config::{Accepting, Address};
 use crate::net::listen::{self, AcceptTurns, BoundListener, Listener, Peer, SocketFile};
 use crate::net::poller::Poller;
@@ -32,6 +33,8 @@ use crate::observe::limits::{self, LimitWatch};
 use crate::runtime::{Phase, Starting};
 use crate::scheduling::step_back;
 use monitor::Monitor;
+
+pub use control::MAX_ROWS;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
@@ -78,7 +81,8 @@ pub struct AdminThread {
 /// As [`listen::bind`], with the socket in the error's text.
 pub fn bind(config: &crate::config::Config) -> io::Result<(Sockets, SocketFiles)> {
     let named = |what: &str, address: &Address, error: io::Error| {
-        io::Error::new(error.kind(), format!("{what}: bind {address}: {error}"))
+        let what = format!("{what}: bind {address}");
+        machine::explained(&what, &error, Obstacle::of(address))
     };
     let mut sockets = Sockets {
         status: None,

@@ -7,6 +7,7 @@ mod access_log;
 mod answer;
 mod files;
 mod paths;
+pub(super) mod surroundings;
 mod upstream;
 
 use std::collections::HashMap;
@@ -500,6 +501,14 @@ fn check_redirect(route: &written::Route, report: &mut Report) {
             .help("use 301, 302, 303, 307 or 308");
     }
     let Some(to) = &redirect.to.value else { return };
+    if let Some(meant) = with_scheme(&to.value.0) {
+        report
+            .warning(
+                &to.place,
+                format!("`{}` is a path, not the URL of a host", to.value.0),
+            )
+            .help(format!("did you mean `{meant}`?"));
+    }
     for part in to.value.0.split('$').skip(1) {
         let len = part
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
@@ -515,6 +524,36 @@ fn check_redirect(route: &written::Route, report: &mut Report) {
                 .help("there are `$scheme`, `$host`, `$path` and `$query`");
         }
     }
+}
+
+/// The URL that a redirect was probably meant to lead to, if it names a host without
+/// a scheme.
+fn with_scheme(to: &str) -> Option<String> {
+    /// Ends of names of files that could be taken for those of hosts.
+    const FILES: [&str; 12] = [
+        "html", "htm", "php", "asp", "aspx", "jsp", "cgi", "txt", "xml", "json", "png", "pdf",
+    ];
+    for scheme in ["https:", "http:"] {
+        if let Some(rest) = to.strip_prefix(scheme) {
+            let is_broken = !rest.starts_with("//");
+            return is_broken.then(|| format!("{scheme}//{}", rest.trim_start_matches('/')));
+        }
+    }
+    let first = to.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = first.split_once(':').unwrap_or((first, ""));
+    let is_host = match host.rsplit_once('.') {
+        Some((name, end)) => {
+            let is_label = |it: u8| it.is_ascii_alphanumeric() || b"-._$".contains(&it);
+            let is_end = end.len() > 1 && end.bytes().all(|it| it.is_ascii_alphabetic());
+            let is_address = host.parse::<std::net::Ipv4Addr>().is_ok();
+            let is_file = FILES.contains(&end.to_ascii_lowercase().as_str());
+            !name.is_empty() && name.bytes().all(is_label) && (is_end && !is_file || is_address)
+        }
+        None => host == "localhost" || host.starts_with("$host"),
+    };
+    let port = port.split('$').next().unwrap_or_default();
+    let is_port = port.bytes().all(|it| it.is_ascii_digit());
+    (is_host && is_port).then(|| format!("https://{to}"))
 }
 
 /// A collector gets spans of traces, which a listener must look at; and what
@@ -567,6 +606,40 @@ fn check_header_names(route: &written::Route, report: &mut Report) {
                 &field.place,
                 format!("`{}` is no name of a field", field.name),
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_without_a_scheme() {
+        for (to, meant) in [
+            ("www.example.com", Some("https://www.example.com")),
+            ("www.example.com/a?b", Some("https://www.example.com/a?b")),
+            ("example.com:8443/", Some("https://example.com:8443/")),
+            (
+                "example.com:8443$path",
+                Some("https://example.com:8443$path"),
+            ),
+            ("10.0.0.1/x", Some("https://10.0.0.1/x")),
+            ("localhost:8080", Some("https://localhost:8080")),
+            ("$host$path", Some("https://$host$path")),
+            ("$host/new$path", Some("https://$host/new$path")),
+            ("https:/example.com", Some("https://example.com")),
+            ("http:example.com/a", Some("http://example.com/a")),
+            ("https://example.com", None),
+            ("//example.com/", None),
+            ("/new", None),
+            ("new.html", None),
+            ("login", None),
+            ("../a.b", None),
+            ("?a=b.c", None),
+            ("mailto:me@example.com", None),
+        ] {
+            assert_eq!(with_scheme(to).as_deref(), meant, "{to}");
         }
     }
 }

@@ -5,9 +5,11 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::layers;
+use super::peers;
 use super::secret;
 use super::setting::Shape;
 use super::tree::Place;
+use super::twice::Twice;
 
 /// Everything found wrong or doubtful in one configuration.
 #[derive(Debug, Default)]
@@ -91,6 +93,15 @@ impl Finding {
             self.help = Some(format!("did you mean `{nearest}`?"));
         }
         self
+    }
+
+    /// Proposes the one of `words` that another program's word stands for, or else
+    /// the nearest to `word`.
+    pub(super) fn propose_word(&mut self, word: &str, words: &[&str]) -> &mut Self {
+        match peers::value(word, words) {
+            Some(help) => self.help(help),
+            None => self.propose(word, words.iter().copied()),
+        }
     }
 
     /// Shows a second place that has to do with it.
@@ -182,16 +193,68 @@ impl Report {
         self.add(Severity::Warning, None, title.into())
     }
 
-    pub(super) fn syntax_mistake(&mut self, place: Place, title: &str) {
+    pub(super) fn syntax_mistake(&mut self, place: Place, title: &str) -> &mut Finding {
         self.syntax_broken = true;
-        self.add(Severity::Mistake, Some(place), title.replace('\n', ", "))
-            .syntax = true;
+        let found = self.add(Severity::Mistake, Some(place), title.replace('\n', ", "));
+        found.syntax = true;
+        found
+    }
+
+    /// Records that a layer could not be read at all.
+    pub(super) fn syntax_mistake_without_place(&mut self, title: &str) -> &mut Finding {
+        self.syntax_broken = true;
+        let found = self.add(Severity::Mistake, None, title.to_owned());
+        found.syntax = true;
+        found
+    }
+
+    /// The index of the source that is added next.
+    pub(super) fn next_source(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Records that a layer is of another program or language. Nothing of it is shown
+    /// but this place: the rest of the line could be a secret.
+    pub(super) fn no_toml(&mut self, place: &Place, language: &str) {
+        self.syntax_broken = true;
+        self.sources[place.source].text.truncate(place.range.end);
+        self.mistake(place, format!("this looks like {language}; Evenkeel reads TOML"))
+            .help("write it as in:\n[[listener]]\nbind = \":8080\"\n\n[[route]]\nupstream = \"app\"\n\n[upstream.app]\nendpoints = [\"10.0.0.1:8080\"]");
+    }
+
+    /// Records that something is written twice.
+    pub(super) fn twice(&mut self, place: Place, first: Option<Place>, what: &Twice) {
+        let found = match what {
+            Twice::Table { name } => self
+                .syntax_mistake(place, &format!("the table `[{name}]` is there twice"))
+                .help("write all of its keys under the first one"),
+            Twice::Key { name } => self
+                .syntax_mistake(place, &format!("the key `{name}` is there twice"))
+                .help("leave one of them out"),
+        };
+        if let Some(first) = first {
+            found.related(&first, "the first time");
+        }
     }
 
     /// Whether a layer could be read only in part, so that something that
     /// seems to be missing may well be there.
     pub(super) fn is_syntax_broken(&self) -> bool {
         self.syntax_broken
+    }
+
+    /// Adds help to the last finding, if that is one at this place without any.
+    pub(super) fn advise(&mut self, place: &Place, help: String) {
+        let last = self.findings.last_mut();
+        let last = last.filter(|it| it.place.as_ref() == Some(place) && it.help.is_none());
+        last.into_iter().for_each(|it| _ = it.help(help.as_str()));
+    }
+
+    /// The text at a place, with its secrets hidden.
+    pub(super) fn text_at(&self, place: &Place) -> &str {
+        let text = self.sources.get(place.source).map(|it| it.text.as_str());
+        let text = text.and_then(|it| it.get(place.range.clone()));
+        text.unwrap_or_default()
     }
 
     fn add(&mut self, severity: Severity, place: Option<Place>, title: String) -> &mut Finding {

@@ -6,11 +6,12 @@ use std::path::Path;
 use super::Config;
 use super::diagnostics::Report;
 use super::layers;
+use super::not_toml::{self, NoText};
 use super::print;
 use super::resolve::{NameLookup, Surroundings, resolve};
 use super::secret;
 use super::setting::Setting;
-use super::tree::{self, Node};
+use super::tree::{self, Node, Place, Value};
 use super::written::File;
 
 /// The file beside the configuration file that overrides it.
@@ -47,8 +48,8 @@ pub fn load(
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    let mut root = match std::fs::read_to_string(path) {
-        Ok(text) => read_layer(path, text, &mut report),
+    let mut root = match std::fs::read(path) {
+        Ok(bytes) => read_bytes(path, bytes, &mut report),
         Err(error) => {
             report.mistake_without_place(format!("read {}: {error}", path.display()));
             return Err(report);
@@ -56,9 +57,9 @@ pub fn load(
     };
     let local = path.with_file_name(LOCAL_FILE);
     if local != path {
-        match std::fs::read_to_string(&local) {
-            Ok(text) => {
-                let over = read_layer(&local, text, &mut report);
+        match std::fs::read(&local) {
+            Ok(bytes) => {
+                let over = read_bytes(&local, bytes, &mut report);
                 layers::merge(&mut root, over);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -74,16 +75,57 @@ pub fn load(
     finish(root, surroundings(path, lookup), report)
 }
 
-/// Loads `text` alone, as if it stood in a file of this name.
+/// Loads `bytes` alone, as if they stood in a file of this name.
 ///
 /// # Errors
 ///
 /// Every mistake in it.
-pub fn load_text(name: &str, text: &str, lookup: NameLookup) -> Result<Loaded, Report> {
+pub fn load_text(
+    name: &str,
+    bytes: impl AsRef<[u8]>,
+    lookup: NameLookup,
+) -> Result<Loaded, Report> {
     let mut report = Report::default();
     let path = Path::new(name);
-    let root = read_layer(path, text.to_owned(), &mut report);
+    let root = read_bytes(path, bytes.as_ref().to_owned(), &mut report);
     finish(root, surroundings(path, lookup), report)
+}
+
+/// Reads a layer from a file's bytes, as far as they are text.
+fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> Node {
+    let nothing = |report: &mut Report, what: &str, help: &str| {
+        let shown = path.display();
+        report
+            .syntax_mistake_without_place(&format!("{shown} is {what}"))
+            .help(help);
+        Node {
+            place: Place {
+                source: report.add_source(shown.to_string(), ""),
+                range: 0..0,
+            },
+            value: Value::Table(Vec::new()),
+        }
+    };
+    match not_toml::encoding(&bytes) {
+        None => read_layer(path, String::from_utf8_lossy(&bytes).into_owned(), report),
+        Some(NoText::Binary { line }) => nothing(
+            report,
+            &format!("a binary file: line {line} has the byte 0x00"),
+            "name the file with the configuration",
+        ),
+        Some(NoText::Utf16) => nothing(report, "UTF-16 text", "save it as UTF-8"),
+        Some(NoText::Byte { byte, at }) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let place = Place {
+                source: report.next_source(),
+                range: at..at + char::REPLACEMENT_CHARACTER.len_utf8(),
+            };
+            report
+                .syntax_mistake(place, &format!("the byte 0x{byte:02X} is no UTF-8"))
+                .help(not_toml::byte_help(byte));
+            read_layer(path, text, report)
+        }
+    }
 }
 
 fn surroundings(path: &Path, lookup: NameLookup) -> Surroundings<'_> {

@@ -6,7 +6,7 @@ use super::access_log::{AccessLogFormat, SyslogTarget};
 use super::diagnostics::Report;
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
-use super::value::choice;
+use super::value::{choice, port_help};
 
 choice!(AccessLogFormat {
     "combined" => AccessLogFormat::Combined, "the combined format of Apache and nginx";
@@ -75,7 +75,7 @@ impl FromText for SyslogTarget {
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => match port.parse() {
                 Ok(port) if port > 0 => (host, port),
-                _ => return Err(fault.help("a port is a number from 1 to 65535")),
+                _ => return Err(fault.help(port_help(port, 1))),
             },
             _ => (host, SYSLOG_PORT),
         };

@@ -23,13 +23,14 @@ use super::{
     Otlp, Peers, Proxying, Route, Server, Status, Upstream,
 };
 
-/// Whether the names of endpoints and the folders of files are looked up.
+/// Whether the names of endpoints are looked up, and this machine is asked what it
+/// lets the process do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameLookup {
     /// With the system's resolver; blocks.
     System,
-    /// Not at all: such an endpoint gets the address 0.0.0.0, and every folder
-    /// is believed to be there. For checks.
+    /// Not at all: such an endpoint gets the address 0.0.0.0, and every folder,
+    /// address and port is believed to be there. For checks.
     Skip,
 }
 
@@ -51,6 +52,9 @@ pub(super) fn resolve(
 ) -> Option<Config> {
     let names = Names::collect(file);
     check::check(file, &names, report);
+    if surroundings.lookup == NameLookup::System {
+        check::surroundings::check(file, report);
+    }
     let upstreams = upstreams(file, surroundings, report);
     let routes = routes(file, &names, surroundings, report);
     let status = status(file.status.value.as_ref(), surroundings.folder, report);

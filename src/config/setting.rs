@@ -5,7 +5,8 @@
 //! the JSON Schema and the effective configuration all derive from it.
 
 use super::diagnostics::Report;
-use super::tree::{self, Entry, Node, Place, Value};
+use super::form;
+use super::tree::{self, Node, Place, Value};
 
 /// A type that can stand as the value of an option.
 pub trait Setting: Sized {
@@ -202,7 +203,7 @@ pub(super) fn read_field<T: Setting>(
     report: &mut Report,
 ) -> Field<T> {
     if let Some(entry) = node.entry(key) {
-        let value = T::read(&entry.node, report);
+        let value = read_or_advise(&entry.node, None, report);
         return Field {
             value,
             place: entry.node.place.clone(),
@@ -227,6 +228,21 @@ pub(super) fn read_field<T: Setting>(
     }
 }
 
+/// Reads a value, and says how to write one of another type. `name` is its key where
+/// that is a name.
+fn read_or_advise<T: Setting>(node: &Node, name: Option<&str>, report: &mut Report) -> Option<T> {
+    let value = T::read(node, report);
+    if value.is_none() {
+        let shape = T::shape();
+        let help = name.and_then(|it| form::nameless(it, &shape));
+        let help = help.or_else(|| form::advice(node, &shape, report.text_at(&node.place)));
+        if let Some(help) = help {
+            report.advise(&node.place, help);
+        }
+    }
+    value
+}
+
 /// Whether a key of the table at `node` was probably meant to be `key`.
 fn is_misspelt(node: &Node, key: &str) -> bool {
     let Value::Table(entries) = &node.value else {
@@ -235,24 +251,6 @@ fn is_misspelt(node: &Node, key: &str) -> bool {
     entries
         .iter()
         .any(|it| super::diagnostics::nearest(&it.key, [key]).is_some())
-}
-
-/// Reports the keys of `entries` that are none of `known`.
-pub(super) fn check_keys(entries: &[Entry], title: &str, known: &[&str], report: &mut Report) {
-    for entry in entries {
-        if known.contains(&entry.key.as_str()) {
-            continue;
-        }
-        let found = report.mistake(
-            &entry.key_place,
-            format!("unknown key `{}` in {title}", entry.key),
-        );
-        if super::diagnostics::nearest(&entry.key, known.iter().copied()).is_some() {
-            found.propose(&entry.key, known.iter().copied());
-        } else {
-            found.help(format!("the keys of {title} are {}", known.join(", ")));
-        }
-    }
 }
 
 /// Defines a table of options. See the head of this file.
@@ -282,7 +280,7 @@ macro_rules! options {
                     return setting::wrong_type(node, report);
                 };
                 let known = [$( setting::key_name(stringify!($key)) ),*];
-                setting::check_keys(entries, $title, &known, report);
+                $crate::config::unknown::check_keys(entries, $title, &known, report);
                 Some(Self {
                     $( $key: {
                         let key = setting::key_name(stringify!($key));
@@ -376,9 +374,14 @@ pub trait FromText: Sized {
     ///
     /// What is wrong with it, and what to write instead.
     fn from_text(text: &str) -> Result<Self, Fault>;
+
+    /// What is doubtful about a text that is a value.
+    fn doubt(_text: &str) -> Option<Fault> {
+        None
+    }
 }
 
-/// Why text is no value.
+/// Why text is no value, or a doubtful one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault {
     /// What is wrong, following "`text` is not …".
@@ -405,22 +408,37 @@ impl Fault {
 
 /// Reads a value from text, reporting what is wrong at `place`.
 pub(super) fn read_text<T: FromText>(text: &str, place: &Place, report: &mut Report) -> Option<T> {
-    match T::from_text(text) {
-        Ok(value) => Some(value),
-        Err(fault) => {
-            let found = report.mistake(place, fault.what);
-            if let Some(help) = fault.help {
-                found.help(help);
-            }
-            None
+    let (value, fault) = match T::from_text(text) {
+        Ok(value) => (Some(value), T::doubt(text)),
+        Err(fault) => (None, Some(fault)),
+    };
+    if let Some(fault) = fault {
+        let found = match value {
+            Some(_) => report.warning(place, fault.what),
+            None => report.mistake(place, fault.what),
+        };
+        if let Some(help) = fault.help {
+            found.help(help);
         }
     }
+    value
 }
 
 impl<T: FromText> Setting for T {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         match &node.value {
             Value::Text(text) => read_text(text, &node.place, report),
+            Value::Integer(number) => {
+                let found = wrong_type(node, report);
+                // Help that has the number in quotes, as a port without its colon.
+                let help = match Self::from_text(&number.to_string()) {
+                    Ok(_) => Some(format!("write it in quotes: \"{number}\"")),
+                    Err(fault) => fault.help,
+                };
+                help.into_iter()
+                    .for_each(|help| report.advise(&node.place, help));
+                found
+            }
             _ => wrong_type(node, report),
         }
     }
@@ -512,7 +530,7 @@ impl<T: Setting> Setting for Map<T> {
         let named = entries.iter().map(|entry| Named {
             name: entry.key.clone(),
             place: entry.key_place.clone(),
-            value: T::read(&entry.node, report),
+            value: read_or_advise(&entry.node, Some(&entry.key), report),
         });
         Some(Self(named.collect()))
     }

@@ -10,6 +10,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::Report;
+use super::not_toml;
+use super::twice::{self, Twice};
 
 /// A stretch of one of the report's sources, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,16 +94,80 @@ impl Node {
 pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
     let text = report.source_text(source).to_owned();
     let (table, errors) = DeTable::parse_recoverable(&text);
-    for error in errors {
-        let range = error.span().unwrap_or(0..0);
-        let place = Place { source, range };
-        report.syntax_mistake(place, error.message());
-    }
     let at = |range| Place { source, range };
-    Node {
+    let root = Node {
         place: at(0..0),
         value: table_value(table.into_inner(), &at),
+    };
+    let look = (!errors.is_empty()).then(|| not_toml::language(&text));
+    if let Some((language, range)) = look.flatten() {
+        report.no_toml(&at(range), language);
+        return Node {
+            place: at(0..0),
+            value: Value::Table(Vec::new()),
+        };
     }
+    // Up to where the keys belong to a table that is written twice.
+    let mut twice_end = 0;
+    // A known mistake says more of its line than all that the parser says.
+    let mut explained = Vec::new();
+    for error in errors {
+        let range = error.span().unwrap_or(0..0);
+        if error.message() != DUPLICATE {
+            let line = line_start(&text, range.start);
+            let is_new = !explained.contains(&line);
+            if is_new && report_syntax(&text, at(range), error.message(), report) == Said::Known {
+                explained.push(line);
+            }
+        } else if range.start >= twice_end {
+            let first = twice::first(&root, &text, &range).map(at);
+            let what = twice::what(&text, &range);
+            if matches!(what, Twice::Table { .. }) {
+                twice_end = twice::table_end(&text, range.start);
+            }
+            report.twice(at(range), first, &what);
+        }
+    }
+    root
+}
+
+/// Where the line begins that a byte is in.
+pub(super) fn line_start(text: &str, at: usize) -> usize {
+    let before = &text[..at.min(text.len())];
+    before.rfind('\n').map_or(0, |end| end + 1)
+}
+
+/// How the parser calls a key that is written twice.
+const DUPLICATE: &str = "duplicate key";
+
+/// Whose words say what is wrong with a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    /// The line is a known mistake.
+    Known,
+    /// Those of the parser alone.
+    Parser,
+}
+
+/// Reports what the parser could not read, in words that say more than its own
+/// where the line is a known mistake.
+fn report_syntax(text: &str, place: Place, said: &str, report: &mut Report) -> Said {
+    let start = line_start(text, place.range.start);
+    let line = text[start..].lines().next().unwrap_or_default();
+    if let Some((offset, what)) = not_toml::lookalike(line) {
+        let letter = text[start + offset..].chars().next().unwrap_or_default();
+        let range = start + offset..start + offset + letter.len_utf8();
+        let shown = letter.escape_debug();
+        let place = Place { range, ..place };
+        report.syntax_mistake(place, &format!("`{shown}` is {what}"));
+        return Said::Known;
+    }
+    let found = report.syntax_mistake(place, said);
+    if !not_toml::is_assignment(line) {
+        return Said::Parser;
+    }
+    found.help("a key and its value have `=` between them");
+    Said::Known
 }
 
 /// Reads one TOML value; `None` where `text` is not one. `at` turns a range

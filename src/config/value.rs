@@ -1,6 +1,6 @@
 //! The kinds of value that options take: names, addresses, patterns, words.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, Va
 use evenkeel_proto::http1::write::Scheme;
 
 use super::diagnostics::Report;
+use super::regex_like::{self, Foreign};
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
 use super::{Address, Adopt, BalanceKey, EventFormat, HalfClose, Level};
@@ -32,7 +33,7 @@ macro_rules! choice {
                         report
                             .mistake(&node.place, format!("unknown word `{text}`"))
                             .label(format!("expected {expected}"))
-                            .propose(text, words);
+                            .propose_word(text, &words);
                         None
                     }
                 }
@@ -208,7 +209,10 @@ impl FromText for CollectorUrl {
             false => format!("{authority}:4318"),
         };
         let (host, port) = authority.rsplit_once(':').unwrap_or_default();
-        if host.is_empty() || port.parse::<u16>().is_err() {
+        if !host.is_empty() && port.parse::<u16>().is_err() {
+            return Err(fault.help(port_help(port, 1)));
+        }
+        if host.is_empty() {
             return Err(fault.help("write a host and a port, as in \"http://127.0.0.1:4318\""));
         }
         let path = if matches!(path, "" | "/") {
@@ -477,7 +481,7 @@ impl FromText for Bind {
                     Ipv4Addr::UNSPECIFIED.into(),
                     port,
                 )))),
-                Err(_) => Err(fault.help("a port is a number from 0 to 65535")),
+                Err(_) => Err(fault.help(port_help(port, 0))),
             };
         }
         if text.parse::<u16>().is_ok() {
@@ -495,7 +499,44 @@ impl FromText for Bind {
         if let Some(port) = text.strip_prefix("localhost:") {
             return Err(fault.help(format!("did you mean `\"127.0.0.1:{port}\"`?")));
         }
-        Err(fault.help("write an IP address and a port, as in \"0.0.0.0:8080\" or \":8080\""))
+        let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+        Err(match is_ip(host) {
+            true => fault.help(port_help(port, 0)),
+            false if is_like_ipv4(host) => fault.help(IPV4_HELP),
+            false => {
+                fault.help("write an IP address and a port, as in \"0.0.0.0:8080\" or \":8080\"")
+            }
+        })
+    }
+}
+
+const IPV4_HELP: &str = "each of the four numbers of an IPv4 address is 0 to 255";
+
+/// Whether a text is an address as it stands in front of a port.
+fn is_ip(text: &str) -> bool {
+    let inner = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    match inner {
+        Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
+        None => text.parse::<Ipv4Addr>().is_ok(),
+    }
+}
+
+/// Whether a text is nothing but numbers with dots, as no name of a host is.
+fn is_like_ipv4(text: &str) -> bool {
+    text.contains('.') && text.bytes().all(|it| it.is_ascii_digit() || it == b'.')
+}
+
+/// What to write for a port that is none; `min` is the smallest one.
+pub(super) fn port_help(port: &str, min: u16) -> String {
+    let known = [("http", 80), ("https", 443), ("http-alt", 8080)];
+    let is_number = !port.is_empty() && port.bytes().all(|it| it.is_ascii_digit());
+    match known
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(port))
+    {
+        Some((_, number)) => format!("write the port as a number: {number}"),
+        None if is_number => format!("the port must be {min} to 65535"),
+        None => format!("a port is a number from {min} to 65535"),
     }
 }
 
@@ -601,6 +642,12 @@ fn destination(text: &str) -> Result<Destination, Fault> {
         }
         return Err(fault.help(format!("the port is missing: \"{text}:80\"")));
     };
+    if is_ip(name) {
+        return Err(fault.help(port_help(port, 1)));
+    }
+    if is_like_ipv4(name) {
+        return Err(fault.help(IPV4_HELP));
+    }
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if name.is_empty() || name.len() > 253 || !name.bytes().all(allowed) {
         return Err(fault.help("write a host and a port, as in \"10.0.0.1:8080\""));
@@ -610,7 +657,7 @@ fn destination(text: &str) -> Result<Destination, Fault> {
             name: name.to_owned(),
             port,
         }),
-        _ => Err(fault.help("a port is a number from 1 to 65535")),
+        _ => Err(fault.help(port_help(port, 1))),
     }
 }
 
@@ -625,6 +672,10 @@ impl FromText for Host {
         HostPattern::new(text).map(Self).map_err(|error| {
             let fault = Fault::new(format!("`{text}` is no pattern of a host"));
             match error {
+                _ if regex_like::kind(text).is_some() => fault.help(format!(
+                    "this is a regular expression; here a host is {}",
+                    examples(Self::FORM)
+                )),
                 PatternError::HostWildcard if text == "*" => {
                     fault.help("leave out `host` to match every host")
                 }
@@ -653,6 +704,9 @@ impl FromText for Path {
         PathPattern::new(text).map(Self).map_err(|error| {
             let fault = Fault::new(format!("`{text}` is no pattern of a path"));
             match error {
+                _ if regex_like::kind(text).is_some() => {
+                    fault.help(format!("this is a regular expression; {}", path_help(text)))
+                }
                 PatternError::QueryInPath => fault
                     .help("a path has no query; match that with `query = { name = \"value\" }`"),
                 PatternError::TooLong => fault.help(too_long()),
@@ -663,6 +717,33 @@ impl FromText for Path {
             }
         })
     }
+
+    fn doubt(text: &str) -> Option<Fault> {
+        let what = match regex_like::kind(text)? {
+            Foreign::Regex => format!("`{text}` looks like a regular expression"),
+            Foreign::Placeholder => format!("the placeholder in `{text}` stands for itself"),
+        };
+        Some(Fault::new(what).help(path_help(text)))
+    }
+}
+
+/// What to write for a path as other programs have it.
+fn path_help(text: &str) -> String {
+    let paths = regex_like::as_paths(text);
+    let proposed = paths.iter().map(|it| format!("\"{it}\""));
+    let proposed: Vec<_> = proposed.collect();
+    let meant = match &proposed[..] {
+        [] => String::new(),
+        [only] => format!(": did you mean {only}?"),
+        all => format!(": did you mean [{}]?", all.join(", ")),
+    };
+    format!("here a path is {}{meant}", examples(Path::FORM))
+}
+
+/// The examples of a form, without marks of code.
+fn examples(form: &str) -> String {
+    let examples = form.split_once("such as ").map_or(form, |(_, it)| it);
+    examples.replace('`', "")
 }
 
 fn too_long() -> String {
@@ -712,6 +793,18 @@ impl FromText for Client {
                 NetworkError::PrefixLen => fault
                     .help("after `/` stands the number of bits: at most 32 for IPv4, 128 for IPv6"),
             }
+        })
+    }
+
+    fn doubt(text: &str) -> Option<Fault> {
+        let (address, _) = text.split_once('/')?;
+        let address = address.parse::<IpAddr>().ok()?.to_canonical();
+        let network = text.parse::<Network>().ok()?.to_string();
+        let first = network.split('/').next()?.parse::<IpAddr>().ok()?;
+        (first != address).then(|| {
+            Fault::new(format!("`{text}` is the whole network `{network}`")).help(format!(
+                "write \"{network}\" for the network, \"{address}\" for the one address"
+            ))
         })
     }
 }

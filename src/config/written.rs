@@ -677,7 +677,7 @@ impl Setting for Key {
                         .mistake(&node.place, format!("unknown word `{text}`"))
                         .label(format!("expected {}", Self::shape().words()))
                         .help("a table names what to go by, as in { header = \"X-User\" }")
-                        .propose(text, words.iter().map(|it| it.word));
+                        .propose_word(text, &words.iter().map(|it| it.word).collect::<Vec<_>>());
                     return None;
                 }
                 KeyTable::read(&table_of("by", node), report)?

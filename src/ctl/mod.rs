@@ -1,6 +1,7 @@
 //! `evenkeel ctl`: finds the control socket of the running process, sends it
 //! one command and shows the answer.
 
+mod confirm;
 pub mod socket;
 
 use crate::cli::{Control, CtlVerb, GetVerb, ServerVerb, ServersVerb, SetVerb, ShowVerb};
@@ -14,6 +15,7 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
         line.insert_str(0, "json ");
     }
     let socket = Socket::find(control)?;
+    confirm::ask(&socket, verb)?;
     let answer = socket
         .ask(&line, socket::LONG_TIMEOUT)
         .map_err(|error| complain(&error))?;
@@ -27,12 +29,19 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
             false => complain(said.strip_prefix("error: ").unwrap_or(said)),
         });
     }
+    // Warnings come last.
     let text = answer.trim_end();
-    match text.is_empty() {
-        // HAProxy's changes answer nothing.
-        true => Ok(()),
-        false => crate::print(&format!("{text}\n")),
+    let (text, warnings) = match text.split_once("\nwarning: ") {
+        Some((text, warnings)) if !json => (text, Some(warnings)),
+        _ => (text, None),
+    };
+    // HAProxy's changes answer nothing.
+    if !text.is_empty() {
+        crate::print(&format!("{text}\n"))?;
     }
+    let warnings = warnings.iter().flat_map(|it| it.split("\nwarning: "));
+    warnings.for_each(|it| crate::note(&format!("warning: {it}")));
+    Ok(())
 }
 
 /// What a list of servers' states begins with.

@@ -46,7 +46,7 @@ impl Socket {
             _ => Err(complain(&format!(
                 "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel.sock\"\n\n\
                  and start the program anew; `evenkeel ctl` and `evenkeel top` also take --socket",
-                source.config.display()
+                source.path().unwrap_or_default().display()
             ))),
         }
     }

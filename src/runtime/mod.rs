@@ -26,6 +26,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, AdminThread};
+use crate::config::machine::{self, Obstacle};
 use crate::config::{Address, Config};
 use crate::files::Disks;
 use crate::net::descriptors;
@@ -399,12 +400,10 @@ fn bind_listeners(
     let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
     let mut files = Vec::new();
     for listener in &config.listeners {
-        let bound = listen::bind(&listener.bind, listener.accepting, workers).map_err(|error| {
-            let text = format!(
-                "listener {}: bind {}: {error}",
-                listener.name, listener.bind
-            );
-            io::Error::new(error.kind(), text)
+        let bind = &listener.bind;
+        let bound = listen::bind(bind, listener.accepting, workers).map_err(|error| {
+            let what = format!("listener {}: bind {bind}", listener.name);
+            machine::explained(&what, &error, Obstacle::of(bind))
         })?;
         for (sockets, socket) in by_worker.iter_mut().zip(bound.listeners) {
             sockets.push(socket);

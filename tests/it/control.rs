@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::foreign_clients::python;
 use crate::in_flight::{limited, occupy};
 use crate::setup::{Site, get, origin, program, test};
+use crate::top::Terminal;
 
 /// An origin and the program before it, with a control socket.
 fn site(upstream: &str) -> (OriginHandle, Proxy) {
@@ -216,7 +217,9 @@ fn an_operator_drains_stops_and_reweights() {
         send(10);
         assert_eq!(served(), [0, 10]);
         // Both, in one line with the way back.
-        ask(&proxy, "stop app/*");
+        let stopped = ask(&proxy, "stop app/*");
+        let warning = "\nwarning: no endpoint of `app` takes requests now\n\n";
+        assert!(stopped.ends_with(warning), "{stopped}");
         assert_eq!(state_of(&proxy, 0), "stopped");
         assert_eq!(state_of(&proxy, 1), "stopped");
         let ready = json(&proxy, "ready app/*");
@@ -243,7 +246,12 @@ fn what_is_wrong_is_said_and_changes_nothing() {
         let name = origin.address.to_string();
         for (command, text) in [
             ("drain", "drain takes UPSTREAM/ENDPOINT"),
-            ("drain app", "a slash is missing"),
+            ("drain app", "did you mean `app/*`?"),
+            ("drain appp", "a slash is missing"),
+            (
+                &format!("drain {name}"),
+                &format!("did you mean `app/{name}`?"),
+            ),
             ("drain ap/x", "there is no upstream `ap`; there is `app`"),
             ("drain app/x", "upstream `app` has no endpoint `x`"),
             ("drain app/* app/x", "upstream `app` has no endpoint `x`"),
@@ -260,6 +268,8 @@ fn what_is_wrong_is_said_and_changes_nothing() {
             ("rates nan", "`nan` is no time"),
             ("rates -1", "`-1` is no time"),
             ("rates 0.05", "`0.05` is no time: 0.1 to 60 seconds"),
+            ("drian app/*", "there are show, rates, drain, ready"),
+            ("show frobs", "after `show` comes upstreams, listeners"),
             (
                 "reboot\x1b[2J",
                 "unknown command `reboot\\u{1b}[2J`: try `help`",
@@ -501,6 +511,19 @@ fn ctl_shows_and_changes() {
         assert_eq!(code, Some(0));
         let done: Value = serde_json::from_str(&shown).unwrap();
         assert!(done["done"][0].as_str().unwrap().contains("is drained"));
+        assert_eq!(
+            done["warnings"][0],
+            "no endpoint of `app` takes requests now"
+        );
+        let (code, shown, said) = texts(&ctl(&proxy, &["stop", "app/*"]));
+        assert_eq!(
+            (code, shown, said.as_str()),
+            (
+                Some(0),
+                format!("endpoint {name} is stopped\n"),
+                "evenkeel: warning: no endpoint of `app` takes requests now\n"
+            )
+        );
         let (code, shown, said) = texts(&ctl(&proxy, &["ready", "app/nobody"]));
         assert_eq!((code, shown.as_str()), (Some(1), ""));
         assert!(
@@ -561,6 +584,35 @@ fn ctl_shows_and_changes() {
             ctl(&proxy, &["weight", &name, "much"]).status.code(),
             Some(2)
         );
+    });
+}
+
+#[test]
+fn ctl_asks_on_a_terminal_before_the_last_endpoint_goes() {
+    test(|| {
+        let (_origin, proxy) = site("");
+        let run = |args: &[&str]| {
+            let mut command = Command::new(program());
+            command.arg("ctl").arg("--socket");
+            command.arg(proxy.path("control.sock")).args(args);
+            Terminal::start(command, 24, 120)
+        };
+        let question = "no endpoint of `app` will take requests then. Go on? [y/N]";
+        for (answer, code, state) in [("n\n", Some(1), "up"), ("y\n", Some(0), "draining")] {
+            let mut terminal = run(&["drain", "app/*"]);
+            terminal.await_text(question);
+            terminal.press(answer);
+            assert_eq!(terminal.await_end().code(), code, "{answer}");
+            assert_eq!(state_of(&proxy, 0), state);
+        }
+        // Nothing is asked where nothing is lost.
+        for args in [&["stop", "app/*"][..], &["ready", "app/*"]] {
+            assert_eq!(run(args).await_end().code(), Some(0), "{args:?}");
+        }
+        let mut terminal = run(&["weight", "app/*", "0"]);
+        terminal.await_text(question);
+        terminal.press("\n");
+        assert_eq!(terminal.await_end().code(), Some(1));
     });
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, operate};
-use crate::config::MAX_WEIGHT;
+use crate::config::{MAX_WEIGHT, Upstream};
 use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::log_level;
@@ -16,7 +16,7 @@ use crate::observe::rates::Rates;
 /// Rows that are shown where no number is asked for.
 const DEFAULT_ROWS: usize = 100;
 /// Most rows that are shown.
-const MAX_ROWS: usize = 10_000;
+pub const MAX_ROWS: usize = 10_000;
 /// The shortest and the longest time that `rates` may be asked for.
 const MIN_WINDOW: Duration = Duration::from_millis(100);
 const MAX_WINDOW: Duration = Duration::from_secs(60);
@@ -130,7 +130,43 @@ fn unknown(words: &[&str]) -> String {
     if echo.len() < command.len() {
         echo += "...";
     }
-    format!("unknown command `{}`: try `help`", echo.escape_debug())
+    let echo = echo.escape_debug();
+    let first = words.first().copied().unwrap_or_default();
+    match verbs_after(first) {
+        inner if !inner.is_empty() => {
+            format!(
+                "unknown command `{echo}`: after `{first}` comes {}",
+                inner.join(", ")
+            )
+        }
+        _ => format!(
+            "unknown command `{echo}`: try `help`; there are {}",
+            verbs_after("").join(", ")
+        ),
+    }
+}
+
+/// The words that begin a command of [`HELP`], or that follow `first` in one.
+fn verbs_after(first: &str) -> Vec<&'static str> {
+    let lines = HELP
+        .lines()
+        .take_while(|line| !line.starts_with("As HAProxy"));
+    let mut verbs = Vec::new();
+    for line in lines {
+        let mut words = line.split("  ").next().unwrap_or_default().split(' ');
+        let is_plain = |it: &&str| it.bytes().all(|it| it.is_ascii_lowercase() || it == b'-');
+        let verb = match first {
+            "" => words.next(),
+            _ if words.next() == Some(first) => words.next(),
+            _ => None,
+        };
+        if let Some(verb) = verb.map(|it| it.trim_end_matches(',')).filter(is_plain)
+            && !verbs.contains(&verb)
+        {
+            verbs.push(verb);
+        }
+    }
+    verbs
 }
 
 /// `None` where it is no command of ours.
@@ -243,23 +279,58 @@ fn operate_all(
         meant.extend(endpoints(sources, place)?);
     }
     let mut done = Vec::with_capacity(meant.len());
+    let mut changed: Vec<_> = meant.iter().map(|(upstream, _)| *upstream).collect();
+    changed.dedup();
     for (upstream, endpoint) in meant {
         let is_now = operate(sources, upstream, endpoint, operation, caller.operator);
         done.push(is_now.map_err(|error| error.to_string())?);
     }
-    let changed = serde_json::json!({ "done": done });
-    format.show(&changed, |_| done.join("\n") + "\n")
+    let empty = match operation {
+        Operation::Admin(Wanted::Drain | Wanted::Stop) | Operation::Weight(0) => {
+            left_empty(sources, &changed)
+        }
+        Operation::Admin(Wanted::Ready) | Operation::Weight(_) => Vec::new(),
+    };
+    let warnings: Vec<_> = empty
+        .iter()
+        .map(|it| format!("no endpoint of `{it}` takes requests now"))
+        .collect();
+    let mut answer = serde_json::json!({ "done": done });
+    if !warnings.is_empty() {
+        answer["warnings"] = serde_json::json!(warnings);
+    }
+    format.show(&answer, |_| {
+        let warnings = warnings.iter().map(|it| format!("warning: {it}"));
+        let lines = done.iter().cloned().chain(warnings);
+        lines.map(|it| it + "\n").collect()
+    })
+}
+
+/// The upstreams of these names without an endpoint that takes requests.
+fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a str> {
+    let figures = sources.read();
+    let is_empty = |name: &&str| {
+        let mut upstreams = figures.upstreams.iter();
+        upstreams.any(|it| it.name == *name && it.eligible == 0)
+    };
+    changed.iter().copied().filter(is_empty).collect()
 }
 
 /// The endpoints that `UPSTREAM/ENDPOINT` or `UPSTREAM/*` stands for.
 fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let upstreams = &sources.config.upstreams;
+    if let Some(meant) = whole_place(upstreams, place) {
+        let place = place.escape_debug();
+        return Err(format!(
+            "`{place}` is no UPSTREAM/ENDPOINT: did you mean `{meant}`?"
+        ));
+    }
     let Some((upstream, endpoint)) = place.split_once('/') else {
         let place = place.escape_debug();
         return Err(format!(
             "`{place}` is no UPSTREAM/ENDPOINT: a slash is missing"
         ));
     };
-    let upstreams = &sources.config.upstreams;
     let Some(found) = upstreams.iter().find(|it| it.name == upstream) else {
         let error = Unknown::Upstream(upstream.escape_debug().to_string());
         return Err(with_names(&error, upstreams.iter().map(|it| &it.name)));
@@ -275,6 +346,18 @@ fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, &'a 
         return Err(with_names(&error, names()));
     }
     Ok(meant)
+}
+
+/// What was meant by the name of an upstream or an endpoint alone.
+fn whole_place(upstreams: &[Upstream], place: &str) -> Option<String> {
+    if upstreams.iter().any(|it| it.name == place) {
+        return Some(format!("{place}/*"));
+    }
+    let mut of_name = upstreams.iter().filter(|upstream| {
+        let mut endpoints = upstream.endpoints.iter();
+        endpoints.any(|it| it.name == place)
+    });
+    Some(format!("{}/{place}", of_name.next()?.name))
 }
 
 /// An error, with the names that would have been right.
@@ -294,6 +377,25 @@ pub(super) fn with_names<'a>(error: &Unknown, names: impl Iterator<Item = &'a St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_commands_list_what_there_is() {
+        for (words, expected) in [
+            (
+                &["frob"][..],
+                "there are show, rates, drain, ready, stop, weight, set",
+            ),
+            (
+                &["show", "foo"],
+                "after `show` comes upstreams, listeners, routes",
+            ),
+            (&["set", "foo"], "after `set` comes log-level"),
+            (&["rates", "1", "2"], "there are show"),
+        ] {
+            let said = unknown(words);
+            assert!(said.contains(expected), "{said}");
+        }
+    }
 
     #[test]
     fn lines_are_commands_of_words() {

@@ -25,6 +25,8 @@ use super::operate::Operator;
 use super::{Acceptor, Admin, Place};
 use crate::net::listen::Listener;
 
+pub use command::MAX_ROWS;
+
 /// Longest line of commands, in bytes.
 const MAX_LINE_LEN: usize = 16 * 1024;
 /// Connections at a time, and those that are being refused.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::access_log::{Batch, Entries, LineMaker};
 use crate::config::LogDestination;
+use crate::config::machine::{self, Obstacle};
 use file::FileSink;
 use queue::{Message, Queue};
 use syslog::SyslogSink;
@@ -62,8 +63,13 @@ pub fn start(destinations: &[LogDestination]) -> io::Result<(LogSender, LogWrite
     let mut threads = Vec::new();
     for destination in destinations {
         let name = format!("access log {destination}");
-        let sink = Sink::open(destination)
-            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        let sink = Sink::open(destination).map_err(|error| {
+            let obstacle = match destination {
+                LogDestination::File(path) => Obstacle::of_file(path),
+                LogDestination::Stdout | LogDestination::Syslog(_) => None,
+            };
+            machine::explained(&name, &error, obstacle)
+        })?;
         let queue = Arc::new(Queue::default());
         let writing = Writing {
             name,

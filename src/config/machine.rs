@@ -1,0 +1,147 @@
+//! Obstacles on this machine: `check` warns of them, and `run` fails with advice.
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use super::Address;
+
+/// Why the process can't listen somewhere, or write a file there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The port is for privileged processes, which this one is not.
+    Privileged {
+        /// The port.
+        port: u16,
+        /// The first one that is for all.
+        first_free: u32,
+    },
+    /// No interface has the address.
+    Foreign(IpAddr),
+    /// The folder of a file or of a socket is not there.
+    NoFolder(PathBuf),
+}
+
+impl Obstacle {
+    /// The obstacle to listening at an address, as far as it shows without listening.
+    pub fn of(address: &Address) -> Option<Self> {
+        let address = match address {
+            Address::Unix(path) => return Self::of_file(path),
+            Address::Tcp(address) => address,
+        };
+        let port = address.port();
+        let first_free = first_free_port();
+        if port != 0 && u32::from(port) < first_free && !may_bind_any_port() {
+            return Some(Obstacle::Privileged { port, first_free });
+        }
+        // A socket of UDP has no effect on others at a port of the kernel's choice.
+        // With `ip_nonlocal_bind` the kernel allows any address.
+        let tried = UdpSocket::bind((address.ip(), 0));
+        let is_foreign = tried.is_err_and(|it| it.kind() == io::ErrorKind::AddrNotAvailable);
+        is_foreign.then(|| Obstacle::Foreign(address.ip()))
+    }
+
+    /// The obstacle to making a file.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty())?;
+        let looked = std::fs::metadata(folder);
+        let is_missing = looked.is_err_and(|it| it.kind() == io::ErrorKind::NotFound);
+        is_missing.then(|| Obstacle::NoFolder(folder.to_owned()))
+    }
+
+    /// Advice on how to remove it.
+    pub fn advice(&self) -> String {
+        match self {
+            Obstacle::Privileged { first_free, .. } => format!(
+                "give the process CAP_NET_BIND_SERVICE, with \
+                 `AmbientCapabilities=CAP_NET_BIND_SERVICE` in its systemd unit, or take a \
+                 port from {first_free} on"
+            ),
+            Obstacle::Foreign(_) => {
+                "write an address that `ip address` lists, or the port alone for all of them"
+                    .to_owned()
+            }
+            Obstacle::NoFolder(folder) => format!("`mkdir -p {}`", folder.display()),
+        }
+    }
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Obstacle::Privileged { port, .. } => {
+                write!(out, "this user may not listen on port {port}")
+            }
+            Obstacle::Foreign(ip) => write!(out, "this machine does not have the address {ip}"),
+            Obstacle::NoFolder(folder) => write!(out, "there is no folder {}", folder.display()),
+        }
+    }
+}
+
+/// An error of opening `what`, with what to do about it in its text.
+pub fn explained(what: &str, error: &io::Error, obstacle: Option<Obstacle>) -> io::Error {
+    let text = match (obstacle, error.kind()) {
+        (Some(obstacle), _) => format!("{what}: {error}: {}", obstacle.advice()),
+        (None, io::ErrorKind::AddrInUse) => format!(
+            "{what}: {error}: `ss --listening --tcp --processes` shows the process that listens there"
+        ),
+        (None, _) => format!("{what}: {error}"),
+    };
+    io::Error::new(error.kind(), text)
+}
+
+/// The first port that every process may listen on (ip(7)).
+fn first_free_port() -> u32 {
+    const DEFAULT: u32 = 1024;
+    let set = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let set = set.ok().and_then(|it| it.trim().parse().ok());
+    set.unwrap_or(DEFAULT)
+}
+
+/// Whether the process has CAP_NET_BIND_SERVICE.
+fn may_bind_any_port() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    has_bind_service(&status)
+}
+
+/// Whether CAP_NET_BIND_SERVICE is among the effective capabilities of a
+/// `/proc/PID/status`. Without a line of them nothing is warned of.
+fn has_bind_service(status: &str) -> bool {
+    /// `CAP_NET_BIND_SERVICE` (capabilities(7)).
+    const BIT: u32 = 10;
+    let mut lines = status.lines();
+    let set = lines.find_map(|line| line.strip_prefix("CapEff:"));
+    let set = set.and_then(|it| u64::from_str_radix(it.trim(), 16).ok());
+    set.is_none_or(|set| set >> BIT & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities() {
+        for (status, expected) in [
+            ("Name:\tx\nCapEff:\t0000000000000400\n", true),
+            ("Name:\tx\nCapEff:\t00000000000003ff\n", false),
+            ("Name:\tx\nCapEff:\t000001ffffffffff\n", true),
+            ("CapEff:\t0000000000000000\n", false),
+            ("", true),
+        ] {
+            assert_eq!(has_bind_service(status), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_this_machine() {
+        let of = |text: &str| Obstacle::of(&Address::Tcp(text.parse().expect("an address")));
+        assert_eq!(of("127.0.0.1:18080"), None);
+        assert_eq!(of("0.0.0.0:0"), None);
+        let is_bound_anywhere = UdpSocket::bind(("192.0.2.77", 0)).is_ok();
+        let expected = Obstacle::Foreign("192.0.2.77".parse().expect("an address"));
+        assert_eq!(
+            of("192.0.2.77:18080"),
+            (!is_bound_anywhere).then_some(expected)
+        );
+    }
+}

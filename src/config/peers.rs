@@ -1,0 +1,525 @@
+//! Words of other programs: nginx, HAProxy, Caddy, Traefik and Envoy.
+//!
+//! One table gives the meaning of their keys here, or says that Evenkeel lacks it;
+//! another one does so for values. Only diagnostics look at them.
+//!
+//! Invariant: each table and key that is proposed exists. A test compares them with
+//! the definitions of the options.
+
+/// The meaning here of a key of another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// This key of the table at this path.
+    Key {
+        table: &'static str,
+        key: &'static str,
+    },
+    /// The table at this path.
+    Table(&'static str),
+    /// Not supported: a subject with its verb, and what to do meanwhile.
+    Missing(&'static str, &'static str),
+    /// This advice.
+    Advice(&'static str),
+}
+
+use Meaning::{Advice, Missing, Table};
+
+const fn key(table: &'static str, key: &'static str) -> Meaning {
+    Meaning::Key { table, key }
+}
+
+const NOTHING: &str = "";
+
+/// Keys by their words, in lower case. `-` and `_` in them do not count.
+const KEYS: &[(&str, Meaning)] = &[
+    // Not supported yet.
+    (
+        "tls ssl https certificate certificates cert certs cert_file certfile crt crt_list \
+         ssl_certificate ssl_certificate_key acme letsencrypt auto_https ciphers alpn sni mtls \
+         client_auth ca_file ca_certificate tls_insecure_skip_verify hsts ocsp proxy_ssl_verify \
+         transport_socket certificates_resolvers",
+        Missing(
+            "TLS is",
+            "let a program in front end TLS, and name its address in `trusted_proxies`",
+        ),
+    ),
+    (
+        "headers set_header set_headers add_header add_headers proxy_set_header proxy_hide_header \
+         hide_header header_up header_down request_header request_headers response_header \
+         response_headers http_request http_response reqadd rspadd reqrep rsprep remove_header \
+         remove_headers custom_request_headers custom_response_headers more_set_headers cors \
+         request_headers_to_add response_headers_to_add",
+        Missing("edits of header fields are", NOTHING),
+    ),
+    (
+        "rate_limit rate_limits rate_limiting limit_req limit_req_zone limit_rate limit_conn_zone \
+         throttle stick_table in_flight_req",
+        Missing(
+            "limits on the rate of a client are",
+            "`limits = { connections = N }` of a listener bounds all clients together",
+        ),
+    ),
+    (
+        "include includes import imports include_files conf_d",
+        Missing(
+            "including other files is",
+            "`local.toml` beside the file is merged into it",
+        ),
+    ),
+    (
+        "cache caching proxy_cache proxy_cache_path proxy_cache_valid http_cache",
+        Missing(
+            "a cache of answers is",
+            "files of `files` are kept in memory without a setting",
+        ),
+    ),
+    (
+        "compress compression gzip gzip_types brotli zstd encode compressor",
+        Missing(
+            "compression of proxied answers is",
+            "`compress` of `files` compresses files",
+        ),
+    ),
+    (
+        "sticky sticky_cookie sticky_session sticky_sessions stickiness session_affinity affinity \
+         stick appsession persist persistence stick_on",
+        Missing(
+            "stickiness by a cookie of the proxy's own is",
+            "balance = \"carp\" with a `key` sends requests with the same key to the same endpoint",
+        ),
+    ),
+    (
+        "auth basic_auth auth_basic auth_basic_user_file auth_request forward_auth digest_auth jwt \
+         oidc oauth oauth2 htpasswd userlist ext_authz",
+        Missing("authentication is", NOTHING),
+    ),
+    (
+        "error_page error_pages errorfile errorfiles error_file handle_errors errors \
+         proxy_intercept_errors local_reply_config",
+        Missing(
+            "error pages of your own are",
+            "`answer` of `queue` is one for a full queue",
+        ),
+    ),
+    (
+        "strip_prefix strip_path_prefix strip_path rewrite prefix_rewrite regex_rewrite \
+         replace_path replace_path_regex add_prefix handle_path set_path sub_filter proxy_redirect",
+        Missing("changing the path of a request is", NOTHING),
+    ),
+    (
+        "tcp udp stream mode protocol http2 h2 h2c http3 h3 quic grpc grpc_pass http_version \
+         proxy_http_version http_protocol_options http2_protocol_options",
+        Missing(
+            "another protocol than HTTP/1 is",
+            "listeners and endpoints speak HTTP/1.0 and 1.1 without a setting",
+        ),
+    ),
+    (
+        "fastcgi fastcgi_pass php_fastcgi uwsgi_pass scgi_pass",
+        Missing(
+            "FastCGI and its like are",
+            "an endpoint speaks HTTP: put the application's own HTTP server there",
+        ),
+    ),
+    (
+        "resolve resolver resolvers dns dns_lookup_family discovery service_discovery consul docker \
+         kubernetes etcd srv server_template providers dynamic_a lb_endpoints",
+        Missing(
+            "finding endpoints while the program runs is",
+            "names of `endpoints` are looked up once, at the start",
+        ),
+    ),
+    (
+        "send_proxy send_proxy_v2 proxy_protocol_upstream",
+        Missing(
+            "the PROXY protocol towards endpoints is",
+            "a listener takes it, with `proxy_protocol`",
+        ),
+    ),
+    (
+        "mirror mirroring shadow request_mirror_policies",
+        Missing("sending copies of requests is", NOTHING),
+    ),
+    (
+        "backup",
+        Missing(
+            "backup endpoints are",
+            "balance = \"first\" takes the first endpoint with room, in order",
+        ),
+    ),
+    // Tables.
+    (
+        "frontend frontends listen entry_point entry_points",
+        Table("listener"),
+    ),
+    (
+        "location locations routers virtual_host virtual_hosts vhost site sites handle rule rules",
+        Table("route"),
+    ),
+    (
+        "backend backends cluster clusters services upstream_servers",
+        Table("upstream.NAME"),
+    ),
+    (
+        "stats stats_page dashboard metrics monitoring monitor stub_status prometheus admin api ping",
+        Table("status"),
+    ),
+    ("global http main process events", Table("server")),
+    ("error_log event_log logging logger", Table("log")),
+    ("tracing opentelemetry otel zipkin jaeger", Table("otlp")),
+    ("httplog log_format", key("access_log", "format")),
+    // Keys of the process.
+    (
+        "worker_processes nbthread nbproc threads cores concurrency gomaxprocs",
+        key("server", "workers"),
+    ),
+    (
+        "grace grace_period shutdown_timeout graceful_timeout worker_shutdown_timeout \
+         hard_stop_after grace_timeout",
+        key("server", "drain_timeout"),
+    ),
+    (
+        "stats_socket admin_socket control_socket socket",
+        key("server", "control"),
+    ),
+    ("log_level", key("log", "level")),
+    (
+        "worker_connections ulimit_n worker_rlimit_nofile",
+        Advice(
+            "`ulimit -n` bounds connections, and `limits = { connections = N }` those of a listener",
+        ),
+    ),
+    (
+        "user group daemon chroot pid pidfile master_process",
+        Advice("the service manager decides on that: leave it out"),
+    ),
+    (
+        "defaults",
+        Advice(
+            "there are no defaults for several tables: each `[[listener]]`, `[[route]]` and `[upstream.NAME]` has its own keys",
+        ),
+    ),
+    // Keys of listeners.
+    (
+        "listen port address addr listen_addr",
+        key("listener", "bind"),
+    ),
+    (
+        "set_real_ip_from real_ip_header real_ip_recursive trusted_ips trust_proxy trusted_proxy \
+         forwarded_headers use_remote_address xff_num_trusted_hops client_ip_headers",
+        key("listener", "trusted_proxies"),
+    ),
+    (
+        "accept_proxy proxy_proto proxyprotocol",
+        key("listener", "proxy_protocol"),
+    ),
+    (
+        "maxconn max_conn max_connections",
+        key("listener.limits", "connections"),
+    ),
+    (
+        "client_max_body_size max_body_size request_body_max max_request_body_bytes",
+        key("listener.limits", "body"),
+    ),
+    (
+        "large_client_header_buffers client_header_buffer_size max_header_size max_header_bytes",
+        key("listener.limits", "head"),
+    ),
+    (
+        "keepalive_timeout timeout_http_keep_alive idle_timeout",
+        key("listener.timeouts", "idle"),
+    ),
+    (
+        "client_header_timeout timeout_http_request read_header_timeout",
+        key("listener.timeouts", "head"),
+    ),
+    (
+        "client_body_timeout send_timeout timeout_client read_timeout write_timeout",
+        key("listener.timeouts", "body"),
+    ),
+    (
+        "reuseport tcp_nodelay sendfile tcp_nopush",
+        Advice("that is always on: leave it out"),
+    ),
+    // Keys of routes.
+    (
+        "proxy_pass reverse_proxy backend default_backend use_backend service cluster proxy \
+         forward_to proxy_to target pool",
+        key("route", "upstream"),
+    ),
+    (
+        "return respond response static_response direct_response",
+        key("route", "answer"),
+    ),
+    (
+        "redir redirect_to redirect_scheme redirect_regex http_redirect",
+        key("route", "redirect"),
+    ),
+    (
+        "file_server static static_files try_files alias document_root root",
+        key("route", "files"),
+    ),
+    (
+        "rule rules acl when if condition conditions matcher matchers",
+        key("route", "match"),
+    ),
+    (
+        "server_name server_names domain domains vhost sni hostname authority",
+        key("route.match", "host"),
+    ),
+    (
+        "uri url location prefix path_prefix path_beg path_reg path_regexp path_end",
+        key("route.match", "path"),
+    ),
+    (
+        "src source source_ip remote_ip remote_addr client_ip ip from",
+        key("route.match", "client"),
+    ),
+    ("hdr header_regexp", key("route.match", "header")),
+    (
+        "args arg param params url_param query_string",
+        key("route.match", "query"),
+    ),
+    (
+        "allow deny block ip_allow_list ip_white_list whitelist blacklist denylist allowlist",
+        Advice("write a route: match = { client = \"10.0.0.0/8\" }, answer = { status = 403 }"),
+    ),
+    (
+        "websocket websockets upgrade ws",
+        Advice("upgraded connections, such as WebSocket, need no setting: leave it out"),
+    ),
+    (
+        "default fallback default_server catch_all",
+        Advice("a route without `match`, as the last one, takes what no other route does"),
+    ),
+    // Keys of upstreams.
+    (
+        "server servers host hosts target targets node nodes member members address addresses \
+         urls load_balancer origins backends",
+        key("upstream.NAME", "endpoints"),
+    ),
+    (
+        "algorithm lb lb_policy lb_method load_balancing policy strategy method lb_algorithm",
+        key("upstream.NAME", "balance"),
+    ),
+    (
+        "hash hash_key hash_on hash_policy lb_hash hash_type",
+        key("upstream.NAME", "key"),
+    ),
+    (
+        "check health_check health_checks healthcheck httpchk health_uri health_path probe probes \
+         option_httpchk active_health",
+        key("upstream.NAME", "health"),
+    ),
+    (
+        "keepalive keep_alive max_idle_conns max_idle_conns_per_host http_reuse connection_pool",
+        key("upstream.NAME", "pool"),
+    ),
+    (
+        "retry max_retries num_retries retry_policy proxy_next_upstream \
+         proxy_next_upstream_tries redispatch lb_retries",
+        key("upstream.NAME", "retries"),
+    ),
+    (
+        "max_fails fail_timeout circuit_breaker circuit_breakers outlier_detection passive_health \
+         observe",
+        key("upstream.NAME", "guard"),
+    ),
+    (
+        "maxqueue max_queue max_pending_requests timeout_queue",
+        key("upstream.NAME", "queue"),
+    ),
+    (
+        "forwardfor option_forwardfor x_forwarded_for xff forwarded",
+        key("upstream.NAME", "forward"),
+    ),
+    (
+        "proxy_connect_timeout timeout_connect connect_timeout dial_timeout",
+        key("upstream.NAME.timeouts", "connect"),
+    ),
+    (
+        "proxy_read_timeout timeout_server read_timeout response_header_timeout response_timeout",
+        key("upstream.NAME.timeouts", "first_byte"),
+    ),
+    (
+        "timeout_tunnel proxy_timeout",
+        key("upstream.NAME.timeouts", "idle"),
+    ),
+    ("proxy_buffering buffering", key("upstream.NAME", "buffer")),
+    // Keys of endpoints.
+    (
+        "host url uri server addr target name",
+        key("upstream.NAME.endpoints", "address"),
+    ),
+    (
+        "maxconn max_conns max_connections max_requests max_concurrency max_parallel",
+        key("upstream.NAME.endpoints", "max_in_flight"),
+    ),
+    ("slowstart", key("upstream.NAME", "slow_start")),
+    (
+        "down disabled maintenance",
+        Advice("`evenkeel ctl stop UPSTREAM/ENDPOINT` takes an endpoint out of service"),
+    ),
+    // Keys of probes.
+    (
+        "inter check_interval",
+        key("upstream.NAME.health", "interval"),
+    ),
+    (
+        "healthy_threshold passes",
+        key("upstream.NAME.health", "rise"),
+    ),
+    (
+        "unhealthy_threshold fails",
+        key("upstream.NAME.health", "fall"),
+    ),
+    (
+        "expect_status expected_status expected_statuses",
+        key("upstream.NAME.health", "expect"),
+    ),
+    // Keys of access logs.
+    ("file filename", key("access_log", "path")),
+];
+
+/// Values by their words: what they are here, and what goes with that.
+const VALUES: &[(&str, &str, &str)] = &[
+    // Balancers.
+    (
+        "leastconn least_conn least_connection least_request least_requests lc wlc",
+        "least-connections",
+        "",
+    ),
+    (
+        "roundrobin rr wrr static_rr weighted_round_robin weighted",
+        "round-robin",
+        "",
+    ),
+    (
+        "ip_hash source source_hash client_ip_hash src ip client_ip",
+        "consistent-hash",
+        " with key = \"client\"",
+    ),
+    (
+        "hash uri uri_hash url_hash url ring_hash maglev hrw rendezvous ketama",
+        "consistent-hash",
+        " with a `key`",
+    ),
+    (
+        "hdr header header_hash",
+        "consistent-hash",
+        " with key = { header = \"NAME\" }",
+    ),
+    (
+        "cookie cookie_hash sticky",
+        "consistent-hash",
+        " with key = { cookie = \"NAME\" }",
+    ),
+    (
+        "url_param query query_hash",
+        "consistent-hash",
+        " with key = { query = \"NAME\" }",
+    ),
+    ("p2c power_of_two random_choose two", "two-choices", ""),
+    ("least_time leasttime ewma least_latency", "peak-ewma", ""),
+    ("sqf shortest", "shortest-queue", ""),
+    // Keys of balancers.
+    (
+        "ip source src client_ip remote_addr $remote_addr $binary_remote_addr address",
+        "client",
+        "",
+    ),
+    ("url path request_uri $request_uri $uri", "uri", ""),
+    // Levels.
+    ("warning", "warn", ""),
+    ("notice information", "info", ""),
+    (
+        "err crit critical alert emerg emergency fatal panic",
+        "error",
+        "",
+    ),
+    ("verbose", "debug", ""),
+    // Layouts.
+    ("common clf ncsa main apache nginx", "combined", ""),
+    ("haproxy http_log tcplog", "httplog", ""),
+    ("jsonl ndjson", "json", ""),
+    ("plain console logfmt human pretty", "text", ""),
+    ("journal systemd", "journald", ""),
+    // Disciplines.
+    ("lifo", "adaptive-lifo", ""),
+];
+
+/// A word without case, and without what separates its parts.
+fn bare(word: &str) -> String {
+    let letters = word.chars().filter(|it| !matches!(it, '_' | '-' | ' '));
+    letters.flat_map(char::to_lowercase).collect()
+}
+
+fn has(words: &str, bare_word: &str) -> bool {
+    words.split_whitespace().any(|it| bare(it) == bare_word)
+}
+
+/// The meanings here of a key of another program, the likeliest first.
+pub(super) fn meanings(word: &str) -> impl Iterator<Item = Meaning> {
+    let word = bare(word);
+    let found = KEYS.iter().filter(move |(words, _)| has(words, &word));
+    found.map(|(_, meaning)| *meaning)
+}
+
+/// A value of another program as it is written here: one of `known`, with what
+/// goes with it.
+pub(super) fn value(word: &str, known: &[&str]) -> Option<String> {
+    let word = bare(word);
+    let mut found = VALUES.iter().filter(|(words, ..)| has(words, &word));
+    let (_, value, with) = found.find(|(_, value, _)| known.contains(value))?;
+    Some(format!("did you mean `{value}`{with}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::unknown::tables;
+
+    #[test]
+    fn every_table_and_key_that_is_proposed_is_there() {
+        let tables = tables();
+        let table_at = |path: &str| {
+            let found = tables.iter().find(|it| it.path == path);
+            found.unwrap_or_else(|| panic!("no table {path}"))
+        };
+        for (words, meaning) in KEYS {
+            match meaning {
+                Table(path) => _ = table_at(path),
+                Meaning::Key { table, key } => {
+                    assert!(table_at(table).keys.contains(key), "{words}: {table}.{key}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_is_proposed_where_it_may_stand() {
+        let balancers = ["round-robin", "least-connections", "consistent-hash"];
+        for (word, known, proposed) in [
+            ("leastconn", &balancers[..], Some("`least-connections`")),
+            ("LEAST_CONN", &balancers, Some("`least-connections`")),
+            ("roundrobin", &balancers, Some("`round-robin`")),
+            (
+                "ip_hash",
+                &balancers,
+                Some("`consistent-hash` with key = \"client\""),
+            ),
+            (
+                "source",
+                &balancers,
+                Some("`consistent-hash` with key = \"client\""),
+            ),
+            ("source", &["client", "uri"], Some("`client`")),
+            ("warning", &["warn", "info"], Some("`warn`")),
+            ("warning", &balancers, None),
+        ] {
+            let proposed = proposed.map(|it| format!("did you mean {it}?"));
+            assert_eq!(value(word, known), proposed, "{word}");
+        }
+    }
+}

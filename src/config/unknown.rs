@@ -1,0 +1,332 @@
+//! Advice for a key that its table does not have.
+//!
+//! Invariant: all tables and their keys come from the definitions of the options, so
+//! that a new option is proposed without a change here.
+
+use super::diagnostics::{Report, nearest};
+use super::peers::{self, Meaning};
+use super::setting::{Setting, Shape, alternatives};
+use super::tree::{Entry, Value};
+use super::written::File;
+
+/// Most tables that are named as those of a key.
+const MOST_TABLES: usize = 3;
+
+/// A table of the configuration with its keys.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Its keys from the top, with dots between; `NAME` stands for any.
+    pub path: String,
+    /// As it is written.
+    pub shown: String,
+    /// Its keys.
+    pub keys: Vec<&'static str>,
+    /// The shape of the value of each.
+    shapes: Vec<Shape>,
+}
+
+impl Table {
+    /// Whether this value may stand under this key.
+    fn takes(&self, key: &str, value: &Value) -> bool {
+        let mut keys = self.keys.iter().zip(&self.shapes);
+        keys.any(|(it, shape)| *it == key && fits(shape, value))
+    }
+}
+
+/// Whether a value is of the kind that `shape` takes.
+fn fits(shape: &Shape, value: &Value) -> bool {
+    match (shape, value) {
+        (Shape::AnyOf(shapes), _) => shapes.iter().any(|it| fits(it, value)),
+        (Shape::Table(_) | Shape::Map(_), Value::Table(_)) => true,
+        (Shape::List(_), Value::List(_)) => true,
+        (Shape::Table(_) | Shape::Map(_) | Shape::List(_), _) => false,
+        (_, Value::Table(_) | Value::List(_)) => false,
+        _ => true,
+    }
+}
+
+/// Every table that can be written.
+pub(super) fn tables() -> Vec<Table> {
+    let mut tables = Vec::new();
+    collect(&File::shape(), "", "the configuration", &mut tables);
+    tables
+}
+
+fn collect(shape: &Shape, path: &str, shown: &str, tables: &mut Vec<Table>) {
+    match shape {
+        Shape::Table(table) => {
+            tables.push(Table {
+                path: path.to_owned(),
+                shown: shown.to_owned(),
+                keys: table.keys.iter().map(|it| it.key).collect(),
+                shapes: table.keys.iter().map(|it| it.shape.clone()).collect(),
+            });
+            // The access logs of listeners and routes have the keys of the global one.
+            let keys = table.keys.iter();
+            for key in keys.filter(|it| path.is_empty() || it.key != "access_log") {
+                let (path, shown) = match path.is_empty() {
+                    true => (key.key.to_owned(), header(key.key, &key.shape)),
+                    false => (
+                        format!("{path}.{}", key.key),
+                        format!("`{}` of {shown}", key.key),
+                    ),
+                };
+                collect(&key.shape, &path, &shown, tables);
+            }
+        }
+        Shape::List(item) => collect(item, path, shown, tables),
+        Shape::Map(item) => collect(item, &format!("{path}.NAME"), shown, tables),
+        Shape::AnyOf(shapes) => shapes
+            .iter()
+            .for_each(|it| collect(it, path, shown, tables)),
+        _ => {}
+    }
+}
+
+/// How a table of the whole configuration begins.
+fn header(key: &str, shape: &Shape) -> String {
+    match shape {
+        Shape::List(_) => format!("`[[{key}]]`"),
+        Shape::Map(_) => format!("`[{key}.NAME]`"),
+        _ => format!("`[{key}]`"),
+    }
+}
+
+/// Reports the keys of `entries` that are none of `known`.
+pub(super) fn check_keys(entries: &[Entry], title: &str, known: &[&str], report: &mut Report) {
+    for entry in entries {
+        if known.contains(&entry.key.as_str()) {
+            continue;
+        }
+        let said = explain(entry, title, known);
+        let found = report.mistake(&entry.key_place, said.title);
+        if let Some(help) = said.help {
+            found.help(help);
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    title: String,
+    help: Option<String>,
+}
+
+/// The words on a key in the table of this title with the keys `known`.
+fn explain(entry: &Entry, title: &str, known: &[&str]) -> Said {
+    let key = entry.key.as_str();
+    let tables = tables();
+    let current = tables.iter().find(|it| it.keys == known);
+    let current = current.map_or("", |it| it.path.as_str());
+    let unknown = |help: String| Said {
+        title: format!("unknown key `{key}` in {title}"),
+        help: Some(help),
+    };
+    let did_you_mean = |key: &str| unknown(format!("did you mean `{key}`?"));
+
+    let mut own = peers::meanings(key).filter_map(|it| match it {
+        Meaning::Key { table, key } if table == current => Some(key),
+        _ => None,
+    });
+    if let Some(own) = own.find(|it| known.contains(it)) {
+        return did_you_mean(own);
+    }
+    if let Some(nearest) = nearest(key, known.iter().copied()) {
+        return did_you_mean(nearest);
+    }
+    for meaning in peers::meanings(key) {
+        match meaning {
+            // The collector of spans is no part of what proxies have.
+            Meaning::Missing(what, meanwhile) if current != "otlp" => {
+                return Said {
+                    title: format!("unknown key `{key}` in {title}: {what} not supported yet"),
+                    help: (!meanwhile.is_empty()).then(|| meanwhile.to_owned()),
+                };
+            }
+            Meaning::Advice(advice) => return unknown(advice.to_owned()),
+            _ => {}
+        }
+    }
+    let mut owners: Vec<_> = tables.iter().filter(|it| it.keys.contains(&key)).collect();
+    if owners.iter().any(|it| it.takes(key, &entry.node.value)) {
+        owners.retain(|it| it.takes(key, &entry.node.value));
+    }
+    let owners = owners
+        .into_iter()
+        .map(|it| (it.path.as_str(), it.shown.clone()));
+    if let Some(owners) = nearby(owners.collect(), current) {
+        return unknown(format!("`{key}` is a key of {owners}"));
+    }
+    let shown = |path: &str| {
+        let table = tables.iter().find(|it| it.path == path);
+        table.map_or_else(|| format!("`{path}`"), |it| it.shown.clone())
+    };
+    let meant = peers::meanings(key).filter_map(|it| match it {
+        Meaning::Key { table, key } => Some((table, format!("`{key}` of {}", shown(table)))),
+        Meaning::Table(path) if path != current => Some((path, shown(path))),
+        _ => None,
+    });
+    match nearby(meant.collect(), current) {
+        Some(meant) => unknown(format!("`{key}` is {meant} here")),
+        None => unknown(format!("the keys of {title} are {}", known.join(", "))),
+    }
+}
+
+/// Of the texts by their tables, the ones within the table at `current`, or else
+/// around it, or else all; the tables with the shortest path first.
+fn nearby(mut found: Vec<(&str, String)>, current: &str) -> Option<String> {
+    let is_within = |inner: &str, outer: &str| {
+        let rest = inner.strip_prefix(outer);
+        outer.is_empty() || rest.is_some_and(|it| it.is_empty() || it.starts_with('.'))
+    };
+    found.sort_by_key(|(path, _)| path.matches('.').count());
+    if found.iter().any(|(path, _)| is_within(path, current)) {
+        found.retain(|(path, _)| is_within(path, current));
+    } else if found.iter().any(|(path, _)| is_within(current, path)) {
+        found.retain(|(path, _)| is_within(current, path));
+    }
+    let mut texts: Vec<String> = found.into_iter().map(|(_, text)| text).collect();
+    texts.dedup();
+    texts.truncate(MOST_TABLES);
+    (!texts.is_empty()).then(|| alternatives(&texts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Node, Place};
+    use super::*;
+
+    /// What is said of `key` with this value in the table at `path`.
+    fn said_of(path: &str, key: &str, value: Value) -> String {
+        let tables = tables();
+        let table = tables.iter().find(|it| it.path == path).unwrap();
+        let place = Place {
+            source: 0,
+            range: 0..0,
+        };
+        let entry = Entry {
+            key: key.to_owned(),
+            key_place: place.clone(),
+            node: Node { place, value },
+        };
+        let said = explain(&entry, "it", &table.keys);
+        match said.help {
+            Some(help) => format!("{}: {help}", said.title),
+            None => said.title,
+        }
+    }
+
+    fn said(path: &str, key: &str) -> String {
+        said_of(path, key, Value::Table(Vec::new()))
+    }
+
+    #[test]
+    fn a_key_of_another_table_names_it() {
+        for (path, key, expected) in [
+            (
+                "",
+                "queue",
+                "`queue` is a key of `[disk]` or `[upstream.NAME]`",
+            ),
+            ("", "health", "`health` is a key of `[upstream.NAME]`"),
+            ("", "workers", "`workers` is a key of `[server]`"),
+            ("", "request_id", "`request_id` is a key of `[[listener]]`"),
+            (
+                "",
+                "bind",
+                "`bind` is a key of `[status]` or `[[listener]]`",
+            ),
+            ("route", "path", "`path` is a key of `match` of `[[route]]`"),
+            (
+                "listener",
+                "queue",
+                "`queue` is a key of `[disk]` or `[upstream.NAME]`",
+            ),
+            (
+                "upstream.NAME.pool",
+                "retries",
+                "`retries` is a key of `[upstream.NAME]`",
+            ),
+        ] {
+            let unknown = format!("unknown key `{key}` in it: {expected}");
+            assert_eq!(said(path, key), unknown);
+        }
+        let said = said_of("route.match", "upstream", Value::Text("app".to_owned()));
+        assert!(
+            said.ends_with("`upstream` is a key of `[[route]]`"),
+            "{said}"
+        );
+        // Of the tables with such a key, the ones that take the value.
+        let said = said_of("upstream.NAME", "path", Value::List(Vec::new()));
+        assert!(
+            said.ends_with("`path` is a key of `match` of `[[route]]`"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_key_of_another_program_names_the_one_here() {
+        for (path, key, expected) in [
+            ("route", "proxy_pass", "did you mean `upstream`?"),
+            ("upstream.NAME", "server", "did you mean `endpoints`?"),
+            ("upstream.NAME", "lb_policy", "did you mean `balance`?"),
+            ("listener", "listen", "did you mean `bind`?"),
+            (
+                "listener",
+                "maxconn",
+                "`maxconn` is `connections` of `limits` of `[[listener]]` here",
+            ),
+            (
+                "upstream.NAME.endpoints",
+                "maxconn",
+                "did you mean `max_in_flight`?",
+            ),
+            ("", "frontend", "`frontend` is `[[listener]]` here"),
+            (
+                "",
+                "proxy_pass",
+                "`proxy_pass` is `upstream` of `[[route]]` here",
+            ),
+            (
+                "",
+                "worker_processes",
+                "`worker_processes` is `workers` of `[server]` here",
+            ),
+        ] {
+            let said = said(path, key);
+            assert_eq!(said, format!("unknown key `{key}` in it: {expected}"));
+        }
+    }
+
+    #[test]
+    fn a_lack_is_named() {
+        for (path, key, expected) in [
+            ("listener", "tls", "TLS is not supported yet"),
+            (
+                "",
+                "rateLimit",
+                "limits on the rate of a client are not supported yet",
+            ),
+            ("", "include", "including other files is not supported yet"),
+            (
+                "route",
+                "headers",
+                "edits of header fields are not supported yet",
+            ),
+            (
+                "route",
+                "compress",
+                "compression of proxied answers is not supported yet",
+            ),
+            (
+                "upstream.NAME",
+                "sticky",
+                "stickiness by a cookie of the proxy's own is not supported yet",
+            ),
+        ] {
+            let title = format!("unknown key `{key}` in it: {expected}");
+            assert!(said(path, key).starts_with(&title), "{}", said(path, key));
+        }
+        assert!(said("route.match", "headers").ends_with("did you mean `header`?"));
+    }
+}
