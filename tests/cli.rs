@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use evenkeel_testkit::TempDir;
+
 fn evenkeel(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
@@ -233,27 +235,21 @@ fn the_effective_configuration_says_when_requests_are_logged_by_default() {
     assert!(!off.contains(comment), "{off}");
 }
 
-/// A folder of a test's own with these files, removed at the end.
-struct Folder(PathBuf);
+/// A folder of a test's own with these files.
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str, files: &[(&str, &str)]) -> Self {
-        let path = std::env::temp_dir().join(format!("evenkeel-cli-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = TempDir::new().unwrap();
         for (file, text) in files {
-            std::fs::write(path.join(file), text).unwrap();
+            std::fs::write(folder.join(file), text).unwrap();
         }
-        Self(path)
+        Self(folder)
     }
 
     fn evenkeel(&self, arguments: &[&str]) -> Output {
-        command(arguments).current_dir(&self.0).output().unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let mut command = command(arguments);
+        command.current_dir(self.0.path()).output().unwrap()
     }
 }
 
@@ -261,10 +257,7 @@ const PLAIN: &str = "[[listener]]\nbind = '127.0.0.1:0'\n[[route]]\nanswer = {}\
 
 #[test]
 fn the_file_may_stand_alone() {
-    let folder = Folder::new(
-        "file",
-        &[("a.toml", PLAIN), ("evenkeel.toml", "colour = 1")],
-    );
+    let folder = Folder::new(&[("a.toml", PLAIN), ("evenkeel.toml", "colour = 1")]);
     for arguments in [
         &["check", "a.toml"][..],
         &["check", "--config", "a.toml"],
@@ -276,7 +269,7 @@ fn the_file_may_stand_alone() {
     }
     let output = command(&["check", "a.toml"])
         .env("EVENKEEL_CONFIG", "evenkeel.toml")
-        .current_dir(&folder.0)
+        .current_dir(folder.0.path())
         .output()
         .unwrap();
     assert_eq!(
@@ -300,7 +293,7 @@ fn the_file_may_stand_alone() {
 
 #[test]
 fn a_file_that_is_not_there_is_said_with_how_to_name_one() {
-    let folder = Folder::new("none", &[]);
+    let folder = Folder::new(&[]);
     for (arguments, expected) in [
         (
             &["check"][..],
@@ -332,7 +325,7 @@ fn the_local_file_is_named() {
         ("evenkeel.toml", PLAIN),
         ("local.toml", "[server]\nworkers = 0\n"),
     ];
-    let folder = Folder::new("local", &files);
+    let folder = Folder::new(&files);
     let expected =
         "evenkeel: local.toml is part of the configuration: it overrides evenkeel.toml\n";
     let output = folder.evenkeel(&["check"]);
@@ -382,7 +375,7 @@ fn what_the_machine_does_not_have_is_said_before_and_at_the_start() {
         ),
     ] {
         let text = format!("{PLAIN}{lines}");
-        let folder = Folder::new("machine", &[("evenkeel.toml", &text)]);
+        let folder = Folder::new(&[("evenkeel.toml", &text)]);
         let output = folder.evenkeel(&["check"]);
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{said}");
@@ -400,13 +393,13 @@ fn a_port_for_privileged_processes_is_said_before_and_at_the_start() {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let text = PLAIN.replace("127.0.0.1:0", "127.0.0.1:9");
-    let folder = Folder::new("privileged", &[("evenkeel.toml", &text)]);
+    let folder = Folder::new(&[("evenkeel.toml", &text)]);
     // The program may be where only root can reach it.
     let program = folder.0.join("evenkeel");
     std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &program).unwrap();
     let as_nobody = |verb: &str| {
         let mut command = Command::new(&program);
-        command.arg(verb).current_dir(&folder.0);
+        command.arg(verb).current_dir(folder.0.path());
         if rustix::process::getuid().is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }

@@ -45,7 +45,10 @@ pub(super) async fn take_header(
         false => Err(Unread::Refused(Failure::ProxyHeaderTimeout)),
     };
     match read {
-        Ok(None) => return Some(client),
+        Ok(None) => {
+            client.stands_for_nobody();
+            return Some(client);
+        }
         Ok(Some(source)) => {
             client.stands_for(context, source);
             return Some(client);

@@ -144,10 +144,10 @@ fn check_listeners(file: &File, report: &mut Report) {
     for listener in listeners {
         check_head_limit(listener, report);
         check_proxies(listener, report);
-        check_trusted(&listener.trusted_proxies, report);
     }
-    if let Some(server) = &file.server.value {
-        check_trusted(&server.trusted_proxies, report);
+    let server = file.server.value.as_ref();
+    if let Some(trusted) = server.and_then(|it| it.trusted_proxies.value.as_ref()) {
+        check_trusted(trusted, report);
     }
 }
 
@@ -243,40 +243,62 @@ fn check_head_limit(listener: &written::Listener, report: &mut Report) {
     }
 }
 
-/// Warns of a PROXY protocol that no connection to the listener can speak.
+/// Warns of proxies that no connection to the listener can come from, and of those
+/// that anybody can be.
 fn check_proxies(listener: &written::Listener, report: &mut Report) {
-    let Some(from) = listener.proxy_protocol.value.as_ref().map(|it| &it.from) else {
-        return;
-    };
-    let (Some(bind), Some(OneOrMore(peers))) = (&listener.bind.value, &from.value) else {
+    let header = listener.proxy_protocol.value.as_ref().map(|it| &it.from);
+    if let Some(from) = header
+        && let Some(OneOrMore(peers)) = &from.value
+    {
+        check_trusted(peers, report);
+        let what = "no connection here begins with the PROXY protocol";
+        check_peers(listener, peers, &from.place, what, report);
+    }
+    let trusted = &listener.trusted_proxies;
+    if let Some(peers) = &trusted.value {
+        check_trusted(peers, report);
+        // A header names an address on a Unix socket too.
+        if !listener.proxy_protocol.written {
+            let what = "no connection here is from one of these proxies";
+            check_peers(listener, peers, &trusted.place, what, report);
+        }
+    }
+}
+
+/// Warns where peers of the listener are of the other kind.
+fn check_peers(
+    listener: &written::Listener,
+    peers: &[Placed<Peer>],
+    place: &Place,
+    title: &str,
+    report: &mut Report,
+) {
+    let Some(bind) = &listener.bind.value else {
         return;
     };
     let is_unix = bind.0.is_unix();
-    if peers.is_empty() || peers.iter().any(|it| (*it == Peer::Unix) == is_unix) {
+    if peers.is_empty() || peers.iter().any(|it| (it.value == Peer::Unix) == is_unix) {
         return;
     }
     let (what, help) = match is_unix {
         true => (
             "this listens at a Unix socket, where no peer has an address",
-            "write from = \"unix\"",
+            "write [\"unix\"]",
         ),
         false => (
             "this listens at an IP address, where no peer is on a Unix socket",
-            "write the addresses or networks of the proxies, as in from = [\"10.0.0.0/8\"]",
+            "write the addresses or networks of the proxies, as in [\"10.0.0.0/8\"]",
         ),
     };
     report
-        .warning(
-            &from.place,
-            "no connection here begins with the PROXY protocol",
-        )
+        .warning(place, title)
         .related(&listener.bind.place, what)
         .help(help);
 }
 
 /// Warns of trust in every address.
-fn check_trusted(trusted: &Field<Vec<Placed<Peer>>>, report: &mut Report) {
-    for Placed { value, place } in trusted.value.iter().flatten() {
+fn check_trusted(peers: &[Placed<Peer>], report: &mut Report) {
+    for Placed { value, place } in peers {
         if let Peer::In(network) = value
             && network.is_everybody()
         {
@@ -530,9 +552,15 @@ fn check_redirect(route: &written::Route, report: &mut Report) {
 /// a scheme.
 fn with_scheme(to: &str) -> Option<String> {
     /// Ends of names of files that could be taken for those of hosts.
-    const FILES: [&str; 12] = [
-        "html", "htm", "php", "asp", "aspx", "jsp", "cgi", "txt", "xml", "json", "png", "pdf",
+    const FILES: [&str; 30] = [
+        "asp", "aspx", "cgi", "css", "csv", "gif", "gz", "htm", "html", "ico", "jpeg", "jpg", "js",
+        "json", "jsp", "md", "mp3", "mp4", "pdf", "php", "png", "svg", "tar", "tgz", "txt", "webm",
+        "webp", "xml", "xz", "zip",
     ];
+    // These begin with `/` and `?`.
+    if to.starts_with("$path") || to.starts_with("$query") {
+        return None;
+    }
     for scheme in ["https:", "http:"] {
         if let Some(rest) = to.strip_prefix(scheme) {
             let is_broken = !rest.starts_with("//");
@@ -634,6 +662,9 @@ mod tests {
             ("//example.com/", None),
             ("/new", None),
             ("new.html", None),
+            ("manual.zip", None),
+            ("$path.md", None),
+            ("$query.md", None),
             ("login", None),
             ("../a.b", None),
             ("?a=b.c", None),

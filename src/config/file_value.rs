@@ -20,7 +20,7 @@ choice!(Coding {
 pub struct FolderPath(pub PathBuf);
 
 impl FromText for FolderPath {
-    const FORM: &'static str = "the path of a folder, such as `\"/srv/www\"`,";
+    const FORM: &'static str = "the path of a folder, such as `\"/srv/www\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         if text.is_empty() {

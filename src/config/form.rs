@@ -21,7 +21,10 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
             }
         }
         (Shape::List(item), Value::Text(text)) if takes_text(item) => {
-            let items = text.split([',', ' ']).filter(|it| !it.is_empty());
+            let is_none = matches!(text.trim(), "none" | "off");
+            let items = text
+                .split([',', ';', ' '])
+                .filter(|it| !it.is_empty() && !is_none);
             let items: Vec<_> = items.map(|it| format!("\"{it}\"")).collect();
             Some(format!("write a list: [{}]", items.join(", ")))
         }

@@ -84,7 +84,8 @@ pub(super) fn language(text: &str) -> Option<(&'static str, Range<usize>)> {
         let start = line.as_ptr() as usize - text.as_ptr() as usize;
         // Invariant: a report shows no more than this word, as the rest could be a secret.
         let first_word = line.split(|it: char| !is_of_key(it)).next();
-        let len = first_word.map_or(0, str::len).max(1);
+        let first_letter = line.chars().next().map_or(0, char::len_utf8);
+        let len = first_word.map_or(0, str::len).max(first_letter);
         Some((*name, start..start + len))
     })
 }
@@ -96,10 +97,16 @@ fn is_of_key(letter: char) -> bool {
 /// Whether a line is the header of a table, or a key with a value.
 fn is_toml(line: &str) -> bool {
     let line = line.trim();
+    // As in `location = /x {`.
+    if line.ends_with(['{', ';']) {
+        return false;
+    }
     match line.split_once('=') {
-        Some((key, _)) => {
+        Some((key, value)) => {
             let key = key.trim();
-            !key.is_empty() && key.chars().all(|it| is_of_key(it) || it == '"')
+            let is_key = !key.is_empty() && key.chars().all(|it| is_of_key(it) || it == '"');
+            // A path or a variable begins no value.
+            is_key && !value.trim_start().starts_with(['/', '$', '~', '^', '@'])
         }
         None => {
             let is_of_header = |it: char| is_of_key(it) || matches!(it, '[' | ']');
@@ -112,20 +119,30 @@ fn is_toml(line: &str) -> bool {
 }
 
 /// A character that looks like one of TOML's and is none, with what it looks like.
+/// In a text or a comment such characters are right.
 pub(super) fn lookalike(line: &str) -> Option<(usize, &'static str)> {
-    line.char_indices().find_map(|(at, letter)| {
-        let said = match letter {
-            '“' | '”' | '„' | '‟' | '«' | '»' | '‘' | '’' | '‚' => {
-                "a typographic quote: write `\"`"
-            }
-            '\u{a0}' | '\u{2007}' | '\u{202f}' | '\u{3000}' => "no plain space: write one",
-            '\u{200b}' | '\u{200e}' | '\u{feff}' | '\u{2060}' => {
-                "an invisible character: leave it out"
-            }
-            _ => return None,
-        };
-        Some((at, said))
-    })
+    let mut quote = None;
+    for (at, letter) in line.char_indices() {
+        match quote {
+            Some(open) if letter == open => quote = None,
+            Some(_) => {}
+            None => match letter {
+                '"' | '\'' => quote = Some(letter),
+                '#' => return None,
+                '“' | '”' | '„' | '‟' | '«' | '»' | '‘' | '’' | '‚' => {
+                    return Some((at, "a typographic quote: write `\"`"));
+                }
+                '\u{a0}' | '\u{2007}' | '\u{202f}' | '\u{3000}' => {
+                    return Some((at, "no plain space: write one"));
+                }
+                '\u{200b}' | '\u{200e}' | '\u{feff}' | '\u{2060}' => {
+                    return Some((at, "an invisible character: leave it out"));
+                }
+                _ => {}
+            },
+        }
+    }
+    None
 }
 
 /// Whether a line was meant to give a key a value: `bind: ":80"`, `bind ":80";`.
@@ -187,6 +204,12 @@ mod tests {
             ),
             ("# x\nhttp:\n  routers:", "YAML", "http"),
             ("---\na: b", "YAML", "---"),
+            (
+                "server {\n  location = /x {\n    return 204;\n  }\n}",
+                "an nginx configuration",
+                "server",
+            ),
+            ("→ x {\n}", "a Caddyfile", "→"),
         ] {
             let (found, at) = looks(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!((found, at.as_str()), (name, shown), "{text}");

@@ -409,8 +409,9 @@ const VALUES: &[(&str, &str, &str)] = &[
         "consistent-hash",
         " with key = { header = \"NAME\" }",
     ),
+    ("cookie sticky", "carp", " with key = \"client\""),
     (
-        "cookie cookie_hash sticky",
+        "cookie_hash",
         "consistent-hash",
         " with key = { cookie = \"NAME\" }",
     ),

@@ -86,7 +86,7 @@ impl FromText for Timeout {
 }
 
 impl FromText for ByteSize {
-    const FORM: &'static str = "a size, such as `\"16KiB\"` or `\"1MB\"`,";
+    const FORM: &'static str = "a size, such as `\"16KiB\"` or `\"1MB\"`";
     const PATTERN: Option<&'static str> = Some(r"^[0-9]+(\.[0-9]+)? ?(B|KB|MB|GB|KiB|MiB|GiB)?$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {

@@ -17,6 +17,10 @@ const SIGNS: [&str; 12] = [
 
 /// How `text` is written, if a pattern over paths or hosts is not.
 pub(super) fn kind(text: &str) -> Option<Foreign> {
+    // Files whose names begin with a dot.
+    if text == "/.*" {
+        return None;
+    }
     let is_anchored = text.starts_with(['^', '~']) || text.len() > 1 && text.ends_with('$');
     let has_choice = text.contains('(') && text.contains('|') && text.contains(')');
     // `**` is of the patterns here: whoever writes it knows what `.` is in them.
@@ -155,6 +159,7 @@ mod tests {
             ("/users/:id/posts", Some(Placeholder), &["/users/*/posts"]),
             ("/users/*", None, &[]),
             ("**/.*", None, &[]),
+            ("/.*", None, &[]),
             ("**.png", None, &[]),
             ("/index.*", None, &[]),
             ("/a:b/v1:c", None, &[]),

@@ -174,7 +174,7 @@ fn listener(it: &written::Listener, index: usize, default: &Peers) -> Option<Lis
         },
         proxy_protocol: match &it.proxy_protocol.value {
             None => Peers::default(),
-            Some(table) => peers(table.from.value.as_ref()?.0.iter().copied()),
+            Some(table) => peers(table.from.value.as_ref()?.0.iter().map(|it| it.value)),
         },
         trusted_proxies: match &it.trusted_proxies.value {
             None => default.clone(),

@@ -160,7 +160,12 @@ impl Shape {
             },
             Self::AnyOf(shapes) => match &shapes[..] {
                 [one, Self::List(_)] => format!("{}, or a list", one.words()),
-                _ => alternatives(&shapes.iter().map(Shape::words).collect::<Vec<_>>()),
+                _ => {
+                    let mut words: Vec<_> = shapes.iter().map(Shape::words).collect();
+                    // Examples go on to the end of the sentence.
+                    words.sort_by_key(|it| it.contains(", such as"));
+                    alternatives(&words)
+                }
             },
         }
     }

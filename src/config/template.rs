@@ -51,7 +51,7 @@ fields! {
     Time => "time", "when the exchange ended, as in `2026-11-21T09:05:01.123456Z`";
     UnixMs => "unix_ms", "the same in milliseconds since 1970";
     ClientIp => "client_ip", "address of the client; `unix` over a Unix socket";
-    ClientPort => "client_port", "its port; 0 over a Unix socket";
+    ClientPort => "client_port", "its port; 0 over a Unix socket, and where a trusted proxy names the client";
     Listener => "listener", "name of the listener";
     Route => "route", "name of the route";
     Upstream => "upstream", "name of the upstream";

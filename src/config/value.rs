@@ -9,7 +9,7 @@ use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
 use evenkeel_policy::route::{HostPattern, Network, PathPattern, PatternError, ValuePattern};
-use evenkeel_proto::http1::write::Scheme;
+use evenkeel_proto::Scheme;
 
 use super::diagnostics::Report;
 use super::regex_like::{self, Foreign};
@@ -834,6 +834,10 @@ impl FromText for Peer {
                 Err(NetworkError::PrefixLen) => Client::from_text(text).map(|it| Self::In(it.0)),
             },
         }
+    }
+
+    fn doubt(text: &str) -> Option<Fault> {
+        Client::doubt(text)
     }
 }
 

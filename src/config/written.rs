@@ -6,7 +6,7 @@
 use evenkeel_policy::balance::WeightMode;
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
-use evenkeel_proto::http1::write::Scheme;
+use evenkeel_proto::Scheme;
 
 use super::access_log::SyslogTarget;
 use super::diagnostics::Report;
@@ -201,7 +201,7 @@ options! {
         /// `X-Forwarded-For` (else `Forwarded`) is read from the right up to the
         /// first address that is not trusted: that is the client, to routes, keys,
         /// logs and endpoints. `X-Forwarded-Proto`, `-Host` and `-Port` are believed
-        /// too. From anybody else, these fields are replaced, and `X-Real-IP`,
+        /// too: the proxy must set or drop each of them. From anybody else, these fields are replaced, and `X-Real-IP`,
         /// `X-Forwarded-Prefix`, `True-Client-IP` and the like are left out.
         trusted_proxies: Vec<Placed<Peer>> = Optional("as in `server`"),
         /// Bounds on what a client may send.
@@ -231,7 +231,7 @@ options! {
         /// Each of their connections must begin with the header, within
         /// `timeouts.head`: otherwise it is answered 400 or 408, and closed.
         /// Connections from other addresses are served without a header.
-        from: OneOrMore<Peer> = Required,
+        from: OneOrMore<Placed<Peer>> = Required,
     }
 }
 

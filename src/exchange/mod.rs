@@ -27,9 +27,8 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_proto::http1::write::Persistence;
-use evenkeel_proto::http1::write::{self, Scheme};
-use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
+use evenkeel_proto::http1::write::{self, Persistence};
+use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Scheme, Version};
 
 use crate::config::{self, Config};
 use crate::files::Files;
@@ -102,6 +101,9 @@ pub struct Client {
     pub timer: Timer,
     /// Who connected.
     pub peer: Remote,
+    /// Whether a PROXY header left open who the client is: what its requests say
+    /// of the client is a stranger's word, whatever address the proxy has.
+    is_unnamed: bool,
     /// The client of the request in hand, where a trusted proxy sent that.
     relayed: Option<Box<RelayedClient>>,
     /// Whether it has closed its sending side alone, and waits for its answer.
@@ -125,6 +127,7 @@ impl Client {
             stream,
             timer,
             peer,
+            is_unnamed: false,
             relayed: None,
             is_half_closed: Cell::new(false),
             listener,
@@ -142,10 +145,15 @@ impl Client {
         sessions.set_client(self.session, address.ip(), address.port());
     }
 
+    /// Takes the peer of the socket for a proxy that does not name its client.
+    pub fn stands_for_nobody(&mut self) {
+        self.is_unnamed = true;
+    }
+
     /// Takes over whom a request is from, where a trusted proxy sends it.
     pub fn asks(&mut self, context: &Context, bytes: &[u8], head: &RequestHead) {
         let trusted = &context.listener(self).trusted_proxies;
-        if trusted.contains(self.peer.address) {
+        if trusted.contains(self.peer.address) && !self.is_unnamed {
             let proxy = self.peer;
             let relayed = self.relayed.take();
             let mut relayed = relayed.unwrap_or_else(|| Box::new(RelayedClient::new(&proxy)));

@@ -4,11 +4,12 @@
 //! Invariant: conditions, keys, logs, spans and what endpoints are told all have the
 //! same client and the same scheme, for they ask [`Client`](super::Client) for them.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use evenkeel_proto::RequestHead;
 use evenkeel_proto::forwarded::Believed;
-use evenkeel_proto::http1::write::{self, Scheme};
+use evenkeel_proto::http1::write;
+use evenkeel_proto::{RequestHead, Scheme};
 
 use crate::config::Peers;
 use crate::observe::access_log::AddressText;
@@ -37,6 +38,12 @@ impl Remote {
     /// The address as endpoints are told it.
     pub fn told(&self) -> Option<&[u8]> {
         self.address.map(|_| self.text.as_bytes())
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&String::from_utf8_lossy(self.text.as_bytes()))
     }
 }
 

@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
-use evenkeel_proto::http1::write::{self, ClientInfo, Relayed, Scheme};
+use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{BodyFraming, LoopId, RequestError, RequestHead};
+use evenkeel_proto::{BodyFraming, LoopId, RequestError, RequestHead, Scheme};
 use serde::{Deserialize, Serialize};
 
 use crate::client::http1::check_limits;
@@ -30,7 +30,6 @@ use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::last_hop::LastHop;
 use crate::handler::{self, RequestFacts};
 use crate::net::clock;
-use crate::observe::access_log::AddressText;
 use crate::observe::calendar::unix_time;
 use crate::observe::end::{End, Failure};
 use crate::observe::figures::{State, effective_weight};
@@ -384,12 +383,16 @@ fn explain_on(
 ) -> Result<(Explanation, Option<Prospect>), Unexplained> {
     let (listener, why) = find_listener(config, asked)?;
     let settings = &config.listeners[listener];
-    let client = asked.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     // As an accepted connection has it.
-    let client = client.to_canonical();
+    let client = match asked.client {
+        Some(address) => Some(address.to_canonical()),
+        None if settings.bind.is_unix() => None,
+        None => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+    };
+    let peer = Remote::new(client, 0);
     let mut explanation = Explanation {
         request: asked.title.clone(),
-        client: client.to_string(),
+        client: peer.to_string(),
         relayed: None,
         live: running.is_some(),
         draining: false,
@@ -415,7 +418,6 @@ fn explain_on(
         explanation.refused = Some(Refused::new(error.into(), None));
         return Ok((explanation, None));
     }
-    let peer = Remote::new(Some(client), 0);
     let trusted = &settings.trusted_proxies;
     let relayed = trusted.contains(peer.address).then(|| {
         let mut relayed = RelayedClient::new(&peer);
@@ -435,7 +437,7 @@ fn explain_on(
     };
     let relayed = relayed.as_ref().map(RelayedClient::relayed);
     explanation.relayed = relayed.is_some().then(|| RelayedStep {
-        client: String::from_utf8_lossy(remote.text.as_bytes()).into_owned(),
+        client: remote.to_string(),
         scheme: facts.scheme.as_str().to_owned(),
     });
     let found = handler::find_route(&config.route_table, &name_of(running), &facts);
@@ -767,7 +769,7 @@ fn head_lines(
     facts: &RequestFacts<'_>,
     relayed: Option<Relayed<'_>>,
 ) -> Vec<String> {
-    let address = AddressText::new(facts.client);
+    let remote = Remote::new(facts.client, 0);
     let (settings, ids) = (
         &config.listeners[facts.listener].identity,
         IdSource::default(),
@@ -778,7 +780,7 @@ fn head_lines(
     let endpoint = upstream.endpoints.first();
     let default_host = endpoint.map_or("", config::Endpoint::authority);
     let info = ClientInfo {
-        address: Some(address.as_bytes()),
+        address: remote.told(),
         scheme: facts.scheme,
         relayed,
         forward: upstream.forward,

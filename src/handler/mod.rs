@@ -6,7 +6,7 @@ pub(crate) mod last_hop;
 use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
-use evenkeel_proto::http1::write::Scheme;
+use evenkeel_proto::Scheme;
 use evenkeel_proto::representation::Conditions;
 use evenkeel_proto::{LoopId, Method, RequestHead};
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::process::run;
+use evenkeel_testkit::process::{Running, run};
 use evenkeel_testkit::{
     Origin, OriginHandle, OriginOptions, Proxy, ProxySetup, RawClient, Response, TempDir,
 };
@@ -705,6 +705,66 @@ fn behind_another_proxy() {
                 }
             }
         }
+    });
+}
+
+/// The lines of nginx on the page let no word of a client through.
+#[test]
+fn behind_nginx_with_its_lines_a_client_can_claim_nothing() {
+    test(|| {
+        let recipe = Recipe::of("Behind another proxy").with("10.0.0.0/8", "127.0.0.0/8");
+        let (recipe, _origin) = recipe.with_origins(["10.0.1.1:8080"]);
+        // Who comes by plain HTTP is served too.
+        let site = recipe.with("scheme = \"http\"", "path = \"/none\"").start();
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
+        let snippets = snippets::of_page(&page).into_iter();
+        let lines = snippets
+            .map(|it| it.text)
+            .find(|it| it.starts_with("# nginx"));
+        let address = site.proxy.address("listener-1").to_owned();
+        let at = site.folder.path().display();
+        let config = format!(
+            "daemon off; master_process off; pid {at}/nginx.pid; error_log {at}/error.log;
+             user root;
+             events {{ worker_connections 64; }}
+             http {{
+               access_log off;
+               client_body_temp_path {at}/body; proxy_temp_path {at}/proxy;
+               fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path {at}/uwsgi;
+               scgi_temp_path {at}/scgi;
+               server {{
+                 listen unix:{at}/nginx.sock;
+                 location / {{ {}\nproxy_pass http://{address}; }}
+               }}
+             }}",
+            lines.unwrap()
+        );
+        let path = site.folder.join("nginx.conf");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-e").arg(site.folder.join("error.log"));
+        let _nginx = Running::start(command.arg("-c").arg(&path)).unwrap();
+        let socket = site.folder.join("nginx.sock");
+        until("nginx listens", || RawClient::connect_unix(&socket).is_ok());
+        let names = [
+            "X-Forwarded-For",
+            "X-Forwarded-Proto",
+            "X-Forwarded-Host",
+            "X-Forwarded-Port",
+            "X-Forwarded-Prefix",
+            "Forwarded",
+            "X-Real-IP",
+            "True-Client-IP",
+            "X-Original-URL",
+            "X-Rewrite-URL",
+            "X_Forwarded_Host",
+        ];
+        let fields: String = names.iter().map(|it| format!("{it}: evil\r\n")).collect();
+        let request = format!("GET /headers HTTP/1.1\r\nHost: www.example\r\n{fields}\r\n");
+        let mut client = RawClient::connect_unix(&socket).unwrap();
+        let text = client.ask(request).unwrap().text();
+        assert!(text.contains("X-Forwarded-Host: www.example"), "{text}");
+        assert!(!text.contains("evil"), "{text}");
     });
 }
 

@@ -50,6 +50,7 @@ fn an_ipv6_client_is_named_as_forwarded_wants_it() {
         let origin = origin();
         let proxy = Site {
             bind: "[::1]:0",
+            upstream: "forward = [\"x-forwarded\", \"forwarded\"]",
             ..Site::default()
         }
         .start(&[origin.address.to_string()]);

@@ -270,8 +270,15 @@ fn esc_quits() {
         terminal.await_text("Enter keeps it");
         terminal.press("nothing\r");
         terminal.await_text("Esc shows all");
+        // Two of them in one read are one key.
+        until("the rows are hidden", || {
+            !terminal.text().contains(&names[1])
+        });
         terminal.press("\x1b");
         terminal.await_text(&names[1]);
+        until("all of it is drawn", || {
+            !terminal.text().contains("Esc shows all")
+        });
         assert!(terminal.child.try_wait().unwrap().is_none());
         terminal.press("\x1b");
         assert!(terminal.await_end().success());

@@ -172,7 +172,7 @@ fn a_proxy_on_a_unix_socket_can_be_trusted_by_the_server() {
 fn the_address_of_a_proxy_header_can_be_trusted() {
     test(|| {
         let (_origin, proxy) = site(
-            "proxy_protocol = { from = \"127.0.0.0/8\" }\ntrusted_proxies = [\"192.0.2.0/24\"]",
+            "proxy_protocol = { from = \"127.0.0.0/8\" }\ntrusted_proxies = [\"192.0.2.0/24\", \"127.0.0.1\"]",
             "",
         );
         for (proxy_line, expected) in [
@@ -180,6 +180,8 @@ fn the_address_of_a_proxy_header_can_be_trusted() {
                 "PROXY TCP4 192.0.2.7 10.0.0.1 4711 80\r\n",
                 "X-Forwarded-For: 203.0.113.5, 192.0.2.7",
             ),
+            // Who sends the fields is not known.
+            ("PROXY UNKNOWN\r\n", "X-Forwarded-For: 127.0.0.1"),
             (
                 "PROXY TCP4 198.51.100.7 10.0.0.1 4711 80\r\n",
                 "X-Forwarded-For: 198.51.100.7",
@@ -290,5 +292,17 @@ fn routes_keys_and_explanations_go_by_what_is_believed() {
         assert!(page.contains(line), "{page}");
         let found = json(&explained(&["--json", "--client", "198.51.100.1"]));
         assert_eq!(found["relayed"], Value::Null);
+        // Over a Unix socket there is no address to trust.
+        let unix = config.replace("127.0.0.1:0", "unix:web.sock");
+        std::fs::write(&file, &unix).unwrap();
+        let found = json(&explained(&["--json"]));
+        assert_eq!(
+            (&found["client"], &found["relayed"]),
+            (&"unix".into(), &Value::Null)
+        );
+        let trusting = unix.replace("[\"127.0.0.1\"]", "[\"unix\"]");
+        std::fs::write(&file, trusting).unwrap();
+        let found = json(&explained(&["--json"]));
+        assert_eq!(found["relayed"]["client"], "203.0.113.7");
     });
 }

@@ -3,11 +3,11 @@
 
 use divan::{Bencher, black_box};
 use evenkeel_proto::http1::write::{
-    self, ClientInfo, Forward, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
+    self, ClientInfo, Forward, Marks, Persistence, ResponseEdits, Transcode, Via,
 };
 use evenkeel_proto::http1::{BodyDecoder, parse_request, parse_response};
 use evenkeel_proto::{
-    BodyFraming, Coding, Conditions, LoopId, Method, RequestHead, ResponseHead, Validators,
+    BodyFraming, Coding, Conditions, LoopId, Method, RequestHead, ResponseHead, Scheme, Validators,
     file_path,
 };
 

@@ -14,8 +14,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use crate::head::{FieldKind, RequestHead, Span};
-use crate::http1::write::Scheme;
+use crate::head::{FieldKind, RequestHead, Scheme, Span};
 
 /// Most addresses that are read of a request.
 pub const MAX_HOPS: usize = 32;

@@ -12,8 +12,7 @@ use crate::file_path::{self, MAX_NAME_LEN, MAX_PATH_LEN};
 use crate::forwarded::{Believed, MAX_HOPS};
 use crate::http1::chunked::MAX_TRAILER_LEN;
 use crate::http1::write::{
-    self, ClientInfo, Forward, Kept, Marks, Persistence, Relayed, ResponseEdits, Scheme, Transcode,
-    Via,
+    self, ClientInfo, Forward, Kept, Marks, Persistence, Relayed, ResponseEdits, Transcode, Via,
 };
 use crate::http1::{
     BodyDecoder, MAX_BODY_BYTES, Parsed, parse_odd_response, parse_request, parse_response,
@@ -22,7 +21,7 @@ use crate::proxy_protocol::{self, MAX_HEADER_LEN};
 use crate::representation::{ByteRange, Conditions, MAX_RANGES, Ranges, Validators};
 use crate::{
     BodyError, BodyFraming, Field, FieldKind, LoopId, Method, RequestHead, ResponseError,
-    ResponseHead, Span, Version,
+    ResponseHead, Scheme, Span, Version,
 };
 
 /// Up to here every prefix of an input is tried, beyond only some.

@@ -108,6 +108,25 @@ impl Method {
     }
 }
 
+/// The scheme of the URL that a client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`.
+    Http,
+    /// `https`.
+    Https,
+}
+
+impl Scheme {
+    /// As it stands in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
 /// Fields whose names mean something to a proxy; the rest is `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FieldKind {
@@ -309,21 +328,30 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
 /// Whether a name is one that only proxies may set, in any spelling that an endpoint
 /// takes for it.
 fn is_proxy_claim(name: &[u8]) -> bool {
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 21] = [
         "cf-connecting-ipv6",
         "front-end-https",
         "x-appengine-user-ip",
         "x-azure-clientip",
         "x-envoy-external-address",
         "x-forwarded",
+        "x-original-for",
+        "x-original-host",
+        "x-original-method",
+        "x-original-path",
+        "x-original-proto",
+        "x-original-uri",
+        "x-original-url",
         "x-originating-ip",
         "x-proxyuser-ip",
         "x-real-port",
         "x-remote-ip",
+        "x-rewrite-uri",
+        "x-rewrite-url",
         "x-scheme",
         "x-url-scheme",
     ];
-    const STARTS: [&str; 3] = ["x-forwarded-", "x-original-", "x-rewrite-"];
+    const STARTS: [&str; 2] = ["x-forwarded-", "x-original-forwarded-"];
     const ENDS: [&str; 3] = ["client-ip", "connecting-ip", "real-ip"];
     let is = |sent: &[u8], known: &&str| is_read_as(sent, known.as_bytes());
     let starts = |it: &&str| name.get(..it.len()).is_some_and(|start| is(start, it));

@@ -1,10 +1,10 @@
 //! Properties of whole messages, with generated ones.
 
 use evenkeel_proto::http1::write::{
-    self, ClientInfo, Forward, Marks, Persistence, ResponseEdits, Scheme, Transcode, Via,
+    self, ClientInfo, Forward, Marks, Persistence, ResponseEdits, Transcode, Via,
 };
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_request, parse_response};
-use evenkeel_proto::{BodyFraming, FieldKind, LoopId, Method, RequestHead, ResponseHead};
+use evenkeel_proto::{BodyFraming, FieldKind, LoopId, Method, RequestHead, ResponseHead, Scheme};
 use proptest::prelude::*;
 
 const CLIENT: ClientInfo<'_> = ClientInfo {

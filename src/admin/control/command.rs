@@ -280,6 +280,7 @@ fn operate_all(
     }
     let mut done = Vec::with_capacity(meant.len());
     let mut changed: Vec<_> = meant.iter().map(|(upstream, _)| *upstream).collect();
+    changed.sort_unstable();
     changed.dedup();
     for (upstream, endpoint) in meant {
         let is_now = operate(sources, upstream, endpoint, operation, caller.operator);

@@ -112,7 +112,6 @@ fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Q
     })
 }
 
-/// `None` is a mistake, `Some(None)` no buffer.
 fn forward(written: &[Placed<Forwarding>]) -> Forward {
     let has = |wanted| written.iter().any(|it| it.value == wanted);
     Forward {
@@ -122,6 +121,7 @@ fn forward(written: &[Placed<Forwarding>]) -> Forward {
     }
 }
 
+/// `None` is a mistake, `Some(None)` no buffer.
 fn buffer(it: &written::Buffer) -> Option<Option<Buffer>> {
     let table = match it {
         written::Buffer::Off => return Some(None),

@@ -1,7 +1,7 @@
 //! What a span tells of an exchange.
 
+use evenkeel_proto::Scheme;
 use evenkeel_proto::Version;
-use evenkeel_proto::http1::write::Scheme;
 use evenkeel_proto::identity::TraceParent;
 
 use crate::observe::access_log::{Reason, Times};

@@ -342,13 +342,15 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
         "x-method-override",
     ];
     /// Of what a proxy says of a client, and of what overrides a request.
-    const STARTS: [&str; 7] = [
+    const STARTS: [&str; 9] = [
         "remote-",
         "ssl-client",
         "x-auth-",
         "x-client-",
         "x-http-method",
+        "x-original-",
         "x-remote-",
+        "x-rewrite-",
         "x-webauth-",
     ];
     let hyphenated = |byte: &u8| match byte.is_ascii_alphanumeric() {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::cdn_loop::LoopId;
 use crate::forwarded::Believed;
 use crate::head::{
-    BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Span, Version,
+    BodyFraming, Field, FieldKind, Method, RequestHead, ResponseHead, Scheme, Span, Version,
 };
 use crate::identity::TraceParent;
 
@@ -81,25 +81,6 @@ pub enum Via {
     Kept,
     /// A line with the client's version follows it.
     Added,
-}
-
-/// The scheme of the URL that a client asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
-    /// `http`.
-    Http,
-    /// `https`.
-    Https,
-}
-
-impl Scheme {
-    /// As it stands in a URL.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        }
-    }
 }
 
 /// What a proxy calls a request, in place of what its client does.
