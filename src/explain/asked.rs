@@ -14,6 +14,9 @@ pub struct Asked {
     pub request: String,
     /// The port of the URL, where it has a host.
     pub port: Option<u16>,
+    /// Whether the URL is one of `https`.
+    #[serde(default)]
+    pub is_https: bool,
     /// The listener asked for, by name.
     pub listener: Option<String>,
     /// Address of the client; of this machine if it is left out.
@@ -42,6 +45,7 @@ impl Asked {
     /// `Name: value`.
     pub fn new(method: &str, url: &str, fields: &[String]) -> Result<Self, NoRequest> {
         let (url, _) = url.split_once('#').unwrap_or((url, ""));
+        let is_https = url.starts_with("https://");
         let Url {
             authority,
             path_and_query,
@@ -76,6 +80,7 @@ impl Asked {
             title: format!("{method} {url}"),
             request,
             port,
+            is_https,
             listener: None,
             client: None,
         })

@@ -18,7 +18,7 @@ use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{BodyFraming, LoopId, RequestError, RequestHead, Scheme};
+use evenkeel_proto::{BodyFraming, FieldKind, LoopId, RequestError, RequestHead, Scheme};
 use serde::{Deserialize, Serialize};
 
 use crate::client::http1::check_limits;
@@ -47,6 +47,10 @@ pub struct Explanation {
     /// Whom a trusted proxy names as the client, where the request is from one.
     #[serde(default)]
     pub relayed: Option<RelayedStep>,
+    /// Fields on the client that are not believed, for the request is from nobody
+    /// who is trusted; and `https` where only the URL says so.
+    #[serde(default)]
+    pub not_believed: Vec<String>,
     /// Whether this is of the running process.
     pub live: bool,
     /// Whether that takes no new connections any more.
@@ -394,6 +398,7 @@ fn explain_on(
         request: asked.title.clone(),
         client: peer.to_string(),
         relayed: None,
+        not_believed: Vec::new(),
         live: running.is_some(),
         draining: false,
         listener: ListenerStep {
@@ -436,6 +441,15 @@ fn explain_on(
             .unwrap_or(Scheme::Http),
     };
     let relayed = relayed.as_ref().map(RelayedClient::relayed);
+    if relayed.is_none() {
+        let claims = head.fields.iter();
+        let claims = claims.filter(|it| it.kind == FieldKind::Forwarded);
+        let names = claims.map(|it| String::from_utf8_lossy(it.name.of(bytes)).into_owned());
+        explanation.not_believed = names.collect();
+    }
+    if asked.is_https && facts.scheme == Scheme::Http {
+        explanation.not_believed.push("https".to_owned());
+    }
     explanation.relayed = relayed.is_some().then(|| RelayedStep {
         client: remote.to_string(),
         scheme: facts.scheme.as_str().to_owned(),

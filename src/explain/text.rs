@@ -49,6 +49,14 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
             explanation.client
         ));
     }
+    if !explanation.not_believed.is_empty() {
+        let claims = explanation.not_believed.join(", ");
+        let why = match explanation.relayed {
+            Some(_) => "no field of it says so".to_owned(),
+            None => format!("{} is no trusted proxy here", explanation.client),
+        };
+        page.line(&format!("  not believed: {claims}, for {why}"));
+    }
     if explanation.draining {
         let draining = page.paint(Tone::Bad, "draining");
         page.line(&format!(

@@ -689,7 +689,8 @@ fn behind_another_proxy() {
         let fields = "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\n\
                       X-Real-IP: 203.0.113.9\r\n";
         for (trusted, status) in [("127.0.0.0/8", 200), ("10.0.0.0/8", 308)] {
-            let recipe = Recipe::of("Behind another proxy").with("10.0.0.0/8", trusted);
+            let recipe = Recipe::of("Behind another proxy").with("\"127.0.0.1\", \"::1\", ", "");
+            let recipe = recipe.with("10.0.0.0/8", trusted);
             let (recipe, _origin) = recipe.with_origins(["10.0.1.1:8080"]);
             let site = recipe.start();
             let response = site.ask("/headers", fields);
@@ -712,7 +713,7 @@ fn behind_another_proxy() {
 #[test]
 fn behind_nginx_with_its_lines_a_client_can_claim_nothing() {
     test(|| {
-        let recipe = Recipe::of("Behind another proxy").with("10.0.0.0/8", "127.0.0.0/8");
+        let recipe = Recipe::of("Behind another proxy");
         let (recipe, _origin) = recipe.with_origins(["10.0.1.1:8080"]);
         // Who comes by plain HTTP is served too.
         let site = recipe.with("scheme = \"http\"", "path = \"/none\"").start();
@@ -743,7 +744,8 @@ fn behind_nginx_with_its_lines_a_client_can_claim_nothing() {
         fs::write(&path, config).unwrap();
         let mut command = Command::new("nginx");
         command.arg("-e").arg(site.folder.join("error.log"));
-        let _nginx = Running::start(command.arg("-c").arg(&path)).unwrap();
+        command.arg("-c").arg(&path);
+        let _nginx = Running::start(command).unwrap();
         let socket = site.folder.join("nginx.sock");
         until("nginx listens", || RawClient::connect_unix(&socket).is_ok());
         let names = [

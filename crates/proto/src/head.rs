@@ -310,7 +310,7 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
     let is_looked_at = match name {
         [b'x' | b'X', ..] | [.., b'i' | b'I', b'p' | b'P'] => true,
         [b'c' | b'C' | b'f' | b'F' | b't' | b'T', ..] => {
-            matches!(name.len(), 9 | 14 | 15 | 17 | 18)
+            matches!(name.len(), 9 | 13..=15 | 17 | 18)
         }
         _ => false,
     };
@@ -328,13 +328,18 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
 /// Whether a name is one that only proxies may set, in any spelling that an endpoint
 /// takes for it.
 fn is_proxy_claim(name: &[u8]) -> bool {
-    const NAMES: [&str; 21] = [
+    const NAMES: [&str; 27] = [
         "cf-connecting-ipv6",
+        "forwarded-for",
         "front-end-https",
         "x-appengine-user-ip",
+        "x-arr-ssl",
         "x-azure-clientip",
         "x-envoy-external-address",
         "x-forwarded",
+        "x-host",
+        "x-http-host-override",
+        "x-https",
         "x-original-for",
         "x-original-host",
         "x-original-method",
@@ -345,6 +350,7 @@ fn is_proxy_claim(name: &[u8]) -> bool {
         "x-originating-ip",
         "x-proxyuser-ip",
         "x-real-port",
+        "x-remote-addr",
         "x-remote-ip",
         "x-rewrite-uri",
         "x-rewrite-url",

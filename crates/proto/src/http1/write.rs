@@ -753,6 +753,10 @@ mod tests {
             "WL-Proxy-Client-IP",
             "Front-End-Https",
             "Front_End.Https",
+            "Forwarded-For",
+            "X-Host",
+            "X-HTTPS",
+            "X-Remote-Addr",
         ] {
             let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{name}: a\r\n\r\n");
             let expected = format!("GET / HTTP/1.1\r\nHost: h\r\n{}", added("h"));
