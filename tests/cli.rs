@@ -313,6 +313,12 @@ fn a_file_that_is_not_there_is_said_with_how_to_name_one() {
         let output = folder.evenkeel(arguments);
         assert_eq!((output.status.code(), stderr(&output)), (Some(1), expected));
     }
+    let output = folder.evenkeel(&["check", "/dev/zero"]);
+    let said = stderr(&output);
+    assert!(
+        said.contains("read /dev/zero: it is larger than 16 MiB"),
+        "{said}"
+    );
     std::fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
     let output = folder.evenkeel(&["check", "."]);
     let expected = "evenkeel: . is a folder: did you mean --config ./evenkeel.toml?\n";

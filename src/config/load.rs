@@ -1,6 +1,7 @@
 //! From files, variables and arguments to a configuration or a report.
 
-use std::io;
+use std::fs::File as Source;
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::Config;
@@ -35,6 +36,21 @@ pub struct Loaded {
     pub effective: String,
 }
 
+/// Longest file of a configuration, in bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// The bytes of a file, which may be a pipe: it is read once.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    Source::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_FILE_BYTES {
+        true => Err(io::Error::other("it is larger than 16 MiB")),
+        false => Ok(bytes),
+    }
+}
+
 /// Loads the file at `path`, then `local.toml` beside it, then those of
 /// `variables` that begin with `EVENKEEL_`, then `sets`, each a `key=value`.
 ///
@@ -48,7 +64,7 @@ pub fn load(
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    let mut root = match std::fs::read(path) {
+    let mut root = match read_file(path) {
         Ok(bytes) => read_bytes(path, bytes, &mut report),
         Err(error) => {
             report.mistake_without_place(format!("read {}: {error}", path.display()));
@@ -57,7 +73,7 @@ pub fn load(
     };
     let local = path.with_file_name(LOCAL_FILE);
     if local != path {
-        match std::fs::read(&local) {
+        match read_file(&local) {
             Ok(bytes) => {
                 let over = read_bytes(&local, bytes, &mut report);
                 layers::merge(&mut root, over);

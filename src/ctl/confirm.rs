@@ -5,12 +5,12 @@ use std::io::{IsTerminal, Write};
 use serde_json::Value;
 
 use super::socket::{self, Socket};
-use crate::cli::CtlVerb;
+use crate::cli::{CtlVerb, ServerVerb, SetVerb};
 use crate::{Failed, complain};
 
 /// Asks on a terminal whether to take the last endpoint of an upstream out of use.
 /// Scripts are not asked: the process warns them in its answer.
-pub fn ask(socket: &Socket, verb: &CtlVerb) -> Result<(), Failed> {
+pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), Failed> {
     let endpoints = match verb {
         CtlVerb::Drain { endpoints } | CtlVerb::Stop { endpoints } => endpoints.as_slice(),
         CtlVerb::Weight {
@@ -19,34 +19,65 @@ pub fn ask(socket: &Socket, verb: &CtlVerb) -> Result<(), Failed> {
         } => std::slice::from_ref(endpoint),
         _ => return Ok(()),
     };
-    let is_script = !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal();
-    if is_script {
+    let is_script = !std::io::stdin().is_terminal()
+        || !std::io::stdout().is_terminal()
+        || !std::io::stderr().is_terminal();
+    if is_script || json {
         return Ok(());
     }
     // The command itself says what is wrong where nobody answers.
     let answer = socket.ask("json show upstreams", socket::TIMEOUT);
     let upstreams = answer.ok().and_then(|it| serde_json::from_str(&it).ok());
-    let Some(upstream) = upstreams.and_then(|it| left_empty(&it, endpoints)) else {
+    let emptied = upstreams.map(|it| left_empty(&it, endpoints));
+    let emptied = emptied.unwrap_or_default();
+    if emptied.is_empty() {
         return Ok(());
-    };
+    }
     let mut stderr = std::io::stderr();
     let asked = write!(
         stderr,
-        "evenkeel: no endpoint of `{upstream}` will take requests then. Go on? [y/N] "
+        "evenkeel: no endpoint of `{}` will take requests then. Go on? [y/N] ",
+        emptied.join("` and of `")
     );
     let mut answer = String::new();
     let read = asked.and_then(|()| std::io::stdin().read_line(&mut answer));
-    match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
+    let answer = answer.trim().to_ascii_lowercase();
+    match read.is_ok() && matches!(answer.as_str(), "y" | "yes") {
         true => Ok(()),
         false => Err(complain("nothing was changed")),
     }
 }
 
-/// The first upstream that has endpoints which take requests now, and none any more
+/// Warns where a command of HAProxy's, which answers nothing, has left an upstream
+/// without an endpoint.
+pub fn warn(socket: &Socket, verb: &CtlVerb) {
+    let server = match verb {
+        CtlVerb::Disable {
+            what: ServerVerb::Server { server },
+        }
+        | CtlVerb::Set {
+            what: SetVerb::Server { server, .. } | SetVerb::Weight { server, .. },
+        } => server,
+        _ => return,
+    };
+    let answer = socket.ask("json show upstreams", socket::TIMEOUT);
+    let upstreams: Option<Value> = answer.ok().and_then(|it| serde_json::from_str(&it).ok());
+    let name = server.split('/').next().unwrap_or_default();
+    let upstreams = upstreams.as_ref().and_then(Value::as_array);
+    let upstream = upstreams.and_then(|all| all.iter().find(|it| it["name"] == name));
+    let endpoints = upstream.and_then(|it| it["endpoints"].as_array());
+    if endpoints.is_some_and(|all| all.iter().all(|it| it["eligible"] != true)) {
+        crate::note(&format!(
+            "warning: no endpoint of `{name}` takes requests now"
+        ));
+    }
+}
+
+/// The upstreams that have endpoints which take requests now, and none any more
 /// without these `endpoints`.
-fn left_empty(upstreams: &Value, endpoints: &[String]) -> Option<String> {
-    let upstreams = upstreams.as_array()?.iter();
-    let mut emptied = upstreams.filter_map(|upstream| {
+fn left_empty(upstreams: &Value, endpoints: &[String]) -> Vec<String> {
+    let upstreams = upstreams.as_array().into_iter().flatten();
+    let emptied = upstreams.filter_map(|upstream| {
         let name = upstream["name"].as_str()?;
         let is_meant = |endpoint: &str| {
             let mut places = endpoints.iter().filter_map(|it| it.split_once('/'));
@@ -58,7 +89,7 @@ fn left_empty(upstreams: &Value, endpoints: &[String]) -> Option<String> {
         let has_any = meant.clone().next().is_some();
         (has_any && meant.all(|it| it)).then(|| name.to_owned())
     });
-    emptied.next()
+    emptied.collect()
 }
 
 #[cfg(test)]
@@ -75,17 +106,17 @@ mod tests {
             { "name": "old", "endpoints": [endpoint("a", false)] },
         ]);
         for (endpoints, expected) in [
-            (&["app/a"][..], None),
-            (&["app/a", "app/b"], Some("app")),
-            (&["app/*"], Some("app")),
-            (&["api/a"], Some("api")),
-            (&["api/b"], None),
-            (&["old/a"], None),
-            (&["app"], None),
+            (&["app/a"][..], &[][..]),
+            (&["app/a", "app/b"], &["app"]),
+            (&["app/*", "api/*"], &["app", "api"]),
+            (&["api/a"], &["api"]),
+            (&["api/b"], &[]),
+            (&["old/a"], &[]),
+            (&["app"], &[]),
         ] {
             let endpoints: Vec<_> = endpoints.iter().map(|it| (*it).to_owned()).collect();
             assert_eq!(
-                left_empty(&upstreams, &endpoints).as_deref(),
+                left_empty(&upstreams, &endpoints),
                 expected,
                 "{endpoints:?}"
             );

@@ -15,7 +15,7 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
         line.insert_str(0, "json ");
     }
     let socket = Socket::find(control)?;
-    confirm::ask(&socket, verb)?;
+    confirm::ask(&socket, verb, json)?;
     let answer = socket
         .ask(&line, socket::LONG_TIMEOUT)
         .map_err(|error| complain(&error))?;
@@ -29,6 +29,7 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
             false => complain(said.strip_prefix("error: ").unwrap_or(said)),
         });
     }
+    confirm::warn(&socket, verb);
     // Warnings come last.
     let text = answer.trim_end();
     let (text, warnings) = match text.split_once("\nwarning: ") {

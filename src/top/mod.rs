@@ -17,6 +17,9 @@ use evenkeel::observe::rates::Rates;
 use evenkeel::runtime::StopSignals;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::fs::{Mode, OFlags};
+use rustix::stdio::dup2_stdin;
+use rustix::termios::ttyname;
 
 use crate::cli::Control;
 use crate::ctl::socket::{self, Socket};
@@ -53,6 +56,9 @@ pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
     let (sender, news) = channel();
     let watching = watch(socket.clone(), interval, sender.clone());
     watching.map_err(|error| complain(&format!("start a thread: {error}")))?;
+    // Else a key in pieces is waited for, and nothing is drawn meanwhile.
+    let reopened = reopen_stdin();
+    reopened.map_err(|error| complain(&format!("the terminal can't be read: {error}")))?;
     let terminal = ratatui::try_init();
     let mut terminal = terminal.map_err(|error| {
         ratatui::restore();
@@ -61,6 +67,16 @@ pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
     let ended = show(&mut terminal, &mut model, &socket, &news, &sender, &stopped);
     ratatui::restore();
     ended.map_err(|error| complain(&format!("the terminal is gone: {error}")))
+}
+
+/// Gives standard input a description of its own that is never waited for: the one
+/// that it has is the shell's too, and that of standard output.
+fn reopen_stdin() -> io::Result<()> {
+    let stdin = io::stdin();
+    let name = ttyname(&stdin, Vec::new())?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let own = rustix::fs::open(name.as_c_str(), flags, Mode::empty())?;
+    Ok(dup2_stdin(own)?)
 }
 
 /// One picture as plain text.

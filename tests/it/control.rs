@@ -565,8 +565,10 @@ fn ctl_shows_and_changes() {
             (&["enable", "server", &name], known("0", "1")),
             (&["set", "weight", &name, "7"], known("0", "7")),
         ] {
-            let silence = (Some(0), String::new(), String::new());
-            assert_eq!(texts(&ctl(&proxy, args)), silence, "{args:?}");
+            let (code, shown, said) = texts(&ctl(&proxy, args));
+            assert_eq!((code, shown.as_str()), (Some(0), ""), "{args:?}");
+            let is_last = args[0] == "disable";
+            assert_eq!(said.contains("no endpoint of `app`"), is_last, "{said}");
             assert_eq!(state(), expected, "{args:?}");
         }
         let (code, _, said) = texts(&ctl(&proxy, &["enable", "server", "app/nobody"]));
@@ -613,6 +615,29 @@ fn ctl_asks_on_a_terminal_before_the_last_endpoint_goes() {
         terminal.await_text(question);
         terminal.press("\n");
         assert_eq!(terminal.await_end().code(), Some(1));
+        // A script that reads the answer is not asked, wherever it was started.
+        let mut script = Command::new("sh");
+        let line = format!(
+            "out=$({} ctl --socket {} drain 'app/*') && echo drained",
+            program(),
+            proxy.path("control.sock").display()
+        );
+        script.args(["-c", &line]);
+        let mut terminal = Terminal::start(script, 24, 120);
+        terminal.await_text("warning: no endpoint of `app` takes requests now");
+        assert_eq!(terminal.await_end().code(), Some(0));
+        // The commands of HAProxy warn as well.
+        let (code, _, said) = texts(&ctl(&proxy, &["ready", "app/*"]));
+        assert_eq!((code, said.as_str()), (Some(0), ""));
+        let upstreams = json(&proxy, "show upstreams");
+        let name = upstreams[0]["endpoints"][0]["name"].as_str().unwrap();
+        let server = format!("app/{name}");
+        let (code, _, said) = texts(&ctl(&proxy, &["disable", "server", &server]));
+        assert_eq!(code, Some(0));
+        assert!(
+            said.contains("warning: no endpoint of `app` takes requests now"),
+            "{said}"
+        );
     });
 }
 

@@ -244,6 +244,10 @@ fn a_signal_restores_the_terminal_and_a_resize_is_followed() {
         terminal.await_text("too small");
         terminal.resize(24, 80);
         terminal.await_text("UPSTREAM, ENDPOINT");
+        // The rest of a key may never come.
+        terminal.press("\x1b[");
+        terminal.resize(3, 10);
+        terminal.await_text("too small");
         terminal.signal(Signal::TERM);
         assert!(terminal.await_end().success());
         terminal.assert_restored();

@@ -307,10 +307,16 @@ mod names {
 /// A name that is not among those that are known.
 fn kind_of_unknown(name: &[u8]) -> FieldKind {
     // Most names are told apart by their first letter and their length or end.
-    let is_looked_at = match name {
-        [b'x' | b'X', ..] | [.., b'i' | b'I', b'p' | b'P'] => true,
-        [b'c' | b'C' | b'f' | b'F' | b't' | b'T', ..] => {
-            matches!(name.len(), 9 | 13..=15 | 17 | 18)
+    let is_looked_at = match (name.first(), name.last()) {
+        (Some(first), Some(last)) => {
+            match (first.to_ascii_lowercase(), last.to_ascii_lowercase()) {
+                (b'x', _) => true,
+                (b'c' | b'f' | b'h' | b'p' | b'r' | b't' | b'w', last) => {
+                    matches!(last, b'6' | b'g' | b'h' | b'o' | b'p' | b'r' | b's' | b't')
+                        || (name.len() == 12 && last == b'l')
+                }
+                _ => false,
+            }
         }
         _ => false,
     };
@@ -319,7 +325,12 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
     } else if passes_for_another(name) {
         FieldKind::HopByHop
     } else if is_proxy_claim(name) {
-        FieldKind::ProxyClaim
+        // No proxy writes another character than a hyphen.
+        let is_plain = |it: &u8| it.is_ascii_alphanumeric() || *it == b'-';
+        match name.iter().all(is_plain) {
+            true => FieldKind::ProxyClaim,
+            false => FieldKind::HopByHop,
+        }
     } else {
         FieldKind::Other
     }
@@ -328,14 +339,17 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
 /// Whether a name is one that only proxies may set, in any spelling that an endpoint
 /// takes for it.
 fn is_proxy_claim(name: &[u8]) -> bool {
-    const NAMES: [&str; 27] = [
+    const NAMES: [&str; 29] = [
         "cf-connecting-ipv6",
-        "forwarded-for",
         "front-end-https",
+        "https",
+        "wl-proxy-ssl",
         "x-appengine-user-ip",
         "x-arr-ssl",
         "x-azure-clientip",
+        "x-azure-socketip",
         "x-envoy-external-address",
+        "x-envoy-internal",
         "x-forwarded",
         "x-host",
         "x-http-host-override",
@@ -350,15 +364,25 @@ fn is_proxy_claim(name: &[u8]) -> bool {
         "x-originating-ip",
         "x-proxyuser-ip",
         "x-real-port",
-        "x-remote-addr",
-        "x-remote-ip",
+        "x-real-scheme",
         "x-rewrite-uri",
         "x-rewrite-url",
         "x-scheme",
         "x-url-scheme",
     ];
     const STARTS: [&str; 2] = ["x-forwarded-", "x-original-forwarded-"];
-    const ENDS: [&str; 3] = ["client-ip", "connecting-ip", "real-ip"];
+    const ENDS: [&str; 10] = [
+        "client-ip",
+        "connecting-ip",
+        "connection-ip",
+        "forwarded-for",
+        "forwarded-host",
+        "forwarded-proto",
+        "real-ip",
+        "remote-addr",
+        "remote-ip",
+        "remote-user",
+    ];
     let is = |sent: &[u8], known: &&str| is_read_as(sent, known.as_bytes());
     let starts = |it: &&str| name.get(..it.len()).is_some_and(|start| is(start, it));
     let ends = |it: &&str| {

@@ -180,6 +180,11 @@ fn whole_seconds(duration: Duration) -> u32 {
 }
 
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe would be waited for.
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is no file"));
+    }
     let mut bytes = Vec::new();
     File::open(path)?
         .take(MAX_FILE_BYTES + 1)

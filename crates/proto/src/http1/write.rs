@@ -698,7 +698,8 @@ mod tests {
             relayed(
                 "X-Forwarded-For: 198.51.100.9, 2001:db8::1, 10.0.0.2\r\nX-Forwarded-Proto: https\r\n\
                  X-Forwarded-Host: www.example\r\nX-Forwarded-Port: 8443\r\n\
-                 X-Forwarded-Prefix: /a\r\nX_Real_IP: 198.51.100.9\r\n",
+                 X-Forwarded-Prefix: /a\r\nX_Real_IP: 198.51.100.9\r\n\
+                 X_Forwarded_Prefix: /b\r\nTrue_Client.IP: a\r\n",
                 all
             ),
             "X-Forwarded-Prefix: /a\r\n\
@@ -754,6 +755,15 @@ mod tests {
             "Front-End-Https",
             "Front_End.Https",
             "Forwarded-For",
+            "Remote-Addr",
+            "X-Remote-User",
+            "WL-Proxy-SSL",
+            "CloudFront-Forwarded-Proto",
+            "Fly-Forwarded-Proto",
+            "X-Vercel-Forwarded-For",
+            "X-Nf-Client-Connection-Ip",
+            "X-Real-Scheme",
+            "HTTPS",
             "X-Host",
             "X-HTTPS",
             "X-Remote-Addr",
@@ -767,6 +777,8 @@ mod tests {
             "Content-Type",
             "Accept-Zip",
             "X-Forward",
+            "Cf-Visitor",
+            "Host-For",
         ] {
             let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{name}: a\r\n\r\n");
             assert!(
