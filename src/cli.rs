@@ -174,7 +174,7 @@ pub enum Verb {
         long_about = "Sends a command to the running process, over the Unix socket that \
             `server.control` of the configuration names, and shows the answer.",
         after_help = "Examples:\n  evenkeel ctl show upstreams\n  \
-            evenkeel ctl --socket /run/evenkeel.sock --json show sessions\n  \
+            evenkeel ctl --socket /run/evenkeel/control.sock --json show sessions\n  \
             evenkeel ctl drain app/10.0.0.1:8080\n  evenkeel ctl help drain"
     )]
     Ctl {
@@ -194,7 +194,7 @@ pub enum Verb {
         long_about = "Shows upstreams and endpoints with their state, load and rates, anew each \
             second. Endpoints can be drained, stopped, made ready and re-weighted from there. \
             Where standard output is no terminal, prints one second as plain text.",
-        after_help = "Examples:\n  evenkeel top\n  evenkeel top --socket /run/evenkeel.sock\n  \
+        after_help = "Examples:\n  evenkeel top\n  evenkeel top --socket /run/evenkeel/control.sock\n  \
             evenkeel top --interval 5 | tee second.txt"
     )]
     Top {

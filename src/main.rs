@@ -130,7 +130,7 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
         false => explain::explain(&config, &asked)
             .unwrap_or_else(|error| cli::wrong_call(&error.to_string())),
         true => {
-            let socket = Socket::configured(&config, source)?;
+            let socket = Socket::configured(&config, source).map_err(|error| complain(&error))?;
             let answer = socket.ask(&explain::live::command(&asked), ctl::socket::TIMEOUT);
             let explanation = answer.and_then(|answer| explain::live::read(&answer));
             explanation.map_err(|error| complain(&error))?
@@ -147,7 +147,7 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
 
 /// Loads the configuration, showing what is wrong with it or doubtful.
 fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
-    let loaded = load_quietly(source, lookup)?;
+    let loaded = load_quietly(source, lookup).map_err(|error| complain(&error))?;
     match source.verbose {
         0 => note_local(&loaded.warnings),
         _ => {
@@ -173,16 +173,19 @@ fn note_local(report: &Report) {
 }
 
 /// Loads the configuration, showing only what is wrong with it.
-fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
+///
+/// # Errors
+/// A line for the end of what was shown.
+fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, String> {
     // A variable that is not Unicode cannot be one of ours.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let path = source.path().map_err(|why| complain(&why))?;
+    let path = source.path()?;
     config::load(&path, &source.sets, variables, lookup).map_err(|report| {
         note_local(&report);
         show(&report);
         let mistakes = counted(report.mistake_count() as u64, "mistake");
-        complain(&format!("{mistakes} in the configuration"))
+        format!("{mistakes} in the configuration")
     })
 }
 

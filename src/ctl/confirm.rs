@@ -6,11 +6,13 @@ use serde_json::Value;
 
 use super::socket::{self, Socket};
 use crate::cli::{CtlVerb, ServerVerb, SetVerb};
-use crate::{Failed, complain};
 
 /// Asks on a terminal whether to take the last endpoint of an upstream out of use.
 /// Scripts are not asked: the process warns them in its answer.
-pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), Failed> {
+///
+/// # Errors
+/// A sentence, where the answer is no.
+pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), String> {
     let endpoints = match verb {
         CtlVerb::Drain { endpoints } | CtlVerb::Stop { endpoints } => endpoints.as_slice(),
         CtlVerb::Weight {
@@ -44,7 +46,7 @@ pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), Failed> {
     let answer = answer.trim().to_ascii_lowercase();
     match read.is_ok() && matches!(answer.as_str(), "y" | "yes") {
         true => Ok(()),
-        false => Err(complain("nothing was changed")),
+        false => Err("nothing was changed".to_owned()),
     }
 }
 

@@ -9,16 +9,17 @@ use crate::{Failed, complain};
 use socket::Socket;
 
 /// Sends a command and prints its answer.
+///
+/// Invariant: with `json` a refusal is JSON, whether the process refuses or is not reached.
 pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> {
-    let mut line = command(verb);
-    if json {
-        line.insert_str(0, "json ");
-    }
-    let socket = Socket::find(control)?;
-    confirm::ask(&socket, verb, json)?;
-    let answer = socket
-        .ask(&line, socket::LONG_TIMEOUT)
-        .map_err(|error| complain(&error))?;
+    let (socket, answer) = match asked(control, json, verb) {
+        Ok(asked) => asked,
+        Err(error) if json => {
+            crate::print(&format!("{}\n", serde_json::json!({ "error": error })))?;
+            return Err(Failed);
+        }
+        Err(error) => return Err(complain(&error)),
+    };
     if is_refused(&answer, verb, json) {
         let said = answer.trim_end();
         return Err(match json {
@@ -43,6 +44,18 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
     let warnings = warnings.iter().flat_map(|it| it.split("\nwarning: "));
     warnings.for_each(|it| crate::note(&format!("warning: {it}")));
     Ok(())
+}
+
+/// The answer of the process and where it was asked, or why there is none.
+fn asked(control: &Control, json: bool, verb: &CtlVerb) -> Result<(Socket, String), String> {
+    let mut line = command(verb);
+    if json {
+        line.insert_str(0, "json ");
+    }
+    let socket = Socket::find(control)?;
+    confirm::ask(&socket, verb, json)?;
+    let answer = socket.ask(&line, socket::LONG_TIMEOUT)?;
+    Ok((socket, answer))
 }
 
 /// What a list of servers' states begins with.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel::config::{Address, Config, NameLookup};
 
 use crate::cli::{Control, Source};
-use crate::{Failed, complain, load_quietly, note};
+use crate::{load_quietly, note};
 
 /// Longest silence of the process where `rates` may be asked for, which is
 /// silent for as long as it is told to be.
@@ -26,7 +26,10 @@ pub struct Socket {
 
 impl Socket {
     /// The one named in the call, or else in the configuration.
-    pub fn find(control: &Control) -> Result<Self, Failed> {
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to do.
+    pub fn find(control: &Control) -> Result<Self, String> {
         if let Some(path) = &control.socket {
             return Ok(Socket { path: path.clone() });
         }
@@ -35,7 +38,10 @@ impl Socket {
     }
 
     /// The one of a configuration.
-    pub fn configured(config: &Config, source: &Source) -> Result<Self, Failed> {
+    ///
+    /// # Errors
+    /// As [`Socket::find`].
+    pub fn configured(config: &Config, source: &Source) -> Result<Self, String> {
         match &config.server.control {
             Some(Address::Unix(path)) => {
                 if source.verbose > 0 {
@@ -43,11 +49,11 @@ impl Socket {
                 }
                 Ok(Socket { path: path.clone() })
             }
-            _ => Err(complain(&format!(
-                "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel.sock\"\n\n\
+            _ => Err(format!(
+                "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel/control.sock\"\n\n\
                  and start the program anew; `evenkeel ctl` and `evenkeel top` also take --socket",
                 source.path().unwrap_or_default().display()
-            ))),
+            )),
         }
     }
 

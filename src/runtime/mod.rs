@@ -277,14 +277,18 @@ impl StopSignals {
 ///
 /// # Errors
 /// As for [`run`].
-pub fn start(config: Config) -> io::Result<Running> {
-    let config = Arc::new(config);
+pub fn start(mut config: Config) -> io::Result<Running> {
     let worker_count = config.server.workers;
     let (mut sockets, socket_files) = bind_listeners(&config, worker_count)?;
-    let addresses = sockets
+    let addresses: Vec<Address> = sockets
         .first()
         .map(|first| first.iter().map(|bound| bound.address.clone()).collect())
         .unwrap_or_default();
+    // Figures, and whoever asks the process, have the port that port 0 became.
+    for (listener, address) in config.listeners.iter_mut().zip(&addresses) {
+        listener.bind = address.clone();
+    }
+    let config = Arc::new(config);
     let (admin_sockets, admin_files) = admin::bind(&config)?;
     let (log_sender, log_writer) = writer::start(&config.access_logs.destinations)?;
     let log_layout = Arc::new(Layout::new(&config));

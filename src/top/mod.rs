@@ -44,7 +44,7 @@ enum News {
 
 /// Shows the table until the user or a signal ends it.
 pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
-    let socket = Socket::find(control)?;
+    let socket = Socket::find(control).map_err(|error| complain(&error))?;
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return snapshot(&socket, interval);
     }

@@ -1,6 +1,7 @@
 //! The picture: a line about the process, the table, a line about the selected
 //! row, and one about the keys.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use evenkeel::observe::quantity::{bytes, rate, span, time};
@@ -302,17 +303,63 @@ fn padded(text: &str, width: usize, side: Side) -> String {
     }
 }
 
-/// A name at most so wide; `~` stands for its middle. Names of hosts differ at
-/// either end.
-fn shortened(name: &str, width: usize) -> String {
-    let count = name.chars().count();
-    if count <= width {
-        return name.to_owned();
-    }
+/// Each name with a text at most so wide.
+///
+/// Invariant: no two names get the same text, where any way to cut them that is tried
+/// here keeps them apart.
+fn shortened<'a>(names: &[&'a str], width: usize) -> HashMap<&'a str, String> {
+    let is_long = |name: &str| name.chars().count() > width;
+    let (long, short): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_long(name));
     let kept = width.saturating_sub(1);
-    let first: String = name.chars().take(kept / 2).collect();
-    let last: String = name.chars().skip(count - kept.div_ceil(2)).collect();
-    format!("{first}~{last}")
+    // Names of hosts differ at either end: their middle is cut first.
+    let middle = |name: &str| without_middle(name, kept / 2, kept);
+    let shared = shared_prefix(&long);
+    let without_prefix = |name: &str| {
+        let rest: String = name.chars().skip(shared).collect();
+        let text = padded(&format!("~{rest}"), width, Side::Left);
+        text.trim_end().to_owned()
+    };
+    let mut texts: Vec<String> = long.iter().map(|name| middle(name)).collect();
+    if !are_distinct(&texts) {
+        let cuts = (0..=kept).map(|first| -> Vec<_> {
+            let cut = long.iter().map(|name| without_middle(name, first, kept));
+            cut.collect()
+        });
+        let prefix_cut =
+            (shared > 0).then(|| long.iter().map(|name| without_prefix(name)).collect());
+        let mut cuts = prefix_cut.into_iter().chain(cuts);
+        texts = cuts.find(|it| are_distinct(it)).unwrap_or(texts);
+    }
+    let short = short.into_iter().map(|name| (name, name.to_owned()));
+    long.iter().copied().zip(texts).chain(short).collect()
+}
+
+/// A name of `kept` characters and a `~`, which stands behind the `first` of them.
+fn without_middle(name: &str, first: usize, kept: usize) -> String {
+    let count = name.chars().count();
+    let start: String = name.chars().take(first).collect();
+    let end: String = name.chars().skip(count - (kept - first)).collect();
+    format!("{start}~{end}")
+}
+
+/// How many characters all names begin with, in whole words and numbers.
+fn shared_prefix(names: &[&str]) -> usize {
+    let Some((one, others)) = names.split_first() else {
+        return 0;
+    };
+    let same = |name: &&str| {
+        let pairs = one.chars().zip(name.chars());
+        pairs.take_while(|(a, b)| a == b).count()
+    };
+    let shared = others.iter().map(same).min().unwrap_or(0);
+    let shared: Vec<_> = one.chars().take(shared).collect();
+    let is_end = |letter: &char| !letter.is_alphanumeric();
+    shared.iter().rposition(is_end).map_or(0, |at| at + 1)
+}
+
+fn are_distinct(texts: &[String]) -> bool {
+    let distinct: HashSet<_> = texts.iter().collect();
+    distinct.len() == texts.len()
 }
 
 /// A figure that is never cut: in thousands where it has too many digits.
@@ -338,13 +385,15 @@ fn table(
     let lowest = (selected + 1).saturating_sub(height);
     let highest = selected.min(rows.len().saturating_sub(height));
     let offset = model.offset.clamp(lowest, highest.max(lowest));
+    let mut names = Names::new(model, columns, usize::from(width));
     let mut lines: Vec<_> = rows
         .iter()
         .enumerate()
         .skip(offset)
         .take(height)
         .map(|(index, row)| {
-            let line = row_line(row, paint, columns, usize::from(width));
+            let name = names.of(row);
+            let line = row_line(row, &name, paint, columns);
             match index == selected {
                 true => line.style(Style::new().add_modifier(Modifier::REVERSED)),
                 false => line,
@@ -361,21 +410,60 @@ fn table(
     lines
 }
 
+/// The names of rows as they are shown.
+struct Names<'a> {
+    width: usize,
+    /// Before the names of endpoints.
+    indent: &'static str,
+    upstreams: HashMap<&'a str, String>,
+    /// Of each upstream that is in sight.
+    endpoints: HashMap<&'a str, HashMap<&'a str, String>>,
+}
+
+impl<'a> Names<'a> {
+    fn new(model: &'a Model, columns: &[(Column, &str, usize)], width: usize) -> Self {
+        let indent = if width >= WIDE { "  " } else { " " };
+        let width = name_width(columns, width);
+        let upstreams = model.rates.iter().flat_map(|it| &it.upstreams);
+        let upstreams: Vec<_> = upstreams.map(|it| it.name.as_str()).collect();
+        Names {
+            width,
+            indent,
+            upstreams: shortened(&upstreams, width),
+            endpoints: HashMap::new(),
+        }
+    }
+
+    /// As wide as the column.
+    fn of(&mut self, row: &Row<'a>) -> String {
+        let name = match row {
+            Row::Upstream(it) => self.upstreams.get(it.name.as_str()).cloned(),
+            Row::Endpoint(upstream, it) => {
+                let width = self.width.saturating_sub(self.indent.len());
+                let texts = self.endpoints.entry(&upstream.name).or_insert_with(|| {
+                    let endpoints = upstream.endpoints.iter();
+                    let names: Vec<_> = endpoints.map(|it| it.name.as_str()).collect();
+                    shortened(&names, width)
+                });
+                let text = texts.get(it.name.as_str());
+                text.map(|text| format!("{}{text}", self.indent))
+            }
+        };
+        padded(&name.unwrap_or_default(), self.width, Side::Left)
+    }
+}
+
 fn row_line(
     row: &Row<'_>,
+    name: &str,
     paint: Paint,
     columns: &[(Column, &str, usize)],
-    width: usize,
 ) -> Line<'static> {
-    let indent = if width >= WIDE { 2 } else { 1 };
-    let (indent, name, style) = match row {
-        Row::Upstream(it) => (0, &it.name, Style::new().add_modifier(Modifier::BOLD)),
-        Row::Endpoint(_, it) => (indent, &it.name, Style::new()),
+    let style = match row {
+        Row::Upstream(_) => Style::new().add_modifier(Modifier::BOLD),
+        Row::Endpoint(..) => Style::new(),
     };
-    let name_width = name_width(columns, width);
-    let name = shortened(name, name_width.saturating_sub(indent));
-    let name = padded(&format!("{:indent$}{name}", ""), name_width, Side::Left);
-    let mut spans = vec![Span::styled(name, style)];
+    let mut spans = vec![Span::styled(name.to_owned(), style)];
     for (column, _, width) in columns {
         let (text, style) = match column {
             Column::State => (state(row, *width), state_style(row, paint)),

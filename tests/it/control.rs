@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::process::run;
-use evenkeel_testkit::{OriginHandle, Proxy};
+use evenkeel_testkit::{OriginHandle, Proxy, TempDir};
 use serde_json::Value;
 
 use crate::foreign_clients::python;
@@ -498,6 +498,39 @@ fn files_and_disks_are_shown() {
     });
 }
 
+/// Programs read an error where they read the answer.
+#[test]
+fn an_error_is_json_where_nobody_was_asked() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let bare = "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n";
+        let no_socket = write("no-socket.toml", bare);
+        let mistaken = write("mistaken.toml", "listner = 1\n");
+        let missing = dir.join("missing.toml").display().to_string();
+        let nobody = dir.join("nobody.sock").display().to_string();
+        for (option, value, expected) in [
+            ("--config", &no_socket, "has no control socket"),
+            ("--config", &mistaken, "mistakes in the configuration"),
+            ("--config", &missing, "there is no file"),
+            ("--socket", &nobody, "there is no such socket"),
+        ] {
+            let mut command = Command::new(program());
+            command.args(["ctl", option, value, "--json", "show", "info"]);
+            let (code, shown, said) = texts(&run(command, Duration::from_secs(10)).unwrap());
+            assert_eq!(code, Some(1), "{shown}{said}");
+            let answer: Value = serde_json::from_str(&shown).unwrap();
+            let error = answer["error"].as_str().unwrap();
+            assert!(error.contains(expected), "{error}");
+            assert!(!said.contains(expected), "{said}");
+        }
+    });
+}
+
 #[test]
 fn ctl_shows_and_changes() {
     test(|| {
@@ -672,7 +705,7 @@ fn ctl_finds_the_socket_by_the_configuration_and_says_what_is_missing() {
         let (code, _, said) = by_config(&config);
         assert_eq!(code, Some(1));
         assert!(said.contains("has no control socket: add"), "{said}");
-        assert!(said.contains("control = \"/run/evenkeel.sock\""), "{said}");
+        assert!(said.contains("control = \"/run/evenkeel/control.sock\""), "{said}");
     });
 }
 

@@ -647,6 +647,15 @@ fn ready_ends_with_the_signal_and_open_connections_go_on() {
 }
 
 #[test]
+fn a_listener_has_the_port_that_port_0_became() {
+    test(|| {
+        let (_origins, proxy) = site();
+        let bind = figures(&proxy)["listeners"][0]["bind"].clone();
+        assert_eq!(bind, proxy.address("web"));
+    });
+}
+
+#[test]
 fn the_last_probe_and_its_answer() {
     test(|| {
         let origin = origin();

@@ -54,6 +54,19 @@ function checkPlace(node, text) {
   }
 }
 
+/** A figure and its unit, which belong into one line. */
+const ONE_LINE = ".figure, dd small, .key, .ago, tbody .num b, .bar small";
+
+function checkOneLine(element) {
+  const range = document.createRange();
+  range.selectNodeContents(element);
+  const boxes = [...range.getClientRects()].filter(({ width }) => width > 0);
+  const lines = new Set();
+  // Of one line where they overlap: letters of different sizes begin at different heights.
+  for (const { top, bottom } of boxes) lines.add(boxes.findIndex((it) => it.top < bottom && top < it.bottom));
+  if (lines.size > 1) faults.push(`in several lines: ${element.textContent}`);
+}
+
 // A dialog makes the rest of the page unreachable.
 const root = document.querySelector("dialog[open]") ?? document.body;
 const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
@@ -68,6 +81,13 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
   checkContrast(element, getComputedStyle(element), text);
   checkPlace(node, text);
 }
+for (const element of root.querySelectorAll(ONE_LINE)) {
+  if (element.checkVisibility()) checkOneLine(element);
+}
+// The titles of figures on a phone look alike.
+const fonts = [...root.querySelectorAll("tbody td")].map((it) => getComputedStyle(it, "::before")).filter((it) => it.content !== "none");
+const looks = new Set(fonts.map((it) => `${it.fontFamily} ${it.fontSize}`));
+if (looks.size > 1) faults.push(`titles of figures in several fonts: ${[...looks].join(" / ")}`);
 for (const element of root.querySelectorAll("*")) {
   for (const part of ["::before", "::after"]) {
     const style = getComputedStyle(element, part);

@@ -213,6 +213,72 @@ def all_out(url, *names):
         assert_no_complaints(driver)
 
 
+def counted(url, gone, drained, token):
+    with browser() as driver:
+        open_page(driver, url)
+        order = json.dumps({"upstream": "app", "endpoint": drained, "admin": "drain"}).encode()
+        headers = {"Content-Type": "application/json", "Authorization": "Bearer " + token}
+        urllib.request.urlopen(urllib.request.Request(url + "endpoints", order, headers)).close()
+        lines = lambda: " ".join(problems(driver))
+        until("one is down, one draining", lambda: gone in lines() and drained in lines())
+        assert len(problems(driver)) == 2
+        assert text(driver, "#verdict") == "2 problems"
+        assert driver.title == "2 problems · Evenkeel"
+        assert_no_complaints(driver)
+
+
+# Parts of a path such as `M10.0 100v-4.00h5v4.00z`, by where they begin.
+BARS = """
+const bars = document.querySelector("#rate-plot .errors").getAttribute("d").matchAll(/M[\\d.]+ (\\d+)v-([\\d.]+)/g);
+const max = Number(document.querySelector("#rate-plot .max").textContent);
+return [...bars].map(([, bottom, height]) => [Number(bottom), (Number(height) / 100) * max]);
+"""
+
+
+def errors(url):
+    with browser(390, 844, phone=True) as driver:
+        open_page(driver, url)
+        said = lambda: re.fullmatch(r"(\d+) errors in the last minute", text(driver, "#rate-errors"))
+        until("errors are counted", lambda: said() and int(said()[1]) >= 4)
+
+        def are_to_scale():
+            drawn = driver.execute_script(BARS)
+            heights = [height for bottom, height in drawn if bottom == 100]
+            ticks = [height for bottom, height in drawn if bottom > 100]
+            return len(heights) == len(ticks) >= 3 and all(0.9 < it < 3.1 for it in heights)
+
+        until("a bar is as high as its errors", are_to_scale)
+        health = [it.text for it in driver.find_elements(By.CSS_SELECTOR, ".upstream .health")]
+        assert "no endpoint configured" in health, health
+        one(driver, "#upstreams .open").click()
+        figures = lambda: text(driver, "#endpoint-figures")
+        until("each figure has its name", lambda: re.search(r"2xx: \d+ · 3xx: 0 · 4xx: 0 · 5xx: [1-9]", figures()))
+        for name in ("Went down\n0 times", "Ejected\n", "Sent\n", "Received\n", "Connections idle\n"):
+            assert name in figures(), (name, figures())
+        until("errors of the endpoint", lambda: re.search(r"[1-9]\d* errors", text(driver, "#endpoint-plots .key.errors")))
+
+
+def row(url, name):
+    with browser() as driver:
+        open_page(driver, url)
+        until("both are up", lambda: state_of(driver, name) == "up")
+        opened = lambda: one(driver, "#endpoint").is_displayed()
+        for column in (2, 3, 4, 5, 6):
+            row_of(driver, name).find_element(By.CSS_SELECTOR, f"td:nth-child({column})").click()
+            until("the endpoint is shown", lambda: name in text(driver, "#endpoint-name"))
+            one(driver, "#endpoint .close").click()
+            until("it is closed", lambda: not opened())
+        # Who selects a text wants no window.
+        cell = row_of(driver, name).find_element(By.CSS_SELECTOR, "td:nth-child(3)")
+        driver.execute_script("getSelection().selectAllChildren(arguments[0]); arguments[0].click()", cell)
+        assert not opened()
+        # Only rows that open something look as if they did.
+        cursor = "return getComputedStyle(document.querySelector(arguments[0])).cursor"
+        assert driver.execute_script(cursor, ".upstream tbody td") == "pointer"
+        assert driver.execute_script(cursor, "#listener-table tbody td") != "pointer"
+        assert_no_complaints(driver)
+
+
 def first_probe(url, gate):
     with browser() as driver:
         open_page(driver, url)
@@ -394,7 +460,7 @@ def lost(url):
         until("it goes on", lambda: not one(driver, "#stale").is_displayed())
 
 
-CASES = [figures, drain, broken, some_out, all_out, first_probe, queue, widths, phone, hostile, thousand, lost]
+CASES = [figures, drain, broken, some_out, all_out, counted, errors, row, first_probe, queue, widths, phone, hostile, thousand, lost]
 
 if __name__ == "__main__":
     case = {it.__name__: it for it in CASES}[sys.argv[1]]

@@ -143,6 +143,47 @@ fn a_cause_is_said_once() {
     });
 }
 
+/// A drained endpoint is a line as well.
+#[test]
+fn the_number_of_problems_is_that_of_their_lines() {
+    test(|| {
+        let origins = [origin(), origin(), origin()];
+        let proxy = site(&[&origins[0], &origins[1], &origins[2]]);
+        origins[0].refuse();
+        let names = origins.each_ref().map(|it| it.address.to_string());
+        browse("counted", &proxy, &[&names[0], &names[1], TOKEN]);
+    });
+}
+
+#[test]
+fn errors_are_drawn_to_scale_and_counted() {
+    test(|| {
+        let origin = origin();
+        let site = Site {
+            server: "[status]\nbind = \"127.0.0.1:0\"\n\
+                     [upstream.empty]\nendpoints = []",
+            ..Site::default()
+        };
+        let proxy = site.start(&[origin.address.to_string()]);
+        let _traffic = [
+            Traffic::start(&proxy, Duration::from_millis(10)),
+            Traffic::of(&proxy, "/status/503", Duration::from_millis(700)),
+        ];
+        browse("errors", &proxy, &[]);
+    });
+}
+
+/// The whole row of an endpoint opens its view.
+#[test]
+fn a_click_anywhere_in_a_row_opens_the_endpoint() {
+    test(|| {
+        let origins = [origin(), origin()];
+        let proxy = site(&[&origins[0], &origins[1]]);
+        let name = origins[1].address.to_string();
+        browse("row", &proxy, &[&name]);
+    });
+}
+
 #[test]
 fn a_first_probe_takes_the_place_of_not_yet() {
     test(|| {
@@ -220,7 +261,10 @@ fn everything_is_readable_at_every_width() {
             down.clone(),
         ];
         let proxy = site.start(&names);
-        let _traffic = Traffic::start(&proxy, Duration::from_millis(20));
+        let _traffic = [
+            Traffic::start(&proxy, Duration::from_millis(20)),
+            Traffic::of(&proxy, "/status/503", Duration::from_millis(20)),
+        ];
         browse("widths", &proxy, &[&down]);
     });
 }

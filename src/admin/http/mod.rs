@@ -378,7 +378,8 @@ fn page() -> Answer {
 fn not_found() -> Answer {
     let mut body = "not found; there is:\n".to_owned();
     for (path, method, _, what) in &RESOURCES {
-        body += &format!("{method:<5} {path:<16} {what}\n");
+        let method = method.as_str();
+        body += &format!("{method:<4} {path:<15} {what}\n");
     }
     text(StatusCode::NOT_FOUND, body)
 }
@@ -443,6 +444,31 @@ mod tests {
             ("localhost:8404:1", false),
         ] {
             assert_eq!(is_name_of_loopback(host), expected, "{host:?}");
+        }
+    }
+
+    /// Page and answer list the same, and the answer in columns.
+    #[test]
+    fn all_paths_are_listed() {
+        let docs = include_str!("../../../docs/status-page.md");
+        let (_, section) = docs.split_once("## What else is there\n").unwrap();
+        let (table, _) = section.split_once("\nEvery other path").unwrap();
+        let rows = table.lines().filter_map(|it| it.split('|').nth(1));
+        let documented: Vec<_> = rows
+            .flat_map(|it| it.split('`').skip(1).step_by(2))
+            .collect();
+        let listed = RESOURCES.map(|(path, method, ..)| match method {
+            Method::GET => path.to_owned(),
+            method => format!("{method} {path}"),
+        });
+        assert_eq!(documented, listed);
+        let AnswerBody::Whole(Some(body)) = not_found().into_body() else {
+            panic!("a text");
+        };
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        for (line, (path, _, _, what)) in body.lines().skip(1).zip(&RESOURCES) {
+            let places = (line.find(path), line.find(what));
+            assert_eq!(places, (Some(5), Some(21)), "{body}");
         }
     }
 

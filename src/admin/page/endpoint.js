@@ -96,8 +96,9 @@ class EndpointDialog {
       ["hour", 60, "p50 and p99, last hour", times, timeText, readTimes],
     ].map(([span, step, title, lines, show, read]) => {
       const place = make("div", { class: "plot" });
-      box.append(make("div", {}, make("h3", {}, title), place));
-      return { span, step, plot: new Plot(place, title, lines, show, read) };
+      const failed = lines === requests ? make("span", { class: "key errors" }) : null;
+      box.append(make("div", {}, make("h3", {}, title, ...(failed ? [failed] : [])), place));
+      return { span, step, failed, plot: new Plot(place, title, lines, show, read) };
     });
   }
 
@@ -155,7 +156,10 @@ class EndpointDialog {
       return; // The banner says that the connection is lost.
     }
     if (this.endpoint !== endpoint) return;
-    for (const { span, step, plot } of this.plots) plot.draw(detail[span], step);
+    for (const { span, step, failed, plot } of this.plots) {
+      plot.draw(detail[span], step);
+      if (failed) setText(failed, plural(total(detail[span].errors), "error"));
+    }
     this.show(detail);
   }
 
@@ -163,22 +167,25 @@ class EndpointDialog {
     const probe = it.last_probe;
     const limit = it.max_in_flight === null ? "no limit" : "limit " + count(it.max_in_flight);
     const facts = [
-      ["In flight", `${count(it.in_flight)}, ${limit}, most ${count(most.in_flight)}`],
+      ["In flight", `${count(it.in_flight)} now, ${limit}, most ${count(most.in_flight)}`],
       ["Weight", it.effective_weight < it.weight ? `${it.effective_weight.toFixed(1)} of ${it.weight}` : count(it.weight)],
-      ["Last probe", probe ? `${probe.answer}, ${timeText(probe.took_us)}` : "none"],
+      ["Last probe", probe ? `${probe.answer}, took ${timeText(probe.took_us)}` : "none"],
       ["Errors in a row", count(it.errors_in_row)],
       ["Attempts", count(it.attempts)],
       ["Most in a second", count(most.requests)],
       ["Failed attempts", count(it.failures)],
-      ["Answers 2xx to 5xx", ["2xx", "3xx", "4xx", "5xx"].map((name) => count(it.status[name])).join(" · ")],
+      ["Answers", ["2xx", "3xx", "4xx", "5xx"].map((name) => `${name}: ${count(it.status[name])}`).join(" · ")],
       ["Connections opened", count(it.connects)],
-      ["Not opened", count(it.connect_failures)],
-      ["Reused", count(it.reuses)],
-      ["Idle, found closed", `${count(it.idle)} idle, ${count(it.stale)} closed`],
+      ["Connections not opened", count(it.connect_failures)],
+      ["Connections reused", count(it.reuses)],
+      ["Connections idle", count(it.idle)],
+      ["Idle ones found closed", count(it.stale)],
       ["Connecting", `p50 ${timeText(it.connect_us.p50)}, p99 ${timeText(it.connect_us.p99)}`],
       ["First byte", `p50 ${timeText(it.first_byte_us.p50)}, p99 ${timeText(it.first_byte_us.p99)}`],
-      ["Went down, ejected", `${count(it.downs)}, ${count(it.ejections)}`],
-      ["Sent, received", `${bytes(it.bytes_out)}, ${bytes(it.bytes_in)}`],
+      ["Went down", plural(it.downs, "time")],
+      ["Ejected", plural(it.ejections, "time")],
+      ["Sent", bytes(it.bytes_out)],
+      ["Received", bytes(it.bytes_in)],
     ];
     const list = byId("endpoint-figures");
     if (!list.firstChild) list.append(...facts.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"))));

@@ -93,6 +93,8 @@ function duration(ms) {
   return parts.slice(first, first + 2).map(([value, unit]) => value + " " + unit).join(" ");
 }
 
+const total = (values) => values.reduce((sum, it) => sum + it, 0);
+
 function plural(number, one, many = one + "s") {
   return count(number) + " " + (number === 1 ? one : many);
 }

@@ -117,7 +117,7 @@ class Page {
     const [grade, text] = verdict(model, problems);
     setClass(byId("verdict"), "verdict " + grade);
     setText(byId("verdict"), text);
-    const title = problems.some((it) => it.grade) ? text + " · Evenkeel" : "Evenkeel";
+    const title = problems.length ? text + " · Evenkeel" : "Evenkeel";
     if (document.title !== title) document.title = title;
     const { start, all } = model;
     setText(byId("facts"), `${start.version} · up ${duration(all.uptime_ms)} · ${plural(start.workers, "worker")} · pid ${start.pid}`);
@@ -142,6 +142,8 @@ class Page {
     const rate = model.span === "minute" ? rateOf(all, model) : all.requests;
     setText(byId("rate"), perSecond(rate));
     setText(byId("rate-note"), `most ${count(all.most_requests)} /s · ${count(all.minute_requests)} in the last minute`);
+    const failed = model.span === "minute" ? all.minute_errors : total(all.plot.errors);
+    setText(byId("rate-errors"), `${plural(failed, "error")} in the last ${model.span}`);
     for (const [id, us] of [["p99", all.p99], ["p50", all.p50], ["hour-p99", all.hour_p99], ["hour-p50", all.hour_p50]]) setText(byId(id), timeText(us));
     const step = model.span === "hour" ? 60 : 1;
     this.ratePlot.draw(all.plot, step);
@@ -151,7 +153,7 @@ class Page {
       [count(all.in_flight), ""],
       [count(all.waiting), ""],
       [count(all.open), ""],
-      [errors, all.minute_errors ? ` ${count(all.minute_errors)} in 1 min` : ""],
+      [errors, all.minute_errors ? `${count(all.minute_errors)} in 1 min` : ""],
       [bytes(all.bytes_in) + "/s", ""],
       [bytes(all.bytes_out) + "/s", ""],
       [timeText(all.loop_lag_p99), ""],

@@ -35,16 +35,21 @@ function area(values, scale, width, height) {
   return path(values, scale, width, height) + `L${width} ${height}L${left.toFixed(1)} ${height}Z`;
 }
 
-/** Bars from below, for what should not be there. */
-function bars(values, scale, width, height) {
+/**
+ * Bars from below, to scale, for errors. A few of many are too low to be seen: a
+ * tick of the height `tick` below the plot says when there were any.
+ */
+function bars(values, scale, width, height, tick) {
   const first = POINTS - values.length;
   const step = width / (POINTS - 1);
   let text = "";
   values.forEach((value, index) => {
     if (value <= 0) return;
-    const tall = Math.max(height / 14, scale(value) * height);
+    const tall = scale(value) * height;
     const x = Math.min(width - step, Math.max(0, (first + index) * step - step / 2));
-    text += `M${x.toFixed(1)} ${height}v${(-tall).toFixed(1)}h${step.toFixed(1)}v${tall.toFixed(1)}z`;
+    for (const [bottom, by] of [[height, tall], [height + 2 * tick, tick]]) {
+      text += `M${x.toFixed(1)} ${bottom}v${(-by).toFixed(2)}h${step.toFixed(1)}v${by.toFixed(2)}z`;
+    }
   });
   return text;
 }
@@ -61,9 +66,9 @@ class Spark {
 
   draw({ requests, errors }) {
     const scale = linear(Math.max(1, ...requests) * 1.1);
-    setAttribute(this.area, "d", area(requests, scale, 120, 20));
-    setAttribute(this.line, "d", path(requests, scale, 120, 20));
-    setAttribute(this.errors, "d", bars(errors, scale, 120, 20));
+    setAttribute(this.area, "d", area(requests, scale, 120, 16));
+    setAttribute(this.line, "d", path(requests, scale, 120, 16));
+    setAttribute(this.errors, "d", bars(errors, scale, 120, 16, 2));
   }
 }
 
@@ -103,7 +108,7 @@ class Plot {
     const scale = areTimes ? logarithmic(min, max) : linear(max);
     this.lines.forEach(([key, name, filled], index) => {
       const values = series[key];
-      const d = name === "errors" ? bars(values, scale, 600, 100) : path(values, scale, 600, 100, areTimes);
+      const d = name === "errors" ? bars(values, scale, 600, 100, 5) : path(values, scale, 600, 100, areTimes);
       setAttribute(this.paths[index], "d", d);
       if (filled) setAttribute(this.areas[index], "d", area(values, scale, 600, 100));
     });

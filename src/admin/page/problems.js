@@ -169,11 +169,12 @@ class ProblemList {
   }
 }
 
+// Invariant: the number of problems is the number of lines in the list.
 function verdict(model, problems) {
-  const bad = problems.filter((it) => it.grade === "bad").length;
-  const warn = problems.filter((it) => it.grade === "warn").length;
-  if (model.all.draining) return ["warn", "draining"];
-  if (bad + warn > 0) return [bad ? "bad" : "warn", plural(bad + warn, "problem")];
+  const number = plural(problems.length, "problem");
+  if (model.all.draining) return ["warn", "draining · " + number];
+  // The first line has the worst grade.
+  if (problems.length > 0) return [problems[0].grade, number];
   const all = model.endpoints.length;
   const up = model.endpoints.filter((it) => !isOut(it) && isWanted(it)).length;
   if (all === 0) return ["good", "all well"];

@@ -80,9 +80,9 @@ function fillBar(cell, part, text, note, { full = false, mark = null } = {}) {
 }
 
 class Table {
-  /** `isBad` says which rows come first where not all are shown. */
-  constructor({ caption, columns, rows, isBad = () => false, rowClass = () => "", words = (row) => row.name }) {
-    Object.assign(this, { columns, rows, isBad, rowClass, words });
+  /** `isBad` says which rows come first where not all are shown; `open` takes a row that is clicked. */
+  constructor({ caption, columns, rows, isBad = () => false, rowClass = () => "", words = (row) => row.name, open = null }) {
+    Object.assign(this, { columns, rows, isBad, rowClass, words, open });
     this.limit = rows.length <= SHORT ? Infinity : SHORT;
     this.sorted = null;
     this.filter = "";
@@ -101,7 +101,8 @@ class Table {
       return this.head(column);
     });
     const head = make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...this.heads));
-    const table = make("table", { role: "table" }, make("caption", { class: "sr" }, caption), groups, head, this.body);
+    if (open) this.body.addEventListener("click", (event) => this.click(event));
+    const table = make("table", { role: "table", class: open ? "opens" : "" }, make("caption", { class: "sr" }, caption), groups, head, this.body);
     const longest = rows.reduce((most, { name }) => Math.max(most, name.length), 0);
     table.style.setProperty("--name", longest + "ch");
     this.element = make("div", { class: this.limit === Infinity ? "" : "long" }, ...this.tools(caption), table);
@@ -210,6 +211,14 @@ class Table {
     });
     this.lines.set(row, line);
     return line;
+  }
+
+  /** A click anywhere in a row opens it; the keyboard has the button of its name. */
+  click({ target }) {
+    const isSelecting = !getSelection().isCollapsed;
+    if (isSelecting || target.closest("button, a")) return;
+    const line = target.closest("tr");
+    if (line) this.open(line.row);
   }
 
   see(entries) {
@@ -358,6 +367,7 @@ function endpointTable(upstream, model, open) {
     isBad: (row) => row.stateWord !== "up",
     rowClass: (row) => (isOut(row) ? "bad" : ""),
     words: (row) => `${row.name} ${row.stateWord}`,
+    open,
   });
 }
 
@@ -443,6 +453,7 @@ function gradeOf({ endpoints, eligible, states }) {
 
 function healthOf({ endpoints, eligible, states }) {
   const all = endpoints.length;
+  if (all === 0) return "no endpoint configured";
   const parts = Object.entries(states).filter(([word]) => word !== "up" && word !== "starting");
   const others = parts.map(([word, number]) => `${count(number)} ${word}`).join(", ");
   const first = eligible === all ? (all === 1 ? "up" : `all ${count(all)} up`) : `${count(eligible)} of ${count(all)} up`;

@@ -119,6 +119,79 @@ d r s w  o order  / filter  ? help  q quit";
 }
 
 #[test]
+fn endpoints_of_an_upstream_are_told_apart() {
+    let mut model = model();
+    let mut many = rates();
+    let addresses = [
+        "192.168.10.11:8080",
+        "192.168.10.21:8080",
+        "192.168.20.11:8080",
+    ];
+    many.upstreams[0].endpoints = addresses.map(|name| endpoint(name, "up", 50.0)).into();
+    model.news(Ok(Box::new(many)));
+    for (width, expected) in [
+        (40, [" ~10.11:8080", " ~10.21:8080", " ~20.11:8080"]),
+        (50, [" ~10.11:8080", " ~10.21:8080", " ~20.11:8080"]),
+        (
+            62,
+            [
+                " 192.168.10.11:8080",
+                " 192.168.10.21:8080",
+                " 192.168.20.11:8080",
+            ],
+        ),
+    ] {
+        let shown = picture(&mut model, width, 12);
+        for (line, expected) in shown.lines().skip(3).zip(expected) {
+            assert!(
+                line.starts_with(&format!("{expected} ")),
+                "{width}:\n{shown}"
+            );
+        }
+    }
+}
+
+#[test]
+fn names_are_cut_where_they_are_alike() {
+    for (width, names) in [
+        // Whole; without their middle.
+        (11, &[("10.0.0.1:80", "10.0.0.1:80")][..]),
+        (13, &[("app-3.internal.example.com:8080", "app-3.~m:8080")]),
+        // Without the start that they share, which ends with a word or number.
+        (
+            13,
+            &[
+                ("backend-1.internal:8080", "~1.internal:~"),
+                ("backend-2.internal:8080", "~2.internal:~"),
+            ],
+        ),
+        (
+            12,
+            &[
+                ("10.20.30.101:8080", "~101:8080"),
+                ("10.20.30.111:8080", "~111:8080"),
+                ("10.0.0.1:80", "10.0.0.1:80"),
+            ],
+        ),
+        // They share no start.
+        (
+            12,
+            &[
+                ("172.16.10.11:8080", "~.10.11:8080"),
+                ("172.16.20.11:8080", "~.20.11:8080"),
+                ("db.internal.example:8080", "~xample:8080"),
+            ],
+        ),
+    ] {
+        let whole: Vec<_> = names.iter().map(|it| it.0).collect();
+        let texts = shortened(&whole, width);
+        for (name, expected) in names {
+            assert_eq!(texts[name], *expected, "{whole:?} in {width}");
+        }
+    }
+}
+
+#[test]
 fn every_width_has_names_and_figures_that_are_not_cut() {
     let mut model = model();
     let mut many = rates();
