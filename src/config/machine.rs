@@ -22,6 +22,15 @@ pub enum Obstacle {
     NoFolder(PathBuf),
 }
 
+/// Whether an interface of this machine has the address; no, where the kernel lets
+/// programs take any.
+pub(super) fn has_address(ip: IpAddr) -> bool {
+    let family = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
+    let set = std::fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
+    let is_checked = set.is_ok_and(|it| it.trim() == "0");
+    is_checked && UdpSocket::bind((ip, 0)).is_ok()
+}
+
 impl Obstacle {
     /// The obstacle to listening at an address, as far as it shows without listening.
     pub fn of(address: &Address) -> Option<Self> {
@@ -137,6 +146,8 @@ mod tests {
         let of = |text: &str| Obstacle::of(&Address::Tcp(text.parse().expect("an address")));
         assert_eq!(of("127.0.0.1:18080"), None);
         assert_eq!(of("0.0.0.0:0"), None);
+        let has = |text: &str| has_address(text.parse().expect("an address"));
+        assert!(has("127.0.0.1") && !has("192.0.2.77"));
         let is_bound_anywhere = UdpSocket::bind(("192.0.2.77", 0)).is_ok();
         let expected = Obstacle::Foreign("192.0.2.77".parse().expect("an address"));
         assert_eq!(

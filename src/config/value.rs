@@ -545,7 +545,8 @@ pub(super) fn port_help(port: &str, min: u16) -> String {
 pub struct SocketPath(pub Address);
 
 impl FromText for SocketPath {
-    const FORM: &'static str = "the path of a Unix socket, such as `\"/run/evenkeel/control.sock\"`";
+    const FORM: &'static str =
+        "the path of a Unix socket, such as `\"/run/evenkeel/control.sock\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         unix_path(text.strip_prefix("unix:").unwrap_or(text)).map(Self)

@@ -705,7 +705,10 @@ fn ctl_finds_the_socket_by_the_configuration_and_says_what_is_missing() {
         let (code, _, said) = by_config(&config);
         assert_eq!(code, Some(1));
         assert!(said.contains("has no control socket: add"), "{said}");
-        assert!(said.contains("control = \"/run/evenkeel/control.sock\""), "{said}");
+        assert!(
+            said.contains("control = \"/run/evenkeel/control.sock\""),
+            "{said}"
+        );
     });
 }
 

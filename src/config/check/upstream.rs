@@ -10,6 +10,7 @@ use evenkeel_policy::balance::WeightMode;
 
 use super::super::Address;
 use super::super::diagnostics::Report;
+use super::super::machine;
 use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::tree::Place;
 use super::super::value::{Balancing, Destination, Text, is_token};
@@ -213,8 +214,8 @@ fn check_loops(endpoints: &[Placed<Endpoint>], file: &File, report: &mut Report)
     }
 }
 
-/// Whether a connection to an endpoint is one to the listener at `bind`. Names and
-/// the addresses of this machine are not asked for.
+/// Whether a connection to an endpoint is one to the listener at `bind`. Names are
+/// not looked up.
 fn leads_to(endpoint: &Destination, bind: &Address) -> bool {
     let (ip, port) = match (endpoint, bind) {
         (Destination::Address(Address::Unix(path)), Address::Unix(bind)) => return path == bind,
@@ -236,7 +237,8 @@ fn leads_to(endpoint: &Destination, bind: &Address) -> bool {
         return false;
     };
     let covers_all = bind.ip().is_unspecified() && (bind.is_ipv6() || ip.is_ipv4());
-    bind.port() == port && (bind.ip() == ip || covers_all && ip.is_loopback())
+    let is_own = || ip.is_loopback() || machine::has_address(ip);
+    bind.port() == port && (bind.ip() == ip || covers_all && is_own())
 }
 
 /// A lane is a part of the slots: there must be a number of them.
