@@ -84,6 +84,13 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
 for (const element of root.querySelectorAll(ONE_LINE)) {
   if (element.checkVisibility()) checkOneLine(element);
 }
+// A probe's answer that is short has its time beside it.
+for (const ago of innerWidth < 1180 ? [] : root.querySelectorAll(".ago")) {
+  const answer = ago.previousSibling;
+  if (answer.textContent.length > 20 || !ago.checkVisibility()) continue;
+  const [above, below] = [answer, ago].map((it) => it.getBoundingClientRect());
+  if (below.top >= above.bottom || above.height > 25) faults.push(`in several lines: ${answer.textContent}${ago.textContent}`);
+}
 // The titles of figures on a phone look alike.
 const fonts = [...root.querySelectorAll("tbody td")].map((it) => getComputedStyle(it, "::before")).filter((it) => it.content !== "none");
 const looks = new Set(fonts.map((it) => `${it.fontFamily} ${it.fontSize}`));

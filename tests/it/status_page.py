@@ -301,7 +301,7 @@ def queue(url):
         assert_no_complaints(driver)
 
 
-WIDTHS = [1400, 1300, 1280, 1200, 1180, 1024, 768, 680, 390, 320]
+WIDTHS = [1400, 1381, 1300, 1280, 1241, 1200, 1181, 1180, 1024, 768, 680, 390, 320]
 SHEET = os.path.join(os.path.dirname(__file__), "status_page.js")
 
 

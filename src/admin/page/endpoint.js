@@ -174,7 +174,7 @@ class EndpointDialog {
       ["Attempts", count(it.attempts)],
       ["Most in a second", count(most.requests)],
       ["Failed attempts", count(it.failures)],
-      ["Answers", ["2xx", "3xx", "4xx", "5xx"].map((name) => `${name}: ${count(it.status[name])}`).join(" · ")],
+      ["Answers", ["2xx", "3xx", "4xx", "5xx"].map((name) => `${name}:\u00a0${count(it.status[name])}`).join("\u00a0· ")],
       ["Connections opened", count(it.connects)],
       ["Connections not opened", count(it.connect_failures)],
       ["Connections reused", count(it.reuses)],

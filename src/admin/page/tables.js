@@ -308,8 +308,9 @@ function fillProbe(model) {
     setClass(cell.answer, isProbed ? (probe.passed ? "" : "bad") : "dim");
     if (!isProbed) return;
     const seconds = Math.max(0, Math.round((model.unixMs - probe.unix_ms) / 1000));
-    const ago = seconds < 60 ? seconds + " s" : duration(seconds * 1000);
-    setText(cell.ago, ` · ${ago} ago`);
+    const ago = duration(seconds * 1000);
+    // The largest unit will do: the reason needs the room.
+    setText(cell.ago, ` · ${ago.split(" ").slice(0, 2).join(" ")} ago`);
     cell.title = `${probe.answer}, took ${timeText(probe.took_us)}, ${ago} ago`;
   };
 }
@@ -353,7 +354,7 @@ function endpointTable(upstream, model, open) {
   });
   const columns = [
     name,
-    new Column("State", { className: "state-cell", width: "128px", fill: fillState }),
+    new Column("State", { className: "state-cell", width: "116px", fill: fillState }),
     new Column("Last probe", { className: "line", hint: "what it answered, and when", fill: fillProbe(model) }),
     new Column("In flight", { className: "h4", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
     new Column("Share", { className: "h3 x", width: "92px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
@@ -397,14 +398,14 @@ class UpstreamView {
       this.health,
       make("span", { class: "stat right" }, this.inFlight.element, this.waiting.element, this.errors.element, times, this.rate.element, this.spark.svg),
     );
-    this.body = make("div", { class: "body" });
+    this.body = make("div", { class: "body", hidden: upstream.endpoints.length === 0 });
     this.element = make("details", { class: "upstream" }, summary, this.body);
     this.element.addEventListener("toggle", () => this.build());
   }
 
   /** The table is made when it is first looked at. */
   build() {
-    if (!this.element.open || this.table) return;
+    if (!this.element.open || this.table || this.body.hidden) return;
     this.table = endpointTable(this.upstream, this.model, this.openEndpoint);
     this.body.append(this.table.element);
   }
