@@ -29,7 +29,65 @@ pub fn parse() -> Call {
     let mut command = command();
     let read = command.try_get_matches_from_mut(std::env::args_os());
     let read = read.and_then(|it| Call::from_arg_matches(&it));
-    read.unwrap_or_else(|error| end(with_verbs(error.format(&mut command))))
+    read.unwrap_or_else(|error| end(with_tip(with_verbs(error.format(&mut command)))))
+}
+
+/// An error of a word that another program has, with the word for it here.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let word = match error.kind() {
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        _ => return error,
+    };
+    let Some(ContextValue::String(word)) = error.get(word) else {
+        return error;
+    };
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    // The usage begins with the verbs that were understood.
+    let usage = usage.unwrap_or_default();
+    let verbs = usage.trim_start_matches("Usage: evenkeel ");
+    if let Some(tip) = tip(verbs, word) {
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
+}
+
+/// What to write for a word behind these verbs.
+fn tip(verbs: &str, word: &str) -> Option<String> {
+    let verb = ["run", "check", "explain", "ctl", "top"];
+    let verb = verb.into_iter().find(|it| verbs.starts_with(it));
+    let text = match (verb, word) {
+        (Some(verb), "-f" | "--file" | "--config-file" | "--configfile") => {
+            return Some(format!(
+                "the file goes to --config: evenkeel {verb} --config FILE"
+            ));
+        }
+        (None, "-t" | "-T" | "test" | "configtest" | "validate" | "verify" | "lint") => {
+            "`evenkeel check` checks the configuration"
+        }
+        (Some("run"), "-t" | "--test" | "--check") => "`evenkeel check` checks the configuration",
+        (None, "-c" | "--config" | "-f" | "--set" | "-v" | "--verbose") => {
+            "options follow the verb: `evenkeel run --config FILE`, `evenkeel check --config FILE`"
+        }
+        (None, "reload") => {
+            "reloading is not supported yet: stop the process with TERM, and run it anew"
+        }
+        (None, "start" | "serve" | "server" | "up") => "`evenkeel run` runs the load balancer",
+        (None, "stop" | "quit" | "down") => "the signal TERM stops the process",
+        (Some("ctl"), endpoint) if endpoint.contains('/') => {
+            let own = match verbs.split_whitespace().nth(1) {
+                Some("disable") => "stop",
+                Some("enable") => "ready",
+                _ => return None,
+            };
+            return Some(format!("did you mean `evenkeel ctl {own} {endpoint}`?"));
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
 }
 
 /// An error of an unknown verb, with the verbs that there are.
@@ -101,7 +159,7 @@ fn help_width() -> usize {
 pub enum Verb {
     /// Run the load balancer
     #[command(after_help = "Examples:\n  evenkeel run --config evenkeel.toml\n  \
-        evenkeel run --set listener.web.bind=:9090 --set server.workers=2\n  \
+        evenkeel run --set listener.0.bind=:9090 --set server.workers=2\n  \
         EVENKEEL_SERVER__WORKERS=2 evenkeel run")]
     Run {
         /// Where the configuration comes from.

@@ -435,6 +435,93 @@ fn a_port_for_privileged_processes_is_said_before_and_at_the_start() {
 }
 
 #[test]
+fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let is_root = rustix::process::getuid().is_root();
+    for (lines, modes, title, help) in [
+        (
+            "[server]\ncontrol = 'shut/x.sock'\n",
+            &[("shut", 0o555)][..],
+            "may not write to shut",
+            "`chown 65534 shut`",
+        ),
+        (
+            "[access_log]\npath = 'shut/access.log'\n",
+            &[("shut", 0o555)],
+            "may not write to shut",
+            "`chown 65534 shut`",
+        ),
+        (
+            "[access_log]\npath = 'open/access.log'\n",
+            &[("open/access.log", 0o444)],
+            "may not write to open/access.log",
+            "`chown 65534 open/access.log`",
+        ),
+        (
+            "[status]\nbind = '127.0.0.1:0'\ntoken_file = 'open/token'\n",
+            &[("open/token", 0o000)],
+            "read open/token: Permission denied",
+            "`chown 65534 open/token`",
+        ),
+    ] {
+        let text = format!("{PLAIN}{lines}");
+        let folder = Folder::new(&[("evenkeel.toml", &text)]);
+        let program = folder.0.join("evenkeel");
+        std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &program).unwrap();
+        let mode = |name: &str, mode: u32| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.0.join(name), mode).unwrap();
+        };
+        for name in ["shut", "open"] {
+            std::fs::create_dir(folder.0.join(name)).unwrap();
+        }
+        for name in ["open/access.log", "open/token"] {
+            std::fs::write(folder.0.join(name), "0123456789abcdef").unwrap();
+        }
+        for (name, bits) in modes {
+            mode(name, *bits);
+        }
+        let said = |verb: &str| {
+            let mut command = Command::new(&program);
+            command.arg(verb).current_dir(folder.0.path());
+            if is_root {
+                command.uid(NOBODY).gid(NOBODY);
+            }
+            stderr(&command.output().unwrap()).to_owned()
+        };
+        let help = help.replace(
+            "65534",
+            &match is_root {
+                true => NOBODY.to_string(),
+                false => rustix::process::getuid().as_raw().to_string(),
+            },
+        );
+        let (before, start) = (said("check"), said("run"));
+        mode("shut", 0o755);
+        assert!(before.contains(title) && before.contains(&help), "{before}");
+        assert!(start.contains(&help), "{start}");
+        assert!(start.contains("ermission denied"), "{start}");
+    }
+    // Standard output is no file of the folder.
+    let text = format!("{PLAIN}[access_log]\npath = '-'\n");
+    let folder = Folder::new(&[("evenkeel.toml", &text)]);
+    let program = folder.0.join("evenkeel");
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &program).unwrap();
+    let mode = |bits| std::fs::Permissions::from_mode(bits);
+    std::fs::set_permissions(folder.0.path(), mode(0o555)).unwrap();
+    let mut command = Command::new(&program);
+    command.arg("check").current_dir(folder.0.path());
+    if is_root {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    std::fs::set_permissions(folder.0.path(), mode(0o755)).unwrap();
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
 fn a_wrong_command_says_what_would_be_right() {
     for (arguments, expected) in [
         (
@@ -471,6 +558,19 @@ fn a_wrong_command_says_what_would_be_right() {
         ),
         (&["ctl", "rates", "-1"], "a time is 0.1 to 60 seconds"),
         (&["ctl", "rates", "600"], "a time is 0.1 to 60 seconds"),
+        (&["run", "-f", "x"], "evenkeel run --config FILE"),
+        (&["check", "-f", "x"], "evenkeel check --config FILE"),
+        (&["-t"], "`evenkeel check` checks"),
+        (&["-c", "x", "check"], "options follow the verb"),
+        (&["reload"], "reloading is not supported yet"),
+        (
+            &["ctl", "disable", "app/10.0.0.1:80"],
+            "did you mean `evenkeel ctl stop app/10.0.0.1:80`?",
+        ),
+        (
+            &["ctl", "enable", "app/a"],
+            "did you mean `evenkeel ctl ready app/a`?",
+        ),
     ] {
         let output = evenkeel(arguments);
         let said = stderr(&output);

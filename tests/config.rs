@@ -1087,6 +1087,90 @@ fn a_mistake_names_the_layer_it_comes_from() {
 }
 
 #[test]
+fn a_variable_with_one_underscore_is_warned_of() {
+    let folder = Folder::new("one-underscore");
+    fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    for (name, expected) in [
+        ("EVENKEEL_SERVER_WORKERS", "`EVENKEEL_SERVER__WORKERS`"),
+        (
+            "EVENKEEL_SERVER_DRAIN_TIMEOUT",
+            "`EVENKEEL_SERVER__DRAIN_TIMEOUT`",
+        ),
+        (
+            "EVENKEEL_LISTENER_WEB_BIND",
+            "`EVENKEEL_LISTENER__WEB__BIND`",
+        ),
+        (
+            "EVENKEEL_UPSTREAM_MY_APP_QUEUE_MAX",
+            "`EVENKEEL_UPSTREAM__MY_APP__QUEUE__MAX`",
+        ),
+        ("EVENKEEL_ACCESS_LOG", "`--set access_log=VALUE`"),
+    ] {
+        let loaded = folder.load(&[], &[(name, "2")]).unwrap();
+        let shown = loaded.warnings.to_string();
+        let title = format!("the variable `{name}` sets nothing");
+        assert!(shown.contains(&title), "{shown}");
+        assert!(shown.contains(expected), "{shown}");
+    }
+    // As Kubernetes sets them for a service of this name.
+    for name in [
+        "EVENKEEL_CONFIG",
+        "EVENKEEL_PORT",
+        "EVENKEEL_SERVICE_HOST",
+        "EVENKEEL_PORT_80_TCP_ADDR",
+        "EVENKEEL_STATUS_SERVICE_PORT",
+        "EVENKEEL_UPSTREAM_PORT_80_TCP_PROTO",
+    ] {
+        let loaded = folder.load(&[], &[(name, "2")]).unwrap();
+        assert_eq!(loaded.warnings.to_string(), "", "{name}");
+    }
+}
+
+#[test]
+fn an_item_that_no_file_has_is_warned_of() {
+    let folder = Folder::new("new-item");
+    fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    let shown = |set: &str| {
+        let loaded = folder.load(&[set], &[]).unwrap();
+        loaded.warnings.to_string()
+    };
+    let said = shown("listener.other.bind=:9");
+    assert!(
+        said.contains("no file has an item `other`, so this adds one"),
+        "{said}"
+    );
+    assert_eq!(shown("listener.0.bind=:9"), "");
+}
+
+/// A line of a mistake, where no part of it is a secret.
+#[test]
+fn a_mistake_shows_what_is_no_secret() {
+    for (lines, line) in [
+        ("health = '/healthz'", "health = '/healthz'"),
+        ("access_log = { path = '-' }", "access_log = { path = '-' }"),
+        ("via = yes", "via = yes"),
+        ("via = true;", "via = true;"),
+        ("retries = 2 3", "retries = 2 3"),
+        ("health = 's3cret'", "health = '******'"),
+        (
+            "health = '/S3cret0123456789'",
+            "health = '*****************'",
+        ),
+        ("[status]\ntoken = 's3cret'", "token = '******'"),
+        (
+            "[server]\nadmin_password = 's3cret'",
+            "admin_password = '******'",
+        ),
+        ("via = true; token = s3cret", "via = ****; ***** = ******"),
+    ] {
+        let report = load_text(&format!("{PLAIN}{lines}\n")).unwrap_err();
+        let shown = report.to_string();
+        assert!(shown.contains(&format!(" | {line}\n")), "{line}: {shown}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
+}
+
+#[test]
 fn names_are_looked_up_when_asked_for() {
     let load = |host: &str, lookup| {
         let endpoint = format!("endpoints = [\"{host}\"]");

@@ -7,16 +7,19 @@ mod access_log;
 mod answer;
 mod files;
 mod paths;
+mod redirect;
 pub(super) mod surroundings;
 mod upstream;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use evenkeel_proto::Scheme;
+
 use super::diagnostics::Report;
-use super::setting::{Field, Map, OneOrMore, Placed, read_text};
+use super::setting::{Field, FromText, Map, OneOrMore, Placed, read_text};
 use super::tree::Place;
-use super::value::{Bind, Name, Peer, Text, Wanted, is_token};
+use super::value::{Bind, EndpointAddress, Name, Peer, Text, Wanted, is_token};
 use super::written::{self, File};
 use super::{Address, Adopt};
 
@@ -321,16 +324,18 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
             .warning_without_place("there is no route, so every request is answered 404")
             .help("add one that matches everything:\n[[route]]\nupstream = \"NAME\"");
     }
+    paths::check_prefixes(routes, report);
     let mut catch_all: Option<&Place> = None;
     for route in routes {
         check_action(route, report);
         answer::check(route, report);
         check_references(route, names, report);
         check_lane(route, names, report);
-        check_redirect(route, report);
+        redirect::check(route, report);
         files::check(route, report);
         check_header_names(route, report);
         paths::check(route, report);
+        check_scheme(route, file, report);
         if let Some(earlier) = catch_all {
             report
                 .warning(route.place(), "this route is never reached")
@@ -344,6 +349,43 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
             catch_all = Some(route.place());
         }
     }
+}
+
+/// Warns of a condition on the scheme where no proxy can say that it is https.
+fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
+    let Some(wanted) = &route.r#match.value else {
+        return;
+    };
+    let Some(scheme) = wanted.scheme.value else {
+        return;
+    };
+    let trusts = |it: &Vec<Placed<Peer>>| !it.is_empty();
+    let server = file.server.value.as_ref();
+    // One that can't be read may trust some.
+    let by_default = server.is_none_or(|it| it.trusted_proxies.value.as_ref().is_none_or(trusts));
+    let names = wanted.listener.value.as_ref();
+    let is_wanted = |name: &str| names.is_none_or(|it| it.0.iter().any(|it| it.value.0 == name));
+    let listeners = file.listener.value.iter().flatten().enumerate();
+    let listeners: Vec<_> = listeners
+        .filter(|(at, it)| is_wanted(&listener_name(it, *at)))
+        .collect();
+    let has_trusted = listeners
+        .iter()
+        .any(|(_, it)| match it.trusted_proxies.written {
+            true => it.trusted_proxies.value.as_ref().is_none_or(trusts),
+            false => by_default,
+        });
+    let is_mistaken = listeners.is_empty() || wanted.listener.written && names.is_none();
+    if has_trusted || is_mistaken || report.is_syntax_broken() {
+        return;
+    }
+    let title = match scheme {
+        Scheme::Http => "no listener of this route trusts a proxy, so every request is `http`",
+        Scheme::Https => "no listener of this route trusts a proxy, so no request is `https`",
+    };
+    report.warning(&wanted.scheme.place, title).help(
+        "name the proxies that end TLS, as in trusted_proxies = [\"10.0.0.0/8\"] of the listener",
+    );
 }
 
 impl written::Match {
@@ -435,7 +477,17 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
             continue;
         }
         let found = report.mistake(place, format!("there is no upstream named `{name}`"));
-        if names.upstreams.is_empty() {
+        if let Some(address) = endpoint_in(name) {
+            let own = names.upstreams.first().copied().unwrap_or("app");
+            found.help(format!(
+                "name an upstream, and its endpoints there:\nupstream = \"{own}\"\n\n\
+                 [upstream.{own}]\nendpoints = [\"{address}\"]"
+            ));
+        } else if Name::from_text(name).is_err() {
+            found.help(
+                "write the name of an upstream, as in upstream = \"app\" for `[upstream.app]`",
+            );
+        } else if names.upstreams.is_empty() {
             found.help(format!(
                 "add it:\n[upstream.{name}]\nendpoints = [\"10.0.0.1:8080\"]"
             ));
@@ -461,6 +513,14 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
                 .propose(name, names.listeners.iter().map(String::as_str));
         }
     }
+}
+
+/// The address of an endpoint that stands in the place of an upstream's name.
+fn endpoint_in(name: &str) -> Option<String> {
+    let address = name.strip_prefix("http://").unwrap_or(name);
+    let address = address.trim_end_matches('/');
+    let is_address = address.contains(':') && EndpointAddress::from_text(address).is_ok();
+    is_address.then(|| address.to_owned())
 }
 
 /// Lane and priority are of an upstream, and the lane is one that it has.
@@ -509,79 +569,6 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
             .help(format!("there are {}", lanes.join(", ")))
             .propose(lane, lanes.iter().copied()),
     };
-}
-
-fn check_redirect(route: &written::Route, report: &mut Report) {
-    let Some(redirect) = route.redirect.value.as_ref().map(|it| &it.0) else {
-        return;
-    };
-    if let Some(status) = &redirect.status.value
-        && let Some(code @ (304..=306)) = status.value.to::<u16>()
-    {
-        report
-            .mistake(&status.place, format!("{code} is no status of a redirect"))
-            .help("use 301, 302, 303, 307 or 308");
-    }
-    let Some(to) = &redirect.to.value else { return };
-    if let Some(meant) = with_scheme(&to.value.0) {
-        report
-            .warning(
-                &to.place,
-                format!("`{}` is a path, not the URL of a host", to.value.0),
-            )
-            .help(format!("did you mean `{meant}`?"));
-    }
-    for part in to.value.0.split('$').skip(1) {
-        let len = part
-            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .unwrap_or(part.len());
-        let word = &part[..len];
-        // As `handler::expand` has it: the whole word, or nothing.
-        if !word.is_empty() && !["scheme", "host", "path", "query"].contains(&word) {
-            report
-                .warning(
-                    &to.place,
-                    format!("`${word}` stands for nothing and is sent as it is"),
-                )
-                .help("there are `$scheme`, `$host`, `$path` and `$query`");
-        }
-    }
-}
-
-/// The URL that a redirect was probably meant to lead to, if it names a host without
-/// a scheme.
-fn with_scheme(to: &str) -> Option<String> {
-    /// Ends of names of files that could be taken for those of hosts.
-    const FILES: [&str; 30] = [
-        "asp", "aspx", "cgi", "css", "csv", "gif", "gz", "htm", "html", "ico", "jpeg", "jpg", "js",
-        "json", "jsp", "md", "mp3", "mp4", "pdf", "php", "png", "svg", "tar", "tgz", "txt", "webm",
-        "webp", "xml", "xz", "zip",
-    ];
-    // These begin with `/` and `?`.
-    if to.starts_with("$path") || to.starts_with("$query") {
-        return None;
-    }
-    for scheme in ["https:", "http:"] {
-        if let Some(rest) = to.strip_prefix(scheme) {
-            let is_broken = !rest.starts_with("//");
-            return is_broken.then(|| format!("{scheme}//{}", rest.trim_start_matches('/')));
-        }
-    }
-    let first = to.split(['/', '?', '#']).next().unwrap_or_default();
-    let (host, port) = first.split_once(':').unwrap_or((first, ""));
-    let is_host = match host.rsplit_once('.') {
-        Some((name, end)) => {
-            let is_label = |it: u8| it.is_ascii_alphanumeric() || b"-._$".contains(&it);
-            let is_end = end.len() > 1 && end.bytes().all(|it| it.is_ascii_alphabetic());
-            let is_address = host.parse::<std::net::Ipv4Addr>().is_ok();
-            let is_file = FILES.contains(&end.to_ascii_lowercase().as_str());
-            !name.is_empty() && name.bytes().all(is_label) && (is_end && !is_file || is_address)
-        }
-        None => host == "localhost" || host.starts_with("$host"),
-    };
-    let port = port.split('$').next().unwrap_or_default();
-    let is_port = port.bytes().all(|it| it.is_ascii_digit());
-    (is_host && is_port).then(|| format!("https://{to}"))
 }
 
 /// A collector gets spans of traces, which a listener must look at; and what
@@ -634,43 +621,6 @@ fn check_header_names(route: &written::Route, report: &mut Report) {
                 &field.place,
                 format!("`{}` is no name of a field", field.name),
             );
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn redirects_without_a_scheme() {
-        for (to, meant) in [
-            ("www.example.com", Some("https://www.example.com")),
-            ("www.example.com/a?b", Some("https://www.example.com/a?b")),
-            ("example.com:8443/", Some("https://example.com:8443/")),
-            (
-                "example.com:8443$path",
-                Some("https://example.com:8443$path"),
-            ),
-            ("10.0.0.1/x", Some("https://10.0.0.1/x")),
-            ("localhost:8080", Some("https://localhost:8080")),
-            ("$host$path", Some("https://$host$path")),
-            ("$host/new$path", Some("https://$host/new$path")),
-            ("https:/example.com", Some("https://example.com")),
-            ("http:example.com/a", Some("http://example.com/a")),
-            ("https://example.com", None),
-            ("//example.com/", None),
-            ("/new", None),
-            ("new.html", None),
-            ("manual.zip", None),
-            ("$path.md", None),
-            ("$query.md", None),
-            ("login", None),
-            ("../a.b", None),
-            ("?a=b.c", None),
-            ("mailto:me@example.com", None),
-        ] {
-            assert_eq!(with_scheme(to).as_deref(), meant, "{to}");
         }
     }
 }

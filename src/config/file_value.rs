@@ -85,6 +85,11 @@ impl FromText for Candidate {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         let fault = Fault::new(format!("`{text}` is no path to try"));
+        if let Some(rest) = text.strip_prefix("$uri")
+            && Self::from_text(&format!("{PATH}{rest}")).is_ok()
+        {
+            return Err(fault.help(format!("did you mean \"{PATH}{rest}\"?")));
+        }
         let mut words = text.match_indices('$').map(|(at, _)| &text[at..]);
         if words.any(|it| !it.starts_with(PATH)) || text.starts_with('{') {
             return Err(
@@ -334,7 +339,8 @@ mod tests {
                 ("/static$path", Ok("/static$path")),
                 ("/index.html", Ok("/index.html")),
                 ("/", Ok("/")),
-                ("$uri", Err("`$path` stands for")),
+                ("$uri", Err("did you mean \"$path\"?")),
+                ("$uri.html", Err("did you mean \"$path.html\"?")),
                 ("$path$args", Err("`$path` stands for")),
                 ("{path}", Err("`$path` stands for")),
                 ("=404", Err("the answer is 404")),

@@ -1,12 +1,15 @@
 //! Advice for a value of another type than its option's: how to write it.
 
-use super::setting::{Shape, TableShape};
+use super::setting::{FromText, Presence, Shape, TableShape};
 use super::tree::{Entry, Node, Value};
+use super::value::Bind;
 
 /// The same value in the form that `shape` has, if there is one. `written` is the
 /// text that the value begins with.
 pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String> {
     match (shape, &node.value) {
+        // A text may be what was meant.
+        (Shape::AnyOf(_), Value::Other(_)) if takes_text(shape) => None,
         (Shape::AnyOf(shapes), _) => shapes.iter().find_map(|it| advice(node, it, written)),
         (Shape::List(item), Value::Table(entries)) if takes_table(item) => {
             // Of `[listener.web]` the place is the first key alone.
@@ -36,15 +39,35 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
         }
         (Shape::Table(table), Value::List(_)) => match header(written) {
             Some(name) => Some(format!("write `[{name}]`, with single brackets")),
-            None => list_of(table),
+            None => list_of(table, written),
         },
-        (Shape::Table(table), Value::Integer(number)) if has(table, "status") => {
-            Some(format!("write a table: {{ status = {number} }}"))
+        (Shape::Table(table), Value::Text(text)) => as_table(table, text, is_shown(text, written)),
+        (Shape::Table(table), Value::Integer(number)) => {
+            let key = ["status", "max"].into_iter().find(|it| has(table, it))?;
+            Some(table_with(table, key, &number.to_string()))
         }
-        // The text could be a secret of the table.
-        (Shape::Table(table), Value::Text(_)) if has(table, "path") => {
-            Some("write a table: { path = … }".to_owned())
+        (Shape::Table(table), Value::Boolean(true)) => by_default(table),
+        (Shape::Map(item), Value::Text(line)) => fields(item, &[line]),
+        (Shape::Map(item), Value::List(lines)) => {
+            let lines = lines.iter().map(|it| match &it.value {
+                Value::Text(line) => Some(line),
+                _ => None,
+            });
+            fields(item, &lines.collect::<Option<Vec<_>>>()?)
         }
+        (Shape::Text { form, .. }, Value::List(items))
+            if *form == Bind::FORM && items.len() > 1 =>
+        {
+            Some("an address has a `[[listener]]` of its own: write one for each".to_owned())
+        }
+        (Shape::Text { .. } | Shape::Choice(_), Value::List(items)) => match &items[..] {
+            [only] => match &only.value {
+                Value::Text(text) => Some(format!("write it without brackets: \"{text}\"")),
+                _ => None,
+            },
+            _ => None,
+        },
+        (Shape::Integer { .. }, Value::Other(_)) => Some("write a whole number".to_owned()),
         (Shape::Integer { .. }, Value::Text(text)) => {
             let number: i64 = text.trim().parse().ok()?;
             Some(format!("write it without quotes: {number}"))
@@ -83,7 +106,13 @@ fn header(written: &str) -> Option<&str> {
 }
 
 /// The one key of a table that takes a list.
-fn list_of(table: &TableShape) -> Option<String> {
+fn list_of(table: &TableShape, written: &str) -> Option<String> {
+    if let [only] = &table.keys[..]
+        && takes_list(&only.shape)
+        && !written.contains('\n')
+    {
+        return Some(format!("write a table: {{ {} = {written} }}", only.key));
+    }
     let mut lists = table
         .keys
         .iter()
@@ -94,7 +123,117 @@ fn list_of(table: &TableShape) -> Option<String> {
     }
 }
 
-fn boolean(text: &str) -> Option<bool> {
+fn takes_list(shape: &Shape) -> bool {
+    match shape {
+        Shape::List(_) => true,
+        Shape::AnyOf(shapes) => shapes.iter().any(takes_list),
+        _ => false,
+    }
+}
+
+/// Whether a report shows a text, rather than stars in its place.
+fn is_shown(text: &str, written: &str) -> bool {
+    written.trim_matches(['"', '\'']) == text
+}
+
+/// A table with this value under this key, and with the keys that it needs.
+fn table_with(table: &TableShape, key: &str, value: &str) -> String {
+    let needed = table
+        .keys
+        .iter()
+        .filter(|it| it.key != key && matches!(it.presence, Presence::Required));
+    let needed: String = needed.map(|it| format!("{} = …, ", it.key)).collect();
+    format!("write a table: {{ {needed}{key} = {value} }}")
+}
+
+/// The table that a text was meant to be. The text could be a secret of the table:
+/// then it is left out.
+fn as_table(table: &TableShape, text: &str, is_shown: bool) -> Option<String> {
+    let quoted = |text: &str| match is_shown {
+        true => format!("\"{text}\""),
+        false => "…".to_owned(),
+    };
+    if has(table, "path") && has(table, "host") && has(table, "method") {
+        if let Some(keys) = traefik_rule(text) {
+            return Some(format!("write a table: {{ {keys} }}"));
+        }
+        let is_host = !text.contains('/') && text.contains('.');
+        let key = if is_host { "host" } else { "path" };
+        return Some(table_with(table, key, &quoted(text)));
+    }
+    let key = ["path", "body", "file"]
+        .into_iter()
+        .find(|it| has(table, it))?;
+    let value = match key {
+        "file" => "\"FILE\"".to_owned(),
+        _ => quoted(text),
+    };
+    Some(table_with(table, key, &value))
+}
+
+/// The conditions of a rule of Traefik that are plain to see.
+fn traefik_rule(rule: &str) -> Option<String> {
+    let mut keys = Vec::new();
+    for part in rule.split("&&") {
+        let (name, rest) = part.trim().split_once('(')?;
+        let value = rest.strip_suffix(')')?.trim_matches(['`', '"', '\'']);
+        if value.contains(['`', '(', ')', '"', ',']) {
+            return None;
+        }
+        keys.push(match name {
+            "Host" => format!("host = \"{value}\""),
+            "Path" => format!("path = \"{value}\""),
+            "PathPrefix" => {
+                let stem = value.trim_end_matches('/');
+                format!("path = [\"{stem}\", \"{stem}/*\"]")
+            }
+            "Method" => format!("method = \"{value}\""),
+            _ => return None,
+        });
+    }
+    Some(keys.join(", "))
+}
+
+/// What to write for `true` in the place of a table.
+fn by_default(table: &TableShape) -> Option<String> {
+    let needed = table.keys.iter();
+    let mut needed = needed.filter(|it| matches!(it.presence, Presence::Required));
+    if let Some(needed) = needed.next() {
+        let example = needed.shape.example()?;
+        let example = match takes_list(&needed.shape) {
+            true => format!("[{example}]"),
+            false => example,
+        };
+        return Some(format!("write a table: {{ {} = {example} }}", needed.key));
+    }
+    let path = table.keys.iter().find(|it| it.key == "path");
+    match path.and_then(|it| it.shape.example()) {
+        Some(example) => Some(format!("write a table: {{ path = {example} }}")),
+        None => Some("write a table: `{}` has all defaults".to_owned()),
+    }
+}
+
+/// A table with the fields in lines such as `X-A: b`. Values that no output shows
+/// are left out.
+fn fields(item: &Shape, lines: &[&String]) -> Option<String> {
+    let is_bare = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+    let fields = lines.iter().map(|line| {
+        let (name, value) = line.split_once([':', '='])?;
+        let (name, value) = (name.trim(), value.trim());
+        if name.is_empty() || !name.chars().all(is_bare) || value.contains(['"', '\\']) {
+            return None;
+        }
+        Some(match item {
+            Shape::Secret(_) => format!("{name} = …"),
+            _ => format!("{name} = \"{value}\""),
+        })
+    });
+    let fields = fields.collect::<Option<Vec<_>>>()?;
+    (!fields.is_empty()).then(|| format!("write a table: {{ {} }}", fields.join(", ")))
+}
+
+/// The value that a word stands for in other languages.
+pub(super) fn boolean(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" | "enabled" => Some(true),
         "false" | "no" | "off" | "0" | "disabled" => Some(false),

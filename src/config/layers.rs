@@ -56,18 +56,35 @@ fn all_named(items: &[Node]) -> bool {
 /// `server.workers = 2`.
 ///
 /// One without `__` sets nothing, since every option is within a table; that
-/// keeps apart what a container platform sets for a service of this name.
+/// keeps apart what a container platform sets for a service of this name. One that
+/// spells an option with a single `_` is warned of.
 pub(super) fn apply_variables(
     root: &mut Node,
     variables: impl IntoIterator<Item = (String, String)>,
     report: &mut Report,
 ) {
-    let mut variables: Vec<_> = variables
-        .into_iter()
-        .filter(|(name, _)| name.starts_with(VARIABLE_PREFIX) && name.contains("__"))
+    let own = variables.into_iter();
+    let mut variables: Vec<_> = own
+        .filter(|(name, _)| name.starts_with(VARIABLE_PREFIX))
         .collect();
     variables.sort();
     for (name, value) in variables {
+        if !name.contains("__") {
+            let words = name[VARIABLE_PREFIX.len()..].to_ascii_lowercase();
+            if let Some(path) = spelled_with_one(&words, &File::shape()) {
+                let help = match &path[..] {
+                    [only] => format!("`--set {only}=VALUE` sets this option"),
+                    keys => format!(
+                        "two `_` stand between the keys: did you mean `{VARIABLE_PREFIX}{}`?",
+                        keys.join("__").to_ascii_uppercase()
+                    ),
+                };
+                report
+                    .warning_without_place(format!("the variable `{name}` sets nothing"))
+                    .help(help);
+            }
+            continue;
+        }
         let source = report.add_source(VARIABLE_SOURCE, format!("{name}={value}"));
         let mut at = VARIABLE_PREFIX.len();
         let mut path = Vec::new();
@@ -85,6 +102,31 @@ pub(super) fn apply_variables(
         }
         let value = written_value(&value, source, name.len() + 1);
         put(root, &path, value, report);
+    }
+}
+
+/// The keys that `words` spell, with a single `_` between them.
+fn spelled_with_one(words: &str, shape: &Shape) -> Option<Vec<String>> {
+    let below = |key: &str, rest: &str, shape: &Shape| {
+        let mut keys = vec![key.to_owned()];
+        keys.extend(spelled_with_one(rest, shape)?);
+        Some(keys)
+    };
+    match shape {
+        Shape::Table(table) => table.keys.iter().find_map(|it| {
+            let rest = words.strip_prefix(it.key)?;
+            match rest.strip_prefix('_') {
+                Some(rest) => below(it.key, rest, &it.shape),
+                None => rest.is_empty().then(|| vec![it.key.to_owned()]),
+            }
+        }),
+        // The name of an item may have a `_` in it too.
+        Shape::List(item) | Shape::Map(item) => {
+            let mut ends = words.match_indices('_').map(|(at, _)| at);
+            ends.find_map(|at| below(&words[..at], &words[at + 1..], item))
+        }
+        Shape::AnyOf(shapes) => shapes.iter().find_map(|it| spelled_with_one(words, it)),
+        _ => None,
     }
 }
 
@@ -246,10 +288,19 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
             }
             &mut entry.node
         }
-        Value::List(items) => match item(items, step, shape) {
-            Some(index) => &mut items[index],
-            None => return report_no_item(items, step, report),
-        },
+        Value::List(items) => {
+            let names = names_of(items);
+            let len = items.len();
+            match item(items, step, shape) {
+                Some(index) => {
+                    if index == len && len > 0 {
+                        warn_of_new_item(names, len, step, report);
+                    }
+                    &mut items[index]
+                }
+                None => return report_no_item(items, step, report),
+            }
+        }
         _ => {
             let kind = node.kind();
             report
@@ -259,6 +310,25 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
         }
     };
     insert(target, rest, value, &inner, report);
+}
+
+fn names_of(items: &[Node]) -> Vec<String> {
+    let names = items.iter().filter_map(|it| it.text_of("name"));
+    names.map(str::to_owned).collect()
+}
+
+/// Warns of an item that is made, where another one was probably meant.
+fn warn_of_new_item(names: Vec<String>, len: usize, step: &Step, report: &mut Report) {
+    let help = match names.is_empty() {
+        true => format!("an index names one that is there: 0 to {}", len - 1),
+        false => format!("there are {}", names.join(", ")),
+    };
+    report
+        .warning(
+            &step.place,
+            format!("no file has an item `{}`, so this adds one", step.key),
+        )
+        .help(help);
 }
 
 fn report_no_item(items: &[Node], step: &Step, report: &mut Report) {

@@ -4,6 +4,9 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
+use rustix::io::Errno;
+
 use super::Address;
 
 /// Why the process can't listen somewhere, or write a file there.
@@ -20,6 +23,8 @@ pub enum Obstacle {
     Foreign(IpAddr),
     /// The folder of a file or of a socket is not there.
     NoFolder(PathBuf),
+    /// This user may not write to the file, or make one in the folder.
+    NotWritable(PathBuf),
 }
 
 /// Whether an interface of this machine has the address; no, where the kernel lets
@@ -35,7 +40,7 @@ impl Obstacle {
     /// The obstacle to listening at an address, as far as it shows without listening.
     pub fn of(address: &Address) -> Option<Self> {
         let address = match address {
-            Address::Unix(path) => return Self::of_file(path),
+            Address::Unix(path) => return Self::in_folder_of(path),
             Address::Tcp(address) => address,
         };
         let port = address.port();
@@ -50,12 +55,28 @@ impl Obstacle {
         is_foreign.then(|| Obstacle::Foreign(address.ip()))
     }
 
-    /// The obstacle to making a file.
+    /// The obstacle to making a file, or to adding to the one that is there.
     pub fn of_file(path: &Path) -> Option<Self> {
-        let folder = path.parent().filter(|it| !it.as_os_str().is_empty())?;
-        let looked = std::fs::metadata(folder);
-        let is_missing = looked.is_err_and(|it| it.kind() == io::ErrorKind::NotFound);
-        is_missing.then(|| Obstacle::NoFolder(folder.to_owned()))
+        match is_denied(path, Access::WRITE_OK) {
+            Ok(is_denied) => is_denied.then(|| Obstacle::NotWritable(path.to_owned())),
+            Err(_) => Self::in_folder_of(path),
+        }
+    }
+
+    /// The obstacle to making a file that is not there.
+    fn in_folder_of(path: &Path) -> Option<Self> {
+        let folder = path.parent()?;
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
+        let obstacle = match is_denied(folder, Access::WRITE_OK | Access::EXEC_OK) {
+            Ok(false) => return None,
+            Ok(true) => Obstacle::NotWritable,
+            Err(io::ErrorKind::NotFound) => Obstacle::NoFolder,
+            Err(_) => return None,
+        };
+        Some(obstacle(folder.to_owned()))
     }
 
     /// Advice on how to remove it.
@@ -71,6 +92,20 @@ impl Obstacle {
                     .to_owned()
             }
             Obstacle::NoFolder(folder) => format!("`mkdir -p {}`", folder.display()),
+            Obstacle::NotWritable(path) => {
+                let made = [
+                    ("/run", "RuntimeDirectory", "/run/evenkeel"),
+                    ("/var/log", "LogsDirectory", "/var/log/evenkeel"),
+                ];
+                let made = made.into_iter().find(|(above, ..)| path.starts_with(above));
+                match made {
+                    Some((_, key, folder)) => format!(
+                        "`{key}=evenkeel` in the systemd unit makes the folder {folder} for \
+                         its user: write a path in there"
+                    ),
+                    None => format!("`chown {} {}`", user(), path.display()),
+                }
+            }
         }
     }
 }
@@ -83,8 +118,25 @@ impl std::fmt::Display for Obstacle {
             }
             Obstacle::Foreign(ip) => write!(out, "this machine does not have the address {ip}"),
             Obstacle::NoFolder(folder) => write!(out, "there is no folder {}", folder.display()),
+            Obstacle::NotWritable(path) => {
+                write!(out, "user {} may not write to {}", user(), path.display())
+            }
         }
     }
+}
+
+/// Whether this process lacks a right to a file or folder.
+fn is_denied(path: &Path, right: Access) -> Result<bool, io::ErrorKind> {
+    match rustix::fs::access(path, right) {
+        Ok(()) => Ok(false),
+        Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => Ok(true),
+        Err(error) => Err(io::Error::from(error).kind()),
+    }
+}
+
+/// The user that this process runs as, by number.
+pub(super) fn user() -> u32 {
+    rustix::process::getuid().as_raw()
 }
 
 /// An error of opening `what`, with what to do about it in its text.

@@ -46,6 +46,9 @@ type Shows<'a> = &'a dyn Fn(&str) -> bool;
 /// Which program or language a text without any line of TOML is of, and where that
 /// shows.
 pub(super) fn language(text: &str) -> Option<(&'static str, Range<usize>)> {
+    if let Some(range) = markdown(text) {
+        return Some(("Markdown", range));
+    }
     if text.lines().any(is_toml) {
         return None;
     }
@@ -88,6 +91,19 @@ pub(super) fn language(text: &str) -> Option<(&'static str, Range<usize>)> {
         let len = first_word.map_or(0, str::len).max(first_letter);
         Some((*name, start..start + len))
     })
+}
+
+/// Where a page of Markdown has its first block of code: it begins with a title, and
+/// may have lines of TOML in its blocks.
+fn markdown(text: &str) -> Option<Range<usize>> {
+    const FENCE: &str = "```";
+    let mut lines = text.lines().map(str::trim_start);
+    let first = lines.find(|it| !it.is_empty())?;
+    let is_title = first.starts_with(['#', '<', '!']) || first.starts_with("[!");
+    let mut fences = text.lines().filter(|it| it.starts_with(FENCE));
+    let (fence, _) = (fences.next()?, fences.next()?);
+    let start = fence.as_ptr() as usize - text.as_ptr() as usize;
+    is_title.then_some(start..start + FENCE.len())
 }
 
 fn is_of_key(letter: char) -> bool {

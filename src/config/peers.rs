@@ -20,15 +20,22 @@ pub(super) enum Meaning {
     Missing(&'static str, &'static str),
     /// This advice.
     Advice(&'static str),
+    /// This, in the table at this path alone.
+    In(&'static str, &'static Meaning),
 }
 
-use Meaning::{Advice, Missing, Table};
+use Meaning::{Advice, In, Missing, Table};
 
 const fn key(table: &'static str, key: &'static str) -> Meaning {
     Meaning::Key { table, key }
 }
 
 const NOTHING: &str = "";
+
+const STICKINESS: Meaning = Missing(
+    "stickiness by a cookie of the proxy's own is",
+    "balance = \"carp\" with a `key` sends requests with the same key to the same endpoint",
+);
 
 /// Keys by their words, in lower case. `-` and `_` in them do not count.
 const KEYS: &[(&str, Meaning)] = &[
@@ -83,11 +90,9 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "sticky sticky_cookie sticky_session sticky_sessions stickiness session_affinity affinity \
          stick appsession persist persistence stick_on",
-        Missing(
-            "stickiness by a cookie of the proxy's own is",
-            "balance = \"carp\" with a `key` sends requests with the same key to the same endpoint",
-        ),
+        STICKINESS,
     ),
+    ("cookie", In("upstream.NAME", &STICKINESS)),
     (
         "auth basic_auth auth_basic auth_basic_user_file auth_request forward_auth digest_auth jwt \
          oidc oauth oauth2 htpasswd userlist ext_authz",
@@ -105,6 +110,16 @@ const KEYS: &[(&str, Meaning)] = &[
         "strip_prefix strip_path_prefix strip_path rewrite prefix_rewrite regex_rewrite \
          replace_path replace_path_regex add_prefix handle_path set_path sub_filter proxy_redirect",
         Missing("changing the path of a request is", NOTHING),
+    ),
+    (
+        "strip",
+        In(
+            "route",
+            &Missing(
+                "changing the path of a request to an endpoint is",
+                "`strip` is a key of `files` only",
+            ),
+        ),
     ),
     (
         "tcp udp stream mode protocol http2 h2 h2c http3 h3 quic grpc grpc_pass http_version \
@@ -226,15 +241,17 @@ const KEYS: &[(&str, Meaning)] = &[
         key("listener.limits", "head"),
     ),
     (
-        "keepalive_timeout timeout_http_keep_alive idle_timeout",
+        "keepalive_timeout timeout_http_keep_alive idle_timeout http_keep_alive keep_alive \
+         keepalive client",
         key("listener.timeouts", "idle"),
     ),
     (
-        "client_header_timeout timeout_http_request read_header_timeout",
+        "client_header_timeout timeout_http_request read_header_timeout http_request header \
+         headers request",
         key("listener.timeouts", "head"),
     ),
     (
-        "client_body_timeout send_timeout timeout_client read_timeout write_timeout",
+        "client_body_timeout send_timeout timeout_client read_timeout write_timeout client read",
         key("listener.timeouts", "body"),
     ),
     (
@@ -292,7 +309,39 @@ const KEYS: &[(&str, Meaning)] = &[
         "default fallback default_server catch_all",
         Advice("a route without `match`, as the last one, takes what no other route does"),
     ),
+    ("try_files", key("route.files", "try")),
+    (
+        "autoindex browse dir_listing",
+        key("route.files", "listing"),
+    ),
+    (
+        "permanent",
+        In("route.redirect", &Advice("write `status = 308`")),
+    ),
+    (
+        "retry_after",
+        In(
+            "route.answer",
+            &Advice("write it as a header: headers = { Retry-After = \"120\" }"),
+        ),
+    ),
     // Keys of upstreams.
+    (
+        "health_uri health_path httpchk option_httpchk",
+        In(
+            "upstream.NAME",
+            &Advice("write health = { path = \"/healthz\" }"),
+        ),
+    ),
+    (
+        "max_in_flight",
+        In(
+            "upstream.NAME",
+            &Advice(
+                "each endpoint has its own: endpoints = [{ address = \"10.0.0.1:8080\", max_in_flight = 100 }]",
+            ),
+        ),
+    ),
     (
         "server servers host hosts target targets node nodes member members address addresses \
          urls load_balancer origins backends",
@@ -338,7 +387,8 @@ const KEYS: &[(&str, Meaning)] = &[
         key("upstream.NAME.timeouts", "connect"),
     ),
     (
-        "proxy_read_timeout timeout_server read_timeout response_header_timeout response_timeout",
+        "proxy_read_timeout timeout_server read_timeout response_header_timeout response_timeout \
+         server read response response_header",
         key("upstream.NAME.timeouts", "first_byte"),
     ),
     (
@@ -347,6 +397,13 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     ("proxy_buffering buffering", key("upstream.NAME", "buffer")),
     // Keys of endpoints.
+    (
+        "port",
+        In(
+            "upstream.NAME.endpoints",
+            &Advice("the port is part of `address`, as in \"10.0.0.1:8080\""),
+        ),
+    ),
     (
         "host url uri server addr target name",
         key("upstream.NAME.endpoints", "address"),
@@ -361,6 +418,7 @@ const KEYS: &[(&str, Meaning)] = &[
         Advice("`evenkeel ctl stop UPSTREAM/ENDPOINT` takes an endpoint out of service"),
     ),
     // Keys of probes.
+    ("uri url", key("upstream.NAME.health", "path")),
     (
         "inter check_interval",
         key("upstream.NAME.health", "interval"),
@@ -374,8 +432,16 @@ const KEYS: &[(&str, Meaning)] = &[
         key("upstream.NAME.health", "fall"),
     ),
     (
-        "expect_status expected_status expected_statuses",
+        "expect_status expected_status expected_statuses status codes",
         key("upstream.NAME.health", "expect"),
+    ),
+    // Keys of the status page.
+    (
+        "token secret password",
+        In(
+            "status",
+            &Advice("write the token into a file that others can't read: token_file = \"FILE\""),
+        ),
     ),
     // Keys of access logs.
     ("file filename", key("access_log", "path")),
@@ -459,11 +525,25 @@ fn has(words: &str, bare_word: &str) -> bool {
     words.split_whitespace().any(|it| bare(it) == bare_word)
 }
 
-/// The meanings here of a key of another program, the likeliest first.
-pub(super) fn meanings(word: &str) -> impl Iterator<Item = Meaning> {
+/// The meanings here of a key of another program in the table at this path, the
+/// likeliest first.
+pub(super) fn meanings(word: &str, current: &str) -> impl Iterator<Item = Meaning> {
     let word = bare(word);
     let found = KEYS.iter().filter(move |(words, _)| has(words, &word));
-    found.map(|(_, meaning)| *meaning)
+    found.filter_map(move |(_, meaning)| match meaning {
+        In(table, meaning) => (*table == current).then_some(**meaning),
+        meaning => Some(*meaning),
+    })
+}
+
+/// The advice on a key in the table at this path that is for this table alone.
+pub(super) fn advice_in(word: &str, current: &str) -> Option<&'static str> {
+    let word = bare(word);
+    let mut found = KEYS.iter().filter(|(words, _)| has(words, &word));
+    found.find_map(|(_, meaning)| match meaning {
+        In(table, Advice(advice)) if *table == current => Some(*advice),
+        _ => None,
+    })
 }
 
 /// A value of another program as it is written here: one of `known`, with what
@@ -493,6 +573,7 @@ mod tests {
                 Meaning::Key { table, key } => {
                     assert!(table_at(table).keys.contains(key), "{words}: {table}.{key}");
                 }
+                In(path, _) => _ = table_at(path),
                 _ => {}
             }
         }

@@ -7,6 +7,7 @@ mod access_log;
 mod files;
 mod upstream;
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -106,27 +107,41 @@ fn status(
         Some(file) => {
             let path = folder.join(&file.0);
             check_mode(&path, &table.token_file.place, report);
-            let read = upstream::read_file(&path)
-                .map_err(|error| format!("read {}: {error}", path.display()));
-            let token = read.and_then(|bytes| {
-                let text = String::from_utf8(bytes).unwrap_or_default();
-                let token = text.trim();
-                let is_token = token.len() >= MIN_TOKEN_LEN
-                    && token.bytes().all(|byte| byte.is_ascii_graphic());
-                match is_token {
-                    true => Ok(token.to_owned()),
-                    false => Err(format!("{} holds no token", path.display())),
-                }
-            });
-            match token {
-                Ok(token) => Some(token),
-                Err(what) => {
-                    report.mistake(&table.token_file.place, what).help(
-                        "a token is one line of at least 16 letters and digits, as `openssl rand -hex 16` makes it",
-                    );
+            let bytes = match upstream::read_file(&path) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    let what = format!("read {}: {error}", path.display());
+                    let found = report.mistake(&table.token_file.place, what);
+                    let path = path.display();
+                    match error.kind() {
+                        ErrorKind::PermissionDenied => {
+                            let user = super::machine::user();
+                            found.help(format!("let user {user} read it: `chown {user} {path}`"));
+                        }
+                        ErrorKind::NotFound => {
+                            found.help(format!(
+                                "make it: `(umask 077; openssl rand -hex 16 > {path})`"
+                            ));
+                        }
+                        _ => {}
+                    }
                     return None;
                 }
+            };
+            let text = String::from_utf8(bytes).unwrap_or_default();
+            let token = text.trim();
+            let is_token =
+                token.len() >= MIN_TOKEN_LEN && token.bytes().all(|byte| byte.is_ascii_graphic());
+            if !is_token {
+                report
+                    .mistake(
+                        &table.token_file.place,
+                        format!("{} holds no token", path.display()),
+                    )
+                    .help("a token is one line of at least 16 letters and digits, as `openssl rand -hex 16` makes it");
+                return None;
             }
+            Some(token.to_owned())
         }
     };
     let bind = table.bind.value.as_ref()?.0.clone();

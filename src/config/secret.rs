@@ -14,6 +14,7 @@ use std::ops::Range;
 use super::diagnostics::Report;
 use super::setting::{FromText, Setting, Shape, TableShape, wrong_type};
 use super::tree::{Entry, Node, Place, Value};
+use super::written::File;
 
 /// Shown in the place of a secret.
 pub(super) const HIDDEN: &str = "***";
@@ -42,8 +43,8 @@ impl<T: FromText> Setting for Secret<T> {
 
 /// Gives every value in the tree that is or may be a secret to `found`.
 ///
-/// A value is one by its option. It may be one below a key that is misspelt or out
-/// of place, and where its type is not its option's.
+/// A value is one by its option. It may be one below a key that is misspelt or sounds
+/// like one of a secret, and where its type is not its option's.
 pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut Node)) {
     match (&mut node.value, shape) {
         (_, Shape::Secret(_)) => each_value(node, found),
@@ -52,10 +53,16 @@ pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut No
                 match table.keys.iter().find(|it| it.key == entry.key) {
                     Some(key) => each(&mut entry.node, &key.shape, found),
                     None if may_be_of_secrets(entry, table) => each_value(&mut entry.node, found),
-                    None => {}
+                    None => match plain_option(&entry.key, &File::shape()) {
+                        Some(shape) => each(&mut entry.node, &shape, found),
+                        None if has_table(&entry.node) => each_value(&mut entry.node, found),
+                        None => {}
+                    },
                 }
             }
         }
+        // The path of a probe in place of its table.
+        (Value::Text(text), Shape::Table(table)) if is_path(text) && has(table, "path") => {}
         // A path through a list names its items, or counts them.
         (Value::Table(entries), Shape::Map(item) | Shape::List(item)) => {
             entries
@@ -89,10 +96,64 @@ fn each_value(node: &mut Node, found: &mut dyn FnMut(&mut Node)) {
 
 /// Whether an entry that is no option of its table may be meant to hold secrets.
 fn may_be_of_secrets(entry: &Entry, table: &TableShape) -> bool {
-    let is_text = matches!(entry.node.value, Value::Text(_) | Value::List(_));
-    has_table(&entry.node)
+    let is_text = match &entry.node.value {
+        Value::Text(text) => !is_path(text),
+        value => matches!(value, Value::List(_)),
+    };
+    sounds_secret(&entry.key)
         || entry.key.to_ascii_lowercase().starts_with("header")
         || is_text && table.keys.iter().any(|it| is_of_secrets(&it.shape))
+}
+
+/// Whether a word is one for a secret.
+fn sounds_secret(word: &str) -> bool {
+    const SIGNS: [&str; 8] = [
+        "token",
+        "passw",
+        "secret",
+        "authoriz",
+        "credential",
+        "apikey",
+        "privatekey",
+        "bearer",
+    ];
+    let letters = word.chars().filter(|it| it.is_alphanumeric());
+    let word: String = letters.flat_map(char::to_lowercase).collect();
+    word == "auth" || SIGNS.iter().any(|it| word.contains(it))
+}
+
+/// The shape of the options with this key, if none of them may hold a secret.
+fn plain_option(key: &str, file: &Shape) -> Option<Shape> {
+    let mut named = Vec::new();
+    options_named(key, file, &mut named);
+    let first = named.first()?;
+    (!named.iter().any(|it| may_hold(it))).then(|| (*first).clone())
+}
+
+fn options_named<'a>(key: &str, shape: &'a Shape, named: &mut Vec<&'a Shape>) {
+    match shape {
+        Shape::Table(table) => {
+            for it in &table.keys {
+                named.extend((it.key == key).then_some(&it.shape));
+                options_named(key, &it.shape, named);
+            }
+        }
+        Shape::Map(item) | Shape::List(item) => options_named(key, item, named),
+        Shape::AnyOf(shapes) => shapes.iter().for_each(|it| options_named(key, it, named)),
+        _ => {}
+    }
+}
+
+fn has(table: &TableShape, key: &str) -> bool {
+    table.keys.iter().any(|it| it.key == key)
+}
+
+/// Whether a text is a short path, as no token is.
+fn is_path(text: &str) -> bool {
+    /// Tokens are longer.
+    const MAX_LEN: usize = 24;
+    let is_of_path = |it: u8| it.is_ascii_lowercase() || b"/-_.".contains(&it);
+    text.starts_with('/') && text.len() <= MAX_LEN && text.bytes().all(is_of_path)
 }
 
 fn has_table(node: &Node) -> bool {
@@ -173,6 +234,9 @@ pub(super) fn in_broken_lines(
         }
         if table.is_none_or(|table| may_be_under(table, file)) || has_headers(&text[header..]) {
             let key_len = first_key_len(line);
+            if is_plain_line(line, key_len, table, file) && !has_headers(&text[header..]) {
+                continue;
+            }
             let is_hidden = |word: &&str| !names.contains(word);
             let words = line[key_len..].split(|c| !is_of_word(c)).filter(is_hidden);
             hidden.extend(words.map(|word| {
@@ -182,6 +246,23 @@ pub(super) fn in_broken_lines(
         }
     }
     hidden
+}
+
+/// Whether a line gives an option that holds no secret one value, in a table that
+/// there is.
+fn is_plain_line(line: &str, key_len: usize, table: Option<&str>, file: &Shape) -> bool {
+    let key = line[..key_len].trim();
+    let value = &line[key_len..];
+    let is_known = match (table, file) {
+        (Some(table), Shape::Table(shape)) => has(shape, table),
+        _ => false,
+    };
+    let mut words = value.split(|c| !is_of_word(c));
+    is_known
+        && plain_option(key, file).is_some()
+        && !value.contains('{')
+        && value.matches('=').count() == 1
+        && !words.any(sounds_secret)
 }
 
 fn is_of_word(c: char) -> bool {

@@ -131,6 +131,19 @@ impl Shape {
         }
     }
 
+    /// The first example of a text, in its quotes.
+    pub(super) fn example(&self) -> Option<String> {
+        match self {
+            Self::Text { form, .. } => {
+                let (_, examples) = form.split_once("such as `")?;
+                Some(examples.split('`').next()?.to_owned())
+            }
+            Self::List(item) => item.example(),
+            Self::AnyOf(shapes) => shapes.iter().find_map(Self::example),
+            _ => None,
+        }
+    }
+
     /// What may be written, in words.
     pub fn words(&self) -> String {
         match self {

@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::Report;
+use super::form;
 use super::not_toml;
 use super::twice::{self, Twice};
 
@@ -111,7 +112,16 @@ pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
     let mut twice_end = 0;
     // A known mistake says more of its line than all that the parser says.
     let mut explained = Vec::new();
-    for error in errors {
+    let errors: Vec<_> = errors.into_iter().collect();
+    let line_of =
+        |error: &toml::de::Error| line_start(&text, error.span().map_or(0, |it| it.start));
+    // A text that is not closed takes the bracket behind it along.
+    let unclosed = errors.iter().filter(|it| is_unclosed_text(it.message()));
+    let unclosed: Vec<_> = unclosed.map(line_of).collect();
+    let follows = |error: &toml::de::Error| {
+        error.message().starts_with("unclosed") && unclosed.contains(&line_of(error))
+    };
+    for error in errors.iter().filter(|it| !follows(it)) {
         let range = error.span().unwrap_or(0..0);
         if error.message() != DUPLICATE {
             let line = line_start(&text, range.start);
@@ -135,6 +145,16 @@ pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
 pub(super) fn line_start(text: &str, at: usize) -> usize {
     let before = &text[..at.min(text.len())];
     before.rfind('\n').map_or(0, |end| end + 1)
+}
+
+/// How the parser calls a text without a quote at its end.
+const UNCLOSED_TEXT: [&str; 2] = [
+    "invalid basic string, expected `\"`",
+    "invalid literal string",
+];
+
+fn is_unclosed_text(said: &str) -> bool {
+    UNCLOSED_TEXT.iter().any(|it| said.starts_with(it))
 }
 
 /// How the parser calls a key that is written twice.
@@ -162,7 +182,21 @@ fn report_syntax(text: &str, place: Place, said: &str, report: &mut Report) -> S
         report.syntax_mistake(place, &format!("`{shown}` is {what}"));
         return Said::Known;
     }
+    let value = text.get(place.range.clone()).and_then(form::boolean);
+    let is_semicolon = text[place.range.start.min(text.len())..].starts_with(';');
     let found = report.syntax_mistake(place, said);
+    if let Some(value) = value {
+        found.help(format!("write `{value}`"));
+        return Said::Known;
+    }
+    if is_semicolon {
+        found.help("TOML has no `;` at the end of a line: leave it out");
+        return Said::Known;
+    }
+    if is_unclosed_text(said) {
+        found.help("a text ends on its line, with the quote that it begins with");
+        return Said::Parser;
+    }
     if !not_toml::is_assignment(line) {
         return Said::Parser;
     }

@@ -5,9 +5,19 @@
 
 use super::diagnostics::{Report, nearest};
 use super::peers::{self, Meaning};
-use super::setting::{Setting, Shape, alternatives};
+use super::setting::{FromText, Setting, Shape, alternatives};
 use super::tree::{Entry, Value};
+use super::value::EndpointAddress;
 use super::written::File;
+
+/// Path of the table of an endpoint.
+const ENDPOINTS: &str = "upstream.NAME.endpoints";
+
+/// How the table of the whole file is named.
+const WHOLE: &str = "the configuration";
+
+/// Keys of the host of an endpoint beside one of its port.
+const HOST_KEYS: [&str; 6] = ["host", "address", "ip", "addr", "server", "name"];
 
 /// Most tables that are named as those of a key.
 const MOST_TABLES: usize = 3;
@@ -48,7 +58,7 @@ fn fits(shape: &Shape, value: &Value) -> bool {
 /// Every table that can be written.
 pub(super) fn tables() -> Vec<Table> {
     let mut tables = Vec::new();
-    collect(&File::shape(), "", "the configuration", &mut tables);
+    collect(&File::shape(), "", WHOLE, &mut tables);
     tables
 }
 
@@ -98,7 +108,7 @@ pub(super) fn check_keys(entries: &[Entry], title: &str, known: &[&str], report:
         if known.contains(&entry.key.as_str()) {
             continue;
         }
-        let said = explain(entry, title, known);
+        let said = explain(entry, entries, title, known);
         let found = report.mistake(&entry.key_place, said.title);
         if let Some(help) = said.help {
             found.help(help);
@@ -112,8 +122,8 @@ struct Said {
     help: Option<String>,
 }
 
-/// The words on a key in the table of this title with the keys `known`.
-fn explain(entry: &Entry, title: &str, known: &[&str]) -> Said {
+/// The words on one of the `entries` of the table of this title with the keys `known`.
+fn explain(entry: &Entry, entries: &[Entry], title: &str, known: &[&str]) -> Said {
     let key = entry.key.as_str();
     let tables = tables();
     let current = tables.iter().find(|it| it.keys == known);
@@ -122,19 +132,37 @@ fn explain(entry: &Entry, title: &str, known: &[&str]) -> Said {
         title: format!("unknown key `{key}` in {title}"),
         help: Some(help),
     };
-    let did_you_mean = |key: &str| unknown(format!("did you mean `{key}`?"));
+    let did_you_mean = |key: &str| unknown(format!("did you mean {key}?"));
 
-    let mut own = peers::meanings(key).filter_map(|it| match it {
-        Meaning::Key { table, key } if table == current => Some(key),
+    if current.is_empty() && is_of_traefik(entry) {
+        return unknown(
+            "this looks like Traefik: its routers are `[[route]]`, its services \
+             `[upstream.NAME]` and its entry points `[[listener]]` here"
+                .to_owned(),
+        );
+    }
+    if (HOST_KEYS.contains(&key) || key == "port")
+        && let Some(address) = address_in_parts(entries, current)
+    {
+        return unknown(format!("write address = \"{address}\""));
+    }
+    let meanings: Vec<_> = peers::meanings(key, current).collect();
+    if let Some(advice) = peers::advice_in(key, current) {
+        return unknown(advice.to_owned());
+    }
+    let own = meanings.iter().filter_map(|it| match it {
+        Meaning::Key { table, key } if *table == current => Some(*key),
         _ => None,
     });
-    if let Some(own) = own.find(|it| known.contains(it)) {
-        return did_you_mean(own);
+    let own = own.filter(|it| known.contains(it));
+    let own: Vec<_> = own.map(|it| format!("`{it}`")).collect();
+    if !own.is_empty() {
+        return did_you_mean(&alternatives(&own));
     }
     if let Some(nearest) = nearest(key, known.iter().copied()) {
-        return did_you_mean(nearest);
+        return did_you_mean(&format!("`{nearest}`"));
     }
-    for meaning in peers::meanings(key) {
+    for meaning in meanings.iter().copied() {
         match meaning {
             // The collector of spans is no part of what proxies have.
             Meaning::Missing(what, meanwhile) if current != "otlp" => {
@@ -155,13 +183,22 @@ fn explain(entry: &Entry, title: &str, known: &[&str]) -> Said {
         .into_iter()
         .map(|it| (it.path.as_str(), it.shown.clone()));
     if let Some(owners) = nearby(owners.collect(), current) {
-        return unknown(format!("`{key}` is a key of {owners}"));
+        // A key of the whole configuration stands in no table.
+        let is_global = owners.contains(WHOLE);
+        let is_tables = matches!(entry.node.value, Value::List(_))
+            || matches!(key, "listener" | "route" | "upstream");
+        let above = match is_global {
+            true if is_tables => ": write it on its own, in no other table",
+            true => ": write it at the top, before the first `[table]`",
+            false => "",
+        };
+        return unknown(format!("`{key}` is a key of {owners}{above}"));
     }
     let shown = |path: &str| {
         let table = tables.iter().find(|it| it.path == path);
         table.map_or_else(|| format!("`{path}`"), |it| it.shown.clone())
     };
-    let meant = peers::meanings(key).filter_map(|it| match it {
+    let meant = meanings.into_iter().filter_map(|it| match it {
         Meaning::Key { table, key } => Some((table, format!("`{key}` of {}", shown(table)))),
         Meaning::Table(path) if path != current => Some((path, shown(path))),
         _ => None,
@@ -170,6 +207,31 @@ fn explain(entry: &Entry, title: &str, known: &[&str]) -> Said {
         Some(meant) => unknown(format!("`{key}` is {meant} here")),
         None => unknown(format!("the keys of {title} are {}", known.join(", "))),
     }
+}
+
+/// Whether a key of the whole configuration begins the tables of Traefik.
+fn is_of_traefik(entry: &Entry) -> bool {
+    let tables = ["routers", "services", "middlewares"];
+    ["http", "tcp", "udp"].contains(&entry.key.as_str())
+        && tables.iter().any(|it| entry.node.entry(it).is_some())
+}
+
+/// The address of an endpoint that is written as a host and a port.
+fn address_in_parts(entries: &[Entry], current: &str) -> Option<String> {
+    if current != ENDPOINTS {
+        return None;
+    }
+    let value_of = |keys: &[&str]| {
+        let found = entries.iter().find(|it| keys.contains(&it.key.as_str()))?;
+        match &found.node.value {
+            Value::Text(text) => Some(text.clone()),
+            Value::Integer(number) => Some(number.to_string()),
+            _ => None,
+        }
+    };
+    let host = value_of(&HOST_KEYS)?;
+    let address = format!("{host}:{}", value_of(&["port"])?);
+    EndpointAddress::from_text(&address).ok().map(|it| it.text)
 }
 
 /// Of the texts by their tables, the ones within the table at `current`, or else
@@ -209,7 +271,7 @@ mod tests {
             key_place: place.clone(),
             node: Node { place, value },
         };
-        let said = explain(&entry, "it", &table.keys);
+        let said = explain(&entry, std::slice::from_ref(&entry), "it", &table.keys);
         match said.help {
             Some(help) => format!("{}: {help}", said.title),
             None => said.title,

@@ -475,6 +475,22 @@ impl FromText for Bind {
             return Ok(Self(Address::Tcp(address)));
         }
         let fault = Fault::new(format!("`{text}` is no address to listen on"));
+        if text.contains("${") || text.contains("{{") || text.contains("{$") {
+            return Err(fault.help(
+                "no variable is expanded in a value: `--set listener.0.bind=:8080` or \
+                 EVENKEEL_LISTENER__0__BIND=:8080 sets it",
+            ));
+        }
+        let mut options = text.split_whitespace().skip(1);
+        if text.starts_with("https://") || options.any(|it| matches!(it, "ssl" | "tls" | "crt")) {
+            return Err(fault.help(
+                "TLS is not supported yet: let a program in front end TLS, and name its \
+                 address in `trusted_proxies`",
+            ));
+        }
+        if let Some(meant) = with_brackets(text) {
+            return Err(fault.help(format!("did you mean `\"{meant}\"`?")));
+        }
         if let Some(port) = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")) {
             return match port.parse() {
                 Ok(port) => Ok(Self(Address::Tcp(SocketAddr::new(
@@ -519,6 +535,14 @@ fn is_ip(text: &str) -> bool {
         Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
         None => text.parse::<Ipv4Addr>().is_ok(),
     }
+}
+
+/// An IPv6 address with its port, where the brackets are missing.
+fn with_brackets(text: &str) -> Option<String> {
+    let (address, port) = text.rsplit_once(':')?;
+    let is_port = (2..=5).contains(&port.len()) && port.parse::<u16>().is_ok_and(|it| it > 0);
+    let is_address = address.parse::<Ipv6Addr>().is_ok();
+    (is_port && is_address).then(|| format!("[{address}]:{port}"))
 }
 
 /// Whether a text is nothing but numbers with dots, as no name of a host is.
@@ -624,15 +648,40 @@ fn destination(text: &str) -> Result<Destination, Fault> {
         };
     }
     if let Some((scheme, rest)) = text.split_once("://") {
-        let port = if scheme == "https" { 443 } else { 80 };
+        if ["https", "wss", "grpcs"].contains(&scheme) {
+            return Err(fault.help(
+                "TLS to endpoints is not supported yet: name a port that speaks plain HTTP",
+            ));
+        }
+        if let Some(path) = rest.strip_prefix("unix:") {
+            // nginx has the path of the request after a colon.
+            let path = path.split(':').next().unwrap_or(path);
+            return Err(fault.help(format!("did you mean `\"unix:{path}\"`?")));
+        }
         let host = rest.split('/').next().unwrap_or(rest);
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let host = if host.contains(':') {
             host.to_owned()
         } else {
-            with_port(host, port)
+            with_port(host, 80)
         };
         return Err(fault.help(format!("an endpoint has no scheme or path: \"{host}\"")));
+    }
+    if let Some(meant) = with_brackets(text) {
+        return Err(fault.help(format!("did you mean `\"{meant}\"`?")));
+    }
+    if let Some((address, options)) = text.split_once(char::is_whitespace)
+        && destination(address).is_ok()
+    {
+        return Err(fault.help(match endpoint_options(options) {
+            Some(keys) => format!("write a table: {{ address = \"{address}\"{keys} }}"),
+            None => format!("options go into a table: {{ address = \"{address}\", … }}"),
+        }));
+    }
+    if let Some((address, _)) = text.split_once('/')
+        && destination(address).is_ok()
+    {
+        return Err(fault.help(format!("an endpoint has no path: \"{address}\"")));
     }
     if text.parse::<IpAddr>().is_ok() {
         return Err(fault.help(format!("the port is missing: \"{}\"", with_port(text, 80))));
@@ -660,6 +709,23 @@ fn destination(text: &str) -> Result<Destination, Fault> {
         }),
         _ => Err(fault.help(port_help(port, 1))),
     }
+}
+
+/// The options of a server of nginx or HAProxy as keys of an endpoint's table.
+fn endpoint_options(options: &str) -> Option<String> {
+    let words = options.split(|it: char| it.is_whitespace() || it == '=');
+    let words: Vec<_> = words.filter(|it| !it.is_empty()).collect();
+    let mut keys = String::new();
+    for pair in words.chunks(2) {
+        let [word, value] = pair else { return None };
+        let key = match *word {
+            "weight" => "weight",
+            "maxconn" | "max_conns" => "max_in_flight",
+            _ => return None,
+        };
+        keys.push_str(&format!(", {key} = {}", value.parse::<u32>().ok()?));
+    }
+    Some(keys)
 }
 
 /// A pattern over hosts.
@@ -690,6 +756,17 @@ impl FromText for Host {
                 _ => fault.help("write it as in \"example.com\" or \"*.example.com\""),
             }
         })
+    }
+
+    fn doubt(text: &str) -> Option<Fault> {
+        let fault = Fault::new(format!("no host is `{text}`"));
+        if text == "_" {
+            return Some(fault.help("leave out `host` to match every host"));
+        }
+        let domain = text.strip_prefix('.')?;
+        Some(fault.help(format!(
+            "did you mean \"*.{domain}\", or [\"{domain}\", \"*.{domain}\"]?"
+        )))
     }
 }
 
@@ -752,6 +829,11 @@ fn too_long() -> String {
     format!("a pattern with wildcards has at most {len} other characters")
 }
 
+/// The methods that clients use most (RFC 9110 §9).
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT",
+];
+
 /// A method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Method(pub String);
@@ -770,6 +852,14 @@ impl FromText for Method {
         }
         let fault = Fault::new(format!("`{text}` is no method"));
         let upper = text.to_ascii_uppercase();
+        let several: Vec<_> = upper
+            .split(|it: char| it.is_whitespace() || ['|', ','].contains(&it))
+            .filter(|it| !it.is_empty())
+            .collect();
+        if several.len() > 1 && several.iter().all(|it| METHODS.contains(it)) {
+            let several: Vec<_> = several.iter().map(|it| format!("\"{it}\"")).collect();
+            return Err(fault.help(format!("write a list: [{}]", several.join(", "))));
+        }
         Err(match letters(&upper) {
             true => fault.help(format!("methods are upper case: \"{upper}\"")),
             false => fault.help("write it as in \"GET\""),
@@ -788,9 +878,10 @@ impl FromText for Client {
         text.parse().map(Self).map_err(|error| {
             let fault = Fault::new(format!("`{text}` is no address or network"));
             match error {
-                NetworkError::Address => {
-                    fault.help("write it as in \"10.0.0.1\" or \"10.0.0.0/8\"")
-                }
+                NetworkError::Address => match networks_between(text) {
+                    Some(networks) => fault.help(format!("write networks: [{networks}]")),
+                    None => fault.help("write it as in \"10.0.0.1\" or \"10.0.0.0/8\""),
+                },
                 NetworkError::PrefixLen => fault
                     .help("after `/` stands the number of bits: at most 32 for IPv4, 128 for IPv6"),
             }
@@ -810,6 +901,26 @@ impl FromText for Client {
     }
 }
 
+/// The networks that a range of IPv4 addresses is made of, as items of a list.
+fn networks_between(text: &str) -> Option<String> {
+    /// A longer list was hardly meant.
+    const MOST: usize = 8;
+    let (first, last) = text.split_once('-')?;
+    let number = |it: &str| it.trim().parse::<Ipv4Addr>().ok().map(u32::from);
+    let (mut next, last) = (u64::from(number(first)?), u64::from(number(last)?));
+    let mut networks = Vec::new();
+    while next <= last {
+        let aligned = next.trailing_zeros().min(32);
+        let bits = aligned.min((last - next + 1).ilog2());
+        let address = Ipv4Addr::from(u32::try_from(next).ok()?);
+        networks.push(format!("\"{address}/{}\"", 32 - bits));
+        next += 1 << bits;
+    }
+    (1..=MOST)
+        .contains(&networks.len())
+        .then(|| networks.join(", "))
+}
+
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
@@ -824,14 +935,26 @@ impl FromText for Peer {
         "an address or network, such as `\"10.0.0.0/8\"` or `\"::1\"`, or `\"unix\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = || Fault::new(format!("`{text}` is no address or network"));
         match text {
             "unix" => Ok(Self::Unix),
+            "*" | "all" | "any" => Err(fault().help(
+                "name the proxies in front, as in \"10.0.0.0/8\": with all addresses any \
+                 client could claim any address",
+            )),
+            "private_ranges" | "private" => Err(fault().help(
+                "write the networks: [\"10.0.0.0/8\", \"172.16.0.0/12\", \"192.168.0.0/16\", \
+                 \"127.0.0.0/8\", \"fd00::/8\", \"::1\"]",
+            )),
+            "localhost" => Err(fault().help("write [\"127.0.0.1\", \"::1\"]")),
             _ => match text.parse() {
                 Ok(network) => Ok(Self::In(network)),
-                Err(NetworkError::Address) => Err(Fault::new(format!(
-                    "`{text}` is no address or network"
-                ))
-                .help("write it as in \"10.0.0.0/8\"; \"unix\" is every peer on a Unix socket")),
+                Err(NetworkError::Address) if networks_between(text).is_some() => {
+                    Client::from_text(text).map(|it| Self::In(it.0))
+                }
+                Err(NetworkError::Address) => Err(fault().help(
+                    "write it as in \"10.0.0.0/8\"; \"unix\" is every peer on a Unix socket",
+                )),
                 Err(NetworkError::PrefixLen) => Client::from_text(text).map(|it| Self::In(it.0)),
             },
         }

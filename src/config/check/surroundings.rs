@@ -56,7 +56,9 @@ fn logs(file: &File) -> impl Iterator<Item = (&PathBuf, &Place)> {
     let routes = file.route.value.iter().flatten().map(|it| &it.access_log);
     let own = listeners.chain(routes).filter_map(own_path);
     let paths = global.chain(own).filter(|it| it.written);
-    paths.filter_map(|it| Some((&it.value.as_ref()?.0, &it.place)))
+    let paths = paths.filter_map(|it| Some((&it.value.as_ref()?.0, &it.place)));
+    // That is standard output.
+    paths.filter(|(path, _)| path.as_os_str() != "-")
 }
 
 fn own_path(log: &Field<OwnAccessLog>) -> Option<&Field<LogPath>> {

@@ -1,0 +1,181 @@
+//! The checks of redirects.
+
+use super::super::diagnostics::Report;
+use super::super::written;
+
+/// Reports what is wrong or doubtful about the redirect of `route`.
+pub(super) fn check(route: &written::Route, report: &mut Report) {
+    let Some(redirect) = route.redirect.value.as_ref().map(|it| &it.0) else {
+        return;
+    };
+    if let Some(status) = &redirect.status.value
+        && let Some(code @ (304..=306)) = status.value.to::<u16>()
+    {
+        report
+            .mistake(&status.place, format!("{code} is no status of a redirect"))
+            .help("use 301, 302, 303, 307 or 308");
+    }
+    let Some(to) = &redirect.to.value else { return };
+    if let Some(meant) = with_scheme(&to.value.0) {
+        report
+            .warning(
+                &to.place,
+                format!("`{}` is a path, not the URL of a host", to.value.0),
+            )
+            .help(format!("did you mean `{meant}`?"));
+    }
+    let words = unknown_variables(&to.value.0);
+    if let Some(meant) = with_variables(&to.value.0).filter(|_| !words.is_empty()) {
+        report
+            .warning(
+                &to.place,
+                match &words[..] {
+                    [only] => format!("{only} stands for nothing and is sent as it is"),
+                    all => format!(
+                        "{} stand for nothing and are sent as they are",
+                        all.join(" and ")
+                    ),
+                },
+            )
+            .help(format!("did you mean \"{meant}\"?"));
+        return;
+    }
+    for word in words {
+        report
+            .warning(
+                &to.place,
+                format!("{word} stands for nothing and is sent as it is"),
+            )
+            .help("there are `$scheme`, `$host`, `$path` and `$query`");
+    }
+}
+
+/// The variables of other programs in a redirect, in marks of code: `$request_uri`
+/// and `{uri}`.
+fn unknown_variables(to: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for part in to.split('$').skip(1) {
+        let word = part.split(|it: char| !is_of_variable(it)).next();
+        // As `handler::expand` has it: the whole word, or nothing.
+        let word = word.filter(|it| !VARIABLES.contains(it) && !it.is_empty());
+        words.extend(word.map(|it| format!("`${it}`")));
+    }
+    let braces = to.match_indices('{').map(|(at, _)| &to[at..]);
+    let names = braces.filter_map(|it| Some(&it[..=it.find('}')?]));
+    let is_name = |it: &&str| it.len() > 2 && it[1..it.len() - 1].chars().all(is_in_braces);
+    words.extend(names.filter(is_name).map(|it| format!("`{it}`")));
+    words
+}
+
+const VARIABLES: [&str; 4] = ["scheme", "host", "path", "query"];
+
+fn is_of_variable(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
+fn is_in_braces(letter: char) -> bool {
+    is_of_variable(letter) || letter == '.'
+}
+
+/// The same redirect with the variables that there are, if those of other programs
+/// all have a counterpart.
+fn with_variables(to: &str) -> Option<String> {
+    /// Of nginx and Caddy, the longest first.
+    const MEANT: [(&str, &str); 18] = [
+        ("${host}", "$host"),
+        ("${path}", "$path"),
+        ("$request_uri", "$path$query"),
+        ("$document_uri", "$path"),
+        ("$server_name", "$host"),
+        ("$http_host", "$host"),
+        ("$is_args$args", "$query"),
+        ("$uri", "$path"),
+        ("{http.request.uri.path}", "$path"),
+        ("{http.request.uri}", "$path$query"),
+        ("{http.request.host}", "$host"),
+        ("{http.request.scheme}", "$scheme"),
+        ("{request_uri}", "$path$query"),
+        ("{hostport}", "$host"),
+        ("{scheme}", "$scheme"),
+        ("{host}", "$host"),
+        ("{path}", "$path"),
+        ("{uri}", "$path$query"),
+    ];
+    let replaced = MEANT.iter().fold(to.to_owned(), |text, (theirs, ours)| {
+        text.replace(theirs, ours)
+    });
+    unknown_variables(&replaced).is_empty().then_some(replaced)
+}
+
+/// The URL that a redirect was probably meant to lead to, if it names a host without
+/// a scheme.
+fn with_scheme(to: &str) -> Option<String> {
+    /// Ends of names of files that could be taken for those of hosts.
+    const FILES: [&str; 30] = [
+        "asp", "aspx", "cgi", "css", "csv", "gif", "gz", "htm", "html", "ico", "jpeg", "jpg", "js",
+        "json", "jsp", "md", "mp3", "mp4", "pdf", "php", "png", "svg", "tar", "tgz", "txt", "webm",
+        "webp", "xml", "xz", "zip",
+    ];
+    // These begin with `/` and `?`.
+    if to.starts_with("$path") || to.starts_with("$query") {
+        return None;
+    }
+    for scheme in ["https:", "http:"] {
+        if let Some(rest) = to.strip_prefix(scheme) {
+            let is_broken = !rest.starts_with("//");
+            return is_broken.then(|| format!("{scheme}//{}", rest.trim_start_matches('/')));
+        }
+    }
+    let first = to.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = first.split_once(':').unwrap_or((first, ""));
+    let is_host = match host.rsplit_once('.') {
+        Some((name, end)) => {
+            let is_label = |it: u8| it.is_ascii_alphanumeric() || b"-._$".contains(&it);
+            let is_end = end.len() > 1 && end.bytes().all(|it| it.is_ascii_alphabetic());
+            let is_address = host.parse::<std::net::Ipv4Addr>().is_ok();
+            let is_file = FILES.contains(&end.to_ascii_lowercase().as_str());
+            !name.is_empty() && name.bytes().all(is_label) && (is_end && !is_file || is_address)
+        }
+        None => host == "localhost" || host.starts_with("$host"),
+    };
+    let port = port.split('$').next().unwrap_or_default();
+    let is_port = port.bytes().all(|it| it.is_ascii_digit());
+    (is_host && is_port).then(|| format!("https://{to}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_without_a_scheme() {
+        for (to, meant) in [
+            ("www.example.com", Some("https://www.example.com")),
+            ("www.example.com/a?b", Some("https://www.example.com/a?b")),
+            ("example.com:8443/", Some("https://example.com:8443/")),
+            (
+                "example.com:8443$path",
+                Some("https://example.com:8443$path"),
+            ),
+            ("10.0.0.1/x", Some("https://10.0.0.1/x")),
+            ("localhost:8080", Some("https://localhost:8080")),
+            ("$host$path", Some("https://$host$path")),
+            ("$host/new$path", Some("https://$host/new$path")),
+            ("https:/example.com", Some("https://example.com")),
+            ("http:example.com/a", Some("http://example.com/a")),
+            ("https://example.com", None),
+            ("//example.com/", None),
+            ("/new", None),
+            ("new.html", None),
+            ("manual.zip", None),
+            ("$path.md", None),
+            ("$query.md", None),
+            ("login", None),
+            ("../a.b", None),
+            ("?a=b.c", None),
+            ("mailto:me@example.com", None),
+        ] {
+            assert_eq!(with_scheme(to).as_deref(), meant, "{to}");
+        }
+    }
+}
