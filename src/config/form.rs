@@ -194,7 +194,7 @@ fn traefik_rule(rule: &str) -> Option<String> {
     Some(keys.join(", "))
 }
 
-/// What to write for `true` in the place of a table.
+/// Advice for `true` in the place of a table.
 fn by_default(table: &TableShape) -> Option<String> {
     let needed = table.keys.iter();
     let mut needed = needed.filter(|it| matches!(it.presence, Presence::Required));

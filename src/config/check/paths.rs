@@ -89,13 +89,13 @@ fn is_for_a_tree(route: &written::Route) -> bool {
     route.upstream.written || route.files.written
 }
 
-/// What stands in front of the slash that ends a `location` of nginx.
+/// The path without the slash that ends a `location` of nginx.
 fn nginx_prefix(text: &str) -> Option<&str> {
     text.strip_suffix('/').filter(|it| !it.is_empty())
 }
 
-/// What stands in front of the star that ends a path of Caddy: a whole segment of
-/// letters, so that `/user-*` and `/v*` stay patterns over one segment.
+/// The path without the star that ends a path of Caddy. Its last segment is a word:
+/// `/user-*` and `/v*` are patterns over one segment.
 fn caddy_prefix(text: &str) -> Option<&str> {
     let stem = text.strip_suffix('*')?;
     let (_, segment) = stem.rsplit_once('/')?;

@@ -77,8 +77,7 @@ fn is_in_braces(letter: char) -> bool {
     is_of_variable(letter) || letter == '.'
 }
 
-/// The same redirect with the variables that there are, if those of other programs
-/// all have a counterpart.
+/// The redirect with variables of this program, if each variable in it has one.
 fn with_variables(to: &str) -> Option<String> {
     /// Of nginx and Caddy, the longest first.
     const MEANT: [(&str, &str); 18] = [
