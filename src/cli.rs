@@ -29,14 +29,14 @@ pub fn parse() -> Call {
     let mut command = command();
     let read = command.try_get_matches_from_mut(std::env::args_os());
     let read = read.and_then(|it| Call::from_arg_matches(&it));
-    read.unwrap_or_else(|error| end(with_tip(with_verbs(error.format(&mut command)))))
+    read.unwrap_or_else(|error| end(with_tip(error.format(&mut command))))
 }
 
-/// An error of a word that another program has, with the word for it here.
+/// An error of a word that is none here, with what to write instead.
 fn with_tip(mut error: clap::Error) -> clap::Error {
-    let word = match error.kind() {
-        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
-        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+    let (word, is_verb) = match error.kind() {
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, false),
+        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, true),
         _ => return error,
     };
     let Some(ContextValue::String(word)) = error.get(word) else {
@@ -46,7 +46,8 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     // The usage begins with the verbs that were understood.
     let usage = usage.unwrap_or_default();
     let verbs = usage.trim_start_matches("Usage: evenkeel ");
-    if let Some(tip) = tip(verbs, word) {
+    let tip = tip(verbs, word).or_else(|| is_verb.then(|| verbs_below(verbs)));
+    if let Some(tip) = tip {
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![tip.into()]),
@@ -90,24 +91,14 @@ fn tip(verbs: &str, word: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// An error of an unknown verb, with the verbs that there are.
-fn with_verbs(mut error: clap::Error) -> clap::Error {
-    if error.kind() != ErrorKind::InvalidSubcommand {
-        return error;
-    }
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+/// The verbs that there are behind these.
+fn verbs_below(verbs: &str) -> String {
     let mut command = &command();
-    // The usage begins with the verbs that were understood.
-    for word in usage.iter().flat_map(|it| it.split_whitespace()) {
+    for word in verbs.split_whitespace() {
         command = command.find_subcommand(word).unwrap_or(command);
     }
-    let verbs: Vec<_> = command.get_subcommands().map(|it| it.get_name()).collect();
-    let tip = format!("there are {}", verbs.join(", "));
-    error.insert(
-        ContextKind::Suggested,
-        ContextValue::StyledStrs(vec![tip.into()]),
-    );
-    error
+    let below: Vec<_> = command.get_subcommands().map(|it| it.get_name()).collect();
+    format!("there are {}", below.join(", "))
 }
 
 /// Ends the program as a call does that can't be read: with status 2.
@@ -547,6 +538,10 @@ pub struct Source {
 /// Where the configuration is looked for.
 const DEFAULT_FILES: [&str; 2] = ["evenkeel.toml", "/etc/evenkeel/evenkeel.toml"];
 
+fn without_name() -> String {
+    format!("without that it is {}", DEFAULT_FILES.join(", or else "))
+}
+
 impl Source {
     /// The configuration file: the one of the call, or of the environment, or the
     /// first one that is there.
@@ -559,9 +554,8 @@ impl Source {
             let mut defaults = DEFAULT_FILES.iter().map(PathBuf::from);
             return defaults.find(|it| it.exists()).ok_or_else(|| {
                 format!(
-                    "there is no configuration file: name it with --config FILE; without that \
-                     it is {}, or else {}",
-                    DEFAULT_FILES[0], DEFAULT_FILES[1]
+                    "there is no configuration file: name it with --config FILE; {}",
+                    without_name()
                 )
             });
         };
@@ -578,9 +572,8 @@ impl Source {
                 })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(
-                "there is no file {shown}: --config FILE names the configuration; without that \
-                 it is {}, or else {}",
-                DEFAULT_FILES[0], DEFAULT_FILES[1]
+                "there is no file {shown}: --config FILE names the configuration; {}",
+                without_name()
             )),
             _ => Ok(path),
         }

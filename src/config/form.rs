@@ -43,7 +43,7 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
         },
         (Shape::Table(table), Value::Text(text)) => as_table(table, text, is_shown(text, written)),
         (Shape::Table(table), Value::Integer(number)) => {
-            let key = ["status", "max"].into_iter().find(|it| has(table, it))?;
+            let key = ["status", "max"].into_iter().find(|it| table.has(it))?;
             Some(table_with(table, key, &number.to_string()))
         }
         (Shape::Table(table), Value::Boolean(true)) => by_default(table),
@@ -85,15 +85,11 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
 /// Advice for a key in the place of a name: the tables with names have such a key.
 pub(super) fn nameless(key: &str, shape: &Shape) -> Option<String> {
     match shape {
-        Shape::Table(table) if has(table, key) => Some(format!(
+        Shape::Table(table) if table.has(key) => Some(format!(
             "a name is missing: `{key}` is a key of a table with a name, as in `[upstream.app]`"
         )),
         _ => None,
     }
-}
-
-fn has(table: &TableShape, key: &str) -> bool {
-    table.keys.iter().any(|it| it.key == key)
 }
 
 /// The name in `[name]` or `[[name]]`.
@@ -124,11 +120,7 @@ fn list_of(table: &TableShape, written: &str) -> Option<String> {
 }
 
 fn takes_list(shape: &Shape) -> bool {
-    match shape {
-        Shape::List(_) => true,
-        Shape::AnyOf(shapes) => shapes.iter().any(takes_list),
-        _ => false,
-    }
+    shape.is_any(|it| matches!(it, Shape::List(_)))
 }
 
 /// Whether a report shows a text, rather than stars in its place.
@@ -153,7 +145,7 @@ fn as_table(table: &TableShape, text: &str, is_shown: bool) -> Option<String> {
         true => format!("\"{text}\""),
         false => "…".to_owned(),
     };
-    if has(table, "path") && has(table, "host") && has(table, "method") {
+    if table.has("path") && table.has("host") && table.has("method") {
         if let Some(keys) = traefik_rule(text) {
             return Some(format!("write a table: {{ {keys} }}"));
         }
@@ -163,7 +155,7 @@ fn as_table(table: &TableShape, text: &str, is_shown: bool) -> Option<String> {
     }
     let key = ["path", "body", "file"]
         .into_iter()
-        .find(|it| has(table, it))?;
+        .find(|it| table.has(it))?;
     let value = match key {
         "file" => "\"FILE\"".to_owned(),
         _ => quoted(text),
@@ -242,17 +234,9 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
 }
 
 fn takes_table(shape: &Shape) -> bool {
-    match shape {
-        Shape::Table(_) => true,
-        Shape::AnyOf(shapes) => shapes.iter().any(takes_table),
-        _ => false,
-    }
+    shape.is_any(|it| matches!(it, Shape::Table(_)))
 }
 
 fn takes_text(shape: &Shape) -> bool {
-    match shape {
-        Shape::Text { .. } | Shape::Choice(_) => true,
-        Shape::AnyOf(shapes) => shapes.iter().any(takes_text),
-        _ => false,
-    }
+    shape.is_any(|it| matches!(it, Shape::Text { .. } | Shape::Choice(_)))
 }

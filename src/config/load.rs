@@ -39,14 +39,19 @@ pub struct Loaded {
 /// Longest file of a configuration, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The bytes of a file, which may be a pipe: it is read once.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+/// The bytes of a file, which may be a pipe: it is read once. `max` is in bytes, whole
+/// MiB.
+///
+/// # Errors
+/// It can't be read, or is longer.
+pub(super) fn read_up_to(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    Source::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MAX_FILE_BYTES {
-        true => Err(io::Error::other("it is larger than 16 MiB")),
+    Source::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max {
+        true => Err(io::Error::other(format!(
+            "it is larger than {} MiB",
+            max >> 20
+        ))),
         false => Ok(bytes),
     }
 }
@@ -64,7 +69,7 @@ pub fn load(
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    let mut root = match read_file(path) {
+    let mut root = match read_up_to(path, MAX_FILE_BYTES) {
         Ok(bytes) => read_bytes(path, bytes, &mut report),
         Err(error) => {
             report.mistake_without_place(format!("read {}: {error}", path.display()));
@@ -73,7 +78,7 @@ pub fn load(
     };
     let local = path.with_file_name(LOCAL_FILE);
     if local != path {
-        match read_file(&local) {
+        match read_up_to(&local, MAX_FILE_BYTES) {
             Ok(bytes) => {
                 let over = read_bytes(&local, bytes, &mut report);
                 layers::merge(&mut root, over);

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::tree::offset;
+
 /// Why the bytes of a file are no text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoText {
@@ -84,7 +86,7 @@ pub(super) fn language(text: &str) -> Option<(&'static str, Range<usize>)> {
             .lines()
             .map(str::trim)
             .find(|line| !line.is_empty() && !line.starts_with(['#', ';']) && shows(line))?;
-        let start = line.as_ptr() as usize - text.as_ptr() as usize;
+        let start = offset(text, line);
         // Invariant: a report shows no more than this word, as the rest could be a secret.
         let first_word = line.split(|it: char| !is_of_key(it)).next();
         let first_letter = line.chars().next().map_or(0, char::len_utf8);
@@ -102,7 +104,7 @@ fn markdown(text: &str) -> Option<Range<usize>> {
     let is_title = first.starts_with(['#', '<', '!']) || first.starts_with("[!");
     let mut fences = text.lines().filter(|it| it.starts_with(FENCE));
     let (fence, _) = (fences.next()?, fences.next()?);
-    let start = fence.as_ptr() as usize - text.as_ptr() as usize;
+    let start = offset(text, fence);
     is_title.then_some(start..start + FENCE.len())
 }
 

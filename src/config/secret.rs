@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::diagnostics::Report;
 use super::setting::{FromText, Setting, Shape, TableShape, wrong_type};
-use super::tree::{Entry, Node, Place, Value};
+use super::tree::{Entry, Node, Place, Value, offset};
 use super::written::File;
 
 /// Shown in the place of a secret.
@@ -62,7 +62,7 @@ pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut No
             }
         }
         // The path of a probe in place of its table.
-        (Value::Text(text), Shape::Table(table)) if is_path(text) && has(table, "path") => {}
+        (Value::Text(text), Shape::Table(table)) if is_path(text) && table.has("path") => {}
         // A path through a list names its items, or counts them.
         (Value::Table(entries), Shape::Map(item) | Shape::List(item)) => {
             entries
@@ -72,7 +72,7 @@ pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut No
         (Value::List(items), Shape::List(item)) => {
             items.iter_mut().for_each(|it| each(it, item, found));
         }
-        (value, Shape::AnyOf(shapes)) => match shapes.iter().find(|it| takes(it, value)) {
+        (value, Shape::AnyOf(shapes)) => match shapes.iter().find(|it| it.takes(value)) {
             Some(shape) => each(node, shape, found),
             None if may_hold(shape) => each_value(node, found),
             None => {}
@@ -144,10 +144,6 @@ fn options_named<'a>(key: &str, shape: &'a Shape, named: &mut Vec<&'a Shape>) {
     }
 }
 
-fn has(table: &TableShape, key: &str) -> bool {
-    table.keys.iter().any(|it| it.key == key)
-}
-
 /// Whether a text is a short path, as no token is.
 fn is_path(text: &str) -> bool {
     /// Tokens are longer.
@@ -161,14 +157,6 @@ fn has_table(node: &Node) -> bool {
         Value::Table(_) => true,
         Value::List(items) => items.iter().any(has_table),
         _ => false,
-    }
-}
-
-fn takes(shape: &Shape, value: &Value) -> bool {
-    match value {
-        Value::Table(_) => matches!(shape, Shape::Table(_) | Shape::Map(_)),
-        Value::List(_) => matches!(shape, Shape::List(_)),
-        _ => !matches!(shape, Shape::Table(_) | Shape::Map(_) | Shape::List(_)),
     }
 }
 
@@ -240,7 +228,7 @@ pub(super) fn in_broken_lines(
             let is_hidden = |word: &&str| !names.contains(word);
             let words = line[key_len..].split(|c| !is_of_word(c)).filter(is_hidden);
             hidden.extend(words.map(|word| {
-                let at = word.as_ptr() as usize - text.as_ptr() as usize;
+                let at = offset(text, word);
                 at..at + word.len()
             }));
         }
@@ -254,7 +242,7 @@ fn is_plain_line(line: &str, key_len: usize, table: Option<&str>, file: &Shape) 
     let key = line[..key_len].trim();
     let value = &line[key_len..];
     let is_known = match (table, file) {
-        (Some(table), Shape::Table(shape)) => has(shape, table),
+        (Some(table), Shape::Table(shape)) => shape.has(table),
         _ => false,
     };
     let mut words = value.split(|c| !is_of_word(c));

@@ -113,7 +113,31 @@ impl Presence {
     }
 }
 
+impl TableShape {
+    /// Whether it has an option with this key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|it| it.key == key)
+    }
+}
+
 impl Shape {
+    /// Whether it is of a kind, or one of its alternatives is.
+    pub(super) fn is_any(&self, is: fn(&Shape) -> bool) -> bool {
+        match self {
+            Self::AnyOf(shapes) => shapes.iter().any(|it| it.is_any(is)),
+            _ => is(self),
+        }
+    }
+
+    /// Whether a value is of the kind that it takes: a table, a list, or neither.
+    pub(super) fn takes(&self, value: &Value) -> bool {
+        self.is_any(match value {
+            Value::Table(_) => |it| matches!(it, Shape::Table(_) | Shape::Map(_)),
+            Value::List(_) => |it| matches!(it, Shape::List(_)),
+            _ => |it| !matches!(it, Shape::Table(_) | Shape::Map(_) | Shape::List(_)),
+        })
+    }
+
     /// What may be written, in words and without examples.
     pub fn brief(&self) -> String {
         let brief = |text: &'static str| text.split(", such as").next().unwrap_or(text);

@@ -147,6 +147,11 @@ pub(super) fn line_start(text: &str, at: usize) -> usize {
     before.rfind('\n').map_or(0, |end| end + 1)
 }
 
+/// Where a part of a text begins in it.
+pub(super) fn offset(text: &str, part: &str) -> usize {
+    part.as_ptr() as usize - text.as_ptr() as usize
+}
+
 /// How the parser calls a text without a quote at its end.
 const UNCLOSED_TEXT: [&str; 2] = [
     "invalid basic string, expected `\"`",

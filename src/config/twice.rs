@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tree::{Node, Value, line_start};
+use super::tree::{Node, Value, line_start, offset};
 
 /// A thing that is written twice.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,10 +102,6 @@ fn header(text: &str, at: usize) -> Option<&str> {
     let line = text[line_start(text, at)..].lines().next()?;
     let inner = line.trim_start().trim_start_matches('[');
     is_header(line).then(|| inner.split(']').next().unwrap_or_default())
-}
-
-fn offset(text: &str, part: &str) -> usize {
-    part.as_ptr() as usize - text.as_ptr() as usize
 }
 
 /// Whether a line has nothing but the name of a table, and maybe a comment.

@@ -39,19 +39,7 @@ impl Table {
     /// Whether this value may stand under this key.
     fn takes(&self, key: &str, value: &Value) -> bool {
         let mut keys = self.keys.iter().zip(&self.shapes);
-        keys.any(|(it, shape)| *it == key && fits(shape, value))
-    }
-}
-
-/// Whether a value is of the kind that `shape` takes.
-fn fits(shape: &Shape, value: &Value) -> bool {
-    match (shape, value) {
-        (Shape::AnyOf(shapes), _) => shapes.iter().any(|it| fits(it, value)),
-        (Shape::Table(_) | Shape::Map(_), Value::Table(_)) => true,
-        (Shape::List(_), Value::List(_)) => true,
-        (Shape::Table(_) | Shape::Map(_) | Shape::List(_), _) => false,
-        (_, Value::Table(_) | Value::List(_)) => false,
-        _ => true,
+        keys.any(|(it, shape)| *it == key && shape.takes(value))
     }
 }
 
@@ -104,11 +92,12 @@ fn header(key: &str, shape: &Shape) -> String {
 
 /// Reports the keys of `entries` that are none of `known`.
 pub(super) fn check_keys(entries: &[Entry], title: &str, known: &[&str], report: &mut Report) {
-    for entry in entries {
-        if known.contains(&entry.key.as_str()) {
-            continue;
-        }
-        let said = explain(entry, entries, title, known);
+    let is_unknown = |it: &&Entry| !known.contains(&it.key.as_str());
+    let mut unknown = entries.iter().filter(is_unknown).peekable();
+    // Most tables have none, and need none of this.
+    let tables = unknown.peek().map_or_else(Vec::new, |_| tables());
+    for entry in unknown {
+        let said = explain(entry, entries, title, known, &tables);
         let found = report.mistake(&entry.key_place, said.title);
         if let Some(help) = said.help {
             found.help(help);
@@ -122,10 +111,16 @@ struct Said {
     help: Option<String>,
 }
 
-/// The words on one of the `entries` of the table of this title with the keys `known`.
-fn explain(entry: &Entry, entries: &[Entry], title: &str, known: &[&str]) -> Said {
+/// The words on one of the `entries` of the table of this title with the keys `known`,
+/// of all these tables.
+fn explain(
+    entry: &Entry,
+    entries: &[Entry],
+    title: &str,
+    known: &[&str],
+    tables: &[Table],
+) -> Said {
     let key = entry.key.as_str();
-    let tables = tables();
     let current = tables.iter().find(|it| it.keys == known);
     let current = current.map_or("", |it| it.path.as_str());
     let unknown = |help: String| Said {
@@ -271,7 +266,13 @@ mod tests {
             key_place: place.clone(),
             node: Node { place, value },
         };
-        let said = explain(&entry, std::slice::from_ref(&entry), "it", &table.keys);
+        let said = explain(
+            &entry,
+            std::slice::from_ref(&entry),
+            "it",
+            &table.keys,
+            &tables,
+        );
         match said.help {
             Some(help) => format!("{}: {help}", said.title),
             None => said.title,

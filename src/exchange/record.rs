@@ -170,7 +170,7 @@ impl<'a> Progress<'a> {
             version: head.version,
             user_agent: head.value_of(FieldKind::UserAgent, buf).map(text),
             scheme: client.scheme(),
-            client: text(client.remote().text.as_bytes()),
+            client: client.remote().to_string(),
             request_id: self.identity.request_id(buf, &mut room).map(text),
             listener: config.listeners[client.listener].name.clone(),
             route: self.route().map(|index| config.routes[index].name.clone()),
@@ -208,7 +208,7 @@ impl<'a> Progress<'a> {
         let is_head_refused = head.is_none();
         context.failures.add(FailedExchange {
             at: SystemTime::now(),
-            client: String::from_utf8_lossy(client.remote().text.as_bytes()).into_owned(),
+            client: client.remote().to_string(),
             listener: client.listener,
             route: self.route(),
             upstream: self.upstream(),

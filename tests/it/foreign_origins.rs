@@ -118,39 +118,41 @@ fn node_http() {
     });
 }
 
-fn nginx_config(dir: &TempDir) -> String {
+/// Starts nginx with a server of these lines, at `nginx.sock` in the folder.
+pub fn start_nginx(dir: &TempDir, http: &str, server: &str) -> Running {
     let at = dir.path().display();
-    format!(
+    let text = format!(
         "daemon off; master_process off; pid {at}/nginx.pid; error_log {at}/error.log;
          user root;
          events {{ worker_connections 64; }}
          http {{
-           access_log off; keepalive_requests 3;
+           access_log off; {http}
            client_body_temp_path {at}/body; proxy_temp_path {at}/proxy;
            fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
-           gzip on; gzip_min_length 1; gzip_proxied any; gzip_types *;
-           server {{ listen unix:{at}/nginx.sock; root {at}; }}
+           server {{ listen unix:{at}/nginx.sock; {server} }}
          }}"
-    )
+    );
+    let config = dir.join("nginx.conf");
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-e").arg(dir.join("error.log"));
+    command.arg("-c").arg(&config);
+    let nginx = Running::start(command).unwrap();
+    let socket = dir.join("nginx.sock");
+    until("nginx listens", || {
+        std::os::unix::net::UnixStream::connect(&socket).is_ok()
+    });
+    nginx
 }
 
 #[test]
 fn nginx() {
     test(|| {
         let dir = files();
-        let config = dir.join("nginx.conf");
-        std::fs::write(&config, nginx_config(&dir)).unwrap();
-        let mut command = Command::new("nginx");
-        command
-            .arg("-e")
-            .arg(dir.join("error.log"))
-            .arg("-c")
-            .arg(&config);
-        let _origin = Running::start(command).unwrap();
+        let http = "keepalive_requests 3;
+            gzip on; gzip_min_length 1; gzip_proxied any; gzip_types *;";
+        let _origin = start_nginx(&dir, http, &format!("root {};", dir.path().display()));
         let socket = dir.join("nginx.sock");
-        until("nginx listens", || {
-            std::os::unix::net::UnixStream::connect(&socket).is_ok()
-        });
         let proxy = Site::default().start(&[format!("unix:{}", socket.display())]);
         let mut client = proxy.client();
         // Its connections end after three requests each.

@@ -8,12 +8,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::process::{Running, run};
+use evenkeel_testkit::process::run;
 use evenkeel_testkit::{
     Origin, OriginHandle, OriginOptions, Proxy, ProxySetup, RawClient, Response, TempDir,
 };
 use serde_json::Value;
 
+use crate::foreign_origins::start_nginx;
 use crate::setup::{nobody, pattern, program, test};
 use crate::snippets;
 
@@ -724,31 +725,10 @@ fn behind_nginx_with_its_lines_a_client_can_claim_nothing() {
             .map(|it| it.text)
             .find(|it| it.starts_with("# nginx"));
         let address = site.proxy.address("listener-1").to_owned();
-        let at = site.folder.path().display();
-        let config = format!(
-            "daemon off; master_process off; pid {at}/nginx.pid; error_log {at}/error.log;
-             user root;
-             events {{ worker_connections 64; }}
-             http {{
-               access_log off;
-               client_body_temp_path {at}/body; proxy_temp_path {at}/proxy;
-               fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path {at}/uwsgi;
-               scgi_temp_path {at}/scgi;
-               server {{
-                 listen unix:{at}/nginx.sock;
-                 location / {{ {}\nproxy_pass http://{address}; }}
-               }}
-             }}",
-            lines.unwrap()
-        );
-        let path = site.folder.join("nginx.conf");
-        fs::write(&path, config).unwrap();
-        let mut command = Command::new("nginx");
-        command.arg("-e").arg(site.folder.join("error.log"));
-        command.arg("-c").arg(&path);
-        let _nginx = Running::start(command).unwrap();
+        let lines = lines.unwrap();
+        let location = format!("location / {{ {lines}\nproxy_pass http://{address}; }}");
+        let _nginx = start_nginx(&site.folder, "", &location);
         let socket = site.folder.join("nginx.sock");
-        until("nginx listens", || RawClient::connect_unix(&socket).is_ok());
         let names = [
             "X-Forwarded-For",
             "X-Forwarded-Proto",

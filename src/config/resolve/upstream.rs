@@ -1,7 +1,6 @@
 //! Upstreams: names looked up, files read, options of balancers put together.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use evenkeel_policy::queue::QueueSettings;
 use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::super::diagnostics::Report;
+use super::super::load::read_up_to;
 use super::super::setting::{Field, Map, OneOrMore, Placed};
 use super::super::value::{Destination, FilePath, Forwarding};
 use super::super::written::{self, Endpoint as WrittenEndpoint};
@@ -179,20 +179,14 @@ fn whole_seconds(duration: Duration) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
+/// The bytes of a file that a setting names.
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     // A pipe would be waited for.
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_dir() {
         return Err(io::Error::other("it is no file"));
     }
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MAX_FILE_BYTES {
-        true => Err(io::Error::other("it is larger than 1 MiB")),
-        false => Ok(bytes),
-    }
+    read_up_to(path, MAX_FILE_BYTES)
 }
 
 fn lanes(it: &written::Upstream) -> Option<Vec<Lane>> {

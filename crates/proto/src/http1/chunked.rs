@@ -317,7 +317,7 @@ pub(super) fn restate_trailer(section: &mut [u8]) -> usize {
 /// method or target. An endpoint may merge trailers into the head, where CGI and
 /// its like read every byte but letters and digits as `_`.
 fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
-    const FORBIDDEN: [&str; 22] = [
+    const FORBIDDEN: [&str; 21] = [
         "age",
         "cache-control",
         "content-encoding",
@@ -338,7 +338,6 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
         "trailer",
         "vary",
         "www-authenticate",
-        "x-host",
         "x-method-override",
     ];
     /// Of what a proxy says of a client, and of what overrides a request.
