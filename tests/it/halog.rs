@@ -97,7 +97,7 @@ impl Subject {
         log.set_nonblocking(true).unwrap();
         let config = format!(
             "global\n  log {at}/log.sock local0\n\
-             defaults\n  mode http\n  option httplog\n  log global\n  retries 0\n  option abortonclose\n\
+             defaults\n  mode http\n  option httplog\n  option dontlognull\n  log global\n  retries 0\n  option abortonclose\n\
              \x20 timeout client 500ms\n  timeout http-request 500ms\n  timeout connect 500ms\n\
              \x20 timeout server 500ms\n  timeout queue 400ms\n\
              frontend web\n  bind unix@{at}/web.sock\n\
@@ -142,9 +142,7 @@ impl Subject {
                 while let Ok(len) = log.recv(&mut buffer) {
                     let text = String::from_utf8_lossy(&buffer[..len]).into_owned();
                     let line = text.trim_end().split_once("]: ").unwrap().1;
-                    // Nothing was asked on the connection that looked whether
-                    // it listens.
-                    if line.contains('"') && !line.contains("<BADREQ>\" 0") {
+                    if line.contains('"') {
                         lines.push(line.to_owned());
                     }
                 }

@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::in_flight::{limited, occupy};
 use crate::setup::{
-    Site, assert_refused, assert_serves, figures, get, origin, program, site, test,
+    Site, assert_refused, assert_serves, figures, get, nobody, origin, program, site, test,
 };
 use crate::words;
 
@@ -237,9 +237,7 @@ fn a_probe_without_a_path_opens_a_connection() {
             seen.lock().unwrap().insert(bytes);
         })
         .unwrap();
-        let dead = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let refusing = dead.local_addr().unwrap().to_string();
-        drop(dead);
+        let refusing = nobody();
         let endpoints = [origin.address.to_string(), refusing.clone()];
         let proxy = site_with(&probed(""), &endpoints);
         let line = format!(

@@ -4,7 +4,9 @@ use evenkeel_testkit::deadline::{until, within};
 use evenkeel_testkit::{
     Origin, OriginHandle, OriginOptions, Proxy, ProxySetup, RawClient, Response,
 };
+use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::words::Reason;
@@ -88,10 +90,15 @@ pub fn origin() -> OriginHandle {
     Origin::local(OriginOptions::default()).unwrap()
 }
 
-/// An address of 127.0.0.1 where nobody listens.
+/// An address of 127.0.0.1 where nobody listens. This process keeps the port
+/// until it ends, so that no other test gets it in between.
 pub fn nobody() -> String {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().to_string()
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    address.to_string()
 }
 
 /// An ordinary origin and the program before it, with nothing special.

@@ -369,7 +369,7 @@ impl Connection {
         let keep_alive = request.keep_alive && !until_close && fault != Fault::Cut;
         self.compose_head(request, &answer, keep_alive);
         if request.method == "HEAD" {
-            self.flush().await?;
+            self.flush_last().await?;
         } else {
             self.write_body(answer.body, fault, old_client).await?;
         }
@@ -426,16 +426,23 @@ impl Connection {
         Ok(())
     }
 
+    /// The end of an answer. From its last byte on the sender may come again,
+    /// before this thread goes on; so the request is no longer in flight.
+    async fn flush_last(&mut self) -> io::Result<()> {
+        self.in_flight = None;
+        self.flush().await
+    }
+
     /// Writes the head composed before, then the body, or half of it.
     async fn write_body(&mut self, body: Body, fault: Fault, old_client: bool) -> io::Result<()> {
         let part = |len: u64| if fault == Fault::Cut { len / 2 } else { len };
         let whole = fault != Fault::Cut;
         match body {
-            Body::None => self.flush().await,
+            Body::None => self.flush_last().await,
             Body::Text { data } => {
                 let len = part(data.len() as u64) as usize;
                 self.output.extend_from_slice(&data[..len]);
-                self.flush().await
+                self.flush_last().await
             }
             Body::Pattern { len } | Body::UntilClose { len } => self.write_pattern(part(len)).await,
             Body::Chunked { len } => self.write_chunked(part(len), whole).await,
@@ -446,7 +453,7 @@ impl Connection {
                     self.output.extend_from_slice(&trailers);
                     self.output.extend_from_slice(b"\r\n");
                 }
-                self.flush().await
+                self.flush_last().await
             }
             Body::Drip { len, every } => self.write_drip(part(len), every).await,
             Body::Events { count, every } => {
@@ -465,7 +472,7 @@ impl Connection {
             left -= block_len;
         }
         self.output.extend_from_slice(&page::BLOCK[..left as usize]);
-        self.flush().await
+        self.flush_last().await
     }
 
     async fn write_chunked(&mut self, len: u64, whole: bool) -> io::Result<()> {
@@ -482,7 +489,7 @@ impl Connection {
             let end = format!("0\r\nX-Origin-Trailer: {len}\r\n\r\n");
             self.output.extend_from_slice(end.as_bytes());
         }
-        self.flush().await
+        self.flush_last().await
     }
 
     fn push_chunk(&mut self, data: &[u8]) {
@@ -498,14 +505,13 @@ impl Connection {
     async fn write_drip(&mut self, len: u64, every: Duration) -> io::Result<()> {
         self.flush().await?;
         for position in 0..len {
-            self.stream
-                .write_all(&[page::payload_byte(position)])
-                .await?;
+            self.output.push(page::payload_byte(position));
             if position + 1 < len {
+                self.flush().await?;
                 self.watching(tokio::time::sleep(every)).await;
             }
         }
-        Ok(())
+        self.flush_last().await
     }
 
     async fn write_events(
@@ -531,7 +537,7 @@ impl Connection {
         if chunked && whole {
             self.output.extend_from_slice(b"0\r\n\r\n");
         }
-        self.flush().await
+        self.flush_last().await
     }
 
     /// Echoes a body too long to hold, as it arrives.
@@ -554,11 +560,11 @@ impl Connection {
                 true => self.push_chunk(&data),
                 false => self.output.extend_from_slice(&data),
             }
-            self.flush().await?;
             data.clear();
             if body.is_done() {
                 break;
             }
+            self.flush().await?;
             if self.input.is_empty() && self.fill().await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -572,8 +578,8 @@ impl Connection {
             self.output.extend_from_slice(b"0\r\n");
             self.output.extend_from_slice(&body.trailers);
             self.output.extend_from_slice(b"\r\n");
-            self.flush().await?;
         }
+        self.flush_last().await?;
         Ok(if request.keep_alive {
             Next::Request
         } else {
