@@ -1,16 +1,15 @@
 //! The status page in a real browser: `status_page.py` drives a headless
 //! Chromium, over traffic that is made here.
 
-use std::io::Write;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenkeel_testkit::deadline::within;
 use evenkeel_testkit::process::run;
-use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, TempDir};
+use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, RawOrigin, TempDir};
 
 use crate::foreign_clients::python;
 use crate::setup::{Site, nobody, origin};
@@ -187,25 +186,22 @@ fn a_click_anywhere_in_a_row_opens_the_endpoint() {
 #[test]
 fn a_first_probe_takes_the_place_of_not_yet() {
     test(|| {
-        let probed = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let gate = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let [endpoint, opens] = [&probed, &gate].map(|it| it.local_addr().unwrap().to_string());
-        // Answers the probe once somebody comes to the gate.
-        let answers = std::thread::spawn(move || {
-            let (mut probe, _) = probed.accept().unwrap();
-            let _opened = gate.accept().unwrap();
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-            probe.write_all(answer).unwrap();
-            probe
-        });
+        let opens = gate.local_addr().unwrap().to_string();
+        // Probes are answered once somebody comes to the gate.
+        let opened = OnceLock::new();
+        let origin = RawOrigin::start(move |_, mut stream| {
+            opened.get_or_init(|| gate.accept().unwrap());
+            let _ = stream.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        })
+        .unwrap();
         let site = Site {
             server: "[status]\nbind = \"127.0.0.1:0\"",
             upstream: "health = { path = \"/\", interval = \"100s\", timeout = \"100s\" }",
             ..Site::default()
         };
-        let proxy = site.start(&[endpoint]);
+        let proxy = site.start(&[origin.address.to_string()]);
         browse("first_probe", &proxy, &[&opens]);
-        answers.join().unwrap();
     });
 }
 
