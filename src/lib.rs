@@ -11,6 +11,7 @@ pub mod exchange;
 pub mod explain;
 pub mod files;
 pub mod handler;
+pub mod lifecycle;
 pub mod net;
 pub mod observe;
 pub mod runtime;

@@ -26,11 +26,11 @@ use tokio::sync::{oneshot, watch};
 
 use crate::config::machine::{self, Obstacle};
 use crate::config::{Accepting, Address};
+use crate::lifecycle::{Phase, Starting};
 use crate::net::listen::{self, AcceptTurns, BoundListener, Listener, Peer, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
-use crate::runtime::{Phase, Starting};
 use crate::scheduling::step_back;
 use monitor::Monitor;
 

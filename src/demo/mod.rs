@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenkeel::config::{self, Address, Colour, NameLookup};
-use evenkeel::runtime::{self, Running, StopSignals};
+use evenkeel::lifecycle::StopSignals;
+use evenkeel::runtime::{self, Running};
 use evenkeel_testkit::origin::ServiceTime;
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};

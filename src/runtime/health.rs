@@ -20,9 +20,9 @@ use evenkeel_policy::health::Change;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::Starting;
 use super::permits::Permits;
 use crate::config::{Config, Endpoint, Probe, Upstream};
+use crate::lifecycle::Starting;
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::lacks_descriptor;
@@ -509,6 +509,7 @@ mod tests {
 
     use super::*;
     use crate::config::{NameLookup, load_text};
+    use crate::lifecycle::Phase;
     use crate::upstream::{dispatcher, shared_pools};
 
     #[test]
@@ -619,10 +620,8 @@ mod tests {
         );
         let app = Arc::new(dispatcher(&config.upstreams[0]));
         let probes = Arc::new(Probes::new(&config));
-        let starting = Starting {
-            lacking: std::sync::mpsc::channel().0,
-            phase: tokio::sync::watch::channel(crate::runtime::Phase::Serve).1,
-        };
+        let phase = tokio::sync::watch::channel(Phase::Serve).1;
+        let (starting, _) = Starting::together(phase);
         let watched = Watched {
             dispatchers: vec![app.clone()],
             pools: vec![shared_pools(&config.upstreams[0])],

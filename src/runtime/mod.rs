@@ -12,7 +12,6 @@ mod worker;
 
 pub use audience::Audience;
 
-use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +28,7 @@ use crate::admin::{self, AdminThread};
 use crate::config::machine::{self, Obstacle};
 use crate::config::{Address, Config};
 use crate::files::Disks;
+use crate::lifecycle::{Phase, Starting, StopSignals, ThreadEnded, WhileRunning};
 use crate::net::descriptors;
 use crate::net::listen::{self, BoundListener, SocketFile};
 use crate::observe::access_log::Layout;
@@ -44,20 +44,6 @@ use crate::upstream::{self, shared_pools};
 use health::HealthThread;
 use heartbeat::{Beating, Heartbeat, LOOK_INTERVAL, Watch};
 use worker::{Shared, Worker};
-
-/// What the workers are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Open what is needed for good, and wait until all threads have.
-    Start,
-    /// Accept and serve.
-    Serve,
-    /// Accept nothing more, finish what is open until this moment.
-    Drain {
-        /// When to stop waiting.
-        deadline: Instant,
-    },
-}
 
 /// Longest wait for the access logs, and for spans, once the workers have ended.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -84,39 +70,6 @@ pub struct Running {
     control_file: Option<SocketFile>,
     /// Where each listener listens, with the ports that the kernel chose.
     pub addresses: Vec<Address>,
-}
-
-/// Says that a thread ended, however it did.
-#[derive(Debug)]
-struct ThreadEnded;
-
-/// Lives as long as a thread does, and says so when it is dropped.
-struct WhileRunning(mpsc::UnboundedSender<ThreadEnded>);
-
-impl Drop for WhileRunning {
-    fn drop(&mut self) {
-        // Nobody listens any more when all of them are stopped.
-        let _ = self.0.send(ThreadEnded);
-    }
-}
-
-/// What a thread starts with. Where descriptors are few, clients could take those
-/// that a thread can't go on without: nobody is let in before all have them.
-#[derive(Debug, Clone)]
-pub(crate) struct Starting {
-    /// Lives until the thread has them, or has failed.
-    lacking: std::sync::mpsc::Sender<Infallible>,
-    phase: watch::Receiver<Phase>,
-}
-
-impl Starting {
-    /// This thread has them. Waits until the others have theirs.
-    pub async fn finish(mut self) {
-        drop(self.lacking);
-        // An error means that the start failed: nobody can stop us later, which
-        // is what the phase says too.
-        let _ = self.phase.wait_for(|phase| *phase != Phase::Start).await;
-    }
 }
 
 /// Raises the limit on open descriptors as far as the process may: it is often
@@ -239,40 +192,6 @@ impl ReloadSignals {
     }
 }
 
-/// TERM, INT and QUIT, taken over from their default.
-#[derive(Debug)]
-pub struct StopSignals {
-    term: Signal,
-    int: Signal,
-    quit: Signal,
-}
-
-impl StopSignals {
-    /// Takes them over at once. To be called within a runtime.
-    ///
-    /// # Errors
-    /// They can't be taken over.
-    pub fn new() -> io::Result<Self> {
-        Ok(StopSignals {
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-            quit: signal(SignalKind::quit())?,
-        })
-    }
-
-    /// The name of the next one.
-    ///
-    /// # Cancellation
-    /// No signal is lost by dropping the future.
-    pub async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.term.recv() => "TERM",
-            _ = self.int.recv() => "INT",
-            _ = self.quit.recv() => "QUIT",
-        }
-    }
-}
-
 /// Binds every listener and starts the workers and the health thread.
 ///
 /// # Errors
@@ -301,12 +220,8 @@ pub fn start(mut config: Config) -> io::Result<Running> {
     let exporter = exporter.map(|settings| otlp::start(settings, spans.clone()));
     let (span_sender, exporter) = exporter.transpose()?.unzip();
     let (phase, phase_receiver) = watch::channel(Phase::Start);
-    let (lacking, none_lacking) = std::sync::mpsc::channel();
-    let (ending, ended) = mpsc::unbounded_channel();
-    let starting = Starting {
-        lacking,
-        phase: phase_receiver.clone(),
-    };
+    let (starting, none_lacking) = Starting::together(phase_receiver.clone());
+    let (while_running, ended) = WhileRunning::new();
     let heartbeats: Vec<_> = (0..worker_count)
         .map(|_| Arc::<Heartbeat>::default())
         .collect();
@@ -330,7 +245,7 @@ pub fn start(mut config: Config) -> io::Result<Running> {
             inquiries: inquiries.clone(),
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-        let while_running = WhileRunning(ending.clone());
+        let while_running = while_running.clone();
         let beating = Beating(worker.heartbeat.clone());
         workers.push(thread.spawn(move || {
             let _while_running = while_running;
@@ -347,7 +262,7 @@ pub fn start(mut config: Config) -> io::Result<Running> {
         inquiries: inquiries.clone(),
         probes: probes.clone(),
     };
-    let health = health::start(watched, starting.clone(), WhileRunning(ending.clone()))?;
+    let health = health::start(watched, starting.clone(), while_running.clone())?;
     let sources = Sources {
         config: config.clone(),
         counters,
@@ -368,10 +283,9 @@ pub fn start(mut config: Config) -> io::Result<Running> {
         admin_sockets,
         phase_receiver,
         starting,
-        WhileRunning(ending),
+        while_running,
     )?;
-    // Nothing is ever sent: it ends when the last of them has what it needs.
-    let _ = none_lacking.recv();
+    none_lacking.wait();
     descriptors::reserve(config.server.reserved_descriptors);
     phase.send_replace(Phase::Serve);
     let running = Running {

@@ -12,13 +12,13 @@ use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
 use super::heartbeat::Heartbeat;
-use super::{Phase, Starting};
 use crate::client::{self, Clients};
 use crate::config::Config;
 use crate::exchange::Context;
 use crate::exchange::identity::{self, IdSource};
 use crate::exchange::room::{self, Room};
 use crate::files::{Disks, Files};
+use crate::lifecycle::{Phase, Starting};
 use crate::net::clock;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use evenkeel::lifecycle::StopSignals;
 use evenkeel::observe::rates::Rates;
-use evenkeel::runtime::StopSignals;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use rustix::fs::{Mode, OFlags};

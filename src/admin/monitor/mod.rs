@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::haproxy::{is_backend_up, is_server_up};
+use crate::lifecycle::Phase;
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
@@ -27,7 +28,6 @@ use crate::observe::figures::{
     UpstreamFigures,
 };
 use crate::observe::histogram::Distribution;
-use crate::runtime::Phase;
 
 pub(super) use history::Span;
 use history::{Counted, Counts, Plot, Series, Window};

@@ -1,0 +1,121 @@
+//! The life of the process as its threads see it: its phases, a start together,
+//! threads that end, and the signals to stop.
+//!
+//! Shared by all threads. A leaf module: it uses nothing of ours.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::Instant;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+/// What the threads are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Open what is needed for good, and wait until all threads have.
+    Start,
+    /// Accept and serve.
+    Serve,
+    /// Accept nothing more, finish what is open until this moment.
+    Drain {
+        /// When to stop waiting.
+        deadline: Instant,
+    },
+}
+
+/// What a thread starts with. Where descriptors are few, clients could take those
+/// that a thread can't go on without: nobody is let in before all have them.
+#[derive(Debug, Clone)]
+pub(crate) struct Starting {
+    /// Lives until the thread has them, or has failed.
+    lacking: std::sync::mpsc::Sender<Infallible>,
+    phase: watch::Receiver<Phase>,
+}
+
+/// Knows when all threads have what they can't go on without.
+#[derive(Debug)]
+pub(crate) struct NoneLacking(std::sync::mpsc::Receiver<Infallible>);
+
+impl Starting {
+    /// For threads that start together: each gets a clone.
+    pub fn together(phase: watch::Receiver<Phase>) -> (Self, NoneLacking) {
+        let (lacking, none_lacking) = std::sync::mpsc::channel();
+        (Starting { lacking, phase }, NoneLacking(none_lacking))
+    }
+
+    /// This thread has them. Waits until the others have theirs.
+    pub async fn finish(mut self) {
+        drop(self.lacking);
+        // An error means that the start failed: nobody can stop us later, which
+        // is what the phase says too.
+        let _ = self.phase.wait_for(|phase| *phase != Phase::Start).await;
+    }
+}
+
+impl NoneLacking {
+    /// Waits until every clone of [`Starting`] was finished or dropped.
+    pub fn wait(self) {
+        // Nothing is ever sent: the channel closes with the last sender.
+        let _ = self.0.recv();
+    }
+}
+
+/// Says that a thread ended, however it did.
+#[derive(Debug)]
+pub(crate) struct ThreadEnded;
+
+/// Lives as long as a thread does, and says so when it is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct WhileRunning {
+    ending: mpsc::UnboundedSender<ThreadEnded>,
+}
+
+impl WhileRunning {
+    /// For each thread a clone, and where their ends are heard of.
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<ThreadEnded>) {
+        let (ending, ended) = mpsc::unbounded_channel();
+        (WhileRunning { ending }, ended)
+    }
+}
+
+impl Drop for WhileRunning {
+    fn drop(&mut self) {
+        // Nobody listens any more when all of them are stopped.
+        let _ = self.ending.send(ThreadEnded);
+    }
+}
+
+/// TERM, INT and QUIT, taken over from their default.
+#[derive(Debug)]
+pub struct StopSignals {
+    term: Signal,
+    int: Signal,
+    quit: Signal,
+}
+
+impl StopSignals {
+    /// Takes them over at once. To be called within a runtime.
+    ///
+    /// # Errors
+    /// They can't be taken over.
+    pub fn new() -> io::Result<Self> {
+        Ok(StopSignals {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
+        })
+    }
+
+    /// The name of the next one.
+    ///
+    /// # Cancellation
+    /// No signal is lost by dropping the future.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "TERM",
+            _ = self.int.recv() => "INT",
+            _ = self.quit.recv() => "QUIT",
+        }
+    }
+}
