@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use evenkeel_testkit::{Origin, OriginOptions};
+use evenkeel_origin::{Origin, OriginOptions};
 
 fn main() -> ExitCode {
     let mut options = OriginOptions {

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use evenkeel::admin::MAX_ROWS;
 use evenkeel::config::MAX_WEIGHT;
-use evenkeel_testkit::OriginOptions;
+use evenkeel_origin::OriginOptions;
 
 /// An HTTP load balancer, reverse proxy and file server.
 #[derive(Debug, Parser)]

@@ -14,7 +14,7 @@ use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
 use evenkeel::observe::quantity::counted;
 use evenkeel::runtime::Audience;
-use evenkeel_testkit::{Origin, OriginOptions};
+use evenkeel_origin::{Origin, OriginOptions};
 
 use ctl::socket::Socket;
 

@@ -1,21 +1,30 @@
-//! The demo's clients: a thread each, one request at a time and a pause after
-//! it, so that the load is bounded whatever the answers take.
+//! The demo's clients: a task each, one request at a time and a pause after
+//! it, so that the load is bounded whatever the answers take. They share a
+//! thread of their own.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::RawClient;
-use evenkeel_testkit::origin::ServiceTime;
+use evenkeel_origin::ServiceTime;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{HOST, SERVER};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 /// Number of clients: the most that is ever in flight.
 pub const CLIENTS: u64 = 24;
 /// Mean length of a pause, which is exponentially distributed.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Longest time for an answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What came of a request.
 #[derive(Debug, Clone, Copy)]
@@ -34,36 +43,45 @@ pub enum Outcome {
 /// Running clients; dropping this stops them.
 #[derive(Debug)]
 pub struct Clients {
-    is_over: Arc<AtomicBool>,
+    /// Dropped to stop them.
+    running: Option<oneshot::Sender<()>>,
     outcomes: Receiver<Outcome>,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Clients {
     /// Starts them. `origins` are the names that answers may carry.
     ///
     /// # Errors
-    /// A thread can't be started.
+    /// Their thread or its runtime can't be made.
     pub fn start(to: SocketAddr, origins: &[&'static str]) -> io::Result<Self> {
         let (sender, outcomes) = channel();
-        let mut clients = Clients {
-            is_over: Arc::default(),
+        let (running, stopped) = oneshot::channel();
+        let origins = origins.to_vec();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::Builder::new().name("clients".to_owned());
+        let thread = thread.spawn(move || {
+            runtime.block_on(async {
+                let mut tasks = JoinSet::new();
+                for seed in 0..CLIENTS {
+                    let client = Client {
+                        to,
+                        origins: origins.clone(),
+                        connection: None,
+                    };
+                    tasks.spawn(client.run(seed, sender.clone()));
+                }
+                // The sender is dropped, which is the signal.
+                let _ = stopped.await;
+            });
+        })?;
+        Ok(Clients {
+            running: Some(running),
             outcomes,
-            threads: Vec::new(),
-        };
-        for number in 0..CLIENTS {
-            let client = Client {
-                to,
-                origins: origins.to_vec(),
-                connection: None,
-            };
-            let (is_over, sender) = (clients.is_over.clone(), sender.clone());
-            let thread = std::thread::Builder::new().name(format!("client-{number}"));
-            clients
-                .threads
-                .push(thread.spawn(move || client.run(number, &is_over, &sender))?);
-        }
-        Ok(clients)
+            thread: Some(thread),
+        })
     }
 
     /// What has come since the last look.
@@ -74,8 +92,8 @@ impl Clients {
 
 impl Drop for Clients {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
+        self.running = None;
+        if let Some(thread) = self.thread.take() {
             // One that panicked has said so, and is over as well.
             let _ = thread.join();
         }
@@ -85,44 +103,49 @@ impl Drop for Clients {
 struct Client {
     to: SocketAddr,
     origins: Vec<&'static str>,
-    connection: Option<RawClient>,
+    connection: Option<SendRequest<Empty<Bytes>>>,
 }
 
 impl Client {
-    fn run(mut self, seed: u64, is_over: &AtomicBool, outcomes: &Sender<Outcome>) {
+    async fn run(mut self, seed: u64, outcomes: Sender<Outcome>) {
         let mut random = fastrand::Rng::with_seed(seed);
         let pause = ServiceTime::Exponential { mean: PAUSE };
-        while !is_over.load(Ordering::Relaxed) {
-            let outcome = self.ask();
+        loop {
+            let asked = tokio::time::timeout(TIMEOUT, self.ask());
+            let outcome = asked.await.ok().flatten().unwrap_or(Outcome::Failed);
             if outcomes.send(outcome).is_err() {
                 return;
             }
-            std::thread::sleep(pause.draw(&mut random));
+            tokio::time::sleep(pause.draw(&mut random)).await;
         }
     }
 
-    /// Sends one request; a connection that failed is not used again.
-    fn ask(&mut self) -> Outcome {
+    /// Sends one request; `None` where no origin answered it. A connection
+    /// that failed is not used again.
+    async fn ask(&mut self) -> Option<Outcome> {
         let begun = Instant::now();
-        let Some(mut connection) = self
-            .connection
-            .take()
-            .or_else(|| RawClient::connect(self.to).ok())
-        else {
-            return Outcome::Failed;
+        let mut connection = match self.connection.take() {
+            Some(connection) if !connection.is_closed() => connection,
+            _ => self.connect().await.ok()?,
         };
-        let Ok(response) = connection.get("/ping") else {
-            return Outcome::Failed;
-        };
+        let request = Request::get("/ping").header(HOST, self.to.to_string());
+        let request = request.body(Empty::new()).ok()?;
+        let (head, body) = connection.send_request(request).await.ok()?.into_parts();
+        body.collect().await.ok()?;
         let latency = begun.elapsed();
-        if response.field("connection") != Some("close") {
-            self.connection = Some(connection);
-        }
-        let server = response.field("server");
-        let origin = self.origins.iter().position(|name| Some(*name) == server);
-        match origin {
-            Some(origin) if response.status == 200 => Outcome::Answered { origin, latency },
-            _ => Outcome::Failed,
-        }
+        self.connection = Some(connection);
+        let server = head.headers.get(SERVER)?;
+        let origin = self.origins.iter().position(|name| *name == server)?;
+        (head.status == StatusCode::OK).then_some(Outcome::Answered { origin, latency })
+    }
+
+    async fn connect(&self) -> io::Result<SendRequest<Empty<Bytes>>> {
+        let stream = TcpStream::connect(self.to).await?;
+        stream.set_nodelay(true)?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(io::Error::other)?;
+        // It ends with its sender, and what fails is seen there.
+        tokio::spawn(connection);
+        Ok(sender)
     }
 }

@@ -1,8 +1,8 @@
 //! `evenkeel demo`: four test origins of different speed and the load balancer
 //! before them, in one process, on free loopback ports.
 //!
-//! Owns what is shown. The origins and the client of the load are the
-//! testkit's; the balancer is the product, started as `evenkeel run` does it.
+//! Owns what is shown. The origins are those of `evenkeel origin`; the
+//! balancer is the product, started as `evenkeel run` does it.
 
 mod clients;
 mod table;
@@ -14,8 +14,7 @@ use std::time::Duration;
 use evenkeel::config::{self, Address, Colour, NameLookup};
 use evenkeel::lifecycle::StopSignals;
 use evenkeel::runtime::{self, Running};
-use evenkeel_testkit::origin::ServiceTime;
-use evenkeel_testkit::{Origin, OriginHandle, OriginOptions};
+use evenkeel_origin::{Origin, OriginHandle, OriginOptions, ServiceTime};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
 use clients::{CLIENTS, Clients};

@@ -1,7 +1,6 @@
-//! What the tests, the demo and the measurements need around the program.
+//! What the tests need around the program.
 //!
-//! * [`origin`]: an HTTP/1 server with a shape: service times, limited
-//!   concurrency and faults. `evenkeel origin` runs it from the command line.
+//! * [`origin`]: the test origin, `evenkeel-origin`.
 //! * [`proxy`]: the program under test, started from its binary.
 //! * [`raw`]: HTTP by hand on either side, for what no library would send.
 //! * [`process`]: other programs, as servers and as clients.
@@ -10,7 +9,6 @@
 //! * [`deadline`]: waiting for conditions, never for luck.
 
 pub mod deadline;
-pub mod origin;
 pub mod process;
 pub mod proxy;
 pub mod raw;
@@ -18,7 +16,9 @@ pub mod slow_disk;
 pub mod temp;
 pub mod wakes;
 
-pub use origin::{Origin, OriginHandle, OriginListener, OriginOptions, OriginStats};
+pub use evenkeel_origin::{
+    self as origin, Origin, OriginHandle, OriginListener, OriginOptions, OriginStats,
+};
 pub use proxy::{Proxy, ProxySetup};
 pub use raw::{RawClient, RawOrigin, RawStream, Response};
 pub use slow_disk::{Reads, SlowDisk};

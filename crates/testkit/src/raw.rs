@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_origin::body::{BodyReader, Framing};
+
 use crate::deadline::STEP;
-use crate::origin::request::{BodyReader, Framing};
 
 /// A connection used by hand as a client.
 pub type RawClient = RawStream;

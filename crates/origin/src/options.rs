@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::service::ServiceTime;
+use crate::service::ServiceTime;
 
 /// How an origin behaves.
 #[derive(Debug, Clone, PartialEq, clap::Args)]

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::Shared;
-use super::page::{self, Answer, Body, Page};
-use super::request::{BodyReader, Request, take_head};
-use super::stream::{OriginStream, Socket};
+use crate::Shared;
+use crate::body::{BodyReader, Framing};
+use crate::page::{self, Answer, Body, Page};
+use crate::request::{Request, take_head};
+use crate::stream::{OriginStream, Socket};
 
 /// A body up to this length is echoed once it has all arrived, so that
 /// clients that send everything before they read do not block.
@@ -213,11 +214,11 @@ impl Connection {
             }
             Page::Echo if body.is_done() => {
                 let body = match request.framing {
-                    super::request::Framing::Chunked => Body::ChunkedText {
+                    Framing::Chunked => Body::ChunkedText {
                         data,
                         trailers: body.trailers,
                     },
-                    super::request::Framing::Length { .. } => Body::Text { data },
+                    Framing::Length { .. } => Body::Text { data },
                 };
                 self.answer(request, echo_answer(request, body), fault)
                     .await
@@ -548,10 +549,10 @@ impl Connection {
         mut data: Vec<u8>,
     ) -> io::Result<Next> {
         let framing = match request.framing {
-            super::request::Framing::Length { len } => format!("Content-Length: {len}"),
-            super::request::Framing::Chunked => "Transfer-Encoding: chunked".to_owned(),
+            Framing::Length { len } => format!("Content-Length: {len}"),
+            Framing::Chunked => "Transfer-Encoding: chunked".to_owned(),
         };
-        let chunked = request.framing == super::request::Framing::Chunked;
+        let chunked = request.framing == Framing::Chunked;
         let head = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n");
         self.output.clear();
         self.output.extend_from_slice(head.as_bytes());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::options::{OriginOptions, parse_duration};
+use crate::options::{OriginOptions, parse_duration};
 
 /// A distribution of service times.
 #[derive(Debug, Clone, PartialEq)]

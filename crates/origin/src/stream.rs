@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::Shared;
+use crate::Shared;
 
 /// An accepted connection.
 #[derive(Debug)]

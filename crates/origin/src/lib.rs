@@ -9,10 +9,11 @@
 //! `/drip/N/MS`, `/slow/MS`, `/status/NNN`, `/headers`, `/echo`, `/early`,
 //! `/upgrade`, `/events`, `/events/COUNT/MS`, `/origin/stats`.
 
+pub mod body;
 mod connection;
 mod options;
 mod page;
-pub(crate) mod request;
+mod request;
 mod service;
 mod stats;
 mod stream;

@@ -6,8 +6,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::origin::{OriginListener, payload_byte};
-use evenkeel_testkit::{Origin, OriginHandle, OriginOptions};
+use evenkeel_origin::{
+    Origin, OriginHandle, OriginListener, OriginOptions, OriginStats, payload_byte,
+};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -72,8 +73,7 @@ fn pages() {
     assert!(page(&origin, "/status/204").starts_with("HTTP/1.1 204 No Content\r\n"));
     assert!(page(&origin, "/status/103").starts_with("HTTP/1.1 103 Early Hints\r\n"));
     assert!(page(&origin, "/nowhere").starts_with("HTTP/1.1 404 "));
-    let stats: evenkeel_testkit::OriginStats =
-        serde_json::from_str(&body("/origin/stats")).unwrap();
+    let stats: OriginStats = serde_json::from_str(&body("/origin/stats")).unwrap();
     assert_eq!((stats.requests, stats.in_flight), (13, 0));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::request::Request;
+use crate::request::Request;
 
 /// Length of the pattern block that large bodies repeat; a multiple of 26.
 const BLOCK_LEN: usize = 26 * 2520;
