@@ -5,6 +5,9 @@
 //! configuration loads, and shared by every worker. Matching allocates only
 //! where a path is not in its normal form (see [`path`]).
 //!
+//! A table of many rules has an index: it yields the rules that the host and the
+//! path may meet, in order, and the rest of their conditions is asked of these.
+//!
 //! Invariant: a request takes a route only if every server that may read its
 //! path would find the same one, with all of its conditions (see `reading`).
 //! So no rule is got round by writing a path another way.
@@ -15,6 +18,7 @@ use std::net::IpAddr;
 
 pub mod condition;
 pub mod explain;
+mod index;
 pub mod key;
 pub mod network;
 pub mod path;
@@ -23,6 +27,7 @@ mod reading;
 
 pub use condition::{Condition, ValuePattern};
 pub use explain::{Check, Reading, Trial};
+use index::{Decided, Index, Proof, Search};
 pub use key::BalanceKey;
 pub use network::Network;
 pub use pattern::{Glob, HostPattern, PathPattern, PatternError};
@@ -52,7 +57,10 @@ pub trait Facts {
 /// What one route asks of a request: every condition in it.
 #[derive(Debug, Default)]
 pub struct Rule {
-    conditions: Vec<Condition>,
+    /// In the order in which they are asked.
+    conditions: Box<[Condition]>,
+    /// What the table's index decides of them.
+    decided: Decided,
 }
 
 impl Rule {
@@ -60,25 +68,61 @@ impl Rule {
     /// everything.
     pub fn new(mut conditions: Vec<Condition>) -> Self {
         conditions.sort_by_key(Condition::cost);
-        Self { conditions }
+        Self {
+            conditions: conditions.into(),
+            decided: Decided::default(),
+        }
     }
 
     /// Whether every request meets it.
     pub fn matches_everything(&self) -> bool {
         self.conditions.is_empty()
     }
+
+    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+        self.conditions.iter().all(|it| it.holds(request))
+    }
+
+    /// Whether what the index left open holds.
+    fn holds_beyond<F: Facts>(&self, proof: Proof, request: &Request<'_, F>) -> bool {
+        let mut conditions = self.conditions.iter().enumerate();
+        conditions.all(|(at, it)| self.decided.holds(at, proof) || it.holds(request))
+    }
+
+    /// Whether it compares the path of the request: what is asked before holds.
+    fn compares_path<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+        let is_path = |it: &Condition| matches!(it, Condition::Path(_));
+        let path = self.conditions.iter().position(is_path);
+        path.is_some_and(|path| self.conditions[..path].iter().all(|it| it.holds(request)))
+    }
 }
 
 /// The compiled matcher.
 #[derive(Debug, Default)]
 pub struct RouteTable {
-    rules: Vec<Rule>,
+    rules: Box<[Rule]>,
+    /// `None` where the rules are so few that each is tried.
+    index: Option<Index>,
 }
 
 impl RouteTable {
+    /// Most rules that are tried in order, without an index: to hash a host costs
+    /// as much as to compare a few.
+    const LINEAR_UP_TO: usize = 8;
+
     /// A matcher that tries `rules` in this order.
     pub fn new(rules: Vec<Rule>) -> Self {
-        Self { rules }
+        Self::indexed_above(Self::LINEAR_UP_TO, rules)
+    }
+
+    /// The same; up to so many rules are tried in order, of all and of a host.
+    fn indexed_above(linear_up_to: usize, rules: Vec<Rule>) -> Self {
+        let mut rules = rules.into_boxed_slice();
+        let is_indexed = rules.len() > linear_up_to;
+        Self {
+            index: is_indexed.then(|| Index::new(&mut rules, linear_up_to)),
+            rules,
+        }
     }
 
     /// Index of the first rule that matches.
@@ -91,26 +135,50 @@ impl RouteTable {
         match request.normal_path.get() {
             None if reading::has_nul(facts.path()) => Err(Unrouted::NulInPath),
             None | Some(Cow::Borrowed(_)) => found.ok_or(Unrouted::NoRoute),
-            Some(Cow::Owned(_)) => self.find_by_every_reading(facts, found),
+            Some(Cow::Owned(_)) => self.find_by_every_reading(&request, found),
         }
     }
 
     fn first<F: Facts>(&self, request: &Request<'_, F>) -> Option<usize> {
-        self.rules
-            .iter()
-            .position(|rule| rule.conditions.iter().all(|it| it.holds(request)))
+        let Some(index) = &self.index else {
+            return self.rules.iter().position(|rule| rule.holds(request));
+        };
+        let rules = &self.rules;
+        let mut search =
+            Search::new(|number, proof| rules[number as usize].holds_beyond(proof, request));
+        index.offer(request, &mut search);
+        search.finish()
+    }
+
+    /// Whether a rule compares the path, of those up to the one that is `found`.
+    ///
+    /// Invariant: what a path can be read as matters only where this holds. The
+    /// index may look at the path for more rules than that.
+    fn compares_path<F: Facts>(&self, request: &Request<'_, F>, found: Option<usize>) -> bool {
+        let until = found.map_or(self.rules.len(), |found| found + 1);
+        match &self.index {
+            None => self.rules[..until]
+                .iter()
+                .any(|it| it.compares_path(request)),
+            Some(index) => index.any_of_host(request.facts.host(), |number| {
+                let number = number as usize;
+                number < until && self.rules[number].compares_path(request)
+            }),
+        }
     }
 
     /// What every reading of the path finds, as its normal form has `found`.
     #[cold]
     #[inline(never)]
-    fn find_by_every_reading(
+    fn find_by_every_reading<F: Facts>(
         &self,
-        facts: &impl Facts,
+        request: &Request<'_, F>,
         found: Option<usize>,
     ) -> Result<usize, Unrouted> {
+        let facts = request.facts;
         match reading::oddity(facts.path()) {
             Oddity::Nothing => {}
+            Oddity::Ambiguous if !self.compares_path(request, found) => {}
             Oddity::Ambiguous => {
                 let readings = reading::readings(facts.path())
                     .map_err(|reading::TooMany| Unrouted::AmbiguousPath)?;
@@ -142,8 +210,8 @@ pub enum Unrouted {
 /// rules, and only when a rule asks.
 pub(crate) struct Request<'a, F> {
     pub(crate) facts: &'a F,
-    /// Empty until a condition looks at the path, and borrowed where there is no
-    /// other reading.
+    /// Empty until a condition or the index looks at the path, and borrowed where
+    /// there is no other reading.
     normal_path: OnceCell<Cow<'a, [u8]>>,
 }
 
@@ -161,11 +229,6 @@ impl<'a, F: Facts> Request<'a, F> {
             facts,
             normal_path: OnceCell::from(Cow::Owned(path)),
         }
-    }
-
-    /// Whether a condition has looked at the path.
-    fn has_compared_path(&self) -> bool {
-        self.normal_path.get().is_some()
     }
 
     /// The path in its normal form.

@@ -159,7 +159,7 @@ pub enum ValuePattern {
     /// One of them is this text.
     Exact(Vec<u8>),
     /// One of them matches.
-    Glob(Glob),
+    Glob(Box<Glob>),
 }
 
 impl ValuePattern {
@@ -171,7 +171,7 @@ impl ValuePattern {
     pub fn new(pattern: &str) -> Result<Self, PatternError> {
         let pattern = pattern.as_bytes();
         if pattern::has_wildcard(pattern) {
-            return Glob::new(pattern, Star::Anything).map(Self::Glob);
+            return Glob::new(pattern, Star::Anything).map(|it| Self::Glob(Box::new(it)));
         }
         Ok(Self::Exact(pattern::unescape(pattern)))
     }

@@ -46,8 +46,9 @@ impl RouteTable {
     /// told apart.
     pub fn readings(&self, facts: &impl Facts) -> Vec<Reading> {
         let request = Request::new(facts);
-        let _found = self.first(&request);
-        if reading::oddity(facts.path()) != Oddity::Ambiguous || !request.has_compared_path() {
+        let found = self.first(&request);
+        let is_ambiguous = reading::oddity(facts.path()) == Oddity::Ambiguous;
+        if !is_ambiguous || !self.compares_path(&request, found) {
             return Vec::new();
         }
         let readings = reading::readings(facts.path()).unwrap_or_default();

@@ -185,7 +185,7 @@ pub enum PathPattern {
     /// Every path that begins so.
     Prefix(Vec<u8>),
     /// Every path that matches.
-    Glob(Glob),
+    Glob(Box<Glob>),
 }
 
 impl PathPattern {
@@ -211,7 +211,7 @@ impl PathPattern {
             return Ok(Self::Prefix(unescape(prefix)));
         }
         if has_wildcard(&pattern) {
-            return Glob::new(&pattern, Star::WithinSegment).map(Self::Glob);
+            return Glob::new(&pattern, Star::WithinSegment).map(|it| Self::Glob(Box::new(it)));
         }
         Ok(Self::Exact(unescape(&pattern)))
     }

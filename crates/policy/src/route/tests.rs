@@ -448,9 +448,11 @@ fn balance_keys() {
     assert_eq!(none.hash(&one), BalanceKey::Uri.hash(&one));
 }
 
-mod explained {
+/// Random rules and requests.
+mod random {
     use super::*;
     use proptest::prelude::*;
+    use proptest::sample::{Index, select};
 
     fn patterns() -> impl Strategy<Value = ValuePattern> {
         prop_oneof![
@@ -460,52 +462,105 @@ mod explained {
         ]
     }
 
+    /// One to three of `items`.
+    fn some_of(items: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
+        proptest::collection::vec(select(items), 1..4)
+    }
+
+    const HOSTS: [&str; 8] = [
+        "a.test",
+        "A.test",
+        "*.a.test",
+        "*.test",
+        "*.x.a.test",
+        "x.a.test",
+        "b.test",
+        "[::1]",
+    ];
+
+    const PATHS: [&str; 14] = [
+        "/", "/*", "/a", "/a/", "/a/*", "/a/b", "/a/b/*", "/b/*", "/%61/b", "/a%2Fb", "/*/b",
+        "**b", "/*.b", "/a/\\*/*",
+    ];
+
     fn conditions() -> impl Strategy<Value = Condition> {
-        let host = prop_oneof![Just("a.test"), Just("*.a.test"), Just("b.test")];
-        let path = prop_oneof![Just("/a"), Just("/a/*"), Just("/*/b"), Just("**b")];
-        let client = prop_oneof![Just("10.0.0.0/8"), Just("::1"), Just("0.0.0.0/0")];
+        let hosts = |texts: Vec<&str>| {
+            let patterns = texts.into_iter().map(|it| HostPattern::new(it).unwrap());
+            Condition::Host(patterns.collect())
+        };
+        let paths = |texts: Vec<&str>| {
+            let patterns = texts.into_iter().map(|it| PathPattern::new(it).unwrap());
+            Condition::Path(patterns.collect())
+        };
+        let client = select(&["10.0.0.0/8", "::1", "0.0.0.0/0"][..]);
+        let named = |name: &'static str| patterns().prop_map(move |value| (name.to_owned(), value));
         prop_oneof![
-            (0..3usize).prop_map(|index| Condition::Listener(vec![index])),
-            host.prop_map(|it| Condition::Host(vec![HostPattern::new(it).unwrap()])),
-            path.prop_map(|it| Condition::Path(vec![PathPattern::new(it).unwrap()])),
-            "GET|POST".prop_map(|it| Condition::Method(vec![it])),
-            client.prop_map(|it| Condition::Client(vec![it.parse().unwrap()])),
-            prop_oneof![Just("http"), Just("https")].prop_map(Condition::Scheme),
-            patterns().prop_map(|value| Condition::Header {
-                name: "x-a".into(),
-                value
-            }),
-            patterns().prop_map(|value| Condition::Query {
-                name: "a".into(),
-                value
-            }),
-            patterns().prop_map(|value| Condition::Cookie {
-                name: "a".into(),
-                value
-            }),
+            1 => proptest::collection::vec(0..3usize, 1..3).prop_map(Condition::Listener),
+            3 => some_of(&HOSTS).prop_map(hosts),
+            3 => some_of(&PATHS).prop_map(paths),
+            1 => "GET|POST".prop_map(|it| Condition::Method(vec![it])),
+            1 => client.prop_map(|it| Condition::Client(vec![it.parse().unwrap()])),
+            1 => select(&["http", "https"][..]).prop_map(Condition::Scheme),
+            1 => named("x-a").prop_map(|(name, value)| Condition::Header { name, value }),
+            1 => named("a").prop_map(|(name, value)| Condition::Query { name, value }),
+            1 => named("a").prop_map(|(name, value)| Condition::Cookie { name, value }),
         ]
     }
 
-    fn requests() -> impl Strategy<Value = Sent> {
+    pub(super) fn rules(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Rule>> {
+        let rule = proptest::collection::vec(conditions(), 0..4).prop_map(Rule::new);
+        proptest::collection::vec(rule, count)
+    }
+
+    pub(super) fn requests() -> impl Strategy<Value = Sent> {
         let fields = prop_oneof![
             Just(vec![]),
             Just(vec![("X-A", "a")]),
             Just(vec![("X-A", " b "), ("Cookie", "a=ab; b=a"), ("x-a", "")]),
         ];
+        let hosts = [
+            "a.test",
+            "x.A.test",
+            "b.test.",
+            "y.x.a.test",
+            "a.TEST",
+            "x.test",
+            "test",
+            ".test",
+            "a.test:80",
+            "[::1]",
+            "",
+        ];
+        let paths = [
+            "/a",
+            "/a/b",
+            "/%61//b",
+            "/a%2fb/..;",
+            "*",
+            "/",
+            "/a/",
+            "/a/b/",
+            "/a/b/c",
+            "/a%2Fb",
+            "/b/../a/b",
+            "/a;x/b",
+            "/c",
+            "//a/b",
+            "/x.b",
+            "/a%00",
+            "/A/b",
+            "/a/*/b",
+            "//a%2f../b\\..\\c%5c../d;e%2f..\\f;..%5cg%3b%2f/../",
+        ];
+        let pick = || any::<Index>();
         (
             0..3usize,
-            prop_oneof![Just("GET"), Just("POST")],
-            prop_oneof![Just("a.test"), Just("x.A.test"), Just("b.test.")],
-            prop_oneof![
-                Just("/a"),
-                Just("/a/b"),
-                Just("/%61//b"),
-                Just("/a%2fb/..;"),
-                Just("*")
-            ],
-            prop_oneof![Just(""), Just("a=a"), Just("a&b=1&a=%61b")],
-            prop_oneof![Just("10.1.2.3"), Just("::1"), Just("::ffff:10.0.0.1")],
-            prop_oneof![Just("http"), Just("https")],
+            select(&["GET", "POST"][..]),
+            pick().prop_map(move |at| *at.get(&hosts)),
+            pick().prop_map(move |at| *at.get(&paths)),
+            select(&["", "a=a", "a&b=1&a=%61b"][..]),
+            select(&["10.1.2.3", "::1", "::ffff:10.0.0.1"][..]),
+            select(&["http", "https"][..]),
             fields,
         )
             .prop_map(
@@ -540,6 +595,11 @@ mod explained {
             )
         }
     }
+}
+
+mod explained {
+    use super::*;
+    use proptest::prelude::*;
 
     proptest! {
         /// The rule that is explained to match is the one that is found, where
@@ -547,15 +607,17 @@ mod explained {
         /// not hold.
         #[test]
         fn agrees_with_find(
-            rules in proptest::collection::vec(proptest::collection::vec(conditions(), 0..3), 0..5),
-            request in requests(),
+            rules in random::rules(0..5),
+            request in random::requests(),
         ) {
             let count = rules.len();
-            let table = RouteTable::new(rules.into_iter().map(Rule::new).collect());
+            let table = RouteTable::new(rules);
             let trials = table.explain(&request);
             let explained = trials.last().filter(|it| it.matches()).map(|it| it.rule);
             let readings = table.readings(&request);
             let is_ambiguous = readings.iter().any(|it| it.rule != explained);
+            prop_assume!(!matches!(table.find(&request), Err(Unrouted::NulInPath)));
+            prop_assume!(reading::readings(request.path.as_bytes()).is_ok());
             prop_assert_eq!(
                 table.find(&request),
                 match (explained, is_ambiguous) {
@@ -611,5 +673,121 @@ mod explained {
                 "header X-A \\*b: 1|2",
             ]
         );
+    }
+}
+
+mod indexed {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The search without an index: each rule in order, each condition in order.
+    fn find_in_order(rules: &[Rule], facts: &Sent) -> Result<usize, Unrouted> {
+        let first = |request: &Request<'_, Sent>| {
+            let holds = |rule: &Rule| rule.conditions.iter().all(|it| it.holds(request));
+            rules.iter().position(holds)
+        };
+        let request = Request::new(facts);
+        let found = first(&request);
+        let oddity = reading::oddity(facts.path());
+        if oddity == Oddity::Nul {
+            return Err(Unrouted::NulInPath);
+        }
+        let has_compared_path = request.normal_path.get().is_some();
+        if oddity == Oddity::Ambiguous && has_compared_path {
+            let readings = reading::readings(facts.path());
+            let readings = readings.map_err(|reading::TooMany| Unrouted::AmbiguousPath)?;
+            for path in readings {
+                if first(&Request::read_as(facts, path)) != found {
+                    return Err(Unrouted::AmbiguousPath);
+                }
+            }
+        }
+        found.ok_or(Unrouted::NoRoute)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Where each host has an index by path, where only hosts with many rules
+        /// have one, and where there is none.
+        #[test]
+        fn finds_what_a_search_in_order_finds(
+            rules in random::rules(0..24),
+            requests in proptest::collection::vec(random::requests(), 1..16),
+            linear_up_to in prop_oneof![Just(0_usize), Just(3), Just(100)],
+        ) {
+            let table = RouteTable::indexed_above(linear_up_to, rules);
+            for request in requests {
+                let expected = find_in_order(&table.rules, &request);
+                prop_assert_eq!(table.find(&request), expected, "{:?}", request);
+            }
+        }
+    }
+
+    fn looked_at(table: &RouteTable, host: &'static str, path: &'static str) -> (usize, usize) {
+        let sent = Sent {
+            host,
+            path,
+            ..Sent::default()
+        };
+        let request = Request::new(&sent);
+        let mut count = 0;
+        let mut search = Search::new(|number, proof| {
+            count += 1;
+            table.rules[number as usize].holds_beyond(proof, &request)
+        });
+        let index = table.index.as_ref().expect("many rules");
+        index.offer(&request, &mut search);
+        (search.finish().expect("a rule for every host"), count)
+    }
+
+    /// Two routes for each of 10,000 hosts, and one behind them all.
+    #[test]
+    fn of_many_hosts_only_one_is_looked_at() {
+        let rule = |host: &str, path: Option<&str>| {
+            let mut conditions = vec![Condition::Host(vec![HostPattern::new(host).unwrap()])];
+            conditions.extend(path.map(|it| Condition::Path(vec![PathPattern::new(it).unwrap()])));
+            Rule::new(conditions)
+        };
+        let hosts = (0..10_000).map(|number| format!("host-{number}.example.com"));
+        let mut rules: Vec<_> = hosts
+            .flat_map(|host| [rule(&host, Some("/api/*")), rule(&host, None)])
+            .collect();
+        rules.push(rule("*.example.com", None));
+        rules.push(Rule::default());
+        let table = RouteTable::new(rules);
+        for (host, path, expected) in [
+            ("host-0.example.com", "/api/x", (0, 1)),
+            ("host-9999.example.com", "/api/x", (19_998, 1)),
+            ("HOST-9999.example.com", "/", (19_999, 2)),
+            ("other.example.com", "/", (20_000, 1)),
+            ("example.com", "/", (20_001, 1)),
+        ] {
+            assert_eq!(looked_at(&table, host, path), expected, "{host}{path}");
+        }
+    }
+
+    #[test]
+    fn of_many_paths_only_those_that_match_are_looked_at() {
+        let path =
+            |path: &str| Rule::new(vec![Condition::Path(vec![PathPattern::new(path).unwrap()])]);
+        let mut rules: Vec<_> = (0..10_000)
+            .map(|number| path(&format!("/p{number}/*")))
+            .collect();
+        rules.push(path("/p7"));
+        rules.push(path("/p7/a/b"));
+        rules.push(path("/p*/glob"));
+        rules.push(path("/*"));
+        let table = RouteTable::new(rules);
+        for (path, expected) in [
+            ("/p0/x", (0, 1)),
+            ("/p9999/a/b", (9999, 1)),
+            ("/p7", (10_000, 1)),
+            // The glob is asked of every path that nothing before it has.
+            ("/p10000/glob", (10_002, 1)),
+            ("/q", (10_003, 2)),
+        ] {
+            assert_eq!(looked_at(&table, "a.test", path), expected, "{path}");
+        }
     }
 }
