@@ -17,3 +17,5 @@ pub mod observe;
 pub mod runtime;
 pub mod scheduling;
 pub mod upstream;
+
+use evenkeel_metrics as metrics;

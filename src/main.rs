@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
-use evenkeel::observe::quantity::counted;
 use evenkeel::runtime::Audience;
+use evenkeel_metrics::quantity::counted;
 use evenkeel_origin::{Origin, OriginOptions};
 
 use ctl::socket::Socket;

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 
 use evenkeel::config::access_log::LogField;
 use evenkeel::config::{self, Colour, NameLookup};
-use evenkeel::observe::end::End;
+use evenkeel_metrics::end::End;
 use evenkeel_testkit::TempDir;
 use snippets::Snippet;
 use toml::de::{DeTable, DeValue};

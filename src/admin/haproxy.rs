@@ -4,7 +4,7 @@
 
 use evenkeel_policy::endpoint::Admin;
 
-use crate::observe::end::{End, Failure};
+use crate::metrics::end::{End, Failure};
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, ListenerFigures, State, UpstreamFigures,
 };

@@ -15,9 +15,9 @@ use crate::exchange::drain::{drain, linger};
 use crate::exchange::identity::Identity;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, answer, rare};
 use crate::handler;
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Track;
 
 /// Exchanges of one client in a row before other connections have a turn.

@@ -14,9 +14,9 @@ use super::http1::{self, Arrival};
 use super::{Clients, Wait, wait_for_request};
 use crate::exchange::drain::linger;
 use crate::exchange::{Client, Context, Next};
+use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::observe::end::Failure;
 
 /// Takes the header off the connection, and its address for the client's; `None`
 /// where the connection is to be closed.

@@ -11,9 +11,9 @@ use super::identity::ROOM;
 use super::pump::Unread;
 use super::{Client, Context, Next, Outcome, Progress, Sender, WriteFailure, follow, write_all};
 use crate::config::Upstream;
+use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::net::stream::Follow;
-use crate::observe::end::{End, Failure};
 use crate::observe::figures::State;
 
 /// An answer that is not an endpoint's.

@@ -25,12 +25,12 @@ use super::relay::Response;
 use super::watch::ClientWatch;
 use super::{Client, Context, Progress, rare};
 use crate::config::UpstreamTimeouts;
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::EndpointCounters;
-use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Stage;
 use crate::upstream::Slot;
 
@@ -214,7 +214,8 @@ pub(super) fn attempt(
 
 /// Counters of the endpoint that the slot is at.
 pub(super) fn endpoint_counters<'a>(context: &'a Context, slot: &Slot<'_>) -> &'a EndpointCounters {
-    &context.counters.upstreams[slot.upstream().index()].endpoints[slot.endpoint()]
+    let upstream = &context.counters.upstreams[slot.upstream().index()];
+    upstream.endpoints[slot.endpoint()].get_or_init()
 }
 
 /// How much of a request went to the endpoint before its connection was lost.

@@ -23,13 +23,13 @@ use super::pump::{Pump, PumpEnd, TAILROOM, TURNS, Unread, WaitsFor};
 use super::relay::{Relay, Response, Stop};
 use super::watch::ClientWatch;
 use super::{Client, Context, Progress, TimedOut, follow};
+use crate::metrics::BufferMemory;
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::Phase;
-use crate::observe::counters::BufferMemory;
-use crate::observe::end::{End, Failure};
 use crate::observe::sessions::{Stage, Track};
 use crate::upstream::Upstream;
 

@@ -19,10 +19,10 @@ use super::queueing::{Queueing, Unserved};
 use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, answer, rare};
 use crate::config::Proxying;
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::observe::access_log::{Phase, Reason};
-use crate::observe::end::{End, Failure};
 use crate::upstream::{Chosen, NoSlot, Refusal, Slot, Upstream, Wanted};
 
 /// What an exchange came to.
@@ -305,7 +305,7 @@ fn try_endpoints(
                         Ok(slot) => break 'slot slot,
                         Err(NoSlot::Waits(waiting)) => waiting,
                         Err(NoSlot::Refused(refusal)) => {
-                            return Err(attempts.failure_behind(refusal.into()).into());
+                            return Err(attempts.failure_behind(refused_end(refusal)).into());
                         }
                     }
                 };
@@ -319,7 +319,7 @@ fn try_endpoints(
                 match rare(queue.wait(client, waiting, progress)).await {
                     Ok(slot) => slot,
                     Err(Unserved::Refused(refusal)) => {
-                        return Err(attempts.failure_behind(refusal.into()).into());
+                        return Err(attempts.failure_behind(refused_end(refusal)).into());
                     }
                     Err(Unserved::Ended(end)) => return Err(end.into()),
                 }
@@ -545,13 +545,12 @@ fn count_attempt(
     }
 }
 
-impl From<Refusal> for End {
-    fn from(refusal: Refusal) -> Self {
-        End::Failure(match refusal {
-            Refusal::Saturated => Failure::Saturated,
-            Refusal::QueueFull => Failure::QueueFull,
-            Refusal::NoEndpoint => Failure::NoEndpoint,
-            Refusal::Busy => Failure::Busy,
-        })
-    }
+/// How an exchange ends that an upstream refuses.
+pub(crate) fn refused_end(refusal: Refusal) -> End {
+    End::Failure(match refusal {
+        Refusal::Saturated => Failure::Saturated,
+        Refusal::QueueFull => Failure::QueueFull,
+        Refusal::NoEndpoint => Failure::NoEndpoint,
+        Refusal::Busy => Failure::Busy,
+    })
 }

@@ -32,12 +32,13 @@ use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Scheme, Version};
 
 use crate::config::{self, Config};
 use crate::files::Files;
+use crate::metrics::end::Failure;
+use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::AccessLog;
-use crate::observe::counters::{BufferMemory, Counters, ListenerCounters, OpenCount};
-use crate::observe::end::Failure;
+use crate::observe::counters::{Counters, ListenerCounters};
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::{SessionKey, Sessions};
@@ -48,6 +49,7 @@ use identity::{IdSource, Identity};
 use room::Room;
 use watch::ClientWatch;
 
+pub(crate) use forward::refused_end;
 pub use forward::{Outcome, forward};
 pub use record::Progress;
 

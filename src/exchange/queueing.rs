@@ -6,9 +6,9 @@ use std::task::Poll;
 use super::forward::Request;
 use super::watch::ClientWatch;
 use super::{Client, Context, Progress};
+use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::access_log::Phase;
-use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Stage;
 use crate::upstream::{Dismissed, Refusal, Slot, Waiting};
 

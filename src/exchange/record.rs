@@ -10,12 +10,12 @@ use evenkeel_proto::{FieldKind, Method, RequestHead};
 use super::identity::{Identity, ROOM};
 use super::{Client, Context};
 use crate::config::{self, Action};
+use crate::metrics::end::{End, Failure};
+use crate::metrics::histogram::{self, Histogram};
 use crate::net::clock;
 use crate::observe::access_log::{Exchange, Figures, Open, Phase, Source, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
-use crate::observe::end::{End, Failure};
 use crate::observe::failures::{self, FailedExchange};
-use crate::observe::histogram::{self, Histogram};
 use crate::observe::otlp::Span;
 use crate::observe::sessions::Track;
 
@@ -230,7 +230,7 @@ impl<'a> Progress<'a> {
         let listener = &context.listener_counters(client).exchanges;
         tally.count(listener, &listener.phases);
         let Some(route) = self.route() else { return };
-        let counters = &context.counters.routes[route];
+        let counters = context.counters.routes[route].get_or_init();
         tally.count(counters, &counters.phases);
         if let Some(source) = self.figures.source {
             let files = &context.counters.files[route];
@@ -243,11 +243,12 @@ impl<'a> Progress<'a> {
             return;
         };
         let upstream = &context.counters.upstreams[upstream];
+        let exchanges = upstream.exchanges.get_or_init();
         let phases = match self.endpoint() {
-            Some(endpoint) => &upstream.endpoints[endpoint].phases,
-            None => &upstream.exchanges.phases,
+            Some(endpoint) => &upstream.endpoints[endpoint].get_or_init().phases,
+            None => &exchanges.phases,
         };
-        tally.count(&upstream.exchanges, phases);
+        tally.count(exchanges, phases);
     }
 
     /// What else is open where it took place.

@@ -15,10 +15,10 @@ use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
 use super::watch::ClientWatch;
 use super::{Client, Context, Next, Progress, Sender, follow, rare};
 use crate::config::UpstreamTimeouts;
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{Peeked, Stream};
-use crate::observe::end::{End, Failure};
 use crate::observe::sessions::{Stage, Track};
 use crate::upstream::{KeepAlive, Upstream};
 

@@ -240,7 +240,8 @@ fn close_idle(context: &Context, taker: Taker) -> bool {
         return false;
     };
     let closed = upstream.close_oldest_idle(endpoint, (idle / CLOSED_PART).max(1), taker);
-    let counters = &context.counters.upstreams[upstream.index()].endpoints[endpoint];
+    let counters = &context.counters.upstreams[upstream.index()];
+    let counters = counters.endpoints[endpoint].get_or_init();
     counters.displaced.add(closed as u64);
     closed > 0
 }

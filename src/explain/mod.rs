@@ -25,13 +25,14 @@ use crate::client::http1::check_limits;
 use crate::config::{self, Action, Address, Config, Proxying, without_passwords};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
+use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
 use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::last_hop::LastHop;
 use crate::handler::{self, RequestFacts};
+use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::calendar::unix_time;
-use crate::observe::end::{End, Failure};
 use crate::observe::figures::{State, effective_weight};
 use crate::observe::inquiry::Prospect;
 use crate::upstream;
@@ -724,7 +725,9 @@ fn now_step(outlook: Outlook, settings: &config::Upstream) -> NowStep {
     match outlook {
         Outlook::Served { .. } => NowStep::Served,
         Outlook::Waits { behind } => NowStep::Waits { behind },
-        Outlook::Refused(refusal) => NowStep::Refused(Refused::new(refusal.into(), Some(settings))),
+        Outlook::Refused(refusal) => {
+            NowStep::Refused(Refused::new(refused_end(refusal), Some(settings)))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     ReadingStep, Refused, RelayedStep, RouteStep, UpstreamStep, WorkerStep,
 };
 use crate::config::Colour;
-use crate::observe::quantity::counted;
+use crate::metrics::quantity::counted;
 
 /// Lines of text, each piece in its colour where there are any.
 struct Page {

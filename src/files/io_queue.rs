@@ -17,8 +17,8 @@ use std::time::Instant;
 use evenkeel_policy::admission::{Admission, Bounds};
 use tokio::sync::oneshot;
 
-use crate::observe::counters::Counter;
-use crate::observe::histogram::Histogram;
+use crate::metrics::Counter;
+use crate::metrics::histogram::Histogram;
 use crate::scheduling::{ask_for_short_slices_in_turn, step_back};
 
 /// A queue, and its threads; they end when it is dropped.

@@ -13,7 +13,7 @@ use evenkeel_proto::{LoopId, Method, RequestHead};
 use crate::config::{self, Action, Proxying};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{self, Client, Context, Next, Outcome, Progress, rare};
-use crate::observe::end::{End, Failure};
+use crate::metrics::end::{End, Failure};
 use files::Answered;
 use last_hop::LastHop;
 

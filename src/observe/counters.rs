@@ -1,122 +1,9 @@
-//! Counters: each worker writes its own, readers add them up.
-//!
-//! A counter has one writer, so that an increment is a plain load and store
-//! without a locked instruction.
+//! What each worker counts; readers add the workers up.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use evenkeel_metrics::histogram::Histogram;
+use evenkeel_metrics::{Counter, EndCounters, Gauge, Lazy};
 
-use super::end::End;
-use super::histogram::Histogram;
 use crate::config::Config;
-
-/// A count that one worker writes and anybody reads.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `count`; only the worker that owns the counter may.
-    pub fn add(&self, count: u64) {
-        let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
-        self.0.store(sum, Ordering::Relaxed);
-    }
-
-    /// The count so far.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A number that goes up and down: one worker sets it and anybody reads it.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicU64);
-
-impl Gauge {
-    /// Sets it; only the worker that owns the gauge may.
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// What it was set to last.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Connections open on a listener, over all workers, which share it; on a
-/// cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct OpenCount(AtomicU32);
-
-impl OpenCount {
-    /// One is opened, unless there are `limit` of them; whether it is.
-    ///
-    /// Invariant: there are never more than `limit`, whichever workers add at
-    /// once, for the comparison and the addition are one atomic step.
-    pub fn try_add(&self, limit: Option<u32>) -> bool {
-        let Some(limit) = limit else {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            return true;
-        };
-        let more = |open| (open < limit).then_some(open + 1);
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.0.fetch_update(set, fetch, more).is_ok()
-    }
-
-    /// One was closed.
-    pub fn remove(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// How many are open.
-    pub fn value(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Memory in which bodies are held for slow clients, over all workers, which
-/// share it.
-///
-/// Invariant: `held` is never more than `limit`, and is what the buffers take
-/// that were reserved and not released.
-#[derive(Debug)]
-pub struct BufferMemory {
-    limit: u64,
-    held: AtomicU64,
-}
-
-impl BufferMemory {
-    /// None of it is held.
-    pub fn new(limit_bytes: u64) -> Self {
-        BufferMemory {
-            limit: limit_bytes,
-            held: AtomicU64::new(0),
-        }
-    }
-
-    /// Takes `len` bytes of it; `false`, and nothing taken, where fewer are left.
-    pub fn try_reserve(&self, len: u64) -> bool {
-        let within = |held: u64| held.checked_add(len).filter(|sum| *sum <= self.limit);
-        self.held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
-            .is_ok()
-    }
-
-    /// Gives back what [`try_reserve`](Self::try_reserve) took.
-    pub fn release(&self, len: u64) {
-        self.held.fetch_sub(len, Ordering::Relaxed);
-    }
-
-    /// Bytes that are held.
-    pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that may be held.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-}
 
 /// Counters of one worker; the indices are those of the configuration.
 #[derive(Debug)]
@@ -124,7 +11,7 @@ pub struct Counters {
     /// Per listener.
     pub listeners: Vec<ListenerCounters>,
     /// Per route.
-    pub routes: Vec<ExchangeCounters>,
+    pub routes: Vec<Lazy<ExchangeCounters>>,
     /// Per route: those of its files, where it serves any.
     pub files: Vec<FileCounters>,
     /// Files kept open.
@@ -157,7 +44,7 @@ pub struct Phases {
 }
 
 /// What is counted of exchanges, wherever they are counted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ExchangeCounters {
     /// Exchanges, refused ones included.
     pub requests: Counter,
@@ -170,25 +57,11 @@ pub struct ExchangeCounters {
     pub bytes_out: Counter,
     /// Responses by class, as clients got them: index 1 for 1xx to 5 for 5xx.
     pub status: [Counter; 6],
-    /// Exchanges by how they ended, by [`End::index`].
-    pub ends: Vec<Counter>,
+    /// Exchanges by how they ended.
+    pub ends: EndCounters,
     /// What they took. Of an upstream's, only of those that came to no
     /// endpoint: the others are with their last one.
     pub phases: Phases,
-}
-
-impl Default for ExchangeCounters {
-    fn default() -> Self {
-        ExchangeCounters {
-            requests: Counter::default(),
-            errors: Counter::default(),
-            bytes_in: Counter::default(),
-            bytes_out: Counter::default(),
-            status: Default::default(),
-            ends: (0..End::COUNT).map(|_| Counter::default()).collect(),
-            phases: Phases::default(),
-        }
-    }
 }
 
 /// Counters of a listener.
@@ -235,9 +108,9 @@ pub struct UpstreamCounters {
     /// Bodies that streamed because the memory for buffers was used up.
     pub buffers_refused: Counter,
     /// The exchanges routed here.
-    pub exchanges: ExchangeCounters,
+    pub exchanges: Lazy<ExchangeCounters>,
     /// Per endpoint.
-    pub endpoints: Vec<EndpointCounters>,
+    pub endpoints: Vec<Lazy<EndpointCounters>>,
 }
 
 /// Counters of an endpoint.
@@ -285,18 +158,14 @@ impl Counters {
         let listeners = config.listeners.iter();
         let routes = config.routes.iter();
         let upstream = |upstream: &crate::config::Upstream| UpstreamCounters {
-            endpoints: upstream
-                .endpoints
-                .iter()
-                .map(|_| EndpointCounters::default())
-                .collect(),
+            endpoints: upstream.endpoints.iter().map(|_| Lazy::default()).collect(),
             ..UpstreamCounters::default()
         };
         Counters {
             listeners: listeners.map(|_| ListenerCounters::default()).collect(),
             files: routes.clone().map(|_| FileCounters::default()).collect(),
             open_files: Gauge::default(),
-            routes: routes.map(|_| ExchangeCounters::default()).collect(),
+            routes: routes.map(|_| Lazy::default()).collect(),
             upstreams: config.upstreams.iter().map(upstream).collect(),
             log_lines_dropped: Counter::default(),
             spans_dropped: Counter::default(),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use super::access_log::Times;
-use super::end::End;
+use crate::metrics::end::End;
 
 /// Failures kept by each worker.
 pub const KEPT: usize = 64;

@@ -11,12 +11,10 @@ use std::time::{Instant, SystemTime};
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::{Admin, EndpointState, Flag};
 use serde::Serialize;
-use serde::ser::{SerializeMap, SerializeStruct, Serializer};
+use serde::ser::{SerializeMap, Serializer};
 
 use super::calendar::unix_time;
-use super::counters::{self, BufferMemory, Counter, Counters, Gauge};
-use super::end::{End, Failure};
-use super::histogram::{Distribution, Histogram};
+use super::counters::{self, Counters, ExchangeCounters};
 use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::probes::{LastProbe, Probes};
@@ -24,6 +22,8 @@ use super::process::ProcessFigures;
 use super::stalls::WorkerStalls;
 use crate::config::{self, Action, Config};
 use crate::files::{Disk, Disks};
+use crate::metrics::histogram::{Distribution, Histogram};
+use crate::metrics::{BufferMemory, Counter, End, Failure, Gauge, Lazy};
 
 /// Where the figures come from: what workers write and share.
 #[derive(Debug, Clone)]
@@ -183,8 +183,9 @@ pub struct ExchangeFigures {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatusFigures(pub [u64; 6]);
 
-/// Number of exchanges by how they ended, in the order of [`End::index`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Number of exchanges by how they ended, in the order of [`End::index`];
+/// empty where none ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends(Vec<u64>);
 
 /// What exchanges took: times in microseconds, sizes in bytes.
@@ -498,6 +499,7 @@ impl Sources {
     /// As [`read`](Self::read), with some distributions left out.
     pub(crate) fn read_with(&self, which: Phases) -> Figures {
         let config = &*self.config;
+        let workers = self.workers();
         Figures {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -505,8 +507,8 @@ impl Sources {
             started_unix_ms: unix_time(self.started.wall).as_millis() as u64,
             uptime_ms: self.started.instant.elapsed().as_millis() as u64,
             draining: self.is_draining.load(Ordering::Relaxed),
-            loop_lag_us: self.distribution(|it| &it.loop_lag_us),
-            log_lines_dropped: self.sum(|it| &it.log_lines_dropped),
+            loop_lag_us: distribution(&workers, |it| &it.loop_lag_us),
+            log_lines_dropped: sum(&workers, |it| &it.log_lines_dropped),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
             spans_sent: self.spans.sent.load(Ordering::Relaxed),
             spans_lost: self.spans_lost(),
@@ -527,7 +529,7 @@ impl Sources {
             upstreams: (0..config.upstreams.len())
                 .map(|index| self.upstream(index, which))
                 .collect(),
-            open_files: self.counters.iter().map(|it| it.open_files.value()).sum(),
+            open_files: level(&workers, |it| &it.open_files),
             answer_memory: AnswerMemoryFigures {
                 held: self.disks.answer_memory.held(),
                 limit: config.server.answer_memory,
@@ -541,110 +543,61 @@ impl Sources {
 
     /// Spans for which there was no room, or that could not be sent.
     pub fn spans_lost(&self) -> u64 {
-        self.spans.lost.load(Ordering::Relaxed) + self.sum(|it| &it.spans_dropped)
+        self.spans.lost.load(Ordering::Relaxed) + sum(&self.workers(), |it| &it.spans_dropped)
     }
 
-    fn sum(&self, counter: impl Fn(&Counters) -> &Counter) -> u64 {
-        self.counters.iter().map(|it| counter(it).value()).sum()
+    fn workers(&self) -> Vec<&Counters> {
+        self.counters.iter().map(|it| &**it).collect()
     }
 
-    fn distribution(&self, histogram: impl Fn(&Counters) -> &Histogram) -> Distribution {
-        let mut sum = Distribution::default();
-        self.counters.iter().for_each(|it| sum.add(histogram(it)));
-        sum
-    }
-
-    fn status(&self, status: impl Fn(&Counters) -> &[Counter; 6]) -> StatusFigures {
-        StatusFigures(std::array::from_fn(|class| {
-            self.sum(|it| &status(it)[class])
-        }))
-    }
-
-    fn ends(&self, ends: impl Fn(&Counters) -> &[Counter]) -> Ends {
-        let count = |index: usize| self.sum(|it| &ends(it)[index]);
-        Ends((0..End::COUNT).map(count).collect())
-    }
-
-    fn phases(
-        &self,
-        which: Phases,
-        phases: impl Fn(&Counters) -> &counters::Phases,
-    ) -> PhaseFigures {
-        let total_us = self.distribution(|it| &phases(it).total_us);
-        let queue_us = self.distribution(|it| &phases(it).queue_us);
-        match which {
-            Phases::Page => PhaseFigures {
-                queue_us,
-                total_us,
-                ..PhaseFigures::default()
-            },
-            Phases::All => PhaseFigures {
-                queue_us,
-                connect_us: self.distribution(|it| &phases(it).connect_us),
-                first_byte_us: self.distribution(|it| &phases(it).first_byte_us),
-                total_us,
-                response_bytes: self.distribution(|it| &phases(it).response_bytes),
-            },
-        }
-    }
-
-    fn exchanges(
-        &self,
-        which: Phases,
-        of: impl Fn(&Counters) -> &counters::ExchangeCounters,
-    ) -> ExchangeFigures {
-        ExchangeFigures {
-            requests: self.sum(|it| &of(it).requests),
-            errors: self.sum(|it| &of(it).errors),
-            bytes_in: self.sum(|it| &of(it).bytes_in),
-            bytes_out: self.sum(|it| &of(it).bytes_out),
-            status: self.status(|it| &of(it).status),
-            ends: self.ends(|it| &of(it).ends),
-            phases: self.phases(which, |it| &of(it).phases),
-        }
+    /// The cells of each worker that uses them.
+    fn used<'a, T: Default + 'a>(&'a self, of: impl Fn(&'a Counters) -> &'a Lazy<T>) -> Vec<&'a T> {
+        self.counters.iter().filter_map(|it| of(it).get()).collect()
     }
 
     fn listener(&self, index: usize, which: Phases) -> ListenerFigures {
         let settings = &self.config.listeners[index];
+        let cells: Vec<_> = self
+            .counters
+            .iter()
+            .map(|it| &it.listeners[index])
+            .collect();
+        let exchanges: Vec<_> = cells.iter().map(|it| &it.exchanges).collect();
         ListenerFigures {
             name: settings.name.clone(),
             bind: settings.bind.to_string(),
             accepting: !self.is_draining.load(Ordering::Relaxed),
-            connections: self.sum(|it| &it.listeners[index].connections),
-            open: self
-                .counters
-                .iter()
-                .map(|it| it.listeners[index].open.value())
-                .sum(),
+            connections: sum(&cells, |it| &it.connections),
+            open: level(&cells, |it| &it.open),
             connections_limit: settings.limits.connections,
-            connections_refused: self.sum(|it| &it.listeners[index].connections_refused),
-            connections_no_descriptor: self
-                .sum(|it| &it.listeners[index].connections_no_descriptor),
-            connections_displaced: self.sum(|it| &it.listeners[index].connections_displaced),
-            accept_pauses: self.sum(|it| &it.listeners[index].accept_pauses),
-            drains: self.sum(|it| &it.listeners[index].drains),
-            drains_cut: self.sum(|it| &it.listeners[index].drains_cut),
-            exchanges: self.exchanges(which, |it| &it.listeners[index].exchanges),
+            connections_refused: sum(&cells, |it| &it.connections_refused),
+            connections_no_descriptor: sum(&cells, |it| &it.connections_no_descriptor),
+            connections_displaced: sum(&cells, |it| &it.connections_displaced),
+            accept_pauses: sum(&cells, |it| &it.accept_pauses),
+            drains: sum(&cells, |it| &it.drains),
+            drains_cut: sum(&cells, |it| &it.drains_cut),
+            exchanges: exchange_figures(which, &exchanges),
         }
     }
 
     fn route(&self, index: usize, which: Phases) -> RouteFigures {
         let settings = &self.config.routes[index];
         let proxying = settings.action.proxying();
+        let workers = self.workers();
+        let exchanges = exchange_figures(which, &self.used(|it| &it.routes[index]));
         RouteFigures {
             name: settings.name.clone(),
             upstream: proxying.map(|it| self.config.upstreams[it.upstream].name.clone()),
             files: match &settings.action {
                 Action::Files(files) => Some(FileFigures {
                     root: files.root.display().to_string(),
-                    hot: self.sum(|it| &it.files[index].hot),
-                    cold: self.sum(|it| &it.files[index].cold),
-                    refused: self
-                        .sum(|it| &it.routes[index].ends[End::Failure(Failure::DiskBusy).index()]),
+                    hot: sum(&workers, |it| &it.files[index].hot),
+                    cold: sum(&workers, |it| &it.files[index].cold),
+                    refused: exchanges.ends.count(End::Failure(Failure::DiskBusy)),
                 }),
                 _ => None,
             },
-            exchanges: self.exchanges(which, |it| &it.routes[index]),
+            exchanges,
         }
     }
 
@@ -676,7 +629,13 @@ impl Sources {
         let endpoints: Vec<_> = (0..settings.endpoints.len())
             .map(|endpoint| self.endpoint(index, endpoint, which))
             .collect();
-        let mut exchanges = self.exchanges(which, |it| &it.upstreams[index].exchanges);
+        let cells: Vec<_> = self
+            .counters
+            .iter()
+            .map(|it| &it.upstreams[index])
+            .collect();
+        let used: Vec<_> = cells.iter().filter_map(|it| it.exchanges.get()).collect();
+        let mut exchanges = exchange_figures(which, &used);
         let phases = &mut exchanges.phases;
         endpoints.iter().for_each(|it| phases.merge(&it.phases));
         let states = dispatcher.states();
@@ -687,10 +646,10 @@ impl Sources {
             waiting: dispatcher.waiting() as u64,
             queue_max: settings.queue.settings.max as u64,
             eligible: states.iter().filter(|it| it.is_eligible()).count(),
-            queued: self.sum(|it| &it.upstreams[index].queued),
-            retries: self.sum(|it| &it.upstreams[index].retries),
-            retries_refused: self.sum(|it| &it.upstreams[index].retries_refused),
-            buffers_refused: self.sum(|it| &it.upstreams[index].buffers_refused),
+            queued: sum(&cells, |it| &it.queued),
+            retries: sum(&cells, |it| &it.retries),
+            retries_refused: sum(&cells, |it| &it.retries_refused),
+            buffers_refused: sum(&cells, |it| &it.buffers_refused),
             exchanges,
             lanes: lanes(settings, dispatcher),
             endpoints,
@@ -701,16 +660,10 @@ impl Sources {
     pub(crate) fn endpoint(&self, upstream: usize, index: usize, which: Phases) -> EndpointFigures {
         let settings = &self.config.upstreams[upstream].endpoints[index];
         let state = &self.dispatchers[upstream].states()[index];
-        let sum = |counter: fn(&counters::EndpointCounters) -> &Counter| {
-            self.sum(|it| counter(&it.upstreams[upstream].endpoints[index]))
-        };
+        let cells = self.used(|it| &it.upstreams[upstream].endpoints[index]);
+        let phases: Vec<_> = cells.iter().map(|it| &it.phases).collect();
         let outages = state.outages();
         let probed = self.probes.of(upstream, index);
-        let gauge = |gauge: fn(&counters::EndpointCounters) -> &Gauge| -> u64 {
-            let workers = self.counters.iter();
-            let of = |it: &Arc<Counters>| gauge(&it.upstreams[upstream].endpoints[index]).value();
-            workers.map(of).sum()
-        };
         EndpointFigures {
             name: settings.name.clone(),
             state: State::of(state),
@@ -727,20 +680,80 @@ impl Sources {
             ejections: outages.ejections,
             downs: outages.downs,
             unreachables: outages.unreachables,
-            idle: gauge(|it| &it.idle),
-            pinned: gauge(|it| &it.pinned),
-            attempts: sum(|it| &it.attempts),
-            connects: sum(|it| &it.connects),
-            connect_failures: sum(|it| &it.connect_failures),
-            reuses: sum(|it| &it.reuses),
-            stale: sum(|it| &it.stale),
-            displaced: sum(|it| &it.displaced),
-            failures: sum(|it| &it.failures),
-            status: self.status(|it| &it.upstreams[upstream].endpoints[index].status),
-            bytes_out: sum(|it| &it.bytes_out),
-            bytes_in: sum(|it| &it.bytes_in),
-            phases: self.phases(which, |it| &it.upstreams[upstream].endpoints[index].phases),
+            idle: level(&cells, |it| &it.idle),
+            pinned: level(&cells, |it| &it.pinned),
+            attempts: sum(&cells, |it| &it.attempts),
+            connects: sum(&cells, |it| &it.connects),
+            connect_failures: sum(&cells, |it| &it.connect_failures),
+            reuses: sum(&cells, |it| &it.reuses),
+            stale: sum(&cells, |it| &it.stale),
+            displaced: sum(&cells, |it| &it.displaced),
+            failures: sum(&cells, |it| &it.failures),
+            status: status(&cells, |it| &it.status),
+            bytes_out: sum(&cells, |it| &it.bytes_out),
+            bytes_in: sum(&cells, |it| &it.bytes_in),
+            phases: phase_figures(which, &phases),
         }
+    }
+}
+
+fn sum<T>(cells: &[&T], counter: impl Fn(&T) -> &Counter) -> u64 {
+    cells.iter().map(|it| counter(it).value()).sum()
+}
+
+fn level<T>(cells: &[&T], gauge: impl Fn(&T) -> &Gauge) -> u64 {
+    cells.iter().map(|it| gauge(it).value()).sum()
+}
+
+fn distribution<T>(cells: &[&T], histogram: impl Fn(&T) -> &Histogram) -> Distribution {
+    let mut sum = Distribution::default();
+    cells.iter().for_each(|it| sum.add(histogram(it)));
+    sum
+}
+
+fn status<T>(cells: &[&T], status: impl Fn(&T) -> &[Counter; 6]) -> StatusFigures {
+    StatusFigures(std::array::from_fn(|class| {
+        sum(cells, |it| &status(it)[class])
+    }))
+}
+
+fn ends(cells: &[&ExchangeCounters]) -> Ends {
+    if cells.is_empty() {
+        return Ends::default();
+    }
+    let count = |index: usize| sum(cells, |it| &it.ends[index]);
+    Ends((0..End::COUNT).map(count).collect())
+}
+
+fn phase_figures(which: Phases, cells: &[&counters::Phases]) -> PhaseFigures {
+    let total_us = distribution(cells, |it| &it.total_us);
+    let queue_us = distribution(cells, |it| &it.queue_us);
+    match which {
+        Phases::Page => PhaseFigures {
+            queue_us,
+            total_us,
+            ..PhaseFigures::default()
+        },
+        Phases::All => PhaseFigures {
+            queue_us,
+            connect_us: distribution(cells, |it| &it.connect_us),
+            first_byte_us: distribution(cells, |it| &it.first_byte_us),
+            total_us,
+            response_bytes: distribution(cells, |it| &it.response_bytes),
+        },
+    }
+}
+
+fn exchange_figures(which: Phases, cells: &[&ExchangeCounters]) -> ExchangeFigures {
+    let phases: Vec<_> = cells.iter().map(|it| &it.phases).collect();
+    ExchangeFigures {
+        requests: sum(cells, |it| &it.requests),
+        errors: sum(cells, |it| &it.errors),
+        bytes_in: sum(cells, |it| &it.bytes_in),
+        bytes_out: sum(cells, |it| &it.bytes_out),
+        status: status(cells, |it| &it.status),
+        ends: ends(cells),
+        phases: phase_figures(which, &phases),
     }
 }
 
@@ -765,12 +778,6 @@ impl PhaseFigures {
     }
 }
 
-impl Default for Ends {
-    fn default() -> Self {
-        Ends(vec![0; End::COUNT])
-    }
-}
-
 impl Ends {
     /// Number of exchanges whose end is one of some.
     pub fn sum(&self, is_one: impl Fn(End) -> bool) -> u64 {
@@ -780,7 +787,7 @@ impl Ends {
 
     /// Number of exchanges that ended like this.
     pub fn count(&self, end: End) -> u64 {
-        self.0[end.index()]
+        self.0.get(end.index()).copied().unwrap_or(0)
     }
 
     /// Every end that occurred, with how often.
@@ -816,20 +823,5 @@ impl Serialize for StatusFigures {
 impl Serialize for AdminWord {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.word())
-    }
-}
-
-/// Count, sum, mean and some quantiles.
-impl Serialize for Distribution {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rounded = |value: f64| (value * 10.0).round() / 10.0;
-        let mut summary = serializer.serialize_struct("Distribution", 7)?;
-        summary.serialize_field("count", &self.count())?;
-        summary.serialize_field("sum", &self.sum())?;
-        summary.serialize_field("mean", &rounded(self.mean()))?;
-        for (name, part) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
-            summary.serialize_field(name, &rounded(self.quantile(part)))?;
-        }
-        summary.end()
     }
 }

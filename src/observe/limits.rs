@@ -7,10 +7,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::counters::Counters;
-use super::end::{End, Failure};
+use super::counters::{Counters, ExchangeCounters};
 use super::figures::Sources;
 use crate::config::{Action, Config};
+use crate::metrics::Lazy;
+use crate::metrics::end::{End, Failure};
 
 /// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -173,6 +174,11 @@ impl LimitWatch {
     }
 }
 
+/// How many exchanges had the end of this index.
+fn count_at(exchanges: &Lazy<ExchangeCounters>, end: usize) -> u64 {
+    exchanges.get().map_or(0, |it| it.ends[end].value())
+}
+
 impl Limit {
     fn count(self, sources: &Sources) -> u64 {
         let sum = |count: &dyn Fn(&Counters) -> u64| -> u64 {
@@ -190,15 +196,16 @@ impl Limit {
             }
             Limit::IdleConnections { upstream } => sum(&|it| {
                 let endpoints = it.upstreams[upstream].endpoints.iter();
+                let endpoints = endpoints.filter_map(|it| it.get());
                 endpoints.map(|it| it.displaced.value()).sum()
             }),
             Limit::Upstream { upstream, failure } => {
                 let end = End::Failure(failure).index();
-                sum(&|it| it.upstreams[upstream].exchanges.ends[end].value())
+                sum(&|it| count_at(&it.upstreams[upstream].exchanges, end))
             }
             Limit::Files { route, failure } => {
                 let end = End::Failure(failure).index();
-                sum(&|it| it.routes[route].ends[end].value())
+                sum(&|it| count_at(&it.routes[route], end))
             }
             Limit::Retries { upstream } => {
                 sum(&|it| it.upstreams[upstream].retries_refused.value())

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::figures::{
     EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures, UpstreamFigures,
 };
-use super::histogram::Distribution;
+use crate::metrics::histogram::Distribution;
 
 /// A moment, and what happened in the time before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use evenkeel_policy::Instant;
 use serde::Serialize;
 use slab::Slab;
 
-use super::end::Failure;
+use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::descriptors::Taker;
 use crate::net::tasks::Place;

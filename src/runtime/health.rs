@@ -23,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use super::permits::Permits;
 use crate::config::{Config, Endpoint, Probe, Upstream};
 use crate::lifecycle::Starting;
+use crate::metrics::quantity::counted;
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::lacks_descriptor;
@@ -31,7 +32,6 @@ use crate::net::timer::TICK;
 use crate::observe::counters::Counters;
 use crate::observe::inquiry::{Inquiry, make_room};
 use crate::observe::probes::{ProbeEnd, Probes};
-use crate::observe::quantity::counted;
 use crate::upstream::change::log_change;
 use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe, probed_address};
 use crate::upstream::{BACKLOG_FULL, SharedPools};
@@ -246,7 +246,8 @@ impl Watch {
         let workers = self.health.watched.counters.iter();
         let of_worker = |counters: &Arc<Counters>| -> u64 {
             let endpoint = &counters.upstreams[self.upstream].endpoints[self.endpoint];
-            endpoint.status[1..5].iter().map(|it| it.value()).sum()
+            let answers = endpoint.get().map(|it| &it.status[1..5]);
+            answers.into_iter().flatten().map(|it| it.value()).sum()
         };
         workers.map(of_worker).sum()
     }
@@ -591,7 +592,7 @@ mod tests {
         let watch = limited(", max_in_flight = 1");
         let taken = watch.dispatcher().try_reserve_at(0).expect("it is free");
         let counters = &watch.health.watched.counters[0];
-        let status = &counters.upstreams[0].endpoints[0].status;
+        let status = &counters.upstreams[0].endpoints[0].get_or_init().status;
         status[2].add(1);
         let admission = admitted(&watch, || status[5].add(1));
         assert!(matches!(admission, Admission::Beyond));

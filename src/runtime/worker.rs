@@ -19,13 +19,14 @@ use crate::exchange::identity::{self, IdSource};
 use crate::exchange::room::{self, Room};
 use crate::files::{Disks, Files};
 use crate::lifecycle::{Phase, Starting};
+use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::clock;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
 use crate::net::timer::{TICK, Wheel};
 use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout};
-use crate::observe::counters::{BufferMemory, Counters, OpenCount};
+use crate::observe::counters::Counters;
 use crate::observe::failures::Failures;
 use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
@@ -259,6 +260,10 @@ fn tick(context: &Context, started: Instant) {
             }
             let endpoints = &context.counters.upstreams[upstream.index()].endpoints;
             for (endpoint, counters) in endpoints.iter().enumerate() {
+                // An endpoint that was never used has no connections.
+                let Some(counters) = counters.get() else {
+                    continue;
+                };
                 counters.idle.set(upstream.idle_count(endpoint) as u64);
                 let pinned = upstream.pinned_count(endpoint);
                 counters.pinned.set(pinned as u64);

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use evenkeel::observe::quantity::{bytes, rate, span, time};
 use evenkeel::observe::rates::{EndpointRates, Traffic, UpstreamRates};
+use evenkeel_metrics::quantity::{bytes, rate, span, time};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};

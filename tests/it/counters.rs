@@ -27,7 +27,7 @@ fn client(running: &Running) -> RawClient {
 }
 
 fn endpoint(running: &Running) -> &EndpointCounters {
-    &running.counters()[0].upstreams[0].endpoints[0]
+    running.counters()[0].upstreams[0].endpoints[0].get_or_init()
 }
 
 #[test]

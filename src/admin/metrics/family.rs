@@ -2,8 +2,8 @@
 //! writes them.
 
 use super::pieces::Output;
+use crate::metrics::histogram::Distribution;
 use crate::observe::figures::{Ends, StatusFigures};
-use crate::observe::histogram::Distribution;
 
 /// A family: samples of one name that differ in their labels.
 #[derive(Debug, Clone, Copy)]

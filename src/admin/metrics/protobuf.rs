@@ -7,7 +7,7 @@
 use super::family::{Family, Kind, Labels, Value, Writer};
 use super::pieces::Output;
 use super::text::{bounds, counts_below};
-use crate::observe::histogram::Distribution;
+use crate::metrics::histogram::Distribution;
 
 /// Eight buckets to an octave: a bucket ends at 2^(index/8).
 const SCHEMA: i64 = 3;

@@ -12,7 +12,8 @@ use crate::admin::csv;
 use crate::admin::monitor::SeenOfAll;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
-use crate::observe::counters::{BufferMemory, Counters, Phases};
+use crate::metrics::BufferMemory;
+use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
 use crate::observe::probes::Probes;
 use crate::upstream::dispatcher;
@@ -80,11 +81,13 @@ fn fill(counters: &Counters, worker: u64) {
     counters.loop_lag_us.record(900);
     phases(&counters.listeners[0].exchanges.phases, 0);
     counters.listeners[0].exchanges.ends[0].add(9);
-    phases(&counters.routes[0].phases, 0);
-    counters.routes[0].ends[0].add(9);
+    let route = counters.routes[0].get_or_init();
+    phases(&route.phases, 0);
+    route.ends[0].add(9);
     let upstream = &counters.upstreams[0];
-    upstream.exchanges.ends[0].add(9);
+    upstream.exchanges.get_or_init().ends[0].add(9);
     for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+        let endpoint = endpoint.get_or_init();
         endpoint.attempts.add(123_456 + index as u64);
         endpoint.status[2].add(123_000);
         endpoint.bytes_in.add(1 << 40);
@@ -249,7 +252,7 @@ fn every_metric_is_documented() {
         ) {
             self.note(labels, more.map(|(name, _)| name));
         }
-        fn distribution(&mut self, labels: &Labels, _: &crate::observe::histogram::Distribution) {
+        fn distribution(&mut self, labels: &Labels, _: &crate::metrics::histogram::Distribution) {
             self.note(labels, None);
         }
         fn output(&mut self) -> &mut Output {
@@ -360,7 +363,7 @@ fn protobuf_is_read_by_a_decoder() {
         let count: u64 = buckets.iter().map(|(_, count)| count).sum();
         assert_eq!(count, all.count());
         // Each of our buckets is there, at most 4 % above where it is.
-        let bounds = (1..=all.buckets().len()).map(crate::observe::histogram::lower_bound);
+        let bounds = (1..=all.buckets().len()).map(crate::metrics::histogram::lower_bound);
         let ours = bounds.zip(all.buckets()).filter(|(_, count)| **count > 0);
         let theirs = buckets.iter().filter(|(_, count)| *count > 0);
         let pairs: Vec<_> = ours.zip(theirs).collect();

@@ -7,7 +7,7 @@
 
 use super::family::{Family, Kind, Labels, Value, Writer};
 use super::pieces::Output;
-use crate::observe::histogram::{Distribution, PER_OCTAVE};
+use crate::metrics::histogram::{Distribution, PER_OCTAVE};
 
 /// The bounds of histograms of times, as powers of two of a microsecond, each
 /// in seconds: bounds of our own buckets, so that counts are exact.

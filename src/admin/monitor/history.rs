@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
-use crate::observe::histogram::Distribution;
+use crate::metrics::histogram::Distribution;
 
 /// Points of a plot: seconds of a minute, minutes of an hour.
 pub(super) const POINTS: usize = 60;
@@ -250,7 +250,7 @@ fn push(points: &mut VecDeque<Point>, point: Point) -> Option<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::histogram::Histogram;
+    use crate::metrics::histogram::Histogram;
 
     /// Notes a second after the other, in each so many requests of so many
     /// microseconds.

@@ -21,13 +21,13 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::haproxy::{is_backend_up, is_server_up};
 use crate::lifecycle::Phase;
+use crate::metrics::histogram::Distribution;
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
     DiskFigures, EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Phases, Sources,
     UpstreamFigures,
 };
-use crate::observe::histogram::Distribution;
 
 pub(super) use history::Span;
 use history::{Counted, Counts, Plot, Series, Window};

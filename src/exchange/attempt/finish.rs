@@ -12,9 +12,9 @@ use crate::exchange::forward::Outcome;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
 use crate::exchange::relay::{self, Relay, Relayed, Response, TunnelStart};
 use crate::exchange::{Client, Next, Progress, Sender, follow, rare};
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::observe::end::{End, Failure};
 use crate::observe::sessions::Stage;
 
 impl<'a> Sent<'a, '_> {

@@ -12,10 +12,10 @@ use crate::exchange::identity::{ROOM, Room};
 use crate::exchange::pump::{HEADROOM, TAILROOM, decode_front};
 use crate::exchange::relay::Response;
 use crate::exchange::{Client, Progress, WriteFailure, write_all};
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
-use crate::observe::end::{End, Failure};
 use crate::upstream;
 
 /// Longest response head that is read, in bytes.

@@ -10,11 +10,11 @@ use crate::exchange::forward::{Connection, Request};
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
 use crate::exchange::{Client, Context, Progress, TimedOut, lap};
+use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::connect::{is_backlog_full, is_unreachable, reason};
 use crate::net::stream::Stream;
 use crate::observe::counters::EndpointCounters;
-use crate::observe::end::Failure;
 use crate::observe::sessions::Stage;
 use crate::upstream::{Reused, Slot};
 

@@ -14,7 +14,7 @@ use super::{Request, from_disk};
 use crate::config::Compression;
 use crate::exchange::{Client, Progress};
 use crate::files::{Compressed, HeldBytes, WHOLE_LEN};
-use crate::observe::end::{End, Failure};
+use crate::metrics::end::{End, Failure};
 
 // Each file is compressed once for many answers, but the first of them waits. A
 // megabyte of text takes some 15 ms with gzip, 50 ms with Brotli and 10 ms with

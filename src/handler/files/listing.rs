@@ -11,8 +11,8 @@ use super::{Request, failure_of, from_disk, outcome, refuse};
 use crate::exchange::answer::{self, begin_head, end_head};
 use crate::exchange::{Client, Outcome, Progress, rare, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
+use crate::metrics::end::{End, Failure};
 use crate::observe::calendar::Moment;
-use crate::observe::end::{End, Failure};
 
 const STYLE: &str = include_str!("listing.css");
 

@@ -22,9 +22,9 @@ use crate::exchange::{
     Client, Context, Gone, Next, Outcome, Progress, rare, room, while_client_stays,
 };
 use crate::files::{Found, Look, Missing, Refused};
+use crate::metrics::end::{End, Failure};
 use crate::net::tasks;
 use crate::observe::access_log::Source;
-use crate::observe::end::{End, Failure};
 use send::Sending;
 pub(crate) use wanted::{Try, Wanted, fallback, folder_location};
 

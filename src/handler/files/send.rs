@@ -12,9 +12,9 @@ use super::{Request, fields, from_disk};
 use crate::exchange::answer::{self, begin_head, end_head};
 use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare};
 use crate::files::{Entry, Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN};
+use crate::metrics::end::{End, Failure};
 use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::stream::Follow;
-use crate::observe::end::{End, Failure};
 
 /// Files up to this length are copied behind their heads, which takes one system
 /// call less than to send them from where they are, in bytes.

@@ -7,7 +7,7 @@ use evenkeel_proto::error::PathError;
 use evenkeel_proto::{Method, RequestHead, file_path};
 
 use crate::config::{self, Proxying};
-use crate::observe::end::Failure;
+use crate::metrics::end::Failure;
 
 /// What a request wants of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

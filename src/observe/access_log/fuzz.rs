@@ -16,8 +16,8 @@ use super::{
 };
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
+use crate::metrics::end::End;
 use crate::net::clock;
-use crate::observe::end::End;
 
 /// Bytes that stand for numbers, before the request.
 const CHOICES_LEN: usize = 24;

@@ -26,10 +26,10 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 
 use super::calendar::Moment;
-use super::counters::Counter;
 use super::writer::LogSender;
 use crate::config::access_log::Selection;
 use crate::config::{self, AccessLogFormat, Config};
+use crate::metrics::Counter;
 use clock::{Clock, Seconds};
 use line::{Line, Room};
 use names::Names;

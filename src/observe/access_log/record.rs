@@ -8,7 +8,7 @@ use evenkeel_proto::{RequestHead, Version};
 
 use super::entries::Extras;
 use super::names::Name;
-use crate::observe::end::{End, Failure};
+use crate::metrics::end::{End, Failure};
 
 /// An exchange that has ended, as its worker knows it.
 pub struct Exchange<'a> {

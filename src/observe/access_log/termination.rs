@@ -3,7 +3,7 @@
 //! persistence cookies are always `-`.
 
 use super::record::Phase;
-use crate::observe::end::{End, Failure};
+use crate::metrics::end::{End, Failure};
 
 /// The four characters.
 pub(super) fn termination(end: End, phase: Phase) -> [u8; 4] {

@@ -23,8 +23,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use super::counters::Counter;
 use crate::config::Otlp;
+use crate::metrics::Counter;
 
 pub use span::Span;
 

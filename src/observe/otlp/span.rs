@@ -4,8 +4,8 @@ use evenkeel_proto::Scheme;
 use evenkeel_proto::Version;
 use evenkeel_proto::identity::TraceParent;
 
+use crate::metrics::end::End;
 use crate::observe::access_log::{Reason, Times};
-use crate::observe::end::End;
 
 /// An exchange that is over, as the server that its client sees.
 #[derive(Debug, Clone)]

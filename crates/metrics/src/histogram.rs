@@ -5,10 +5,12 @@
 //! As with counters, one worker writes and anybody reads. A histogram that
 //! never saw a value takes two words.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::counters::{Counter, Gauge};
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use crate::cells::{Counter, Gauge, Lazy};
 
 /// Buckets to an octave.
 pub const PER_OCTAVE: usize = 8;
@@ -30,10 +32,10 @@ const CUTS: [u32; PER_OCTAVE - 1] = [
 
 /// A distribution that one worker adds to and anybody reads.
 #[derive(Debug, Default)]
-pub struct Histogram(OnceLock<Box<Cells>>);
+pub struct Histogram(Lazy<Buckets>);
 
 #[derive(Debug)]
-struct Cells {
+struct Buckets {
     sum: Counter,
     /// A bit for each octave that has a value, from 1 on, and 0 for zero: a
     /// reader of thousands of histograms looks at nothing else.
@@ -41,14 +43,13 @@ struct Cells {
     buckets: [Counter; BUCKETS],
 }
 
-impl Cells {
-    #[cold]
-    fn empty() -> Box<Self> {
-        Box::new(Cells {
+impl Default for Buckets {
+    fn default() -> Self {
+        Buckets {
             sum: Counter::default(),
             octaves: Gauge::default(),
             buckets: std::array::from_fn(|_| Counter::default()),
-        })
+        }
     }
 }
 
@@ -65,7 +66,7 @@ impl Histogram {
 
     /// Adds a value whose bucket is known.
     pub fn record_at(&self, bucket: usize, value: u64) {
-        let cells = self.0.get_or_init(Cells::empty);
+        let cells = self.0.get_or_init();
         cells.sum.add(value);
         let bucket = bucket.min(BUCKETS - 1);
         let octaves = cells.octaves.value();
@@ -231,6 +232,21 @@ impl Distribution {
             0 => 0.0,
             count => self.sum as f64 / count as f64,
         }
+    }
+}
+
+/// Count, sum, mean and some quantiles.
+impl Serialize for Distribution {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rounded = |value: f64| (value * 10.0).round() / 10.0;
+        let mut summary = serializer.serialize_struct("Distribution", 7)?;
+        summary.serialize_field("count", &self.count())?;
+        summary.serialize_field("sum", &self.sum())?;
+        summary.serialize_field("mean", &rounded(self.mean()))?;
+        for (name, part) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
+            summary.serialize_field(name, &rounded(self.quantile(part)))?;
+        }
+        summary.end()
     }
 }
 
