@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use evenkeel_proto::coding::Coding;
 
 use super::diagnostics::Report;
-use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
-use super::tree::{Node, Value};
+use super::setting::{Choice, Fault, FromText, Setting, Shape};
+use super::tree::Node;
 use super::value::{FieldValue, choice, is_token};
 
 choice!(Coding {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::access_log::{AccessLogFormat, SyslogTarget};
 use super::diagnostics::Report;
-use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
-use super::tree::{Node, Value};
+use super::setting::{Choice, Fault, FromText, Setting, Shape};
+use super::tree::Node;
 use super::value::{choice, port_help};
 
 choice!(AccessLogFormat {

@@ -52,7 +52,6 @@ pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;
 pub(crate) use secret::without_passwords;
-pub use value::balance_help;
 
 /// Everything the process runs on, checked and with every default filled in.
 #[derive(Debug)]

@@ -155,6 +155,14 @@ impl Shape {
         }
     }
 
+    /// The words of a choice; of another shape there are none.
+    pub(super) fn choices(&self) -> &[Choice] {
+        match self {
+            Self::Choice(choices) => choices,
+            _ => &[],
+        }
+    }
+
     /// The first example of a text, in its quotes.
     pub(super) fn example(&self) -> Option<String> {
         match self {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use evenkeel_policy::balance::{Balance, FairOptions, WeightMode};
+use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_policy::route::network::NetworkError;
@@ -22,21 +22,10 @@ macro_rules! choice {
     ($(#[doc = $about:literal])* $type:ty { $($word:literal => $value:expr, $help:literal;)* }) => {
         impl Setting for $type {
             fn read(node: &Node, report: &mut Report) -> Option<Self> {
-                let Value::Text(text) = &node.value else {
-                    return wrong_type(node, report);
-                };
-                match text.as_str() {
+                $crate::config::value::read_word(node, report, |word| match word {
                     $($word => Some($value),)*
-                    _ => {
-                        let words = [$($word),*];
-                        let expected = Self::shape().words();
-                        report
-                            .mistake(&node.place, format!("unknown word `{text}`"))
-                            .label(format!("expected {expected}"))
-                            .propose_word(text, &words);
-                        None
-                    }
-                }
+                    _ => None,
+                })
             }
 
             fn shape() -> Shape {
@@ -48,60 +37,38 @@ macro_rules! choice {
 
 pub(super) use choice;
 
-choice!(Balance {
-    "adaptive" => Balance::Adaptive, "least exchanges in flight, by weights that are learned from the time to the first byte";
-    "least-connections" => Balance::LeastConnections, "least exchanges in flight by weight, idle endpoints in turn by weight";
-    "shortest-queue" => Balance::ShortestQueue, "the same as `least-connections`";
-    "round-robin" => Balance::RoundRobin, "smooth weighted round-robin";
-    "random" => Balance::Random, "a live endpoint at random, by weight";
-    "two-choices" => Balance::TwoChoices, "the less loaded of two at random";
-    "peak-ewma" => Balance::PeakEwma, "of two at random the one that should answer first";
-    "fair" => Balance::Fair(FairOptions::default()), "as upstream_fair does; see `fair`";
-    "first" => Balance::First, "the first endpoint with room, in order";
-    "carp" => Balance::Carp, "the same `key` to the same endpoint";
-    "consistent-hash" => Balance::ConsistentHash, "the same `key` to the same endpoint, unless that has a quarter more than its due, one exchange at least";
-});
-
-/// How a balancer ranks, in a few words.
-pub fn balance_help(balance: Balance) -> &'static str {
-    let Shape::Choice(choices) = Balance::shape() else {
-        return "";
+/// Reads one of a few words; `find` gives the value that a word stands for.
+pub(super) fn read_word<T: Setting>(
+    node: &Node,
+    report: &mut Report,
+    find: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
+    let Value::Text(text) = &node.value else {
+        return wrong_type(node, report);
     };
-    let mut choices = choices.iter();
-    let own = choices.find(|it| it.word == balance.word());
-    own.map_or("", |it| it.help)
-}
-
-/// A balancer, with the word that it was written as.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Balancing {
-    /// The word.
-    pub word: String,
-    /// What it stands for.
-    pub balance: Balance,
-}
-
-impl Balancing {
-    /// Whether the balancer of this name goes by a key of the request.
-    pub fn takes_key(word: &str) -> bool {
-        matches!(word, "carp" | "consistent-hash")
+    let value = find(text);
+    if value.is_none() {
+        let shape = T::shape();
+        let words: Vec<_> = shape.choices().iter().map(|it| it.word).collect();
+        report
+            .mistake(&node.place, format!("unknown word `{text}`"))
+            .label(format!("expected {}", shape.words()))
+            .propose_word(text, &words);
     }
+    value
 }
 
-impl Setting for Balancing {
+impl Setting for Balance {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        let balance = Balance::read(node, report)?;
-        match &node.value {
-            Value::Text(word) => Some(Self {
-                word: word.clone(),
-                balance,
-            }),
-            _ => wrong_type(node, report),
-        }
+        read_word(node, report, Balance::from_word)
     }
 
     fn shape() -> Shape {
-        Balance::shape()
+        let choice = |it: &Balance| Choice {
+            word: it.word(),
+            help: it.help(),
+        };
+        Shape::Choice(Balance::ALL.iter().map(choice).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 //! The doc comments here are what users read, in the reference page and in
 //! the JSON Schema; after changing one, write both anew with `make docs`.
 
-use evenkeel_policy::balance::WeightMode;
+use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_proto::Scheme;
@@ -20,9 +20,8 @@ use super::setting::{
 use super::template::Template;
 use super::tree::{Entry, Node, Value};
 use super::value::{
-    Balancing, Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath,
-    Forwarding, Host, Method, Name, Path, Peer, ProbePath, SocketPath, StatusRange, Text, Wanted,
-    Workers,
+    Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Host,
+    Method, Name, Path, Peer, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
 };
 use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Level, MAX_WEIGHT};
 
@@ -429,7 +428,7 @@ options! {
     /// A named group of endpoints.
     pub struct Upstream as "an upstream" {
         /// How an endpoint is chosen.
-        balance: Balancing = Default("'adaptive'"),
+        balance: Balance = Default("'adaptive'"),
         /// Options of the balancer `fair`.
         fair: Fair = Optional(""),
         /// What the balancers `carp` and `consistent-hash` go by: requests with
@@ -758,7 +757,8 @@ fn priority_default(route: &Node) -> Option<String> {
 fn key_default(upstream: &Node) -> Option<String> {
     let takes_key = upstream
         .text_of("balance")
-        .is_some_and(Balancing::takes_key);
+        .and_then(Balance::from_word)
+        .is_some_and(Balance::takes_key);
     takes_key.then(|| "'uri'".into())
 }
 

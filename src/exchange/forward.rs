@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::Tried;
+use evenkeel_policy::observation::Observed;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::{BodyFraming, RequestHead};
@@ -341,7 +342,7 @@ fn try_endpoints(
                 attempt::endpoint_counters(context, &slot).failures.add(1);
             }
             if blamed {
-                slot.report(true, None, clock::now());
+                slot.observe(Observed::Failed, clock::now());
             }
             match attempts.go_on(context, slot, end, retry) {
                 GoOn::Yes => {}

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_policy::balance::{Balance, Balancer};
+use evenkeel_policy::balance::Balancer;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
@@ -678,9 +678,8 @@ fn upstream_step(
     let takes_key = balance.takes_key();
     let mut balancer = Balancer::new(balance, 0);
     let outlook = dispatcher.outlook(&mut balancer, asking);
-    let is_fixed = takes_key || balance == Balance::First;
     // Where it goes now, and else where it would like to go.
-    let endpoint = is_fixed.then(|| match outlook {
+    let endpoint = balance.is_fixed().then(|| match outlook {
         Outlook::Served { endpoint } => Some(endpoint),
         Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut balancer, asking),
     });
@@ -689,7 +688,7 @@ fn upstream_step(
     UpstreamStep {
         name: settings.name.clone(),
         balance: balance.word().to_owned(),
-        ranking: config::balance_help(balance).replace('`', ""),
+        ranking: balance.help().replace('`', ""),
         key: takes_key.then(|| key_step(&settings.key, asking.key, facts)),
         endpoint: endpoint
             .flatten()

@@ -504,7 +504,8 @@ mod tests {
     use evenkeel_policy::balance::{Balance, Balancer};
     use evenkeel_policy::dispatch::{Acquired, Asking};
     use evenkeel_policy::endpoint::Flag;
-    use evenkeel_policy::health::{Guard, Observed};
+    use evenkeel_policy::health::Guard;
+    use evenkeel_policy::observation::Observed;
     use evenkeel_testkit::deadline::until;
     use socket2::{Domain, Socket, Type};
 

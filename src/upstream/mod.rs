@@ -13,14 +13,14 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::{Balancer, Learned, Observation};
+use evenkeel_policy::balance::{Balancer, Learned};
 use evenkeel_policy::budget::Tally;
 use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, EndpointSettings, Outlook};
 use evenkeel_policy::endpoint::{EndpointState, Reservation, Tried};
-use evenkeel_policy::health::{Change, Guard, Observed};
+use evenkeel_policy::health::{Change, Guard};
+use evenkeel_policy::observation::{Observation, Observed};
 use evenkeel_policy::queue::{Left, Ticket};
 
 use crate::config;
@@ -425,35 +425,37 @@ impl Drop for Waiting<'_> {
 }
 
 impl<'a> Slot<'a> {
-    /// Learns from an attempt at this endpoint that is over. `first_byte` is
-    /// from the request's last byte to the response's first, where that says
-    /// something.
-    pub fn report(&self, is_error: bool, first_byte: Option<Duration>, now: Instant) {
-        let observed = match is_error {
-            true => Observed::Error,
-            false => Observed::Success,
-        };
-        self.observe(observed, first_byte, now, None);
+    /// Learns what was observed of the attempt at this endpoint.
+    pub fn observe(&self, observed: Observed, now: Instant) {
+        self.learn(observed, now, None);
     }
 
     /// Learns that no connection to this endpoint could be opened.
-    pub fn report_unreachable(&self, why: &str, now: Instant) {
-        self.observe(Observed::Unreachable, None, now, Some(why));
+    pub fn observe_unreachable(&self, why: &str, now: Instant) {
+        self.learn(Observed::Unreachable, now, Some(why));
     }
 
-    fn observe(
-        &self,
-        observed: Observed,
-        first_byte: Option<Duration>,
-        now: Instant,
-        detail: Option<&str>,
-    ) {
+    /// Learns that the response came to its end, `bytes` after its beginning;
+    /// the clock is read only for a balancer that learns from it.
+    pub fn observe_end(&self, bytes: u64, sent_at: Instant) {
+        let mut balancer = self.upstream.balancer.borrow_mut();
+        if balancer.learns_from_end() {
+            let now = clock::now();
+            let took = now.duration_since(sent_at);
+            balancer.observe(&Observation {
+                endpoint: self.endpoint(),
+                now,
+                observed: Observed::End { bytes, took },
+            });
+        }
+    }
+
+    fn learn(&self, observed: Observed, now: Instant, detail: Option<&str>) {
         let upstream = self.upstream;
         upstream.balancer.borrow_mut().observe(&Observation {
             endpoint: self.endpoint(),
             now,
-            first_byte,
-            is_error: observed != Observed::Success,
+            observed,
         });
         let mut guard = upstream.guard.borrow_mut();
         let change = upstream

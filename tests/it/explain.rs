@@ -3,6 +3,7 @@
 
 use std::process::{Command, Output};
 
+use evenkeel_policy::balance::Balance;
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, TempDir};
 use serde_json::Value;
@@ -387,19 +388,7 @@ fn every_balancer_says_where_it_will_send_a_request() {
             format!("{{ address = \"{address}\", weight = {weight} }}")
         });
         let endpoints: Vec<_> = endpoints.collect();
-        for balance in [
-            "random",
-            "round-robin",
-            "shortest-queue",
-            "least-connections",
-            "fair",
-            "carp",
-            "consistent-hash",
-            "first",
-            "two-choices",
-            "peak-ewma",
-            "adaptive",
-        ] {
+        for balance in Balance::ALL.iter().map(|it| it.word()) {
             // One worker, so that it is the one whose balancer chooses.
             let site = Site {
                 server: "control = \"$DIR/control.sock\"",

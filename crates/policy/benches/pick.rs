@@ -13,37 +13,18 @@ use std::task::Waker;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::{Balance, Balancer, FairOptions, Observation, View, WeightMode};
+use evenkeel_policy::balance::{Balance, Balancer, View};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::endpoint::Reservation;
 use evenkeel_policy::hash::{hash, mix};
 use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::observation::{Answer, Observation, Observed};
 use evenkeel_policy::queue::QueueSettings;
 
 /// Endpoints, and the nanoseconds that a pick among them may cost.
 const LIMITS: [(usize, f64); 3] = [(10, 100.0), (100, 500.0), (1_000, 4_000.0)];
 
 const ROUNDS: usize = 30;
-
-const fn fair(no_rr: bool, weight_mode: WeightMode) -> Balance {
-    Balance::Fair(FairOptions { no_rr, weight_mode })
-}
-
-const BALANCES: [(&str, Balance); 13] = [
-    ("random", Balance::Random),
-    ("round-robin", Balance::RoundRobin),
-    ("shortest-queue", Balance::ShortestQueue),
-    ("least-connections", Balance::LeastConnections),
-    ("fair", fair(false, WeightMode::Default)),
-    ("fair, idle, no_rr", fair(true, WeightMode::Idle)),
-    ("fair, peak", fair(false, WeightMode::Peak)),
-    ("carp", Balance::Carp),
-    ("consistent-hash", Balance::ConsistentHash),
-    ("first", Balance::First),
-    ("two-choices", Balance::TwoChoices),
-    ("peak-ewma", Balance::PeakEwma),
-    ("adaptive", Balance::Adaptive),
-];
 
 #[derive(Clone, Copy)]
 enum Case {
@@ -162,8 +143,10 @@ fn learn(balancer: &mut Balancer, count: usize, call: u64, now: Instant) {
     balancer.observe(&Observation {
         endpoint: (random % count as u64) as usize,
         now,
-        first_byte: Some(Duration::from_micros(1_000 + random % 9_000)),
-        is_error: random.is_multiple_of(50),
+        observed: Observed::Head(Answer {
+            first_byte: Some(Duration::from_micros(1_000 + random % 9_000)),
+            is_error: random.is_multiple_of(50),
+        }),
     });
 }
 
@@ -175,7 +158,11 @@ fn main() -> ExitCode {
     );
     let wanted = std::env::args().skip(1).find(|it| !it.starts_with('-'));
     let wanted = wanted.unwrap_or_default();
-    for (name, balance) in BALANCES {
+    for balance in Balance::variants() {
+        let name = match balance {
+            Balance::Fair(options) => format!("fair {:?} {}", options.weight_mode, options.no_rr),
+            other => other.word().to_owned(),
+        };
         if !name.contains(&wanted) {
             continue;
         }

@@ -12,6 +12,7 @@ use crate::Instant;
 
 use crate::dispatch::Dispatcher;
 use crate::endpoint::{Admin, Flag, Reservation, WEIGHT_ONE};
+use crate::observation::{Answer, Observed};
 use crate::sync::{Ordering, lock};
 
 /// Errors in a row before an endpoint looks busier than it is.
@@ -71,17 +72,6 @@ impl Default for HealthSettings {
             initial: Initial::Up,
         }
     }
-}
-
-/// How an attempt went, as far as the endpoint's health goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Observed {
-    /// It was answered.
-    Success,
-    /// A 5xx, a timeout, a broken connection.
-    Error,
-    /// No connection could be opened.
-    Unreachable,
 }
 
 /// A change of an endpoint's state, for the event log.
@@ -226,8 +216,8 @@ impl Guard {
 }
 
 impl Dispatcher {
-    /// Learns how an attempt went. A success costs a look at counts that are
-    /// zero already.
+    /// Learns what was observed of an attempt. A success costs a look at counts
+    /// that are zero already.
     pub fn report(
         &self,
         guard: &mut Guard,
@@ -240,12 +230,12 @@ impl Dispatcher {
         if observed == Observed::Unreachable {
             return self.note_unreachable(endpoint, now);
         }
+        let answer = observed.answer()?;
         if !self.health_settings.guard {
             state.count_answer();
             return None;
         }
-        let is_error = observed == Observed::Error;
-        let is_due = guard.note(endpoint, self.states().len(), is_error, now);
+        let is_due = guard.note(endpoint, self.states().len(), answer.is_error, now);
         if is_due {
             guard.hand_over(&mut lock(&self.records.0), now);
         }
@@ -253,13 +243,13 @@ impl Dispatcher {
         // was sent there before it was put out decides nothing ever.
         if state.is_guessed_out() {
             state.count_answer();
-            return self.decide(slot, observed, now);
+            return self.decide(slot, answer, now);
         }
         if slot.is_from_before_ejection(state) {
             state.count_answer();
             return None;
         }
-        match is_error {
+        match answer.is_error {
             true => self.note_error(guard, endpoint, now),
             false => {
                 state.count_success();
@@ -269,7 +259,7 @@ impl Dispatcher {
     }
 
     /// The outcome of an exchange at an endpoint that is out.
-    fn decide(&self, slot: Reservation, observed: Observed, now: Instant) -> Option<Change> {
+    fn decide(&self, slot: Reservation, answer: Answer, now: Instant) -> Option<Change> {
         let (endpoint, trial) = (slot.endpoint(), slot.trial?);
         let mut records = lock(&self.records.0);
         let ejection = records[endpoint].ejected?;
@@ -277,21 +267,16 @@ impl Dispatcher {
         if !trial.is_of_time_since(ejection.at) {
             return None;
         }
-        match observed {
-            Observed::Success => {
-                self.readmit(&mut records, endpoint, now);
-                drop(records);
-                self.serve(now);
-                Some(self.change(endpoint, ChangeKind::Readmitted))
-            }
-            _ => {
-                let errors = self.states()[endpoint].count_error();
-                let kind = self.eject(&mut records, endpoint, errors, now);
-                drop(records);
-                self.serve(now);
-                Some(self.change(endpoint, kind))
-            }
-        }
+        let kind = if answer.is_error {
+            let errors = self.states()[endpoint].count_error();
+            self.eject(&mut records, endpoint, errors, now)
+        } else {
+            self.readmit(&mut records, endpoint, now);
+            ChangeKind::Readmitted
+        };
+        drop(records);
+        self.serve(now);
+        Some(self.change(endpoint, kind))
     }
 
     fn note_error(&self, guard: &mut Guard, endpoint: usize, now: Instant) -> Option<Change> {

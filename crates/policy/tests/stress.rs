@@ -13,7 +13,8 @@ use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer};
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
 use evenkeel_policy::endpoint::{Admin, Reservation, Tried};
-use evenkeel_policy::health::{Guard, HealthSettings, Observed};
+use evenkeel_policy::health::{Guard, HealthSettings};
+use evenkeel_policy::observation::{Answer, Observed};
 use evenkeel_policy::queue::{Discipline, Left, QueueSettings, Ticket};
 
 const EXCHANGES: u64 = 1_000_000;
@@ -120,9 +121,12 @@ impl Worker<'_> {
             thread::yield_now();
         }
         let observed = match self.random.u8(..8) {
-            0..2 => Observed::Error,
+            0..2 => Observed::Failed,
             2 => Observed::Unreachable,
-            _ => Observed::Success,
+            _ => Observed::Head(Answer {
+                first_byte: None,
+                is_error: false,
+            }),
         };
         // What it changes is looked at elsewhere.
         let _ = site

@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::queue::Discipline;
-
-use evenkeel_policy::balance::WeightMode;
 
 use super::super::Address;
 use super::super::diagnostics::Report;
 use super::super::machine;
-use super::super::setting::{Bounded, Map, Named, Placed};
+use super::super::setting::{Bounded, Map, Named, Placed, alternatives};
 use super::super::tree::Place;
-use super::super::value::{Balancing, Destination, Text, is_token};
+use super::super::value::{Destination, Text, is_token};
 use super::super::written::{self, Endpoint, File, Upstream};
 use super::Names;
 
@@ -87,8 +86,9 @@ fn check_lane_use(upstream: &Named<Upstream>, file: &File, report: &mut Report) 
 
 /// Options of one balancer are not written for another.
 fn check_balance(upstream: &Upstream, report: &mut Report) {
-    if let Some(Balancing { word, .. }) = &upstream.balance.value {
-        if upstream.fair.written && word != "fair" {
+    if let Some(balance) = upstream.balance.value {
+        let word = balance.word();
+        if upstream.fair.written && !matches!(balance, Balance::Fair(_)) {
             report
                 .mistake(
                     &upstream.fair.place,
@@ -96,10 +96,13 @@ fn check_balance(upstream: &Upstream, report: &mut Report) {
                 )
                 .help("leave out `fair`, or write balance = \"fair\"");
         }
-        if upstream.key.written && !Balancing::takes_key(word) {
+        if upstream.key.written && !balance.takes_key() {
+            let with_key = Balance::ALL.iter().filter(|it| it.takes_key());
+            let with_key: Vec<_> = with_key.map(|it| format!("\"{}\"", it.word())).collect();
+            let with_key = alternatives(&with_key);
             report
                 .mistake(&upstream.key.place, format!("`{word}` goes by no key"))
-                .help("leave out `key`, or balance by \"carp\" or \"consistent-hash\"");
+                .help(format!("leave out `key`, or balance by {with_key}"));
         }
     }
     let Some(fair) = &upstream.fair.value else {

@@ -80,7 +80,7 @@ pub(super) fn resolve(
 }
 
 fn balance(it: &written::Upstream) -> Option<Balance> {
-    let balance = it.balance.value.as_ref()?.balance;
+    let balance = it.balance.value?;
     let Some(fair) = &it.fair.value else {
         return Some(balance);
     };

@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 
+use evenkeel_policy::observation::{Answer, Observed};
 use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
 
@@ -215,9 +216,11 @@ impl<'a> Sent<'a, '_> {
         let first_byte = progress.figures.times.first_byte;
         let now = self.sent_at + first_byte.unwrap_or_default();
         let teaches = !response.is_event_stream && !has_client_stopped;
-        let is_error = is_server_error(response.status);
-        self.slot
-            .report(is_error, first_byte.filter(|_| teaches), now);
+        let answer = Answer {
+            first_byte: first_byte.filter(|_| teaches),
+            is_error: is_server_error(response.status),
+        };
+        self.slot.observe(Observed::Head(answer), now);
     }
 
     /// Counts the attempt and keeps the connection if it can be used again.
@@ -227,7 +230,9 @@ impl<'a> Sent<'a, '_> {
             self.counters.failures.add(1);
         }
         if relayed.end.is_endpoint_fault() && !relayed.is_excused && !self.is_excused(relayed.end) {
-            self.slot.report(true, None, clock::now());
+            self.slot.observe(Observed::Failed, clock::now());
+        } else if relayed.end == End::Complete {
+            self.slot.observe_end(relayed.bytes_received, self.sent_at);
         }
         if relayed.keeps_upstream {
             let (keep_alive, now) = (relayed.keep_alive, self.context.wheel.now());
@@ -261,7 +266,11 @@ impl<'a> Sent<'a, '_> {
         progress: &mut Progress<'_>,
     ) -> Attempt {
         self.count_status(101);
-        self.slot.report(false, None, self.sent_at);
+        let answer = Answer {
+            first_byte: None,
+            is_error: false,
+        };
+        self.slot.observe(Observed::Head(answer), self.sent_at);
         // What is left of the request goes first, as it is, then what was read
         // behind it.
         let behind = match self.request.is_whole() {

@@ -138,7 +138,7 @@ pub(super) async fn open(
                 return Err(Failure::Saturated);
             }
             if is_unreachable(&error) {
-                slot.report_unreachable(&reason(&error), reached_at);
+                slot.observe_unreachable(&reason(&error), reached_at);
                 Failure::ConnectFailed
             } else {
                 Failure::NoSocket
@@ -148,7 +148,7 @@ pub(super) async fn open(
             let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
             // A backlog that stays full has been counted: see `Slot::connect`.
             if failure == Failure::ConnectTimeout && !slot.config().address.is_unix() {
-                slot.report_unreachable("it did not answer in time", reached_at);
+                slot.observe_unreachable("it did not answer in time", reached_at);
             }
             failure
         }

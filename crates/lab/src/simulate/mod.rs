@@ -28,8 +28,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use evenkeel_policy::balance::Balance;
 use measure::Figures;
-use policies::Named;
 use report::{CaseResult, Row, ScenarioResult};
 use scenarios::Scenario;
 
@@ -69,10 +69,10 @@ pub fn run(options: &Options) -> io::Result<bool> {
         [] => scenarios::ALL,
         some => some,
     };
-    let wants = |named: &&Named| {
-        options.balancers.is_empty() || options.balancers.iter().any(|it| it == named.name)
+    let wants = |balance: &Balance| {
+        options.balancers.is_empty() || options.balancers.iter().any(|it| it == balance.word())
     };
-    let balancers: Vec<Named> = policies::BALANCERS.iter().filter(wants).copied().collect();
+    let balancers: Vec<Balance> = Balance::ALL.iter().copied().filter(wants).collect();
     println!("seed {}", options.seed);
     let mut all_hold = true;
     for scenario in scenarios {
@@ -92,12 +92,12 @@ pub fn run(options: &Options) -> io::Result<bool> {
 }
 
 /// Runs every balancer in every variant of every case, on all processors.
-fn run_scenario(scenario: &Scenario, balancers: &[Named], seed: u64) -> ScenarioResult {
+fn run_scenario(scenario: &Scenario, balancers: &[Balance], seed: u64) -> ScenarioResult {
     let cases = (scenario.cases)();
     let mut runs = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         for variant in &case.variants {
-            runs.extend(balancers.iter().map(|named| (at, variant, named)));
+            runs.extend(balancers.iter().map(|&balance| (at, variant, balance)));
         }
     }
     let figures: Vec<OnceLock<Figures>> = runs.iter().map(|_| OnceLock::new()).collect();
@@ -106,19 +106,19 @@ fn run_scenario(scenario: &Scenario, balancers: &[Named], seed: u64) -> Scenario
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    && let Some((case, variant, named)) = runs.get(at)
+                    && let Some((case, variant, balance)) = runs.get(at)
                 {
                     let setting = &cases[*case].setting;
                     figures[at]
-                        .get_or_init(|| simulation::simulate(setting, &variant.of(named), seed));
+                        .get_or_init(|| simulation::simulate(setting, &variant.of(*balance), seed));
                 }
             });
         }
     });
     let mut results: Vec<CaseResult> = cases.iter().map(CaseResult::new).collect();
-    for ((at, variant, named), figures) in runs.iter().zip(figures) {
+    for ((at, variant, balance), figures) in runs.iter().zip(figures) {
         let row = figures.into_inner().map(|figures| Row {
-            balancer: named.name,
+            balancer: balance.word(),
             variant: variant.label,
             figures,
         });

@@ -1,55 +1,28 @@
 //! The policies that are compared: every balancer, with and without limits.
 
-use evenkeel_policy::balance::{Balance, FairOptions, WeightMode};
+use evenkeel_policy::balance::Balance;
 use evenkeel_policy::queue::QueueSettings;
 
 use super::proxy::Policy;
 use super::watch::Guarding;
 
-/// A balancer by its name in the configuration, and its colour in plots.
-#[derive(Debug, Clone, Copy)]
-pub struct Named {
-    /// Its name.
-    pub name: &'static str,
-    /// Itself.
-    pub balance: Balance,
-    /// In plots.
-    pub colour: &'static str,
-}
-
-/// Every balancer: one line for each.
-pub const BALANCERS: &[Named] = &[
-    named("random", Balance::Random, "#9aa5b1"),
-    named("round-robin", Balance::RoundRobin, "#d9730d"),
-    named("shortest-queue", Balance::ShortestQueue, "#0b6bcb"),
-    named("least-connections", Balance::LeastConnections, "#5a9bd8"),
-    named("fair", FAIR, "#8a6d3b"),
-    named("carp", Balance::Carp, "#b0413e"),
-    named("consistent-hash", Balance::ConsistentHash, "#e08a86"),
-    named("first", Balance::First, "#55606e"),
-    named("two-choices", Balance::TwoChoices, "#7b4fa3"),
-    named("peak-ewma", Balance::PeakEwma, "#b48ad0"),
-    named("adaptive", Balance::Adaptive, "#1a7f4b"),
-];
-
-const FAIR: Balance = Balance::Fair(FairOptions {
-    no_rr: false,
-    weight_mode: WeightMode::Default,
-});
-
-const fn named(name: &'static str, balance: Balance, colour: &'static str) -> Named {
-    Named {
-        name,
-        balance,
-        colour,
-    }
-}
-
-/// A balancer's colour in plots.
+/// A balancer's colour in plots; one without a colour of its own is black.
 #[must_use]
-pub fn colour(name: &str) -> &'static str {
-    let named = BALANCERS.iter().find(|it| it.name == name);
-    named.map_or("#1f2933", |it| it.colour)
+pub fn colour(word: &str) -> &'static str {
+    match word {
+        "random" => "#9aa5b1",
+        "round-robin" => "#d9730d",
+        "shortest-queue" => "#0b6bcb",
+        "least-connections" => "#5a9bd8",
+        "fair" => "#8a6d3b",
+        "carp" => "#b0413e",
+        "consistent-hash" => "#e08a86",
+        "first" => "#55606e",
+        "two-choices" => "#7b4fa3",
+        "peak-ewma" => "#b48ad0",
+        "adaptive" => "#1a7f4b",
+        _ => "#1f2933",
+    }
 }
 
 /// What is configured besides the balancer.
@@ -92,10 +65,9 @@ const QUEUE_MAX: usize = 100_000;
 impl Variant {
     /// The policy of a balancer in this variant.
     #[must_use]
-    pub fn of(&self, named: &Named) -> Policy {
+    pub fn of(&self, balance: Balance) -> Policy {
         Policy {
-            name: named.name,
-            balance: named.balance,
+            balance,
             max_in_flight: self.max_in_flight,
             slow_lane: self.slow_lane,
             guarding: self.guarding,

@@ -38,8 +38,6 @@ const WEIGHT: u32 = 1;
 /// What the proxy is configured with.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    /// The balancer's name in the configuration.
-    pub name: &'static str,
     /// The balancer.
     pub balance: Balance,
     /// Of every endpoint.

@@ -19,7 +19,6 @@ const EXPONENTIAL: ServiceTime = ServiceTime::Exponential { mean: S };
 
 fn policy(balance: Balance, max_in_flight: Option<u32>) -> Policy {
     Policy {
-        name: "",
         balance,
         max_in_flight,
         slow_lane: None,

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::{Balancer, Observation};
+use evenkeel_policy::balance::Balancer;
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::{Flag, Reservation};
-use evenkeel_policy::health::{Guard, Observed};
+use evenkeel_policy::health::Guard;
+use evenkeel_policy::observation::{Answer, Observation, Observed};
 
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -62,18 +63,19 @@ impl Watch {
         attempt: &AttemptOver,
     ) {
         let endpoint = attempt.reservation.endpoint();
-        let is_answer = matches!(attempt.outcome, Outcome::Answered | Outcome::Failed);
+        let observed = match attempt.outcome {
+            Outcome::Answered | Outcome::Failed => Observed::Head(Answer {
+                first_byte: Some(attempt.took),
+                is_error: attempt.outcome == Outcome::Failed,
+            }),
+            Outcome::Broken => Observed::Failed,
+            Outcome::Unreachable => Observed::Unreachable,
+        };
         balancer.observe(&Observation {
             endpoint,
             now: attempt.now,
-            first_byte: is_answer.then_some(attempt.took),
-            is_error: attempt.outcome != Outcome::Answered,
+            observed,
         });
-        let observed = match attempt.outcome {
-            Outcome::Answered => Observed::Success,
-            Outcome::Failed | Outcome::Broken => Observed::Error,
-            Outcome::Unreachable => Observed::Unreachable,
-        };
         // The change would be a line of the event log.
         let _ = dispatcher.report(&mut self.guard, attempt.reservation, observed, attempt.now);
     }

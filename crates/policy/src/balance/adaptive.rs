@@ -28,7 +28,8 @@ use crate::Instant;
 
 use super::draw::Draw;
 use super::least::{Compared, Least, Share};
-use super::{Observation, View};
+use super::{Learned, LearnsFrom, Promises, Ranking, Split, View};
+use crate::observation::{Answer, Observation};
 
 /// Part of the upstream's mean that each answer makes up.
 const MEAN_PART: f64 = 0.002;
@@ -158,18 +159,6 @@ impl Adaptive {
         }
     }
 
-    /// An idle endpoint in turn, else the one at which one more exchange
-    /// should be answered first, by weight.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        self.resize(view.len());
-        self.refresh(view.now);
-        match view.len() {
-            0..=ALL => None,
-            _ => self.least_of_sample(view),
-        }
-        .or_else(|| self.least_of_all(view))
-    }
-
     fn least_of_all(&mut self, view: &View<'_>) -> Option<usize> {
         let factors = &self.factors;
         self.least
@@ -219,35 +208,9 @@ impl Adaptive {
         found.or(idle.last()).map(|&(index, _)| index)
     }
 
-    /// Learns the time to the first byte, or that there was an error.
-    pub fn observe(&mut self, observation: &Observation) {
-        let Observation { endpoint, now, .. } = *observation;
-        let relative = match (observation.is_error, observation.first_byte) {
-            (true, _) => 10_f64.ln(),
-            (false, Some(time)) => {
-                // A clock's step of nothing is not infinitely fast.
-                let time = time.max(Duration::from_micros(1)).as_secs_f64().ln();
-                time - *self.mean.get_or_insert(time)
-            }
-            (false, None) => return,
-        };
-        self.resize(endpoint + 1);
-        let evidence = &mut self.evidence[endpoint];
-        let was_old = evidence.fade(now);
-        if let Some(mean) = &mut self.mean
-            && !observation.is_error
-        {
-            *mean += (relative - evidence.slowness()) * MEAN_PART;
-        }
-        evidence.add(relative);
-        if was_old {
-            self.factors[endpoint] = evidence.slowness().exp() as f32;
-        }
-    }
-
     /// How many times as long as the upstream's mean the endpoint takes, if
     /// anything is known of it.
-    pub fn slowness(&self, index: usize) -> Option<f64> {
+    fn slowness(&self, index: usize) -> Option<f64> {
         self.evidence.get(index)?.at?;
         Some(f64::from(self.factors[index]))
     }
@@ -280,11 +243,72 @@ impl Adaptive {
     }
 }
 
+impl Ranking for Adaptive {
+    const LEARNS_FROM: LearnsFrom = LearnsFrom::Head;
+
+    /// An idle endpoint in turn, else the one at which one more exchange
+    /// should be answered first, by weight.
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+        self.resize(view.len());
+        self.refresh(view.now);
+        match view.len() {
+            0..=ALL => None,
+            _ => self.least_of_sample(view),
+        }
+        .or_else(|| self.least_of_all(view))
+    }
+
+    /// Learns the time to the first byte, or that there was an error.
+    fn observe(&mut self, observation: &Observation) {
+        let Some(Answer {
+            first_byte,
+            is_error,
+        }) = observation.observed.answer()
+        else {
+            return;
+        };
+        let Observation { endpoint, now, .. } = *observation;
+        let relative = match (is_error, first_byte) {
+            (true, _) => 10_f64.ln(),
+            (false, Some(time)) => {
+                // A clock's step of nothing is not infinitely fast.
+                let time = time.max(Duration::from_micros(1)).as_secs_f64().ln();
+                time - *self.mean.get_or_insert(time)
+            }
+            (false, None) => return,
+        };
+        self.resize(endpoint + 1);
+        let evidence = &mut self.evidence[endpoint];
+        let was_old = evidence.fade(now);
+        if let Some(mean) = &mut self.mean
+            && !is_error
+        {
+            *mean += (relative - evidence.slowness()) * MEAN_PART;
+        }
+        evidence.add(relative);
+        if was_old {
+            self.factors[endpoint] = evidence.slowness().exp() as f32;
+        }
+    }
+
+    fn learned(&self, index: usize, _now: Instant) -> Option<Learned> {
+        self.slowness(index).map(Learned::Slowness)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::ByWeight,
+            idle: Split::ByWeight,
+        }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::Balance;
-    use super::super::tests::{Site, answer, faster_gets_more};
+    use super::super::tests::{Site, answer, error, faster_gets_more, tunnel};
     use super::*;
+    use crate::observation::Observed;
 
     /// A thousand answers a second of these endpoints, each in turn.
     fn teach(site: &mut Site, balancer: &mut Adaptive, seconds: u64, times: &[u64]) {
@@ -415,15 +439,12 @@ mod tests {
     fn errors_count_as_slow_and_leave_the_mean() {
         let site = Site::new(&[1, 1]);
         let mut balancer = Adaptive::new(0);
-        let error = Observation {
-            is_error: true,
-            ..answer(1, site.now, 1)
-        };
+        let error = error(1, site.now, 1);
         balancer.observe(&error);
         balancer.observe(&answer(0, site.now, 20));
         for _ in 0..300 {
             balancer.observe(&Observation {
-                first_byte: None,
+                observed: Observed::Failed,
                 ..error
             });
             balancer.observe(&error);
@@ -435,11 +456,7 @@ mod tests {
         assert_eq!(balancer.mean, Some(0.02_f64.ln()));
         assert!((9.0..10.0).contains(&balancer.factors[1]));
         let before = balancer.factors.clone();
-        balancer.observe(&Observation {
-            is_error: false,
-            first_byte: None,
-            ..error
-        });
+        balancer.observe(&tunnel(1, site.now));
         assert_eq!(balancer.factors, before, "a tunnel");
     }
 

@@ -9,16 +9,25 @@
 //! It does not look at load: one popular key is the load of one endpoint. See
 //! `consistent-hash`.
 
-use super::View;
 use super::rendezvous::{Rendezvous, draw};
+use super::{Basis, Promises, Ranking, Split, View};
 
 /// It has no state.
 #[derive(Debug, Clone)]
 pub struct Carp;
 
 impl Carp {
+    /// It has nothing to start from.
+    pub fn new(_seed: u64) -> Self {
+        Carp
+    }
+}
+
+impl Ranking for Carp {
+    const BASIS: Basis = Basis::Key;
+
     /// The eligible endpoint that the key belongs to.
-    pub fn pick(&self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let mut meeting = Rendezvous::new();
         view.eligible().for_each(|(index, state, identity)| {
             let number = draw(view.key, identity);
@@ -26,6 +35,13 @@ impl Carp {
             meeting.meet(index, number, weight, || false);
         });
         meeting.best()
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::Otherwise,
+            idle: Split::Otherwise,
+        }
     }
 }
 

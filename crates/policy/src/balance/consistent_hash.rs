@@ -10,8 +10,8 @@
 //! less than that, parallel requests of one key leave it while every endpoint
 //! is idle, for 1.25 times a mean below one is no whole exchange.
 
-use super::View;
 use super::rendezvous::{Rendezvous, draw};
+use super::{Basis, Promises, Ranking, Split, View};
 
 /// What an endpoint may have in flight above the mean, relative to it.
 const EXCESS: f64 = 0.25;
@@ -42,12 +42,16 @@ impl Found {
 
 impl ConsistentHash {
     /// It has nothing to start from.
-    pub fn new() -> Self {
+    pub fn new(_seed: u64) -> Self {
         Self::default()
     }
+}
+
+impl Ranking for ConsistentHash {
+    const BASIS: Basis = Basis::Key;
 
     /// The first of the key's endpoints that is not above the bound.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         self.found.resize(view.len(), Found::NONE);
         // The mean is taken with this exchange, as in the paper. That and the
         // comparison below are the paper's ceiling, and leave room at one
@@ -79,6 +83,13 @@ impl ConsistentHash {
         }
         meeting.best()
     }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::Otherwise,
+            idle: Split::Otherwise,
+        }
+    }
 }
 
 /// What an endpoint whose share of the exchanges is `mean` may have.
@@ -88,8 +99,9 @@ fn bound(mean: f64) -> f64 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::carp::Carp;
     use super::super::tests::{Site, keys};
-    use super::super::{Balance, Balancer, Carp};
+    use super::super::{Balance, Balancer};
     use super::*;
 
     #[test]
@@ -127,7 +139,7 @@ mod tests {
     fn six_parallel_exchanges_of_a_key_stay_at_two_endpoints() {
         for key in 0..200 {
             let site = Site::new(&[1; 4]);
-            let mut balancer = ConsistentHash::new();
+            let mut balancer = ConsistentHash::new(0);
             for _ in 0..6 {
                 let index = balancer.pick(&site.view_of(crate::hash::mix(key)));
                 let state = site.state(index.expect("all are up"));
@@ -142,7 +154,7 @@ mod tests {
     fn what_has_room_keeps_its_key() {
         let mut site = Site::new(&[1; 6]);
         site.load(&[4; 6]);
-        let mut balancer = ConsistentHash::new();
+        let mut balancer = ConsistentHash::new(0);
         for key in 0..500 {
             let view = site.view_of(crate::hash::mix(key));
             assert_eq!(balancer.pick(&view), Carp.pick(&view));

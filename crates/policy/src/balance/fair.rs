@@ -12,8 +12,8 @@
 //! here, and the score is multiplied by one and the errors in a row.
 //! What was chosen when is known per worker, what is in flight over all.
 
-use super::View;
 use super::cursor::Cursor;
+use super::{Promises, Ranking, Split, View};
 use crate::endpoint::EndpointState;
 
 /// Bits of the score that say how long ago an endpoint was chosen.
@@ -29,6 +29,22 @@ pub struct FairOptions {
     pub no_rr: bool,
     /// What a weight means.
     pub weight_mode: WeightMode,
+}
+
+impl FairOptions {
+    /// Every combination, the default first.
+    pub const ALL: [FairOptions; 6] = [
+        FairOptions::new(false, WeightMode::Default),
+        FairOptions::new(true, WeightMode::Default),
+        FairOptions::new(false, WeightMode::Idle),
+        FairOptions::new(true, WeightMode::Idle),
+        FairOptions::new(false, WeightMode::Peak),
+        FairOptions::new(true, WeightMode::Peak),
+    ];
+
+    const fn new(no_rr: bool, weight_mode: WeightMode) -> Self {
+        FairOptions { no_rr, weight_mode }
+    }
 }
 
 /// What a weight means to `fair`.
@@ -55,47 +71,13 @@ pub struct Fair {
 
 impl Fair {
     /// Workers begin at different endpoints.
-    pub fn new(options: FairOptions, seed: u64) -> Self {
+    pub fn new(seed: u64, options: FairOptions) -> Self {
         Fair {
             options,
             cursor: Cursor::new(seed),
             picks: 0,
             chosen: Vec::new(),
         }
-    }
-
-    /// An idle endpoint, else the one with the least score. `None` with
-    /// [`WeightMode::Peak`] also if all have what they may.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        self.chosen.resize(view.len(), 0);
-        // Each mode has a search of its own, so that the mode is not asked for
-        // at every endpoint.
-        let index = match self.options.weight_mode {
-            WeightMode::Default => self.search(
-                view,
-                |load, _| load == 0,
-                |state| {
-                    let errors = f64::from(state.errors_in_row());
-                    (1.0 + errors, f64::from(View::weight_of(state)))
-                },
-            ),
-            WeightMode::Idle => {
-                self.search(view, |load, state| load < state.weight(), |_| (1.0, 1.0))
-            }
-            WeightMode::Peak => self.search(
-                view,
-                |load, _| load == 0,
-                // Ghosts make it look busier, but take no place from it.
-                |state| match state.in_flight() < state.weight() {
-                    true => (1.0, 1.0),
-                    false => (f64::INFINITY, 1.0),
-                },
-            ),
-        }?;
-        self.picks += 1;
-        self.chosen[index] = self.picks;
-        self.cursor.set(index);
-        Some(index)
     }
 
     /// The idle pass and the busy pass in one. `scale` gives what the score is
@@ -145,10 +127,46 @@ impl Fair {
         // At most 52 bits; unsigned numbers take longer to convert.
         (u64::from(load) << TURN_BITS | (!turns & TURN_MASK)) as i64 as f64
     }
+}
+
+impl Ranking for Fair {
+    /// An idle endpoint, else the one with the least score. `None` with
+    /// [`WeightMode::Peak`] also if all have what they may.
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+        self.chosen.resize(view.len(), 0);
+        // Each mode has a search of its own, so that the mode is not asked for
+        // at every endpoint.
+        let index = match self.options.weight_mode {
+            WeightMode::Default => self.search(
+                view,
+                |load, _| load == 0,
+                |state| {
+                    let errors = f64::from(state.errors_in_row());
+                    (1.0 + errors, f64::from(View::weight_of(state)))
+                },
+            ),
+            WeightMode::Idle => {
+                self.search(view, |load, state| load < state.weight(), |_| (1.0, 1.0))
+            }
+            WeightMode::Peak => self.search(
+                view,
+                |load, _| load == 0,
+                // Ghosts make it look busier, but take no place from it.
+                |state| match state.in_flight() < state.weight() {
+                    true => (1.0, 1.0),
+                    false => (f64::INFINITY, 1.0),
+                },
+            ),
+        }?;
+        self.picks += 1;
+        self.chosen[index] = self.picks;
+        self.cursor.set(index);
+        Some(index)
+    }
 
     /// Most exchanges in flight that an endpoint may have: workers that chose
     /// it at the same time must not exceed it together.
-    pub(super) fn cap(&self, view: &View<'_>, index: usize) -> u32 {
+    fn cap(&self, view: &View<'_>, index: usize) -> u32 {
         match self.options.weight_mode {
             WeightMode::Peak => view.configured_weight(index),
             WeightMode::Default | WeightMode::Idle => u32::MAX,
@@ -156,8 +174,18 @@ impl Fair {
     }
 
     /// Whether an exchange is refused when all have what they may.
-    pub(super) fn refuses_when_busy(&self) -> bool {
+    fn refuses_when_busy(&self) -> bool {
         self.options.weight_mode == WeightMode::Peak
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: match self.options.weight_mode {
+                WeightMode::Default => Split::ByWeight,
+                WeightMode::Idle | WeightMode::Peak => Split::Otherwise,
+            },
+            idle: Split::Otherwise,
+        }
     }
 }
 
@@ -170,7 +198,7 @@ mod tests {
     use super::*;
 
     fn fair(no_rr: bool, weight_mode: WeightMode) -> Fair {
-        Fair::new(FairOptions { no_rr, weight_mode }, 0)
+        Fair::new(0, FairOptions { no_rr, weight_mode })
     }
 
     fn picks(balancer: &mut Fair, site: &Site, count: usize) -> Vec<usize> {
@@ -251,7 +279,8 @@ mod tests {
     #[test]
     fn packs_what_is_in_use() {
         let mut site = Site::new(&[2; 4]);
-        let mut balancer = Balancer::Fair(fair(true, WeightMode::Idle));
+        let options = FairOptions::new(true, WeightMode::Idle);
+        let mut balancer = Balancer::new(Balance::Fair(options), 0);
         let mut picks = Vec::new();
         for _ in 0..6 {
             picks.push(site.reserve(&mut balancer).expect("there is room"));

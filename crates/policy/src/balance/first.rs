@@ -5,15 +5,31 @@
 //! that cost money by the hour. Without limits the first one gets everything.
 //! The order of work sees to the room; the rule is no more than the order.
 
-use super::View;
+use super::{Basis, Promises, Ranking, Split, View};
 
 /// It has no state.
 #[derive(Debug, Clone)]
 pub struct First;
 
 impl First {
+    /// It has nothing to start from.
+    pub fn new(_seed: u64) -> Self {
+        First
+    }
+}
+
+impl Ranking for First {
+    const BASIS: Basis = Basis::Order;
+
     /// The first eligible endpoint.
-    pub fn pick(&self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         view.eligible().map(|(index, ..)| index).next()
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::Otherwise,
+            idle: Split::Otherwise,
+        }
     }
 }

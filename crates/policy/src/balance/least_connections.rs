@@ -6,8 +6,8 @@
 //! `round-robin`. For exchanges of very different length, with weights that
 //! say what each endpoint can carry.
 
-use super::View;
 use super::least::{Compared, Least, Share};
+use super::{Promises, Ranking, Split, View};
 use crate::endpoint::EndpointState;
 
 /// Per-worker state.
@@ -23,11 +23,20 @@ impl LeastConnections {
             least: Least::new(seed),
         }
     }
+}
 
+impl Ranking for LeastConnections {
     /// An idle endpoint, else the one that is burdened least.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let share = |_, state: &EndpointState| Share::of_weight(state);
         self.least.pick(view, Compared::Load, share)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::ByWeight,
+            idle: Split::ByWeight,
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Balancers: which endpoint gets the next exchange.
 //!
 //! A balancer ranks and never reads limits; [`crate::dispatch`] asks it, then
-//! reserves. Its state is per worker. Adding one: a file here, a variant in
-//! [`Balance`] and in [`Balancer`], a section in the documentation.
+//! reserves. Its state is per worker. Adding one: a file here with its
+//! `Ranking`, its line and its row in the table below, a section in the
+//! documentation.
 //!
 //! A pick costs at most 0.1, 0.5 and 4 us among 10, 100 and 1,000 endpoints;
 //! `cargo bench -p evenkeel-policy` shows it.
@@ -24,75 +25,289 @@ mod shortest_queue;
 mod turns;
 mod two_choices;
 
-pub use adaptive::Adaptive;
-pub use carp::Carp;
-pub use consistent_hash::ConsistentHash;
-pub use fair::{Fair, FairOptions, WeightMode};
-pub use first::First;
-pub use least_connections::LeastConnections;
-pub use peak_ewma::PeakEwma;
-pub use random::Random;
-pub use round_robin::RoundRobin;
-pub use shortest_queue::ShortestQueue;
-pub use two_choices::TwoChoices;
+pub use fair::{FairOptions, WeightMode};
 
 use std::time::Duration;
 
 use crate::Instant;
-
 use crate::dispatch::Tier;
 use crate::endpoint::{EndpointState, Tried};
+use crate::observation::Observation;
 
-/// The balancers by the name that the configuration uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Balance {
-    /// A live endpoint at random, by weight.
-    Random,
-    /// Smooth weighted round-robin.
-    RoundRobin,
-    /// Least exchanges in flight, idle endpoints in turn.
-    ShortestQueue,
-    /// Least exchanges in flight by weight, idle endpoints in turn.
-    LeastConnections,
-    /// upstream_fair.
-    Fair(FairOptions),
-    /// The same key to the same endpoint.
-    Carp,
-    /// The same key to the same endpoint, unless that has too much in flight.
-    ConsistentHash,
-    /// The first endpoint with room.
-    First,
-    /// The less loaded of two endpoints at random.
-    TwoChoices,
-    /// Of two endpoints at random the one that should answer first.
-    PeakEwma,
-    /// Least exchanges in flight by a weight that is learned.
-    #[default]
-    Adaptive,
+/// The table of balancers: from each row come the variants of [`Balance`] and
+/// [`Balancer`], the word of the configuration, its help, and a place in every
+/// list of balancers.
+macro_rules! balancers {
+    ($(
+        $word:literal => $module:ident::$name:ident $(($options:ident: $type:ty))?,
+        $help:literal;
+    )*) => {
+        /// The balancers by the name that the configuration uses.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Balance {
+            $(
+                #[doc = concat!("`", $word, "`: ", $help, ".")]
+                $name $(($type))?,
+            )*
+        }
+
+        impl Balance {
+            /// Every balancer with its default options, in the order of the
+            /// documentation.
+            pub const ALL: &'static [Balance] = &[
+                $( Balance::$name $(({
+                    let [$options, ..] = <$type>::ALL;
+                    $options
+                }))? ),*
+            ];
+
+            /// Every balancer with every combination of its options.
+            pub fn variants() -> impl Iterator<Item = Balance> {
+                let none = std::iter::empty();
+                none $( .chain(balancers!(@variants $name $($type)?)) )*
+            }
+
+            /// The name that the configuration uses.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $( Balance::$name { .. } => $word, )*
+                }
+            }
+
+            /// How it ranks, in a few words of Markdown.
+            pub fn help(self) -> &'static str {
+                match self {
+                    $( Balance::$name { .. } => $help, )*
+                }
+            }
+
+            /// What it goes by.
+            pub fn basis(self) -> Basis {
+                match self {
+                    $( Balance::$name { .. } => $module::$name::BASIS, )*
+                }
+            }
+        }
+
+        /// A balancer with its per-worker state. A copy picks what the balancer
+        /// itself would pick next.
+        #[derive(Debug, Clone)]
+        pub struct Balancer(State);
+
+        #[derive(Debug, Clone)]
+        enum State {
+            $( $name($module::$name), )*
+        }
+
+        impl Balancer {
+            /// A balancer at its start; `seed` makes the workers differ.
+            pub fn new(balance: Balance, seed: u64) -> Self {
+                Balancer(match balance {
+                    $(
+                        Balance::$name $(($options))? => {
+                            State::$name($module::$name::new(seed $(, $options)?))
+                        }
+                    )*
+                })
+            }
+
+            /// The endpoint that should get the exchange, `None` if none is
+            /// eligible.
+            pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+                match &mut self.0 {
+                    $( State::$name(it) => it.pick(view), )*
+                }
+            }
+
+            /// Learns from an attempt.
+            pub fn observe(&mut self, observation: &Observation) {
+                match &mut self.0 {
+                    $( State::$name(it) => it.observe(observation), )*
+                }
+            }
+
+            /// What it has learned of the endpoint, as its last pick saw it;
+            /// `None` where it learns nothing or has heard nothing of it.
+            pub fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
+                match &self.0 {
+                    $( State::$name(it) => it.learned(index, now), )*
+                }
+            }
+
+            /// Most exchanges in flight that the balancer itself allows the
+            /// endpoint.
+            pub fn cap(&self, view: &View<'_>, index: usize) -> u32 {
+                match &self.0 {
+                    $( State::$name(it) => it.cap(view, index), )*
+                }
+            }
+
+            /// Whether an exchange that finds no room is refused rather than
+            /// queued.
+            pub fn refuses_when_busy(&self) -> bool {
+                match &self.0 {
+                    $( State::$name(it) => it.refuses_when_busy(), )*
+                }
+            }
+
+            /// What the balancer promises of the shares of endpoints.
+            pub fn promises(&self) -> Promises {
+                match &self.0 {
+                    $( State::$name(it) => it.promises(), )*
+                }
+            }
+
+            fn basis(&self) -> Basis {
+                match &self.0 {
+                    $( State::$name(_) => $module::$name::BASIS, )*
+                }
+            }
+
+            fn learns_from(&self) -> LearnsFrom {
+                match &self.0 {
+                    $( State::$name(_) => $module::$name::LEARNS_FROM, )*
+                }
+            }
+        }
+    };
+    (@variants $name:ident) => {
+        [Balance::$name]
+    };
+    (@variants $name:ident $type:ty) => {
+        <$type>::ALL.map(Balance::$name)
+    };
+}
+
+balancers! {
+    "adaptive" => adaptive::Adaptive,
+    "least exchanges in flight, by weights that are learned from the time to the first byte";
+    "least-connections" => least_connections::LeastConnections,
+    "least exchanges in flight by weight, idle endpoints in turn by weight";
+    "shortest-queue" => shortest_queue::ShortestQueue,
+    "the same as `least-connections`";
+    "round-robin" => round_robin::RoundRobin,
+    "smooth weighted round-robin";
+    "random" => random::Random,
+    "a live endpoint at random, by weight";
+    "two-choices" => two_choices::TwoChoices,
+    "the less loaded of two at random";
+    "peak-ewma" => peak_ewma::PeakEwma,
+    "of two at random the one that should answer first";
+    "fair" => fair::Fair(options: FairOptions),
+    "as upstream_fair does; see `fair`";
+    "first" => first::First,
+    "the first endpoint with room, in order";
+    "carp" => carp::Carp,
+    "the same `key` to the same endpoint";
+    "consistent-hash" => consistent_hash::ConsistentHash,
+    "the same `key` to the same endpoint, unless that has a quarter more than its due, one exchange at least";
 }
 
 impl Balance {
-    /// The name that the configuration uses.
-    pub fn word(self) -> &'static str {
-        match self {
-            Balance::Random => "random",
-            Balance::RoundRobin => "round-robin",
-            Balance::ShortestQueue => "shortest-queue",
-            Balance::LeastConnections => "least-connections",
-            Balance::Fair(_) => "fair",
-            Balance::Carp => "carp",
-            Balance::ConsistentHash => "consistent-hash",
-            Balance::First => "first",
-            Balance::TwoChoices => "two-choices",
-            Balance::PeakEwma => "peak-ewma",
-            Balance::Adaptive => "adaptive",
-        }
+    /// The balancer of this name.
+    pub fn from_word(word: &str) -> Option<Balance> {
+        Self::ALL.iter().copied().find(|it| it.word() == word)
     }
 
     /// Whether it goes by a part of the request.
     pub fn takes_key(self) -> bool {
-        matches!(self, Balance::Carp | Balance::ConsistentHash)
+        self.basis() == Basis::Key
     }
+
+    /// Whether every worker picks the same endpoint for an exchange.
+    pub fn is_fixed(self) -> bool {
+        match self.basis() {
+            Basis::Key | Basis::Order => true,
+            Basis::State => false,
+        }
+    }
+}
+
+impl Balancer {
+    /// Whether it goes by a part of the request.
+    pub fn takes_key(&self) -> bool {
+        self.basis() == Basis::Key
+    }
+
+    /// Whether it is to be told where responses end.
+    pub fn learns_from_end(&self) -> bool {
+        self.learns_from() == LearnsFrom::End
+    }
+}
+
+/// How a balancer ranks. It is implemented for the per-worker state of each.
+trait Ranking {
+    /// What it goes by.
+    const BASIS: Basis = Basis::State;
+
+    /// Which observations it learns from.
+    const LEARNS_FROM: LearnsFrom = LearnsFrom::Nothing;
+
+    /// The endpoint that should get the exchange, `None` if none is eligible.
+    fn pick(&mut self, view: &View<'_>) -> Option<usize>;
+
+    /// Learns from an attempt.
+    fn observe(&mut self, _observation: &Observation) {}
+
+    /// What it has learned of the endpoint, if anything.
+    fn learned(&self, _index: usize, _now: Instant) -> Option<Learned> {
+        None
+    }
+
+    /// Most exchanges in flight that it allows the endpoint.
+    fn cap(&self, _view: &View<'_>, _index: usize) -> u32 {
+        u32::MAX
+    }
+
+    /// Whether an exchange that finds no room is refused rather than queued.
+    fn refuses_when_busy(&self) -> bool {
+        false
+    }
+
+    /// What it promises of the shares of endpoints. The tests of all balancers
+    /// hold it to that.
+    fn promises(&self) -> Promises;
+}
+
+/// What a balancer goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Its own state and that of the endpoints: workers differ.
+    State,
+    /// A part of the request.
+    Key,
+    /// The order of the endpoints.
+    Order,
+}
+
+/// Which observations a balancer learns from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LearnsFrom {
+    Nothing,
+    /// Where a response begins, or an attempt fails.
+    Head,
+    /// There, and where a response ends.
+    End,
+}
+
+/// What a balancer promises of the shares of endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promises {
+    /// Of exchanges in flight.
+    pub in_flight: Split,
+    /// Of exchanges one after the other, with nothing in flight.
+    pub idle: Split,
+}
+
+/// How exchanges are split between endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// By weight.
+    ByWeight,
+    /// By weight, a twentieth more or less.
+    NearlyByWeight,
+    /// By another rule.
+    Otherwise,
 }
 
 /// The endpoints as a balancer sees them during one pick.
@@ -212,20 +427,6 @@ impl<'a> View<'a> {
     }
 }
 
-/// What a balancer learns from an attempt that is over.
-#[derive(Debug, Clone, Copy)]
-pub struct Observation {
-    /// Index of the endpoint.
-    pub endpoint: usize,
-    /// The present.
-    pub now: Instant,
-    /// From the request's last byte to the response's first; `None` where it
-    /// says nothing, as with tunnels and event streams.
-    pub first_byte: Option<Duration>,
-    /// Whether it failed: a 5xx, a timeout, a broken connection.
-    pub is_error: bool,
-}
-
 /// What a balancer has learned of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Learned {
@@ -234,110 +435,6 @@ pub enum Learned {
     Slowness(f64),
     /// How long it takes to the first byte.
     Time(Duration),
-}
-
-/// A balancer with its per-worker state. A copy picks what the balancer itself
-/// would pick next.
-#[derive(Debug, Clone)]
-pub enum Balancer {
-    /// See [`Random`].
-    Random(Random),
-    /// See [`RoundRobin`].
-    RoundRobin(RoundRobin),
-    /// See [`ShortestQueue`].
-    ShortestQueue(ShortestQueue),
-    /// See [`LeastConnections`].
-    LeastConnections(LeastConnections),
-    /// See [`Fair`].
-    Fair(Fair),
-    /// See [`Carp`].
-    Carp(Carp),
-    /// See [`ConsistentHash`].
-    ConsistentHash(ConsistentHash),
-    /// See [`First`].
-    First(First),
-    /// See [`TwoChoices`].
-    TwoChoices(TwoChoices),
-    /// See [`PeakEwma`].
-    PeakEwma(PeakEwma),
-    /// See [`Adaptive`].
-    Adaptive(Adaptive),
-}
-
-impl Balancer {
-    /// A balancer at its start; `seed` makes the workers differ.
-    pub fn new(balance: Balance, seed: u64) -> Self {
-        match balance {
-            Balance::Random => Balancer::Random(Random::new(seed)),
-            Balance::RoundRobin => Balancer::RoundRobin(RoundRobin::new(seed)),
-            Balance::ShortestQueue => Balancer::ShortestQueue(ShortestQueue::new(seed)),
-            Balance::LeastConnections => Balancer::LeastConnections(LeastConnections::new(seed)),
-            Balance::Fair(options) => Balancer::Fair(Fair::new(options, seed)),
-            Balance::Carp => Balancer::Carp(Carp),
-            Balance::ConsistentHash => Balancer::ConsistentHash(ConsistentHash::new()),
-            Balance::First => Balancer::First(First),
-            Balance::TwoChoices => Balancer::TwoChoices(TwoChoices::new(seed)),
-            Balance::PeakEwma => Balancer::PeakEwma(PeakEwma::new(seed)),
-            Balance::Adaptive => Balancer::Adaptive(Adaptive::new(seed)),
-        }
-    }
-
-    /// The endpoint that should get the exchange, `None` if none is eligible.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        match self {
-            Balancer::Random(balancer) => balancer.pick(view),
-            Balancer::RoundRobin(balancer) => balancer.pick(view),
-            Balancer::ShortestQueue(balancer) => balancer.pick(view),
-            Balancer::LeastConnections(balancer) => balancer.pick(view),
-            Balancer::Fair(balancer) => balancer.pick(view),
-            Balancer::Carp(balancer) => balancer.pick(view),
-            Balancer::ConsistentHash(balancer) => balancer.pick(view),
-            Balancer::First(balancer) => balancer.pick(view),
-            Balancer::TwoChoices(balancer) => balancer.pick(view),
-            Balancer::PeakEwma(balancer) => balancer.pick(view),
-            Balancer::Adaptive(balancer) => balancer.pick(view),
-        }
-    }
-
-    /// Learns from an attempt that is over.
-    pub fn observe(&mut self, observation: &Observation) {
-        match self {
-            Balancer::PeakEwma(balancer) => balancer.observe(observation),
-            Balancer::Adaptive(balancer) => balancer.observe(observation),
-            _ => {}
-        }
-    }
-
-    /// What it has learned of the endpoint, as its last pick saw it; `None`
-    /// where it learns nothing or has heard nothing of it.
-    pub fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
-        match self {
-            Balancer::PeakEwma(balancer) => balancer.time(index, now).map(Learned::Time),
-            Balancer::Adaptive(balancer) => balancer.slowness(index).map(Learned::Slowness),
-            _ => None,
-        }
-    }
-
-    /// Most exchanges in flight that the balancer itself allows the endpoint.
-    pub fn cap(&self, view: &View<'_>, index: usize) -> u32 {
-        match self {
-            Balancer::Fair(balancer) => balancer.cap(view, index),
-            _ => u32::MAX,
-        }
-    }
-
-    /// Whether it goes by a part of the request.
-    pub fn takes_key(&self) -> bool {
-        matches!(self, Balancer::Carp(_) | Balancer::ConsistentHash(_))
-    }
-
-    /// Whether an exchange that finds no room is refused rather than queued.
-    pub fn refuses_when_busy(&self) -> bool {
-        match self {
-            Balancer::Fair(balancer) => balancer.refuses_when_busy(),
-            _ => false,
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]

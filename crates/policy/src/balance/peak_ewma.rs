@@ -19,7 +19,8 @@ use std::time::Duration;
 use crate::Instant;
 
 use super::draw::Draw;
-use super::{Observation, View};
+use super::{Learned, LearnsFrom, Promises, Ranking, Split, View};
+use crate::observation::{Answer, Observation};
 
 /// Time over which a cost fades to 1/e.
 const DECAY_SECONDS: f64 = 10.0;
@@ -63,19 +64,6 @@ impl PeakEwma {
         }
     }
 
-    /// The one of two that costs less; the first drawn of a tie.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
-        let (first, second) = self.draw.two(view)?;
-        let is_second = match view.load(first) + view.load(second) {
-            0 => self.is_turn_of_second(view, first, second),
-            _ => self.cost(view, second) < self.cost(view, first),
-        };
-        Some(match is_second {
-            true => second,
-            false => first,
-        })
-    }
-
     /// Whether of two idle endpoints the second one drawn gets the exchange.
     fn is_turn_of_second(&mut self, view: &View<'_>, first: usize, second: usize) -> bool {
         let [first, second] = [first, second].map(|index| self.expected(view, index));
@@ -98,19 +86,37 @@ impl PeakEwma {
         let cost = self.costs.get(index)?.as_ref()?;
         Some(cost.seconds * cost.remains(now))
     }
+}
 
-    /// What counts as the endpoint's time to the first byte, if anything is
-    /// known of it.
-    pub fn time(&self, index: usize, now: Instant) -> Option<Duration> {
-        self.seconds(index, now).map(Duration::from_secs_f64)
+impl Ranking for PeakEwma {
+    const LEARNS_FROM: LearnsFrom = LearnsFrom::Head;
+
+    /// The one of two that costs less; the first drawn of a tie.
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+        let (first, second) = self.draw.two(view)?;
+        let is_second = match view.load(first) + view.load(second) {
+            0 => self.is_turn_of_second(view, first, second),
+            _ => self.cost(view, second) < self.cost(view, first),
+        };
+        Some(match is_second {
+            true => second,
+            false => first,
+        })
     }
 
     /// Learns the time to the first byte.
-    pub fn observe(&mut self, observation: &Observation) {
-        let seconds = observation.first_byte.map(|time| time.as_secs_f64());
+    fn observe(&mut self, observation: &Observation) {
+        let Some(Answer {
+            first_byte,
+            is_error,
+        }) = observation.observed.answer()
+        else {
+            return;
+        };
+        let seconds = first_byte.map(|time| time.as_secs_f64());
         let seconds = match (seconds, self.mean) {
-            (seconds, Some(mean)) if observation.is_error => seconds.unwrap_or(0.0).max(mean),
-            (Some(_), None) if observation.is_error => return,
+            (seconds, Some(mean)) if is_error => seconds.unwrap_or(0.0).max(mean),
+            (Some(_), None) if is_error => return,
             (Some(seconds), _) => {
                 let mean = self.mean.get_or_insert(seconds);
                 *mean += (seconds - *mean) * MEAN_PART;
@@ -132,12 +138,24 @@ impl PeakEwma {
             at: observation.now,
         });
     }
+
+    fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
+        let seconds = self.seconds(index, now)?;
+        Some(Learned::Time(Duration::from_secs_f64(seconds)))
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::NearlyByWeight,
+            idle: Split::ByWeight,
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::Balance;
-    use super::super::tests::{Site, answer};
+    use super::super::tests::{Site, answer, error, tunnel};
     use super::*;
 
     fn after(start: Instant, seconds: u64) -> Instant {
@@ -218,15 +236,9 @@ mod tests {
     fn failing_fast_is_not_being_fast_and_tunnels_say_nothing() {
         let site = Site::new(&[1, 1]);
         let mut balancer = PeakEwma::new(1);
-        let tunnel = Observation {
-            first_byte: None,
-            ..answer(1, site.now, 0)
-        };
+        let tunnel = tunnel(1, site.now);
         balancer.observe(&tunnel);
-        let fail = Observation {
-            is_error: true,
-            ..answer(1, site.now, 1)
-        };
+        let fail = error(1, site.now, 1);
         balancer.observe(&fail);
         assert_eq!(balancer.mean, None);
         balancer.observe(&answer(0, site.now, 20));
@@ -237,10 +249,7 @@ mod tests {
         balancer.observe(&answer(0, site.now, 19));
         let costs = [0, 1].map(|index| balancer.cost(&site.view(), index));
         assert!(costs[1] * 1.05 >= costs[0], "{costs:?}");
-        let slow = Observation {
-            is_error: true,
-            ..answer(1, site.now, 500)
-        };
+        let slow = error(1, site.now, 500);
         balancer.observe(&slow);
         let costs = [0, 1].map(|index| balancer.cost(&site.view(), index));
         assert!(costs[1] > 10.0 * costs[0], "{costs:?}");

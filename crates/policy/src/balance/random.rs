@@ -3,8 +3,8 @@
 //! What lighttpd's mod_proxy_core called round-robin. For comparisons, and
 //! where many proxies without knowledge of each other share the endpoints.
 
-use super::View;
 use super::draw::Draw;
+use super::{Promises, Ranking, Split, View};
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -19,9 +19,18 @@ impl Random {
             draw: Draw::new(seed),
         }
     }
+}
 
+impl Ranking for Random {
     /// Draws among the eligible endpoints, each by its weight.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         self.draw.one(view)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::Otherwise,
+            idle: Split::ByWeight,
+        }
     }
 }

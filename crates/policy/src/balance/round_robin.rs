@@ -4,8 +4,8 @@
 //! candidate. It knows nothing of load: for endpoints that are alike, with
 //! exchanges that are alike.
 
-use super::View;
 use super::turns::Turns;
+use super::{Promises, Ranking, Split, View};
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -20,9 +20,11 @@ impl RoundRobin {
             turns: Turns::new(seed),
         }
     }
+}
 
+impl Ranking for RoundRobin {
     /// The eligible endpoint whose turn it is.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let mut round = self.turns.begin(view.len());
         for (index, state) in view.endpoints.iter().enumerate() {
             if view.admits(index, state) {
@@ -31,6 +33,13 @@ impl RoundRobin {
         }
         let all = round.total();
         round.end(all)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::Otherwise,
+            idle: Split::ByWeight,
+        }
     }
 }
 

@@ -5,8 +5,8 @@
 //! only difference. A sound choice where no weights are set and nothing is to
 //! be learned.
 
-use super::View;
 use super::least::{Compared, Least, Share};
+use super::{Promises, Ranking, Split, View};
 use crate::endpoint::EndpointState;
 
 /// Per-worker state.
@@ -22,11 +22,20 @@ impl ShortestQueue {
             least: Least::new(seed),
         }
     }
+}
 
+impl Ranking for ShortestQueue {
     /// The eligible endpoint with the least load by weight.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let share = |_, state: &EndpointState| Share::of_weight(state);
         self.least.pick(view, Compared::Load, share)
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::ByWeight,
+            idle: Split::ByWeight,
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 //! alone share the endpoints. Both are drawn by weight and compared by load
 //! per weight, so that shares follow the weights when nothing is busy too.
 
-use super::View;
 use super::draw::Draw;
+use super::{Promises, Ranking, Split, View};
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -22,15 +22,24 @@ impl TwoChoices {
             draw: Draw::new(seed),
         }
     }
+}
 
+impl Ranking for TwoChoices {
     /// The less loaded of two; the first drawn of a tie.
-    pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
+    fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let (first, second) = self.draw.two(view)?;
         let scaled = |index, other| u64::from(view.load(index)) * u64::from(view.weight(other));
         Some(match scaled(second, first) < scaled(first, second) {
             true => second,
             false => first,
         })
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            in_flight: Split::NearlyByWeight,
+            idle: Split::ByWeight,
+        }
     }
 }
 

@@ -486,7 +486,7 @@ fn an_endpoint_that_refused_is_asked_again_in_time_or_once_a_connection_opens() 
     let tried = refused(&site, 1_000_000);
     let mut guard = crate::health::Guard::default();
     let slot = site.dispatcher.states()[0].reservation(0);
-    let observed = crate::health::Observed::Unreachable;
+    let observed = crate::observation::Observed::Unreachable;
     let _ = site.dispatcher.report(&mut guard, slot, observed, site.now);
     assert!(!site.dispatcher.wants_connection(0), "nobody waits");
     let waiter = site.queued(&[tried]);

@@ -5,6 +5,11 @@ use crate::endpoint::{EndpointState, Reservation, Tried};
 use crate::queue::QueueSettings;
 use std::task::Waker;
 
+const SUCCESS: Observed = Observed::Head(Answer {
+    first_byte: None,
+    is_error: false,
+});
+
 struct Site {
     dispatcher: Dispatcher,
     guard: Guard,
@@ -75,7 +80,7 @@ impl Site {
     /// Errors until something changes.
     fn errors_until_change(&mut self, endpoint: usize) -> (u16, Option<ChangeKind>) {
         for count in 1..=20 {
-            if let Some(kind) = self.report(endpoint, Observed::Error) {
+            if let Some(kind) = self.report(endpoint, Observed::Failed) {
                 return (count, Some(kind));
             }
         }
@@ -116,17 +121,14 @@ fn five_errors_in_a_row_put_it_out_and_one_trial_brings_it_back() {
         assert_eq!(trial.endpoint(), 0, "the next exchange, phantom or not");
         assert_eq!(site.reserve().endpoint(), 1, "one trial at a time");
         assert_eq!(
-            site.report_of(trial, Observed::Error),
+            site.report_of(trial, Observed::Failed),
             ejected(errors, seconds)
         );
         site.release(trial);
         site.pass(seconds * 1_000);
     }
     let trial = site.reserve();
-    assert_eq!(
-        site.report_of(trial, Observed::Success),
-        Some(ChangeKind::Readmitted)
-    );
+    assert_eq!(site.report_of(trial, SUCCESS), Some(ChangeKind::Readmitted));
     assert_eq!(site.state(0).load(), 1, "its trial, and no phantom");
     assert!(site.state(0).is_eligible());
     assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
@@ -140,17 +142,14 @@ fn only_the_outcome_of_the_trial_counts() {
     assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
     site.pass(1_000);
     for &slot in &older[..10] {
-        assert_eq!(site.report_of(slot, Observed::Success), None);
-        assert_eq!(site.report_of(slot, Observed::Error), None);
+        assert_eq!(site.report_of(slot, SUCCESS), None);
+        assert_eq!(site.report_of(slot, Observed::Failed), None);
     }
     let trial = site.reserve();
-    assert_eq!(
-        site.report_of(trial, Observed::Success),
-        Some(ChangeKind::Readmitted)
-    );
+    assert_eq!(site.report_of(trial, SUCCESS), Some(ChangeKind::Readmitted));
     // What was sent there before says nothing of it now either.
     for &slot in &older {
-        assert_eq!(site.report_of(slot, Observed::Error), None);
+        assert_eq!(site.report_of(slot, Observed::Failed), None);
     }
     assert!(site.state(0).is_eligible());
 }
@@ -170,9 +169,9 @@ fn a_trial_is_nobodys_to_hold() {
     // The end of the first one frees no place for a third.
     site.release(long);
     assert_eq!(site.reserve().endpoint(), 1);
-    assert_eq!(site.report_of(second, Observed::Error), ejected(6, 2));
+    assert_eq!(site.report_of(second, Observed::Failed), ejected(6, 2));
     // The trial of the first ejection does not decide about the second.
-    assert_eq!(site.report_of(long, Observed::Success), None);
+    assert_eq!(site.report_of(long, SUCCESS), None);
     site.pass(2_000);
     let left = site.reserve();
     assert_eq!(left.endpoint(), 0);
@@ -207,9 +206,9 @@ fn an_ejection_is_void_where_nothing_else_is_eligible() {
     assert_eq!(first.endpoint(), 0);
     let second = site.reserve();
     assert_eq!(second.endpoint(), 0);
-    assert_eq!(site.report_of(second, Observed::Error), None);
+    assert_eq!(site.report_of(second, Observed::Failed), None);
     assert_eq!(
-        site.report_of(first, Observed::Success),
+        site.report_of(first, SUCCESS),
         Some(ChangeKind::Readmitted),
         "the first one there is its trial"
     );
@@ -233,14 +232,14 @@ fn errors_are_compared_with_those_of_the_rest() {
         for index in 1..=answers {
             site.now += Duration::from_millis(5);
             let outcome = match index % every {
-                0 => Observed::Error,
-                _ => Observed::Success,
+                0 => Observed::Failed,
+                _ => SUCCESS,
             };
             // Never two in a row at one endpoint.
             for endpoint in 1..4 {
                 site.report(endpoint, outcome);
                 if every > 1 {
-                    site.report(endpoint, Observed::Success);
+                    site.report(endpoint, SUCCESS);
                 }
             }
         }
@@ -294,9 +293,9 @@ fn a_success_in_between_starts_the_count_again() {
     let mut site = Site::new(4, HealthSettings::default());
     for _ in 0..10 {
         for _ in 0..4 {
-            assert_eq!(site.report(0, Observed::Error), None);
+            assert_eq!(site.report(0, Observed::Failed), None);
         }
-        assert_eq!(site.report(0, Observed::Success), None);
+        assert_eq!(site.report(0, SUCCESS), None);
     }
     assert!(site.state(0).is_eligible());
 }
@@ -317,16 +316,16 @@ fn never_more_than_half_are_out() {
 #[test]
 fn failing_endpoints_look_busier_while_the_rest_is_well() {
     let mut site = Site::new(3, HealthSettings::default());
-    site.report(0, Observed::Error);
-    site.report(0, Observed::Error);
+    site.report(0, Observed::Failed);
+    site.report(0, Observed::Failed);
     assert_eq!(site.state(0).load(), 0);
-    site.report(0, Observed::Error);
+    site.report(0, Observed::Failed);
     assert_eq!(site.state(0).load(), 1);
     site.pass(900);
     assert_eq!(site.state(0).load(), 1);
     site.pass(200);
     assert_eq!(site.state(0).load(), 0);
-    site.report(0, Observed::Error);
+    site.report(0, Observed::Failed);
     site.pass(1_900);
     assert_eq!(site.state(0).load(), 1, "the fourth counts for two seconds");
     site.pass(200);
@@ -336,13 +335,13 @@ fn failing_endpoints_look_busier_while_the_rest_is_well() {
     let mut site = Site::new(3, HealthSettings::default());
     for _ in 0..20 {
         for endpoint in [1, 2] {
-            site.report(endpoint, Observed::Error);
-            site.report(endpoint, Observed::Error);
-            site.report(endpoint, Observed::Success);
+            site.report(endpoint, Observed::Failed);
+            site.report(endpoint, Observed::Failed);
+            site.report(endpoint, SUCCESS);
         }
     }
     for _ in 0..4 {
-        site.report(0, Observed::Error);
+        site.report(0, Observed::Failed);
     }
     assert_eq!(site.state(0).load(), 0);
 }
