@@ -4,6 +4,8 @@
 //! upstream → net. Each module may call the next and never back; see
 //! `docs/architecture.md`.
 
+use evenkeel_net as net;
+
 pub mod admin;
 pub mod client;
 pub mod config;
@@ -12,7 +14,6 @@ pub mod explain;
 pub mod files;
 pub mod handler;
 pub mod lifecycle;
-pub mod net;
 pub mod observe;
 pub mod runtime;
 pub mod scheduling;

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel::config::{
-    self, AccessLogFormat, Action, Address, BalanceKey, Colour, Disk, Files, Loaded, NameLookup,
-    Proxying, Report, Upstream,
+    self, AccessLogFormat, Action, BalanceKey, Colour, Disk, Files, Loaded, NameLookup, Proxying,
+    Report, Upstream,
 };
+use evenkeel_net::Address;
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_proto::coding::Coding;

@@ -12,9 +12,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use evenkeel::config::{self, Address, NameLookup};
-use evenkeel::net::clock;
+use evenkeel::config::{self, NameLookup};
 use evenkeel::runtime::{self, Running};
+use evenkeel_net::Address;
+use evenkeel_net::clock;
 use evenkeel_policy::endpoint::Admin;
 use evenkeel_testkit::deadline::{until, within};
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions};

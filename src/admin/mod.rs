@@ -25,8 +25,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::machine::{self, Obstacle};
-use crate::config::{Accepting, Address};
 use crate::lifecycle::{Phase, Starting};
+use crate::net::Address;
+use crate::net::listen::Accepting;
 use crate::net::listen::{self, AcceptTurns, BoundListener, Listener, Peer, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::figures::Sources;

@@ -16,12 +16,13 @@ use std::net::IpAddr;
 
 use evenkeel_proto::Scheme;
 
+use super::Adopt;
 use super::diagnostics::Report;
 use super::setting::{Field, FromText, Map, OneOrMore, Placed, read_text};
 use super::tree::Place;
 use super::value::{Bind, EndpointAddress, Name, Peer, Text, Wanted, is_token};
 use super::written::{self, File};
-use super::{Address, Adopt};
+use evenkeel_net::Address;
 
 /// Largest limit on the length of a head, in bytes.
 const MAX_HEAD_LIMIT: u64 = 128 * 1024;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::Address;
+use evenkeel_net::Address;
 
 /// Why the process can't listen somewhere, or write a file there.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,13 @@
 //! [`load()`] reads all layers into a tree of values with their places, `written`
 //! says what may stand there, and `resolve` makes the [`Config`] of it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_net::Address;
+use evenkeel_net::listen::Accepting;
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 use evenkeel_policy::route::{Network, PathPattern, RouteTable};
@@ -219,31 +221,6 @@ pub struct Server {
     pub reserved_descriptors: Option<u32>,
 }
 
-/// A socket address, or the path of a Unix socket.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Address {
-    /// IPv4 or IPv6 address with its port.
-    Tcp(SocketAddr),
-    /// Path of a Unix stream socket.
-    Unix(PathBuf),
-}
-
-impl Address {
-    /// Whether it is that of a Unix socket.
-    pub fn is_unix(&self) -> bool {
-        matches!(self, Address::Unix(_))
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Tcp(address) => address.fmt(out),
-            Address::Unix(path) => write!(out, "unix:{}", path.display()),
-        }
-    }
-}
-
 /// One place where clients connect.
 #[derive(Debug, Clone)]
 pub struct Listener {
@@ -286,15 +263,6 @@ impl Peers {
             None => self.has_unix,
         }
     }
-}
-
-/// How the kernel takes connections in, before a worker has them.
-#[derive(Debug, Clone, Copy)]
-pub struct Accepting {
-    /// Length of its queue, in connections.
-    pub backlog: u32,
-    /// Whether it keeps them until the client has sent something.
-    pub is_deferred: bool,
 }
 
 /// Bounds on what a client may send.

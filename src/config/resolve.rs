@@ -20,9 +20,10 @@ use super::tree::Place;
 use super::value::{Peer, Wanted, Workers};
 use super::written::{self, File};
 use super::{
-    Accepting, Action, ClientTimeouts, Config, Drain, FixedAnswer, Identity, Limits, Listener, Log,
-    Otlp, Peers, Proxying, Route, Server, Status, Upstream,
+    Action, ClientTimeouts, Config, Drain, FixedAnswer, Identity, Limits, Listener, Log, Otlp,
+    Peers, Proxying, Route, Server, Status, Upstream,
 };
+use evenkeel_net::listen::Accepting;
 
 /// Whether the names of endpoints are looked up, and this machine is asked what it
 /// lets the process do.

@@ -15,7 +15,8 @@ use super::diagnostics::Report;
 use super::regex_like::{self, Foreign};
 use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
 use super::tree::{Node, Value};
-use super::{Address, Adopt, BalanceKey, EventFormat, HalfClose, Level};
+use super::{Adopt, BalanceKey, EventFormat, HalfClose, Level};
+use evenkeel_net::Address;
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {

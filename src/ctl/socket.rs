@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel::config::{Address, Config, NameLookup};
+use evenkeel::config::{Config, NameLookup};
+use evenkeel_net::Address;
 
 use crate::cli::{Control, Source};
 use crate::{load_quietly, note};

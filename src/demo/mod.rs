@@ -11,9 +11,10 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use evenkeel::config::{self, Address, Colour, NameLookup};
+use evenkeel::config::{self, Colour, NameLookup};
 use evenkeel::lifecycle::StopSignals;
 use evenkeel::runtime::{self, Running};
+use evenkeel_net::Address;
 use evenkeel_origin::{Origin, OriginHandle, OriginOptions, ServiceTime};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 

@@ -22,7 +22,7 @@ use evenkeel_proto::{BodyFraming, FieldKind, LoopId, RequestError, RequestHead, 
 use serde::{Deserialize, Serialize};
 
 use crate::client::http1::check_limits;
-use crate::config::{self, Action, Address, Config, Proxying, without_passwords};
+use crate::config::{self, Action, Config, Proxying, without_passwords};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
@@ -31,6 +31,7 @@ use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::last_hop::LastHop;
 use crate::handler::{self, RequestFacts};
 use crate::metrics::end::{End, Failure};
+use crate::net::Address;
 use crate::net::clock;
 use crate::observe::calendar::unix_time;
 use crate::observe::figures::{State, effective_weight};

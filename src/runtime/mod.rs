@@ -25,13 +25,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, AdminThread};
+use crate::config::Config;
 use crate::config::machine::{self, Obstacle};
-use crate::config::{Address, Config};
 use crate::files::Disks;
 use crate::lifecycle::{Phase, Starting, StopSignals, ThreadEnded, WhileRunning};
 use crate::metrics::end::End;
 use crate::metrics::quantity::counted;
 use crate::metrics::{BufferMemory, OpenCount};
+use crate::net::Address;
 use crate::net::descriptors;
 use crate::net::listen::{self, BoundListener, SocketFile};
 use crate::observe::access_log::Layout;

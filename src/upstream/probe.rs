@@ -13,7 +13,8 @@ use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_respo
 use evenkeel_proto::{BodyError, BodyFraming, Method, ResponseError, ResponseHead};
 use rustix::io::Errno;
 
-use crate::config::{Address, Probe, ProbeRequest};
+use crate::config::{Probe, ProbeRequest};
+use crate::net::Address;
 use crate::net::connect::{connect_when_there_is_room, reason};
 use crate::net::lacks_descriptor;
 use crate::net::stream::{Follow, Stream};

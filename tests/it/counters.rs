@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use evenkeel::config::{Address, NameLookup, load_text};
+use evenkeel::config::{NameLookup, load_text};
 use evenkeel::observe::counters::EndpointCounters;
 use evenkeel::runtime::{self, Running};
+use evenkeel_net::Address;
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, RawClient};
 

@@ -8,7 +8,7 @@ use super::Caller;
 use crate::admin::Admin;
 use crate::admin::csv::{self, RowId, RowKind};
 use crate::admin::operate::{Operation, operate};
-use crate::config::Address;
+use crate::net::Address;
 use crate::observe::figures::{AdminWord, Figures, Sources, State};
 
 /// HAProxy's largest weight.

@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::monitor::Span;
 use super::{Acceptor, Admin, BACKLOG, csv, metrics};
-use crate::config::Address;
+use crate::net::Address;
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::listen::{Listener, Peer};
 use answer::{Answer, AnswerBody, in_pieces, json, text, with_place, with_type};

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::super::Address;
 use super::super::diagnostics::Report;
 use super::super::log_value::LogPath;
 use super::super::machine::Obstacle;
 use super::super::setting::Field;
 use super::super::tree::Place;
 use super::super::written::{self, AccessLog, File, OwnAccessLog};
+use evenkeel_net::Address;
 
 /// Warns of addresses and folders that this process could not use.
 pub(in crate::config) fn check(file: &File, report: &mut Report) {

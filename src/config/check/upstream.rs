@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use evenkeel_net::Address;
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::queue::Discipline;
 
-use super::super::Address;
 use super::super::diagnostics::Report;
 use super::super::machine;
 use super::super::setting::{Bounded, Map, Named, Placed, alternatives};

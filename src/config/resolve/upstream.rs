@@ -16,10 +16,11 @@ use super::super::setting::{Field, Map, OneOrMore, Placed};
 use super::super::value::{Destination, FilePath, Forwarding};
 use super::super::written::{self, Endpoint as WrittenEndpoint};
 use super::super::{
-    Address, BalanceKey, Buffer, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue,
-    QueueAnswer, Upstream, UpstreamTimeouts,
+    BalanceKey, Buffer, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue, QueueAnswer,
+    Upstream, UpstreamTimeouts,
 };
 use super::{NameLookup, Surroundings};
+use evenkeel_net::Address;
 
 /// Largest file that is read for an answer, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;

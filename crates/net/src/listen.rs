@@ -16,9 +16,18 @@ use rustix::fs::Mode;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Socket};
 
-use super::poller::{Interest, Side, Source};
-use super::stream_socket;
-use crate::config::{Accepting, Address};
+use crate::address::Address;
+use crate::poller::{Interest, Side, Source};
+use crate::stream_socket;
+
+/// How the kernel takes connections in, before a worker has them.
+#[derive(Debug, Clone, Copy)]
+pub struct Accepting {
+    /// Length of its queue, in connections.
+    pub backlog: u32,
+    /// Whether it keeps them until the client has sent something.
+    pub is_deferred: bool,
+}
 
 /// A bound socket, not yet part of any event loop.
 #[derive(Debug)]

@@ -28,8 +28,8 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
 
-use super::poller::{Interest, Poller, Side, Source};
-use super::prefetch::Lines;
+use crate::poller::{Interest, Poller, Side, Source};
+use crate::prefetch::Lines;
 
 /// Pieces of memory that a task can name.
 pub const PIECES: usize = 7;
@@ -586,7 +586,7 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::net::timer_fd::TimerFd;
+    use crate::timer_fd::TimerFd;
 
     /// Runs `test` as the main task of a set.
     fn with_tasks(test: impl Future<Output = ()> + 'static) {

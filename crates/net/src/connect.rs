@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket};
 
-use super::descriptors::{Taker, within_limit};
-use super::stream::Stream;
-use super::stream_socket;
-use super::timer_fd::TimerFd;
-use crate::config::Address;
+use crate::address::Address;
+use crate::descriptors::{Taker, within_limit};
+use crate::stream::Stream;
+use crate::stream_socket;
+use crate::timer_fd::TimerFd;
 
 /// Opens a connection.
 ///
@@ -104,7 +104,7 @@ fn endpoint_socket(domain: Domain) -> io::Result<Socket> {
 }
 
 /// The system's words for an error, without its number and in lower case.
-pub(crate) fn reason(error: &io::Error) -> String {
+pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let words = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = words.chars();

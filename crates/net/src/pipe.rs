@@ -10,8 +10,8 @@ use evenkeel_policy::Instant;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-use super::clock;
-use super::descriptors::{Taker, within_limit};
+use crate::clock;
+use crate::descriptors::{Taker, within_limit};
 
 /// What a pipe has room for, in pages: so many pieces of packets, each of up to
 /// 32 KiB on loopback and some 1,500 bytes from a network. With the kernel's 16,

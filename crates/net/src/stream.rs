@@ -12,9 +12,9 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::pipe::Pipe;
-use super::poller::{Detached, Interest, Side, Source};
-use super::tasks;
+use crate::pipe::Pipe;
+use crate::poller::{Detached, Interest, Side, Source};
+use crate::tasks;
 
 /// Asks how much a socket has sent that is not acknowledged (tcp(7)).
 const SIOCOUTQ: Opcode = 0x5411;

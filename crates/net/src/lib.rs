@@ -1,5 +1,6 @@
 //! Sockets, buffers and time: what a worker waits on. Knows no HTTP.
 
+mod address;
 pub mod buffer;
 pub mod clock;
 pub mod connect;
@@ -15,6 +16,7 @@ pub mod timer_fd;
 
 use std::io;
 
+pub use address::Address;
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 

@@ -14,7 +14,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::poller::{Interest, Side, Source};
+use crate::poller::{Interest, Side, Source};
 
 /// A timer that belongs to this thread's poller.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::net::tasks::Tasks;
+    use crate::tasks::Tasks;
 
     #[test]
     fn expires_once_or_again_and_again() {

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::tasks;
+use crate::tasks;
 
 /// Length of a tick.
 pub const TICK: Duration = Duration::from_millis(100);

@@ -1,0 +1,30 @@
+//! Where something listens.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A socket address, or the path of a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// IPv4 or IPv6 address with its port.
+    Tcp(SocketAddr),
+    /// Path of a Unix stream socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Whether it is that of a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Address::Unix(_))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(out),
+            Address::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
+}
