@@ -247,10 +247,11 @@ impl Acceptor {
         loop {
             match poll_fn(|cx| self.listener.poll_accept(cx)).await {
                 Ok(accepted) => {
+                    let peer = accepted.peer;
                     if std::mem::take(&mut self.is_failing) {
                         tracing::info!("{what}: accepting again");
                     }
-                    return accepted;
+                    return (accepted.into_socket(), peer);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_failing, true) {

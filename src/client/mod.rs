@@ -11,7 +11,6 @@ mod proxy_protocol;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -21,10 +20,10 @@ use rustix::io::Errno;
 
 use crate::exchange::remote::Remote;
 use crate::exchange::{Client, Context, answer, rare, room};
-use crate::net::descriptors::{Taker, is_reserved, lowered};
+use crate::net::descriptors::Taker;
 use crate::net::is_out_of_descriptors;
-use crate::net::listen::{AcceptTurns, Listener, Peer};
-use crate::net::stream::{Peeked, Stream, answer_and_close};
+use crate::net::listen::{AcceptTurns, Incoming, Listener, Peer};
+use crate::net::stream::Peeked;
 use crate::net::tasks;
 use crate::net::timer::Timer;
 use crate::observe::sessions::{Accepted, Need, SessionKey};
@@ -149,7 +148,7 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
             }
         }
         let admitted = match accepted {
-            Ok((socket, peer)) => admit(&clients, socket, peer, index).await,
+            Ok(incoming) => admit(&clients, incoming, index).await,
             Err(error) => Err(error),
         };
         match admitted {
@@ -205,18 +204,17 @@ impl<'a> DrainSign<'a> {
 /// The kernel lacks memory.
 async fn admit(
     clients: &Clients,
-    socket: OwnedFd,
-    peer: Peer,
+    incoming: Incoming,
     listener: usize,
 ) -> io::Result<Option<Box<Client>>> {
     let context = &clients.context;
     let counters = &context.counters.listeners[listener];
     counters.connections.add(1);
-    let socket = match take_descriptor(context, socket).await {
-        Ok(socket) => socket,
-        Err(socket) => {
+    let incoming = match take_descriptor(context, incoming).await {
+        Ok(incoming) => incoming,
+        Err(incoming) => {
             counters.connections_no_descriptor.add(1);
-            refuse(context, socket, NO_DESCRIPTOR);
+            refuse(context, incoming, NO_DESCRIPTOR);
             return Ok(None);
         }
     };
@@ -225,10 +223,11 @@ async fn admit(
     };
     if !take_place(context, listener, need).await {
         counters.connections_refused.add(1);
-        refuse(context, socket, need);
+        refuse(context, incoming, need);
         return Ok(None);
     }
-    let stream = Stream::new(socket).inspect_err(|_| {
+    let peer = incoming.peer;
+    let stream = incoming.into_stream().inspect_err(|_| {
         context.open_connections[listener].remove();
     })?;
     let peer = match peer {
@@ -254,17 +253,17 @@ const NO_DESCRIPTOR: Need = Need::Descriptor(Taker::Client);
 ///
 /// # Errors
 /// Nothing else can be closed: the connection as it was.
-async fn take_descriptor(context: &Context, mut socket: OwnedFd) -> Result<OwnedFd, OwnedFd> {
+async fn take_descriptor(context: &Context, mut incoming: Incoming) -> Result<Incoming, Incoming> {
     for _ in 0..room::TRIES {
-        if !is_reserved(&socket, Taker::Client) {
-            return Ok(socket);
+        if !incoming.is_reserved(Taker::Client) {
+            return Ok(incoming);
         }
-        socket = lowered(socket);
-        if is_reserved(&socket, Taker::Client) && !room::make(context, NO_DESCRIPTOR).await {
+        incoming = incoming.lowered();
+        if incoming.is_reserved(Taker::Client) && !room::make(context, NO_DESCRIPTOR).await {
             break;
         }
     }
-    Err(socket)
+    Err(incoming)
 }
 
 /// Takes one of the connections that a listener may have; where it has as many,
@@ -283,9 +282,9 @@ async fn take_place(context: &Context, listener: usize, need: Need) -> bool {
 }
 
 /// Answers a connection that there is no room for, and closes it.
-fn refuse(context: &Context, socket: OwnedFd, need: Need) {
+fn refuse(context: &Context, incoming: Incoming, need: Need) {
     let answer = answer::refusal(context, need.failure().into());
-    answer_and_close(socket, &answer);
+    incoming.answer_and_close(&answer);
 }
 
 /// Accepting failed: the kernel lacks memory, or all descriptors are in use and
@@ -402,7 +401,7 @@ where
         }
         Piece::Client.is(&*client);
         client.timer.will_be_looked_at(Piece::Timer as usize);
-        while wait_for_request(&clients.context, &client, wait).await {
+        while wait_for_request(&clients.context, &mut client, wait).await {
             (client, wait) = match places.run(|| serve(clients.clone(), client)).await {
                 Served::Idle(client) => (client, Wait::ForNext(Some(timeouts.idle))),
                 Served::Nothing(client) => (client, wait.on()),
@@ -447,7 +446,11 @@ const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
 
 /// Whether the client sent something (or closed) before `timeout`, and the
 /// worker is not draining.
-fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Future<Output = bool> {
+fn wait_for_request(
+    context: &Context,
+    client: &mut Client,
+    wait: Wait,
+) -> impl Future<Output = bool> {
     let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
     if let Some(timeout) = timeout {
         context.set_timeout(&client.timer, timeout);
@@ -482,7 +485,7 @@ fn wait_for_request(context: &Context, client: &Client, wait: Wait) -> impl Futu
 
 /// Whether an idle connection is to be closed to make room here, or was at an
 /// endpoint. A request that is there already is served.
-fn is_displaced(cx: &TaskContext<'_>, context: &Context, client: &Client) -> bool {
+fn is_displaced(cx: &TaskContext<'_>, context: &Context, client: &mut Client) -> bool {
     let pinned = &context.pinned;
     let has_given_way = !pinned.is_empty() && pinned.poll_displaced(cx, client.session).is_ready();
     let is_told = context.sessions.take_told(client.session).is_some();

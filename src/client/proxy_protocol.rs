@@ -32,7 +32,7 @@ pub(super) async fn take_header(
 ) -> Option<Box<Client>> {
     let context = &clients.context;
     let mut started = clock::now();
-    let is_there = wait_for_request(context, &client, wait).await;
+    let is_there = wait_for_request(context, &mut client, wait).await;
     if !is_there && !is_late(context, &client) {
         return None;
     }
@@ -40,7 +40,7 @@ pub(super) async fn take_header(
     let read = match is_there {
         true => {
             started = clock::now();
-            read(context, &client, &mut buffer).await
+            read(context, &mut client, &mut buffer).await
         }
         false => Err(Unread::Refused(Failure::ProxyHeaderTimeout)),
     };
@@ -86,7 +86,7 @@ enum Unread {
 /// Why there is none.
 async fn read(
     context: &Context,
-    client: &Client,
+    client: &mut Client,
     buffer: &mut Buffer,
 ) -> Result<Option<SocketAddr>, Unread> {
     let refused = |failure| Poll::Ready(Err(Unread::Refused(failure)));

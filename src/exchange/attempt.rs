@@ -419,7 +419,7 @@ impl<'a, 'b> Sent<'a, 'b> {
         poll_fn(move |cx| {
             if let Some(pump) = self.pump.as_mut().filter(|it| !it.sink_is_closed()) {
                 let before = pump.progress();
-                let polled = pump.poll(cx, &client.stream, &self.stream);
+                let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
                 let has_moved = pump.progress() != before;
                 let bytes_in = progress.figures.bytes_in + pump.bytes_read;
                 progress.track.set_bytes_in(bytes_in);

@@ -510,7 +510,7 @@ impl Backlog {
     fn poll_write(
         &mut self,
         cx: &TaskContext<'_>,
-        client: &Stream,
+        client: &mut Stream,
         follow: Follow,
     ) -> Poll<Result<(), PumpEnd>> {
         while let Some(piece) = self.pieces.front() {
@@ -701,13 +701,13 @@ impl Taking<'_, '_> {
     }
 
     /// Writes what the client takes, then reads once.
-    fn poll_turn(&mut self, cx: &mut TaskContext<'_>, client: &Client) -> Poll<Turn> {
+    fn poll_turn(&mut self, cx: &mut TaskContext<'_>, client: &mut Client) -> Poll<Turn> {
         let follow = match self.pump.is_source_done() {
             true => self.pump.follow(),
             false => Follow::Anything,
         };
         let before = self.backlog.len;
-        let written = self.backlog.poll_write(cx, &client.stream, follow);
+        let written = self.backlog.poll_write(cx, &mut client.stream, follow);
         self.pump.bytes_written += (before - self.backlog.len) as u64;
         let is_source_done = self.pump.is_source_done();
         let ended = match written {
@@ -765,7 +765,7 @@ impl Rest {
         let mut is_timed = false;
         let failure = poll_fn(|cx| {
             let held = self.backlog.len;
-            let written = self.backlog.poll_write(cx, &client.stream, follow);
+            let written = self.backlog.poll_write(cx, &mut client.stream, follow);
             self.sent += (held - self.backlog.len) as u64;
             match written {
                 Poll::Ready(Ok(())) => return Poll::Ready(None),

@@ -132,7 +132,7 @@ pub(crate) async fn drain(
         return next;
     }
     counters.drains.add(1);
-    if next != Next::KeepAlive && client.stream.shutdown().is_err() {
+    if next != Next::KeepAlive && client.stream.close_notify().is_err() {
         return Next::Close;
     }
     let begun = std::mem::replace(buffer, Buffer::small());
@@ -160,7 +160,7 @@ pub(crate) async fn drain(
 /// it closes: a close with unread bytes would reset the connection and take
 /// the answer with it (RFC 9112 §9.6).
 pub(crate) async fn linger(context: &Context, client: &mut Client, buffer: Buffer, sender: Sender) {
-    if client.stream.shutdown().is_err() {
+    if client.stream.close_notify().is_err() {
         return;
     }
     drop(buffer);
@@ -186,14 +186,14 @@ pub(crate) async fn linger(context: &Context, client: &mut Client, buffer: Buffe
 /// passed.
 async fn read_on(
     context: &Context,
-    client: &Client,
+    client: &mut Client,
     pump: &mut Pump,
     bounds: &Bounds,
 ) -> Option<PumpEnd> {
     bounds.set_timeout(context, client);
     poll_fn(|cx| {
         let before = pump.progress();
-        if let Poll::Ready(end) = pump.poll_drop(cx, &client.stream) {
+        if let Poll::Ready(end) = pump.poll_drop(cx, &mut client.stream) {
             return Poll::Ready(Some(end));
         }
         if pump.progress() != before {

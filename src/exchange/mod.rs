@@ -180,7 +180,10 @@ impl Client {
     /// The scheme of the URL that the client asked for.
     pub fn scheme(&self) -> Scheme {
         let told = self.relayed.as_ref().and_then(|it| it.scheme());
-        told.unwrap_or(Scheme::Http)
+        told.unwrap_or(match self.stream.is_encrypted() {
+            true => Scheme::Https,
+            false => Scheme::Http,
+        })
     }
 
     /// What a trusted proxy said of the client, for endpoints.
@@ -348,7 +351,7 @@ async fn write_all(
 /// future is dropped then.
 pub(crate) async fn while_client_stays<T>(
     context: &Context,
-    client: &Client,
+    client: &mut Client,
     head: &RequestHead,
     request_end: Instant,
     future: impl Future<Output = T>,

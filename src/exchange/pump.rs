@@ -244,7 +244,7 @@ impl Pump {
     pub fn poll_read_ahead(
         &mut self,
         cx: &mut Context<'_>,
-        source: &Stream,
+        source: &mut Stream,
         len: usize,
     ) -> Poll<Result<(), PumpEnd>> {
         debug_assert!(self.held_len() == 0, "it would lie behind what is read");
@@ -282,7 +282,21 @@ impl Pump {
     /// # Cancellation
     /// It can be polled again, or dropped, at any time; what was read and not
     /// written is lost with the pump only.
-    pub fn poll(&mut self, cx: &mut Context<'_>, source: &Stream, sink: &Stream) -> Poll<PumpEnd> {
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        sink: &mut Stream,
+    ) -> Poll<PumpEnd> {
+        self.poll_into(cx, source, Some(sink))
+    }
+
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        mut sink: Option<&mut Stream>,
+    ) -> Poll<PumpEnd> {
         let mut turns = 0;
         while turns < TURNS {
             turns += 1;
@@ -290,13 +304,15 @@ impl Pump {
             if self.sink_is_closed {
                 self.drop_ready();
             }
-            match self.poll_write(cx, sink) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(end)) => {
-                    self.sink_is_closed = true;
-                    return Poll::Ready(end);
+            if let Some(sink) = sink.as_deref_mut() {
+                match self.poll_write(cx, sink) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(end)) => {
+                        self.sink_is_closed = true;
+                        return Poll::Ready(end);
+                    }
+                    Poll::Pending => return Poll::Pending,
                 }
-                Poll::Pending => return Poll::Pending,
             }
             if self.source_is_done {
                 return Poll::Ready(PumpEnd::Done);
@@ -306,7 +322,8 @@ impl Pump {
             if source.poll_read_ready(cx).is_pending() {
                 return Poll::Pending;
             }
-            let filled = match self.pipe_for_next() {
+            let can_splice = source.can_splice() && sink.as_deref().is_some_and(Stream::can_splice);
+            let filled = match self.pipe_for_next(can_splice) {
                 Some(pipe) => self.poll_splice(cx, source, pipe),
                 None => self.poll_fill(cx, source, usize::MAX),
             };
@@ -325,9 +342,9 @@ impl Pump {
     }
 
     /// Reads and drops the body up to its end.
-    pub fn poll_drop(&mut self, cx: &mut Context<'_>, source: &Stream) -> Poll<PumpEnd> {
+    pub fn poll_drop(&mut self, cx: &mut Context<'_>, source: &mut Stream) -> Poll<PumpEnd> {
         debug_assert!(self.sink_is_closed, "nothing is written");
-        self.poll(cx, source, source)
+        self.poll_into(cx, source, None)
     }
 
     fn drop_ready(&mut self) {
@@ -338,7 +355,7 @@ impl Pump {
         self.pipe = None;
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &Stream) -> Poll<Result<(), PumpEnd>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PumpEnd>> {
         let follow = match self.source_is_done {
             true => self.follow,
             false => Follow::Anything,
@@ -366,9 +383,9 @@ impl Pump {
     }
 
     /// A pipe, if what comes next is to go by way of one.
-    fn pipe_for_next(&self) -> Option<Pipe> {
+    fn pipe_for_next(&self, can_splice: bool) -> Option<Pipe> {
         let is_long = self.decoder.unseen_len() >= SPLICED_MIN;
-        let is_copied = self.is_copied || self.sink_is_closed;
+        let is_copied = self.is_copied || self.sink_is_closed || !can_splice;
         let is_spliced = is_long && self.buffer.is_none() && !is_copied;
         is_spliced.then(Pipe::take).flatten()
     }
@@ -376,7 +393,7 @@ impl Pump {
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
-        source: &Stream,
+        source: &mut Stream,
         mut pipe: Pipe,
     ) -> Poll<Result<(), PumpEnd>> {
         let len = match ready!(source.poll_read_into(cx, &mut pipe, self.decoder.unseen_len())) {
@@ -395,7 +412,7 @@ impl Pump {
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        source: &Stream,
+        source: &mut Stream,
         len_max: usize,
     ) -> Poll<Result<(), PumpEnd>> {
         let mut buffer = self.take_buffer();

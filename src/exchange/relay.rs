@@ -217,7 +217,7 @@ impl Relay<'_> {
         if relayed.next == Next::Close {
             // The client waits for this end of the response. An error shows in
             // the reads that follow.
-            let _ = client.stream.shutdown();
+            let _ = client.stream.close_notify();
         }
         let keeps_upstream = std::mem::take(&mut relayed.keeps_upstream);
         if !response.reads_request {
@@ -273,7 +273,7 @@ impl Relay<'_> {
         set_timeout(request);
         poll_fn(|cx| {
             let before = request.progress();
-            if let Poll::Ready(end) = request.poll(cx, &client.stream, stream) {
+            if let Poll::Ready(end) = request.poll(cx, &mut client.stream, stream) {
                 return Poll::Ready(Ok(end));
             }
             // Its next response can't have begun.
@@ -306,7 +306,7 @@ impl Relay<'_> {
         let mut is_timed = false;
         poll_fn(|cx| {
             let before = response.progress();
-            let polled = response.poll(cx, self.stream, &client.stream);
+            let polled = response.poll(cx, self.stream, &mut client.stream);
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Stop::Response(end));
             }
@@ -367,7 +367,7 @@ impl Relay<'_> {
             return Ok(false);
         };
         let before = request.progress();
-        match request.poll(cx, &client.stream, self.stream) {
+        match request.poll(cx, &mut client.stream, self.stream) {
             Poll::Ready(PumpEnd::Done) => {
                 self.watch.restart(clock::now());
                 if request.leftover_len() > 0 {
@@ -555,7 +555,7 @@ impl Direction {
         *self = match end {
             PumpEnd::Done => {
                 // A sink that is gone has no sending side to close.
-                let _ = sink.shutdown();
+                let _ = sink.close_notify();
                 Direction::Closed(pump)
             }
             // What the sink sent before it went may still be on its way.

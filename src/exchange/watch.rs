@@ -90,7 +90,7 @@ impl ClientWatch {
 
     /// Ready when the client has left. Costs a system call only when its
     /// connection became readable: by its next request, or by its end.
-    pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, client: &Client) -> Poll<()> {
+    pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, client: &mut Client) -> Poll<()> {
         if self.awaited == Awaited::Anything && !client.is_half_closed.get() {
             match ready!(client.stream.poll_peek(cx)) {
                 Peeked::Broken => return Poll::Ready(()),
@@ -104,7 +104,7 @@ impl ClientWatch {
 
     /// Ready when the client has left before all of its request was read: there is
     /// a reset, or an end and nothing before it.
-    pub fn poll_gone_early(cx: &mut TaskContext<'_>, client: &Client) -> Poll<()> {
+    pub fn poll_gone_early(cx: &mut TaskContext<'_>, client: &mut Client) -> Poll<()> {
         match client.stream.poll_peek(cx) {
             Poll::Ready(Peeked::End | Peeked::Broken) => Poll::Ready(()),
             _ => client.stream.poll_broken(cx),

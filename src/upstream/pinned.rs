@@ -92,7 +92,7 @@ impl PinnedConnections {
     /// worker's tick. Those that count towards a limit are swept with their pool.
     pub fn sweep(&self, now: u64) {
         self.0.borrow_mut().retain(|_, own| {
-            own.retain(|it| !it.held.is_stale(now));
+            own.retain_mut(|it| !it.held.is_stale(now));
             !own.is_empty()
         });
     }
@@ -167,7 +167,7 @@ impl Held {
         let stream = match &mut self {
             Held::Own(own) => {
                 let is_fresh = now < own.until;
-                own.stream.take().filter(|it| is_fresh && !it.is_stale())
+                own.stream.take_if(|it| is_fresh && !it.is_stale())
             }
             Held::Shared(shared) => match shared.pool.take_pinned(&shared.owner) {
                 Some(idle) => idle.attach(),
@@ -182,9 +182,9 @@ impl Held {
         }
     }
 
-    fn is_stale(&self, now: u64) -> bool {
+    fn is_stale(&mut self, now: u64) -> bool {
         match self {
-            Held::Own(own) => now >= own.until || own.stream.as_ref().is_none_or(Stream::is_stale),
+            Held::Own(own) => now >= own.until || own.stream.as_mut().is_none_or(Stream::is_stale),
             Held::Shared(_) => false,
         }
     }

@@ -8,7 +8,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use super::Reused;
 use super::pinned::Held;
 use crate::config;
 use crate::net::clock;
-use crate::net::descriptors::{Taker, is_reserved};
+use crate::net::descriptors::Taker;
 use crate::net::stream::{DetachedStream, Stream};
 use crate::net::timer::TICK;
 
@@ -79,7 +78,7 @@ impl IdleStream {
             return None;
         }
         // One that can't be watched here is as good as closed.
-        let stream = self.stream.attach().ok()?;
+        let mut stream = self.stream.attach().ok()?;
         (!stream.is_stale()).then_some(stream)
     }
 }
@@ -221,10 +220,10 @@ impl Pool {
         match self {
             Pool::Own { idle, .. } => {
                 let idle = &idle.borrow().idle;
-                idle.iter().filter(|it| helps(&it.stream, taker)).count()
+                idle.iter().filter(|it| !it.stream.is_reserved(taker)).count()
             }
             Pool::Shared { pool, .. } => {
-                pool.count(|it| it.is_of_this_thread() && helps(&it.stream, taker))
+                pool.count(|it| it.is_of_this_thread() && !it.stream.is_reserved(taker))
             }
         }
     }
@@ -235,11 +234,11 @@ impl Pool {
         match self {
             Pool::Own { idle, .. } => {
                 let idle = &mut idle.borrow_mut().idle;
-                let such = idle.extract_if(.., |it| helps(&it.stream, taker));
+                let such = idle.extract_if(.., |it| !it.stream.is_reserved(taker));
                 such.take(most).count()
             }
             Pool::Shared { pool, .. } => {
-                let closed = pool.take_oldest(most, |it| helps(&it.stream, taker));
+                let closed = pool.take_oldest(most, |it| !it.stream.is_reserved(taker));
                 closed.len()
             }
         }
@@ -252,11 +251,6 @@ impl Pool {
             Pool::Shared { pool, .. } => drop(pool.drain()),
         }
     }
-}
-
-/// Whether a taker that lacks a descriptor could have this one, were it closed.
-fn helps(stream: impl AsFd, taker: Taker) -> bool {
-    !is_reserved(stream, taker)
 }
 
 fn take_shared(pool: &SharedPool<IdleStream>, state: &EndpointState) -> Reused {
@@ -304,7 +298,7 @@ impl IdlePool {
 
     fn take(&mut self, now: u64) -> Reused {
         let mut reused = Reused::default();
-        while let Some(Idle { stream, until }) = self.idle.pop() {
+        while let Some(Idle { mut stream, until }) = self.idle.pop() {
             if now < until && !stream.is_stale() {
                 reused.stream = Some(stream);
                 return reused;
@@ -326,7 +320,7 @@ impl IdlePool {
 
     fn sweep(&mut self, now: u64) {
         self.idle
-            .retain(|idle| now < idle.until && !idle.stream.is_stale());
+            .retain_mut(|idle| now < idle.until && !idle.stream.is_stale());
     }
 }
 

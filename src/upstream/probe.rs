@@ -140,12 +140,12 @@ pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passe
     let address = probed_address(address, probe);
     let awaited = Cell::new(Awaited::Connection);
     let work = async {
-        let stream = connect_when_there_is_room(&address, || true)
+        let mut stream = connect_when_there_is_room(&address, || true)
             .await
             .map_err(ProbeFailure::Connect)?;
         awaited.set(Awaited::Answer);
         match &probe.request {
-            Some(request) => ask(&stream, request, &host(request, probe.port, name)).await,
+            Some(request) => ask(&mut stream, request, &host(request, probe.port, name)).await,
             None => Ok(None),
         }
     };
@@ -221,7 +221,7 @@ fn request_bytes(request: &ProbeRequest, host: &str) -> Vec<u8> {
 
 /// Asks, and looks at the answer as far as that takes.
 async fn ask(
-    stream: &Stream,
+    stream: &mut Stream,
     request: &ProbeRequest,
     host: &str,
 ) -> Result<Option<u16>, ProbeFailure> {
@@ -239,7 +239,7 @@ async fn ask(
     Ok(Some(head.status))
 }
 
-async fn send(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
+async fn send(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let len = poll_fn(|cx| stream.poll_write(cx, bytes, Follow::Anything)).await?;
         bytes = &bytes[len..];
@@ -248,7 +248,7 @@ async fn send(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads what is there, at most up to `max` bytes in `buffer`; 0 is the end.
-async fn read(stream: &Stream, buffer: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+async fn read(stream: &mut Stream, buffer: &mut Vec<u8>, max: usize) -> io::Result<usize> {
     let start = buffer.len();
     buffer.resize(max.min(start + READ_BYTES), 0);
     let read = poll_fn(|cx| stream.poll_read(cx, &mut buffer[start..])).await;
@@ -259,7 +259,7 @@ async fn read(stream: &Stream, buffer: &mut Vec<u8>, max: usize) -> io::Result<u
 /// Reads the head of the final response into `buffer`, with what comes of its
 /// body.
 async fn read_head(
-    stream: &Stream,
+    stream: &mut Stream,
     buffer: &mut Vec<u8>,
     request: &ProbeRequest,
 ) -> Result<ResponseHead, ProbeFailure> {
@@ -315,7 +315,7 @@ fn parse(
 
 /// Reads the body, which begins with `input`, until `wanted` was found.
 async fn find_in_body(
-    stream: &Stream,
+    stream: &mut Stream,
     mut input: Vec<u8>,
     framing: BodyFraming,
     wanted: &str,
@@ -571,11 +571,11 @@ mod tests {
         let found = tasks.run_until(async {
             let (stream, mut other) = UnixStream::pair().unwrap();
             stream.set_nonblocking(true).unwrap();
-            let stream = Stream::new(stream.into()).unwrap();
+            let mut stream = Stream::new(stream.into()).unwrap();
             other.write_all(b"ell").unwrap();
             drop(other);
             let begun = b"is it all w".to_vec();
-            find_in_body(&stream, begun, BodyFraming::UntilClose, "all well").await
+            find_in_body(&mut stream, begun, BodyFraming::UntilClose, "all well").await
         });
         found.unwrap().unwrap();
     }

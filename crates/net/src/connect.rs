@@ -33,9 +33,8 @@ pub async fn connect(address: &Address) -> io::Result<Stream> {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {}
         done => return done.and_then(|()| Stream::new(socket.into())),
     }
-    let stream = Stream::new(socket.into())?;
-    poll_fn(|cx| stream.poll_write_ready(cx)).await;
-    rustix::net::sockopt::socket_error(&stream)??;
+    let mut stream = Stream::new(socket.into())?;
+    poll_fn(|cx| stream.poll_connected(cx)).await?;
     Ok(stream)
 }
 

@@ -1,6 +1,10 @@
 //! Sockets, buffers and time: what a worker waits on. Knows no HTTP.
+//!
+//! Nothing above it names a socket: a connection is a [`stream::Stream`], one that
+//! was accepted a [`listen::Incoming`].
 
 mod address;
+mod transport;
 pub mod buffer;
 pub mod clock;
 pub mod connect;

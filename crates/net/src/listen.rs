@@ -17,7 +17,9 @@ use rustix::net::SocketFlags;
 use socket2::{Domain, Socket};
 
 use crate::address::Address;
+use crate::descriptors::{Taker, is_reserved, lowered};
 use crate::poller::{Interest, Side, Source};
+use crate::stream::{Stream, answer_and_close};
 use crate::stream_socket;
 
 /// How the kernel takes connections in, before a worker has them.
@@ -291,8 +293,8 @@ impl Listener {
         })
     }
 
-    /// The next connection's socket, which does not block.
-    pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
+    /// The next connection.
+    pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<Incoming>> {
         loop {
             ready!(self.socket.poll_ready(cx, Side::Read));
             // The kernel makes a file before it looks whether anybody waits:
@@ -321,7 +323,7 @@ impl Listener {
         rustix::event::poll(&mut socket, Some(&now)) != Ok(0)
     }
 
-    fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
+    fn accept(&self) -> io::Result<Incoming> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match self.kind {
             Kind::Tcp => {
@@ -333,13 +335,60 @@ impl Listener {
                 // IPv6. The same client at a listener of both families is the
                 // same client in keys, conditions, limits and logs.
                 let address = peer.ip().to_canonical();
-                Ok((socket, Peer::Tcp(SocketAddr::new(address, peer.port()))))
+                let peer = Peer::Tcp(SocketAddr::new(address, peer.port()));
+                Ok(Incoming { socket, peer })
             }
             Kind::Unix => {
                 let socket = rustix::net::accept_with(&self.socket, flags)?;
-                Ok((socket, Peer::Unix))
+                Ok(Incoming {
+                    socket,
+                    peer: Peer::Unix,
+                })
             }
         }
+    }
+}
+
+/// A connection that was accepted, and is on no event loop yet.
+#[derive(Debug)]
+pub struct Incoming {
+    /// It does not block.
+    socket: OwnedFd,
+    /// Who connected.
+    pub peer: Peer,
+}
+
+impl Incoming {
+    /// Whether its descriptor is kept from this taker.
+    pub fn is_reserved(&self, taker: Taker) -> bool {
+        is_reserved(&self.socket, taker)
+    }
+
+    /// The same, with the lowest descriptor that is free, if that is a lower one.
+    pub fn lowered(self) -> Self {
+        Incoming {
+            socket: lowered(self.socket),
+            ..self
+        }
+    }
+
+    /// Puts it on the event loop of the current thread.
+    ///
+    /// # Errors
+    /// As [`Stream::new`].
+    pub fn into_stream(self) -> io::Result<Stream> {
+        Stream::new(self.socket)
+    }
+
+    /// Sends a short answer, takes what has come from the peer, and closes it. Never
+    /// waits: unread bytes would make the close a reset.
+    pub fn answer_and_close(self, answer: &[u8]) {
+        answer_and_close(self.socket, answer);
+    }
+
+    /// Its socket, for another runtime.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 }
 

@@ -2,31 +2,29 @@
 //!
 //! Waiting and reading are apart: an idle connection waits for readability
 //! without a buffer, and takes one when there is something to read.
+//!
+//! A stream says itself what it can do: whether the kernel moves its bytes
+//! ([`can_splice`](Stream::can_splice), [`can_send_file`](Stream::can_send_file)),
+//! and whether an idle one can still be used ([`is_stale`](Stream::is_stale)).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
-use rustix::fs::sendfile;
-use rustix::io::{Errno, retry_on_intr};
-use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::descriptors::Taker;
 use crate::pipe::Pipe;
-use crate::poller::{Detached, Interest, Side, Source};
-use crate::tasks;
+use crate::transport::{DetachedTransport, Plain, Transport, with_transport};
 
-/// Asks how much a socket has sent that is not acknowledged (tcp(7)).
-const SIOCOUTQ: Opcode = 0x5411;
-
-/// A connected stream: TCP over IPv4 or IPv6, or a Unix socket.
+/// A connected stream.
 #[derive(Debug)]
-pub struct Stream(Source<OwnedFd>);
+pub struct Stream(Transport);
 
 /// A connected stream that no task waits for: any thread may take it on. Dropping
 /// it closes it.
 #[derive(Debug)]
-pub struct DetachedStream(Detached<OwnedFd>);
+pub struct DetachedStream(DetachedTransport);
 
 /// What follows the bytes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +40,7 @@ pub enum Follow {
 
 impl Follow {
     /// Whether the kernel may wait for what follows.
-    fn is_more(self) -> bool {
+    pub(crate) fn is_more(self) -> bool {
         self != Follow::Anything
     }
 }
@@ -64,181 +62,167 @@ impl Stream {
     /// A stream of a socket that does not block.
     ///
     /// # Errors
-    /// As [`Source::new`].
+    /// The kernel has no memory for it, or the user watches as many descriptors as
+    /// he may.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
-        Source::new(socket, Interest::ReadWrite).map(Stream)
+        Plain::new(socket).map(|plain| Stream(Transport::Plain(plain)))
+    }
+
+    /// Two streams, each the other's peer, without a socket.
+    #[cfg(feature = "simulation")]
+    pub fn pair() -> (Self, Self) {
+        let (one, other) = crate::transport::memory::End::pair();
+        (
+            Stream(Transport::Memory(one)),
+            Stream(Transport::Memory(other)),
+        )
+    }
+
+    /// Waits until a connection that was begun is open.
+    pub(crate) fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Transport::Plain(plain) => {
+                ready!(plain.poll_write_ready(cx));
+                Poll::Ready(plain.connected())
+            }
+            #[cfg(feature = "simulation")]
+            Transport::Memory(_) => Poll::Ready(Ok(())),
+        }
     }
 
     /// Lets go of it without a system call.
     pub fn detach(self) -> DetachedStream {
-        DetachedStream(self.0.detach())
+        DetachedStream(match self.0 {
+            Transport::Plain(plain) => DetachedTransport::Plain(plain.detach()),
+            #[cfg(feature = "simulation")]
+            Transport::Memory(end) => DetachedTransport::Memory(end),
+        })
     }
 
     /// Has another task wait for it from now on.
     pub fn forget_waiters(&self) {
-        self.0.forget_waiters();
+        with_transport!(Transport, &self.0, it => it.forget_waiters());
+    }
+
+    /// Whether the kernel moves its bytes to and from a [`Pipe`].
+    pub fn can_splice(&self) -> bool {
+        with_transport!(Transport, &self.0, it => it.can_splice())
+    }
+
+    /// Whether the kernel sends files on it.
+    pub fn can_send_file(&self) -> bool {
+        with_transport!(Transport, &self.0, it => it.can_send_file())
+    }
+
+    /// Whether nobody on the way can read its bytes.
+    pub fn is_encrypted(&self) -> bool {
+        with_transport!(Transport, &self.0, it => it.is_encrypted())
+    }
+
+    /// Bytes that were taken from the socket and are still to be read here.
+    pub fn buffered(&self) -> usize {
+        with_transport!(Transport, &self.0, it => it.buffered())
+    }
+
+    /// Whether its descriptor is kept from this taker.
+    pub fn is_reserved(&self, taker: Taker) -> bool {
+        with_transport!(Transport, &self.0, it => it.is_reserved(taker))
     }
 
     /// Ready when a read would not block. Holds no buffer.
     pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
-        self.0.poll_ready(cx, Side::Read)
+        with_transport!(Transport, &self.0, it => it.poll_read_ready(cx))
     }
 
-    /// Reads into `room`; 0 is the end. A short read is taken as the sign that
-    /// nothing is left, which saves the read that would say so.
-    pub fn poll_read(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.poll_read_ready(cx));
-            ready!(tasks::poll_operation(cx));
-            match retry_on_intr(|| rustix::net::recv(self, &mut *room, RecvFlags::empty())) {
-                Ok((len, _)) => {
-                    // What waits behind a part of an error queue is unknown.
-                    if len > 0 && len < room.len() {
-                        self.0.note_drained(Side::Read);
-                    }
-                    return Poll::Ready(Ok(len));
-                }
-                Err(Errno::AGAIN) => self.0.note_blocked(Side::Read),
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
-        }
+    /// Reads into `room`; 0 is the end.
+    pub fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        with_transport!(Transport, &mut self.0, it => it.poll_read(cx, room))
     }
 
     /// Reads into `room` what stays to be read again; 0 is the end. Where it is
     /// less than was hoped for, the next call waits for more.
-    pub fn poll_peek_into(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.poll_call(cx, Side::Read, || {
-            rustix::net::recv(self, &mut *room, RecvFlags::PEEK).map(|(len, _)| len)
-        })
+    pub fn poll_peek_into(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        with_transport!(Transport, &mut self.0, it => it.poll_peek_into(cx, room))
     }
 
     /// Writes a part of `bytes`.
     pub fn poll_write(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         bytes: &[u8],
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.poll_write_ready(cx));
-            ready!(tasks::poll_operation(cx));
-            if let Some(written) = self.try_write(bytes, follow) {
-                return Poll::Ready(written);
-            }
-        }
+        with_transport!(Transport, &mut self.0, it => it.poll_write(cx, bytes, follow))
     }
 
     /// Writes a part of `bytes`; `None` where the stream takes nothing now.
-    pub fn try_write(&self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
-        let mut flags = SendFlags::NOSIGNAL;
-        flags.set(SendFlags::MORE, follow.is_more());
-        // What the event loop knows of the stream is not asked: it takes all of
-        // most writes, and what is known has left the processor's caches.
-        match retry_on_intr(|| rustix::net::send(self, bytes, flags)) {
-            Ok(len) => {
-                if len < bytes.len() {
-                    self.0.note_drained(Side::Write);
-                }
-                Some(Ok(len))
-            }
-            Err(Errno::AGAIN) => {
-                self.0.note_blocked(Side::Write);
-                None
-            }
-            Err(error) => Some(Err(error.into())),
-        }
+    pub fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
+        with_transport!(Transport, &mut self.0, it => it.try_write(bytes, follow))
     }
 
-    /// Moves up to `len` bytes into a pipe, without copying them; 0 is the end.
+    /// Moves up to `len` bytes into a pipe, without copying them; 0 is the end. For
+    /// streams that [can splice](Self::can_splice).
     pub fn poll_read_into(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         pipe: &mut Pipe,
         len: u64,
     ) -> Poll<io::Result<usize>> {
-        // Whether more is there is unknown: the pipe may be full.
-        self.poll_call(cx, Side::Read, || pipe.fill(self.as_fd(), len))
+        with_transport!(Transport, &mut self.0, it => it.poll_read_into(cx, pipe, len))
     }
 
-    /// Writes a part of what is in a pipe, without copying it.
+    /// Writes a part of what is in a pipe, without copying it. For streams that
+    /// [can splice](Self::can_splice).
     pub fn poll_write_from(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         pipe: &mut Pipe,
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
-        let is_more = follow.is_more();
-        self.poll_call(cx, Side::Write, || pipe.drain(self.as_fd(), is_more))
+        with_transport!(Transport, &mut self.0, it => it.poll_write_from(cx, pipe, follow))
     }
 
     /// Writes a part of what stands at `offset` of a file, at most `len` bytes,
     /// without copying it; 0 where the file ends there. Waits for the disk where
-    /// it is not in memory.
+    /// it is not in memory. For streams that
+    /// [can send files](Self::can_send_file).
     pub fn poll_send_file(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         file: BorrowedFd<'_>,
         offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>> {
-        // Less may be the file's end as well: the next call tells.
-        self.poll_call(cx, Side::Write, || {
-            let mut at = offset;
-            sendfile(self, file, Some(&mut at), len)
-        })
-    }
-
-    /// Makes a system call when a side is ready, again until it does not say that
-    /// it would block. Whether the side is ready after that is for the next one to
-    /// tell.
-    fn poll_call(
-        &self,
-        cx: &Context<'_>,
-        side: Side,
-        mut call: impl FnMut() -> Result<usize, Errno>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.poll_ready(cx, side));
-            ready!(tasks::poll_operation(cx));
-            match retry_on_intr(&mut call) {
-                Err(Errno::AGAIN) => self.0.note_blocked(side),
-                done => return Poll::Ready(done.map_err(io::Error::from)),
-            }
-        }
+        with_transport!(Transport, &mut self.0, it => it.poll_send_file(cx, file, offset, len))
     }
 
     /// Ready when a write would not block.
     pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
-        self.0.poll_ready(cx, Side::Write)
+        with_transport!(Transport, &self.0, it => it.poll_write_ready(cx))
     }
 
     /// Bytes that were written and that the peer has not acknowledged; 0 where
     /// the kernel does not say.
     pub fn unacknowledged_len(&self) -> u64 {
-        // SAFETY: SIOCOUTQ writes one C int.
-        let query = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
-        // SAFETY: it changes nothing, and a socket of another kind refuses it.
-        let len = unsafe { ioctl(self, query) };
-        len.map_or(0, |len| u64::try_from(len).unwrap_or(0))
+        with_transport!(Transport, &self.0, it => it.unacknowledged_len())
     }
 
-    /// Closes the sending side.
-    pub fn shutdown(&self) -> io::Result<()> {
-        rustix::net::shutdown(self, rustix::net::Shutdown::Write).map_err(io::Error::from)
+    /// Says that nothing more comes, and closes the sending side.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn close_notify(&mut self) -> io::Result<()> {
+        with_transport!(Transport, &mut self.0, it => it.close_notify())
     }
 
     /// Looks at the next byte without taking it: one system call. Where there is
     /// nothing, the next wait for it begins.
-    pub fn peek(&self) -> Peeked {
-        let peeked = peek(self.as_fd());
-        if peeked == Peeked::Nothing {
-            self.0.note_blocked(Side::Read);
-        }
-        peeked
+    pub fn peek(&mut self) -> Peeked {
+        with_transport!(Transport, &mut self.0, it => it.peek())
     }
 
     /// Waits until there is something to [`peek`](Self::peek) at.
-    pub fn poll_peek(&self, cx: &Context<'_>) -> Poll<Peeked> {
+    pub fn poll_peek(&mut self, cx: &Context<'_>) -> Poll<Peeked> {
         loop {
             ready!(self.poll_read_ready(cx));
             match self.peek() {
@@ -251,45 +235,26 @@ impl Stream {
     /// Ready when the connection is broken, or closed both ways, whatever may be
     /// read before that. No system call.
     pub fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {
-        self.0.poll_over(cx)
+        with_transport!(Transport, &self.0, it => it.poll_broken(cx))
     }
 
     /// Whether an idle connection has been closed by its peer, or sent bytes
     /// that nobody asked for. The event loop has noticed: a system call is made
     /// only to confirm it.
-    pub fn is_stale(&self) -> bool {
-        self.0.is_ready(Side::Read) && self.peek() != Peeked::Nothing
+    pub fn is_stale(&mut self) -> bool {
+        with_transport!(Transport, &self.0, it => it.is_readable()) && self.peek() != Peeked::Nothing
     }
 
     /// Whether bytes wait to be read, as far as the event loop has noticed: a
     /// system call is made only to confirm it.
-    pub fn has_unread(&self) -> bool {
-        self.0.is_ready(Side::Read) && self.peek() == Peeked::Data
+    pub fn has_unread(&mut self) -> bool {
+        with_transport!(Transport, &self.0, it => it.is_readable()) && self.peek() == Peeked::Data
     }
 
     /// Makes the coming close a reset, so that the peer can't take what it got
     /// for a complete message.
-    pub fn abort_on_close(&self) {
-        let socket = socket2::SockRef::from(self);
-        // A socket that is gone already needs no reset.
-        let _ = socket.set_linger(Some(std::time::Duration::ZERO));
-    }
-}
-
-fn peek(socket: BorrowedFd<'_>) -> Peeked {
-    let mut byte = [0; 1];
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    match retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)) {
-        Ok((0, _)) => Peeked::End,
-        Ok(_) => Peeked::Data,
-        Err(Errno::AGAIN) => Peeked::Nothing,
-        Err(_) => Peeked::Broken,
-    }
-}
-
-impl AsFd for DetachedStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    pub fn abort_on_close(&mut self) {
+        with_transport!(Transport, &mut self.0, it => it.abort_on_close());
     }
 }
 
@@ -298,36 +263,39 @@ impl DetachedStream {
     /// thread's before.
     ///
     /// # Errors
-    /// As [`Source::new`]; the stream is closed.
+    /// As [`Stream::new`]; the stream is closed.
     pub fn attach(self) -> io::Result<Stream> {
-        self.0.attach().map(Stream)
+        Ok(Stream(match self.0 {
+            DetachedTransport::Plain(plain) => Transport::Plain(plain.attach()?),
+            #[cfg(feature = "simulation")]
+            DetachedTransport::Memory(end) => Transport::Memory(end),
+        }))
     }
 
     /// Whether it was this thread's before.
     pub fn is_of_this_thread(&self) -> bool {
-        self.0.is_of_this_thread()
+        with_transport!(DetachedTransport, &self.0, it => it.is_of_this_thread())
     }
 
     /// Whether it is idle and this thread knows that it is
     /// [stale](Stream::is_stale).
     pub fn is_known_stale(&self) -> bool {
-        self.0.is_known_ready() && peek(self.0.as_fd()) != Peeked::Nothing
+        with_transport!(DetachedTransport, &self.0, it => it.is_known_stale())
+    }
+
+    /// Whether its descriptor is kept from this taker.
+    pub fn is_reserved(&self, taker: Taker) -> bool {
+        with_transport!(DetachedTransport, &self.0, it => it.is_reserved(taker))
     }
 }
 
 /// Sends a short answer on a connection that no event loop knows, takes what has
 /// come from the peer, and closes it. Never waits: unread bytes would make the
 /// close a reset.
-pub fn answer_and_close(socket: OwnedFd, answer: &[u8]) {
+pub(crate) fn answer_and_close(socket: OwnedFd, answer: &[u8]) {
     // Whoever does not take it has no use for it.
     let _ = rustix::net::send(&socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Write);
     let mut room = [0; 16 * 1024];
     let _ = rustix::net::recv(&socket, &mut room, RecvFlags::DONTWAIT);
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }

@@ -58,7 +58,7 @@ impl<'a> Sent<'a, '_> {
     /// client does not take all of it now: the rest is for [`Self::relay`].
     fn send_at_once(
         &self,
-        client: &Client,
+        client: &mut Client,
         response: &mut Response,
         buffer: &mut Buffer,
     ) -> Option<Relayed> {

@@ -96,7 +96,7 @@ fn count_reused(counters: &EndpointCounters, reused: &Reused) {
 /// A new connection.
 pub(super) async fn open(
     context: &Context,
-    client: &Client,
+    client: &mut Client,
     slot: &Slot<'_>,
     request: &Request<'_>,
     watch: &mut ClientWatch,

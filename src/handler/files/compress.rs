@@ -139,7 +139,7 @@ impl Sending<'_> {
     async fn bytes_in(
         &self,
         coding: Coding,
-        client: &Client,
+        client: &mut Client,
         progress: &mut Progress<'_>,
     ) -> Result<Option<Arc<HeldBytes>>, End> {
         let context = self.request.context;

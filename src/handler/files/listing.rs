@@ -71,7 +71,7 @@ pub(super) async fn answer(
 async fn make_with_room(
     request: &Request<'_>,
     path: &[u8],
-    client: &Client,
+    client: &mut Client,
     progress: &mut Progress<'_>,
 ) -> Result<Arc<HeldPage>, Failure> {
     for _ in 1..room::TRIES {
@@ -96,7 +96,7 @@ fn reason(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
 async fn make(
     request: &Request<'_>,
     path: &[u8],
-    client: &Client,
+    client: &mut Client,
     progress: &mut Progress<'_>,
 ) -> Result<Result<Arc<HeldPage>, Missing>, Failure> {
     let Request {

@@ -386,7 +386,7 @@ const COLD_WAKES: u8 = 2;
 /// Waits for the disk, as long as the client does.
 async fn from_disk<T>(
     request: &Request<'_>,
-    client: &Client,
+    client: &mut Client,
     progress: &mut Progress<'_>,
     fetching: impl Future<Output = Result<T, Refused>>,
 ) -> Result<T, Failure> {

@@ -358,7 +358,7 @@ impl Sending<'_> {
         offset: u64,
         left: u64,
         entry: Entry,
-        client: &Client,
+        client: &mut Client,
         progress: &mut Progress<'_>,
     ) -> Result<ReadSlice, End> {
         let Request { context, route, .. } = self.request;
@@ -405,13 +405,13 @@ impl Sending<'_> {
         &self,
         offset: u64,
         len: u64,
-        client: &Client,
+        client: &mut Client,
         progress: &mut Progress<'_>,
     ) -> Result<Slice, End> {
         if self.is_kept() && !self.file.is_unchanged() {
             return Err(Failure::FileChanged.into());
         }
-        if self.is_in_memory(offset, SLICE_LEN.min(len)) {
+        if client.stream.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len)) {
             return Ok(Slice::InMemory);
         }
         let reading = self.ask_disk(offset, len, Entry::IfRoom, client, progress);
@@ -438,7 +438,8 @@ impl Sending<'_> {
                 return Err(Failure::FileChanged.into());
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
-                Slice::Unknown if !self.is_in_memory(at, slice_len) => Slice::Read(
+                Slice::Unknown
+                    if !client.stream.can_send_file() || !self.is_in_memory(at, slice_len) => Slice::Read(
                     self.ask_disk(at, end - at, Entry::Always, client, progress)
                         .await?,
                 ),

@@ -1,0 +1,270 @@
+//! A socket that carries the bytes as they are.
+//!
+//! Waiting and reading are apart: an idle connection waits for readability
+//! without a buffer, and takes one when there is something to read.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::sendfile;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::ioctl::{Getter, Opcode, ioctl};
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::descriptors::{Taker, is_reserved};
+use crate::pipe::Pipe;
+use crate::poller::{Detached, Interest, Side, Source};
+use crate::stream::{Follow, Peeked};
+use crate::tasks;
+
+/// Asks how much a socket has sent that is not acknowledged (tcp(7)).
+const SIOCOUTQ: Opcode = 0x5411;
+
+/// A connected socket that does not block. Nothing is held here: what has come is
+/// with the kernel.
+#[derive(Debug)]
+pub(crate) struct Plain(Source<OwnedFd>);
+
+/// A connected socket that no task waits for.
+#[derive(Debug)]
+pub(crate) struct DetachedPlain(Detached<OwnedFd>);
+
+/// What each method does is said at [`Stream`](crate::stream::Stream)'s of the same name.
+impl Plain {
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        Source::new(socket, Interest::ReadWrite).map(Plain)
+    }
+
+    pub fn detach(self) -> DetachedPlain {
+        DetachedPlain(self.0.detach())
+    }
+
+    /// The error of a connection that was being opened, if it failed.
+    pub fn connected(&self) -> io::Result<()> {
+        Ok(rustix::net::sockopt::socket_error(self)??)
+    }
+
+    pub fn can_splice(&self) -> bool {
+        true
+    }
+
+    pub fn can_send_file(&self) -> bool {
+        true
+    }
+
+    pub fn is_encrypted(&self) -> bool {
+        false
+    }
+
+    pub fn buffered(&self) -> usize {
+        0
+    }
+
+    pub fn forget_waiters(&self) {
+        self.0.forget_waiters();
+    }
+
+    pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_ready(cx, Side::Read)
+    }
+
+    /// A short read says that nothing is left: that saves a recv that would return
+    /// EAGAIN.
+    pub fn poll_read(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_read_ready(cx));
+            ready!(tasks::poll_operation(cx));
+            match retry_on_intr(|| rustix::net::recv(self, &mut *room, RecvFlags::empty())) {
+                Ok((len, _)) => {
+                    // What waits behind a part of an error queue is unknown.
+                    if len > 0 && len < room.len() {
+                        self.0.note_drained(Side::Read);
+                    }
+                    return Poll::Ready(Ok(len));
+                }
+                Err(Errno::AGAIN) => self.0.note_blocked(Side::Read),
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    pub fn poll_peek_into(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_call(cx, Side::Read, || {
+            rustix::net::recv(self, &mut *room, RecvFlags::PEEK).map(|(len, _)| len)
+        })
+    }
+
+    pub fn poll_write(
+        &self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_write_ready(cx));
+            ready!(tasks::poll_operation(cx));
+            if let Some(written) = self.try_write(bytes, follow) {
+                return Poll::Ready(written);
+            }
+        }
+    }
+
+    pub fn try_write(&self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
+        let mut flags = SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, follow.is_more());
+        // What the event loop knows of the stream is not asked: it takes all of
+        // most writes, and what is known has left the processor's caches.
+        match retry_on_intr(|| rustix::net::send(self, bytes, flags)) {
+            Ok(len) => {
+                if len < bytes.len() {
+                    self.0.note_drained(Side::Write);
+                }
+                Some(Ok(len))
+            }
+            Err(Errno::AGAIN) => {
+                self.0.note_blocked(Side::Write);
+                None
+            }
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    pub fn poll_read_into(
+        &self,
+        cx: &Context<'_>,
+        pipe: &mut Pipe,
+        len: u64,
+    ) -> Poll<io::Result<usize>> {
+        // Whether more is there is unknown: the pipe may be full.
+        self.poll_call(cx, Side::Read, || pipe.fill(self.as_fd(), len))
+    }
+
+    pub fn poll_write_from(
+        &self,
+        cx: &Context<'_>,
+        pipe: &mut Pipe,
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        let is_more = follow.is_more();
+        self.poll_call(cx, Side::Write, || pipe.drain(self.as_fd(), is_more))
+    }
+
+    pub fn poll_send_file(
+        &self,
+        cx: &Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        // Less may be the file's end as well: the next call tells.
+        self.poll_call(cx, Side::Write, || {
+            let mut at = offset;
+            sendfile(self, file, Some(&mut at), len)
+        })
+    }
+
+    /// Makes a system call when a side is ready, again until it does not say that
+    /// it would block. Whether the side is ready after that is for the next one to
+    /// tell.
+    fn poll_call(
+        &self,
+        cx: &Context<'_>,
+        side: Side,
+        mut call: impl FnMut() -> Result<usize, Errno>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_ready(cx, side));
+            ready!(tasks::poll_operation(cx));
+            match retry_on_intr(&mut call) {
+                Err(Errno::AGAIN) => self.0.note_blocked(side),
+                done => return Poll::Ready(done.map_err(io::Error::from)),
+            }
+        }
+    }
+
+    pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_ready(cx, Side::Write)
+    }
+
+    pub fn unacknowledged_len(&self) -> u64 {
+        // SAFETY: SIOCOUTQ writes one C int.
+        let query = unsafe { Getter::<SIOCOUTQ, std::ffi::c_int>::new() };
+        // SAFETY: it changes nothing, and a socket of another kind refuses it.
+        let len = unsafe { ioctl(self, query) };
+        len.map_or(0, |len| u64::try_from(len).unwrap_or(0))
+    }
+
+    pub fn close_notify(&self) -> io::Result<()> {
+        rustix::net::shutdown(self, rustix::net::Shutdown::Write).map_err(io::Error::from)
+    }
+
+    pub fn peek(&self) -> Peeked {
+        let peeked = peek(self.as_fd());
+        if peeked == Peeked::Nothing {
+            self.0.note_blocked(Side::Read);
+        }
+        peeked
+    }
+
+    pub fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_over(cx)
+    }
+
+    pub fn is_reserved(&self, taker: Taker) -> bool {
+        is_reserved(self, taker)
+    }
+
+    /// Whether bytes or the end have come, as far as the event loop has noticed.
+    pub fn is_readable(&self) -> bool {
+        self.0.is_ready(Side::Read)
+    }
+
+    pub fn abort_on_close(&self) {
+        let socket = socket2::SockRef::from(self);
+        // A socket that is gone already needs no reset.
+        let _ = socket.set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+fn peek(socket: BorrowedFd<'_>) -> Peeked {
+    let mut byte = [0; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)) {
+        Ok((0, _)) => Peeked::End,
+        Ok(_) => Peeked::Data,
+        Err(Errno::AGAIN) => Peeked::Nothing,
+        Err(_) => Peeked::Broken,
+    }
+}
+
+impl AsFd for DetachedPlain {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl DetachedPlain {
+    pub fn attach(self) -> io::Result<Plain> {
+        self.0.attach().map(Plain)
+    }
+
+    pub fn is_of_this_thread(&self) -> bool {
+        self.0.is_of_this_thread()
+    }
+
+    pub fn is_known_stale(&self) -> bool {
+        self.0.is_known_ready() && peek(self.0.as_fd()) != Peeked::Nothing
+    }
+
+    pub fn is_reserved(&self, taker: Taker) -> bool {
+        is_reserved(self, taker)
+    }
+}
+
+
+impl AsFd for Plain {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
