@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 
-use super::Piece;
+use super::Hint;
 
 /// Places kept for reuse.
 const KEPT: usize = 512;
@@ -32,7 +32,7 @@ impl<F: Future> FuturePool<F> {
         let reused = self.free.borrow_mut().pop();
         let mut place = reused.unwrap_or_else(|| Box::pin(None));
         place.set(Some(begin()));
-        Piece::Exchange.is(&*place);
+        Hint::Exchange.set(&*place);
         async move {
             let output = poll_fn(|cx| {
                 let running = place.as_mut().as_pin_mut().expect("it was set just now");

@@ -9,11 +9,11 @@ use evenkeel_policy::Instant;
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
-use super::{Clients, Piece};
+use super::{Clients, Hint};
 use crate::config::Limits;
 use crate::exchange::drain::{drain, linger};
 use crate::exchange::identity::Identity;
-use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, answer, rare};
+use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, answer, box_cold};
 use crate::handler;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -65,8 +65,8 @@ pub(super) fn serve(clients: Rc<Clients>, mut client: Box<Client>) -> impl Futur
         let mut buffer = Buffer::small();
         let context = &clients.context;
         let track = context.sessions.wake(client.session);
-        Piece::Head.is(&*head);
-        Piece::Track.is(&*track);
+        Hint::Head.set(&*head);
+        Hint::Track.set(&*track);
         let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
         clients.keep_head(head);
         context
@@ -77,11 +77,11 @@ pub(super) fn serve(clients: Rc<Clients>, mut client: Box<Client>) -> impl Futur
             Some(Next::KeepAlive) => return Served::Idle(client),
             // A close with unread bytes drops what waits to be sent.
             Some(Next::Close) if client.stream.has_unread() => {
-                rare(linger(context, &mut client, buffer, Sender::Late)).await;
+                box_cold(linger(context, &mut client, buffer, Sender::Late)).await;
             }
             Some(Next::Close) => {}
             Some(Next::Linger { sender }) => {
-                rare(linger(context, &mut client, buffer, sender)).await
+                box_cold(linger(context, &mut client, buffer, sender)).await
             }
             Some(Next::Abort) => client.stream.abort_on_close(),
         }
@@ -108,12 +108,12 @@ fn exchanges(
                 Read::Closed => return Some(Next::Close),
                 Read::Refused(arrival, end) => {
                     let refused = refuse(context, client, buffer, track, arrival, end);
-                    return Some(rare(refused).await);
+                    return Some(box_cold(refused).await);
                 }
             };
             let bytes = buffer.filled();
-            Piece::Bytes.is(bytes);
-            Piece::Fields.is(&head.fields[..]);
+            Hint::Bytes.set(bytes);
+            Hint::Fields.set(&head.fields[..]);
             client.asks(context, bytes, head);
             track.begin_exchange(arrival.started, head.line(bytes), head.end);
             let identity = context.identify(client, arrival.started, bytes, head);
@@ -139,7 +139,7 @@ fn exchanges(
                 None => buffer.consume(consumed),
             }
             let next = match unread {
-                Some(decoder) => rare(drain(context, client, buffer, *decoder, next)).await,
+                Some(decoder) => box_cold(drain(context, client, buffer, *decoder, next)).await,
                 None => next,
             };
             if next != Next::KeepAlive {

@@ -19,7 +19,7 @@ use evenkeel_proto::RequestHead;
 use rustix::io::Errno;
 
 use crate::exchange::remote::Remote;
-use crate::exchange::{Client, Context, answer, rare, room};
+use crate::exchange::{Client, Context, answer, box_cold, room};
 use crate::net::descriptors::Taker;
 use crate::net::is_out_of_descriptors;
 use crate::net::listen::{AcceptTurns, Incoming, Listener, Peer};
@@ -331,13 +331,13 @@ impl AcceptPause {
     }
 }
 
-/// What a connection's task looks at when it goes on (see [`tasks`]). From
-/// [`Piece::Exchange`] on it is one exchange's.
+/// What is prefetched before a connection's task goes on (see [`tasks`]). From
+/// [`Hint::Exchange`] on it belongs to one exchange.
 #[derive(Debug, Clone, Copy)]
-enum Piece {
+enum Hint {
     Client,
     Timer,
-    /// What there is of the exchange; in a place of the pool.
+    /// The future of the exchange, in a place of the pool.
     Exchange,
     Head,
     Fields,
@@ -346,30 +346,30 @@ enum Piece {
     Track,
 }
 
-impl Piece {
-    /// Most that is fetched of it, in bytes.
+impl Hint {
+    /// Most that is prefetched of it, in bytes.
     fn most(self) -> usize {
         match self {
             // As much as an exchange has that waits for an endpoint's response:
             // few others wait at all.
-            Piece::Exchange => 1408,
+            Hint::Exchange => 1408,
             _ => 256,
         }
     }
 
-    /// What there was of an exchange serves another one by the time that this
-    /// task goes on.
-    fn exchange_is_over() {
-        tasks::will_look_at_none_from(Piece::Exchange as usize);
+    /// The memory of the exchange may be another's by the time that this task goes
+    /// on.
+    fn clear_exchange() {
+        tasks::clear_prefetch_from(Hint::Exchange as usize);
     }
 
-    /// It is this, until it is said to be something else.
-    fn is<T: ?Sized>(self, value: &T) {
-        tasks::will_look_at(self as usize, value, self.most());
+    /// Has `value` prefetched, in place of what was under this hint.
+    fn set<T: ?Sized>(self, value: &T) {
+        tasks::hint_prefetch(self as usize, value, self.most());
     }
 }
 
-const _: () = assert!((Piece::Track as usize) < tasks::PIECES);
+const _: () = assert!((Hint::Track as usize) < tasks::HINTS);
 
 /// One client's connection, from accept to close.
 fn connection<F>(
@@ -393,21 +393,21 @@ where
         let mut wait = Wait::ForFirst(Some(first_wait));
         if speaks_proxy_protocol(&clients.context, &client) {
             let header = proxy_protocol::take_header(clients, client, wait);
-            match rare(header).await {
+            match box_cold(header).await {
                 Some(told) => client = told,
                 None => return,
             }
             wait = wait.on();
         }
-        Piece::Client.is(&*client);
-        client.timer.will_be_looked_at(Piece::Timer as usize);
+        Hint::Client.set(&*client);
+        client.timer.hint_prefetch(Hint::Timer as usize);
         while wait_for_request(&clients.context, &mut client, wait).await {
             (client, wait) = match places.run(|| serve(clients.clone(), client)).await {
                 Served::Idle(client) => (client, Wait::ForNext(Some(timeouts.idle))),
                 Served::Nothing(client) => (client, wait.on()),
                 Served::Closed => return,
             };
-            Piece::exchange_is_over();
+            Hint::clear_exchange();
         }
         // The connection counts as open until its descriptor is free.
         drop(client);

@@ -23,7 +23,7 @@ use super::identity::ROOM;
 use super::pump::{Pump, PumpEnd, SPLICED_MIN, TAILROOM, Unread, WaitsFor};
 use super::relay::Response;
 use super::watch::ClientWatch;
-use super::{Client, Context, Progress, rare};
+use super::{Client, Context, Progress, box_cold};
 use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -186,7 +186,7 @@ pub(super) fn attempt(
         let mut sent = {
             let opened = match take_idle(context, client, slot, connection) {
                 Some(opened) => Ok(opened),
-                None => rare(open(context, client, slot, request, watch, progress)).await,
+                None => box_cold(open(context, client, slot, request, watch, progress)).await,
             };
             match opened {
                 Ok(opened) => Sent::new(context, slot, request, opened, watch, progress),
@@ -384,7 +384,7 @@ impl<'a, 'b> Sent<'a, 'b> {
                         if matches!(received, Received::Interim(_)) {
                             let passing =
                                 self.pass_interim(client, received, &mut buffer, progress);
-                            received = rare(passing).await.map_err(Attempt::failed)?;
+                            received = box_cold(passing).await.map_err(Attempt::failed)?;
                         }
                         if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
                             let now = clock::now();

@@ -18,7 +18,7 @@ use super::identity::Identity;
 use super::pump::{Pump, TAILROOM, Unread};
 use super::queueing::{Queueing, Unserved};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, answer, rare};
+use super::{Client, Context, Next, Progress, answer, box_cold};
 use crate::config::Proxying;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -186,7 +186,7 @@ pub fn forward(
                         try_endpoints(context, client, &wanted, upstream, request, progress).await
                     }
                     false => {
-                        rare(read_ahead(
+                        box_cold(read_ahead(
                             context, client, wanted, upstream, request, progress,
                         ))
                         .await
@@ -205,7 +205,7 @@ pub fn forward(
             return Outcome::new(end, Next::Close, bytes.len());
         }
         let head = Some(head);
-        rare(answer::refuse(
+        box_cold(answer::refuse(
             context, client, bytes, head, end, unread, progress,
         ))
         .await
@@ -317,7 +317,7 @@ fn try_endpoints(
                     watch: &mut watch,
                     deadline,
                 };
-                match rare(queue.wait(client, waiting, progress)).await {
+                match box_cold(queue.wait(client, waiting, progress)).await {
                     Ok(slot) => slot,
                     Err(Unserved::Refused(refusal)) => {
                         return Err(attempts.failure_behind(refused_end(refusal)).into());

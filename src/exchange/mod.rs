@@ -384,15 +384,17 @@ pub(crate) enum WriteFailure {
     TimedOut,
 }
 
-/// Keeps a path that few exchanges take out of the future, and the code, of
-/// those that do not. Costs an allocation where it is taken.
+/// Boxes a cold future, so that it grows neither the hot future nor its code. Costs
+/// an allocation where the path is taken.
 #[cold]
-pub fn rare<'a, T>(future: impl Future<Output = T> + 'a) -> Pin<Box<dyn Future<Output = T> + 'a>> {
+pub fn box_cold<'a, T>(
+    future: impl Future<Output = T> + 'a,
+) -> Pin<Box<dyn Future<Output = T> + 'a>> {
     Box::pin(future)
 }
 
-/// Time since `start`, and `start` moved to now: one clock call a phase.
-fn lap(start: &mut Instant) -> Duration {
+/// Time since `start`, which restarts now: one clock call a phase.
+fn restart(start: &mut Instant) -> Duration {
     let now = clock::now();
     let elapsed = now.duration_since(*start);
     *start = now;

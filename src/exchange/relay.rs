@@ -13,7 +13,7 @@ use super::buffering::{Ahead, Pace, Rest, Verdict, fits, take_ahead, taken};
 use super::drain::Bounds;
 use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, Sender, follow, rare};
+use super::{Client, Context, Next, Progress, Sender, box_cold, follow};
 use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -157,7 +157,7 @@ impl Relay<'_> {
                 break stop;
             };
             let taken = take_ahead(&mut self, client, &mut pump, bound, track, before);
-            match rare(taken).await {
+            match box_cold(taken).await {
                 Ahead::CaughtUp => {}
                 Ahead::OffEndpoint(backlog, end) => {
                     held = Some(backlog);

@@ -26,7 +26,7 @@ use evenkeel_policy::Instant;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::{Context, rare};
+use super::{Context, box_cold};
 use crate::net::clock;
 use crate::net::descriptors::Taker;
 use crate::net::lacks_descriptor;
@@ -124,7 +124,7 @@ where
     for _ in 1..TRIES {
         let taken = take().await;
         let is_lacking = taken.as_ref().is_err_and(lacks_descriptor);
-        if !is_lacking || !rare(make_for_exchange(context)).await {
+        if !is_lacking || !box_cold(make_for_exchange(context)).await {
             return taken;
         }
     }

@@ -136,7 +136,7 @@ impl Reader {
             for (waiters, fetched) in self.done.drain(..) {
                 waiters.give(&fetched);
             }
-            tasks::come_last(1);
+            tasks::deprioritise(1);
             match self.turn() {
                 Ok(()) if !(self.done.is_empty() && self.wanted.is_empty()) => {
                     tokio::task::yield_now().await;

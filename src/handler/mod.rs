@@ -12,7 +12,7 @@ use evenkeel_proto::{LoopId, Method, RequestHead};
 
 use crate::config::{self, Action, Proxying};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{self, Client, Context, Next, Outcome, Progress, rare};
+use crate::exchange::{self, Client, Context, Next, Outcome, Progress, box_cold};
 use crate::metrics::end::{End, Failure};
 use files::Answered;
 use last_hop::LastHop;
@@ -35,14 +35,14 @@ pub async fn handle(
     let route = match found {
         Ok(route) => route,
         Err(failure) => {
-            return rare(refuse(context, client, bytes, head, failure, progress)).await;
+            return box_cold(refuse(context, client, bytes, head, failure, progress)).await;
         }
     };
     progress.figures.route = Some(route as u32);
     progress.track.set_route(route);
     let action = &context.config.routes[route].action;
     if let Some(last) = LastHop::of(action, head, bytes) {
-        return rare(answer_last(context, client, bytes, head, last, progress)).await;
+        return box_cold(answer_last(context, client, bytes, head, last, progress)).await;
     }
     match action {
         Action::Upstream(proxying) => {
@@ -65,7 +65,7 @@ pub async fn handle(
                     let key = key_of(context, &proxying, client, bytes, head);
                     let forwarded =
                         exchange::forward(context, client, &proxying, key, bytes, head, progress);
-                    rare(forwarded).await
+                    box_cold(forwarded).await
                 }
             }
         }
@@ -77,7 +77,7 @@ pub async fn handle(
                 body: &fixed.body,
                 ..Answer::EMPTY
             };
-            rare(respond(context, client, bytes, head, &answer, progress)).await
+            box_cold(respond(context, client, bytes, head, &answer, progress)).await
         }
         Action::Redirect { status, location } => {
             let location = expand(location, client.scheme(), bytes, head);
@@ -86,7 +86,7 @@ pub async fn handle(
                 location: Some(&location),
                 ..Answer::EMPTY
             };
-            rare(respond(context, client, bytes, head, &answer, progress)).await
+            box_cold(respond(context, client, bytes, head, &answer, progress)).await
         }
     }
 }

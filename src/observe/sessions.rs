@@ -19,7 +19,7 @@ use slab::Slab;
 use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::descriptors::Taker;
-use crate::net::tasks::Place;
+use crate::net::tasks::TaskSlot;
 
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 96;
@@ -179,7 +179,7 @@ struct Entry {
     /// Requests before those of `track`.
     requests: u32,
     /// Of its task.
-    place: Place,
+    task: TaskSlot,
     track: Option<Rc<Track>>,
 }
 
@@ -330,7 +330,7 @@ impl Sessions {
             accepted: accepted.tick as u32,
             rested: self.stamp(accepted.tick),
             requests: 0,
-            place: Place::NONE,
+            task: TaskSlot::NONE,
             track: None,
         };
         self.entries.borrow_mut().insert(entry) as u32
@@ -350,10 +350,10 @@ impl Sessions {
         }
     }
 
-    /// Its task has this place.
-    pub fn has_task(&self, key: SessionKey, place: Place) {
+    /// Its task has this slot.
+    pub fn has_task(&self, key: SessionKey, task: TaskSlot) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
-            entry.place = place;
+            entry.task = task;
         }
     }
 
@@ -452,7 +452,7 @@ impl Sessions {
         for (_, key) in &first {
             let entry = &mut entries[*key];
             entry.told = Some(need.failure());
-            entry.place.wake();
+            entry.task.wake();
         }
         self.told.set(self.told.get() + first.len());
         first.len()

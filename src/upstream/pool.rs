@@ -220,7 +220,9 @@ impl Pool {
         match self {
             Pool::Own { idle, .. } => {
                 let idle = &idle.borrow().idle;
-                idle.iter().filter(|it| !it.stream.is_reserved(taker)).count()
+                idle.iter()
+                    .filter(|it| !it.stream.is_reserved(taker))
+                    .count()
             }
             Pool::Shared { pool, .. } => {
                 pool.count(|it| it.is_of_this_thread() && !it.stream.is_reserved(taker))

@@ -4,7 +4,6 @@
 //! was accepted a [`listen::Incoming`].
 
 mod address;
-mod transport;
 pub mod buffer;
 pub mod clock;
 pub mod connect;
@@ -17,6 +16,7 @@ pub mod stream;
 pub mod tasks;
 pub mod timer;
 pub mod timer_fd;
+mod transport;
 
 use std::io;
 

@@ -8,13 +8,13 @@
 /// Length of a cache line of all processors that are asked, in bytes.
 const LINE_LEN: usize = 64;
 
-/// A piece of memory: the number of its cache lines above its address.
+/// Memory to be fetched: the number of its cache lines above its address.
 #[derive(Debug, Clone, Copy)]
-pub struct Lines(usize);
+pub struct PrefetchHint(usize);
 
-impl Lines {
+impl PrefetchHint {
     /// No memory.
-    pub const NONE: Self = Lines(0);
+    pub const NONE: Self = PrefetchHint(0);
 
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS: usize = (1 << Self::ADDRESS_BITS) - 1;
@@ -23,7 +23,7 @@ impl Lines {
     pub fn of<T: ?Sized>(value: &T, most: usize) -> Self {
         let address = (&raw const *value).addr() & Self::ADDRESS;
         let count = size_of_val(value).min(most).div_ceil(LINE_LEN);
-        Lines(count << Self::ADDRESS_BITS | address)
+        PrefetchHint(count << Self::ADDRESS_BITS | address)
     }
 
     /// Has them fetched, whatever is there by now. Worth it where a few dozen of
@@ -47,10 +47,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_known_by_its_address_and_its_lines() {
+    fn a_hint_has_an_address_and_cache_lines() {
         let value = [0_u8; 1000];
-        let lines = Lines::of(&value, 640);
-        assert_eq!(lines.0 >> Lines::ADDRESS_BITS, 10);
-        assert_eq!(lines.0 & Lines::ADDRESS, (&raw const value).addr());
+        let hint = PrefetchHint::of(&value, 640);
+        assert_eq!(hint.0 >> PrefetchHint::ADDRESS_BITS, 10);
+        assert_eq!(hint.0 & PrefetchHint::ADDRESS, (&raw const value).addr());
     }
 }

@@ -242,7 +242,8 @@ impl Stream {
     /// that nobody asked for. The event loop has noticed: a system call is made
     /// only to confirm it.
     pub fn is_stale(&mut self) -> bool {
-        with_transport!(Transport, &self.0, it => it.is_readable()) && self.peek() != Peeked::Nothing
+        with_transport!(Transport, &self.0, it => it.is_readable())
+            && self.peek() != Peeked::Nothing
     }
 
     /// Whether bytes wait to be read, as far as the event loop has noticed: a

@@ -27,11 +27,11 @@ pub struct Wheel {
     now: Cell<u64>,
     /// Whether time is up for everybody.
     is_stopped: Cell<bool>,
-    slots: Box<[RefCell<Vec<Weak<Entry>>>]>,
+    slots: Box<[RefCell<Vec<Weak<TimerEntry>>>]>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TimerEntry {
     /// Tick at which it fires.
     deadline: Cell<u64>,
     /// Earliest tick at which the wheel will look at it.
@@ -42,7 +42,7 @@ struct Entry {
 /// One task's timeout, of which it has one at a time.
 #[derive(Debug)]
 pub struct Timer {
-    entry: Rc<Entry>,
+    entry: Rc<TimerEntry>,
 }
 
 impl Default for Wheel {
@@ -59,7 +59,7 @@ impl Wheel {
     /// A timer that is not set.
     pub fn timer(&self) -> Timer {
         Timer {
-            entry: Rc::new(Entry {
+            entry: Rc::new(TimerEntry {
                 deadline: Cell::new(NEVER),
                 place: Cell::new(NEVER),
                 waker: RefCell::new(None),
@@ -92,7 +92,7 @@ impl Wheel {
         }
     }
 
-    fn put(&self, entry: &Rc<Entry>, tick: u64) {
+    fn put(&self, entry: &Rc<TimerEntry>, tick: u64) {
         entry.place.set(tick);
         self.slots[(tick % SLOTS as u64) as usize]
             .borrow_mut()
@@ -183,7 +183,7 @@ impl Wheel {
     }
 }
 
-impl Entry {
+impl TimerEntry {
     fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
@@ -192,10 +192,9 @@ impl Entry {
 }
 
 impl Timer {
-    /// Names what there is of it as a piece that this task looks at (see
-    /// [`tasks`]).
-    pub fn will_be_looked_at(&self, piece: usize) {
-        tasks::will_look_at(piece, &*self.entry, size_of::<Entry>());
+    /// Has its memory prefetched before this task goes on (see [`tasks`]).
+    pub fn hint_prefetch(&self, hint: usize) {
+        tasks::hint_prefetch(hint, &*self.entry, size_of::<TimerEntry>());
     }
 
     /// Names the task to wake; once is enough, for a task keeps its waker.

@@ -12,9 +12,9 @@
 //!   alone.
 //! - It can splice and send files only where the kernel knows its records.
 
-mod plain;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
+mod plain;
 
 pub(crate) use plain::{DetachedPlain, Plain};
 

@@ -12,7 +12,7 @@ use crate::exchange::buffering::{Pace, Rest, response_bound};
 use crate::exchange::forward::Outcome;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
 use crate::exchange::relay::{self, Relay, Relayed, Response, TunnelStart};
-use crate::exchange::{Client, Next, Progress, Sender, follow, rare};
+use crate::exchange::{Client, Next, Progress, Sender, box_cold, follow};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -40,11 +40,11 @@ impl<'a> Sent<'a, '_> {
                         response.note(response.sent, progress);
                         Ok(self.finish(client, relayed))
                     }
-                    None => Err(rare(self.relay(client, response, buffer, progress))),
+                    None => Err(box_cold(self.relay(client, response, buffer, progress))),
                 }
             }
             Ok(Begun::Tunnel(head_len, buffer)) => {
-                Err(rare(self.tunnel(client, head_len, buffer, progress)))
+                Err(box_cold(self.tunnel(client, head_len, buffer, progress)))
             }
             Err(attempt) => {
                 let is_excused = attempt.end().is_some_and(|end| self.is_excused(end));

@@ -9,7 +9,7 @@ use super::endpoint_counters;
 use crate::exchange::forward::{Connection, Request};
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
-use crate::exchange::{Client, Context, Progress, TimedOut, lap};
+use crate::exchange::{Client, Context, Progress, TimedOut, restart};
 use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::connect::{is_backlog_full, is_unreachable, reason};
@@ -121,7 +121,7 @@ pub(super) async fn open(
         }),
     );
     let connected = connected.await;
-    progress.figures.times.connect = Some(lap(&mut reached_at));
+    progress.figures.times.connect = Some(restart(&mut reached_at));
     let failure = match connected {
         Ok(None) => return Err(Failure::ClientGone),
         Ok(Some(Ok(stream))) => {

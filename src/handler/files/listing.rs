@@ -9,7 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::send::{follow_before, put, put_slices};
 use super::{Request, failure_of, from_disk, outcome, refuse};
 use crate::exchange::answer::{self, begin_head, end_head};
-use crate::exchange::{Client, Outcome, Progress, rare, room};
+use crate::exchange::{Client, Outcome, Progress, box_cold, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
 use crate::metrics::end::{End, Failure};
 use crate::observe::calendar::Moment;
@@ -77,7 +77,7 @@ async fn make_with_room(
     for _ in 1..room::TRIES {
         let made = make(request, path, client, progress).await?;
         let is_lacking = matches!(made, Err(Missing::NoDescriptor));
-        if !is_lacking || !rare(room::make_for_exchange(request.context)).await {
+        if !is_lacking || !box_cold(room::make_for_exchange(request.context)).await {
             return made.map_err(|missing| reason(request, path, missing));
         }
     }

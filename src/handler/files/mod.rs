@@ -19,7 +19,7 @@ use evenkeel_proto::{Method, RequestHead};
 use crate::config::{self, Proxying};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{
-    Client, Context, Gone, Next, Outcome, Progress, rare, room, while_client_stays,
+    Client, Context, Gone, Next, Outcome, Progress, box_cold, room, while_client_stays,
 };
 use crate::files::{Found, Look, Missing, Refused};
 use crate::metrics::end::{End, Failure};
@@ -96,17 +96,17 @@ pub(super) async fn answer(
         let representation = match find(&request, client, progress).await {
             Answering::File(representation) => representation,
             Answering::ToFolder => {
-                return Answered::Here(rare(to_folder(&request, client, progress)).await);
+                return Answered::Here(box_cold(to_folder(&request, client, progress)).await);
             }
             Answering::Listing(path) => {
                 let listing = listing::answer(&request, &path, client, progress);
-                return Answered::Here(rare(listing).await);
+                return Answered::Here(box_cold(listing).await);
             }
             Answering::Refused(failure) => {
                 if let Some(proxying) = fallback(failure, request.settings) {
                     return Answered::Elsewhere(proxying);
                 }
-                return Answered::Here(rare(refuse(&request, client, failure, progress)).await);
+                return Answered::Here(box_cold(refuse(&request, client, failure, progress)).await);
             }
         };
         let sending = Sending {
@@ -128,7 +128,7 @@ pub(super) async fn answer(
                     is_second_try = true;
                     continue;
                 }
-                rare(refuse(&request, client, failure, progress)).await
+                box_cold(refuse(&request, client, failure, progress)).await
             }
             sent => {
                 // The word is the same whatever page says it.
@@ -178,7 +178,7 @@ async fn respond(
         ..
     } = sending.request;
     if let Some(coding) = sending.wanted_coding()
-        && rare(sending.compressed(coding, status, client, progress)).await?
+        && box_cold(sending.compressed(coding, status, client, progress)).await?
     {
         return Ok(());
     }
@@ -199,7 +199,7 @@ async fn respond(
     match ranges {
         Ranges::Whole => sending.whole(200, client, progress).await,
         Ranges::Unsatisfiable => sending.head_only(416, client, progress).await,
-        Ranges::Some(ranges) => rare(sending.ranges(&ranges, client, progress)).await,
+        Ranges::Some(ranges) => box_cold(sending.ranges(&ranges, client, progress)).await,
     }
 }
 
@@ -219,7 +219,7 @@ async fn find<'a>(
     let path = match Wanted::by(head, bytes, settings) {
         Wanted::Refused(failure) => return Answering::Refused(failure),
         Wanted::ToFolder => return Answering::ToFolder,
-        Wanted::Nothing => return rare(missing(request, client, progress)).await,
+        Wanted::Nothing => return box_cold(missing(request, client, progress)).await,
         Wanted::Path(path) => path,
     };
     for candidate in &settings.candidates {
@@ -230,13 +230,14 @@ async fn find<'a>(
             Err(Failure::NoFile) => {}
             Err(failure) => return Answering::Refused(failure),
             Ok(Some(found)) => return Answering::File(found),
-            Ok(None) => match rare(in_folder(request, client, candidate, path, progress)).await {
+            Ok(None) => match box_cold(in_folder(request, client, candidate, path, progress)).await
+            {
                 Answering::Refused(Failure::NoFile) => {}
                 answering => return answering,
             },
         }
     }
-    rare(missing(request, client, progress)).await
+    box_cold(missing(request, client, progress)).await
 }
 
 /// The file that stands for a folder.
@@ -304,7 +305,7 @@ async fn open<'a>(
     let settings = request.settings;
     if !settings.precompressed.is_empty() && request.conditions.has_accept_encoding() {
         let compressed = open_compressed(request, client, &path, progress);
-        if let Some((found, coding)) = rare(compressed).await? {
+        if let Some((found, coding)) = box_cold(compressed).await? {
             return Ok(Some(Representation {
                 path,
                 found,
@@ -364,11 +365,11 @@ async fn open_file(
             Look::Known(found) => found,
             Look::Cold => {
                 let fetching = context.files.fetch(route, variant, path);
-                rare(from_disk(request, client, progress, fetching)).await?
+                box_cold(from_disk(request, client, progress, fetching)).await?
             }
         };
         let is_lacking = matches!(found, Err(Missing::NoDescriptor));
-        if !is_lacking || !rare(room::make_for_exchange(context)).await {
+        if !is_lacking || !box_cold(room::make_for_exchange(context)).await {
             break;
         }
     }
@@ -394,7 +395,7 @@ async fn from_disk<T>(
     progress.figures.source = Some(Source::Cold);
     let timeout = context.listener(client).timeouts.body;
     context.set_timeout(&client.timer, timeout);
-    tasks::come_last(COLD_WAKES);
+    tasks::deprioritise(COLD_WAKES);
     match while_client_stays(context, client, request.head, progress.arrived(), fetching).await {
         Ok(Ok(fetched)) => Ok(fetched),
         Ok(Err(Refused)) => Err(Failure::DiskBusy),

@@ -10,7 +10,7 @@ use evenkeel_proto::representation::ByteRange;
 
 use super::{Request, fields, from_disk};
 use crate::exchange::answer::{self, begin_head, end_head};
-use crate::exchange::{Client, Context, Progress, WriteFailure, follow, rare};
+use crate::exchange::{Client, Context, Progress, WriteFailure, box_cold, follow};
 use crate::files::{Entry, Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::{Buffer, SMALL_LEN};
@@ -379,7 +379,7 @@ impl Sending<'_> {
             return Ok(slice(bytes));
         }
         let reading = context.files.read(route, self.file, offset, wanted, entry);
-        match rare(from_disk(&self.request, client, progress, reading)).await {
+        match box_cold(from_disk(&self.request, client, progress, reading)).await {
             Ok(Ok(bytes)) => Ok(slice(bytes)),
             Ok(Err(error)) => Err(self.failed(&error.into())),
             Err(failure) => Err(failure.into()),
@@ -439,10 +439,13 @@ impl Sending<'_> {
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
                 Slice::Unknown
-                    if !client.stream.can_send_file() || !self.is_in_memory(at, slice_len) => Slice::Read(
-                    self.ask_disk(at, end - at, Entry::Always, client, progress)
-                        .await?,
-                ),
+                    if !client.stream.can_send_file() || !self.is_in_memory(at, slice_len) =>
+                {
+                    Slice::Read(
+                        self.ask_disk(at, end - at, Entry::Always, client, progress)
+                            .await?,
+                    )
+                }
                 slice => slice,
             };
             at += match slice {

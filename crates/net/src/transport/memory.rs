@@ -139,7 +139,9 @@ impl End {
         let incoming = self.incoming.carried();
         let len = incoming.bytes.len().min(room.len());
         let bytes = incoming.bytes.iter();
-        room.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        room.iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from);
         Poll::Ready(Ok(len))
     }
 
@@ -182,12 +184,7 @@ impl End {
         written
     }
 
-    pub fn poll_read_into(
-        &self,
-        _: &Context<'_>,
-        _: &mut Pipe,
-        _: u64,
-    ) -> Poll<io::Result<usize>> {
+    pub fn poll_read_into(&self, _: &Context<'_>, _: &mut Pipe, _: u64) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 

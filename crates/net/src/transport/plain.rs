@@ -262,7 +262,6 @@ impl DetachedPlain {
     }
 }
 
-
 impl AsFd for Plain {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

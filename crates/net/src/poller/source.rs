@@ -1,0 +1,265 @@
+//! Descriptors that a thread's poller watches, and those on their way from one thread
+//! to another.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::{Interest, KernelSet, OVER, Side, Table, Watched};
+
+/// A descriptor that a thread waits for.
+#[derive(Debug)]
+pub struct Source<T: AsFd> {
+    descriptor: T,
+    pub(super) slot: TableSlot,
+}
+
+/// A descriptor's place in the table.
+#[derive(Debug)]
+pub(super) struct TableSlot {
+    table: Rc<Table>,
+    /// `NOWHERE` where another has taken the place over.
+    pub(super) key: u32,
+}
+
+/// No place.
+const NOWHERE: u32 = u32::MAX;
+
+impl<T: AsFd> Source<T> {
+    /// Has this thread's poller watch a descriptor, which does not block.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it, or the user watches as many as he may.
+    ///
+    /// # Panics
+    /// The thread has no poller.
+    pub fn new(descriptor: T, interest: Interest) -> io::Result<Self> {
+        let table = Table::of_this_thread().expect("the thread has a poller");
+        table.free_orphans();
+        let generation = table.generation.get().wrapping_add(1);
+        table.generation.set(generation);
+        let key = table.entries.borrow_mut().insert(Watched {
+            generation,
+            ready: EventFlags::empty(),
+            reader: None,
+            writer: None,
+        });
+        let key = u32::try_from(key).expect("there are fewer descriptors");
+        assert_ne!(key, NOWHERE, "there are fewer descriptors");
+        let data = EventData::new_u64(u64::from(generation) << 32 | u64::from(key));
+        let slot = TableSlot { table, key };
+        epoll::add(
+            &slot.table.kernel.epoll,
+            &descriptor,
+            data,
+            interest.flags(),
+        )?;
+        Ok(Source { descriptor, slot })
+    }
+
+    /// Lets go of it without a system call: it stays watched by this thread, and
+    /// any thread may take it on. Whoever waits for it is not woken any more.
+    pub fn detach(self) -> Detached<T> {
+        self.forget_waiters();
+        let TableSlot { table, key } = &self.slot;
+        let left = LeftSlot {
+            kernel: table.kernel.clone(),
+            key: *key,
+        };
+        let Source {
+            descriptor,
+            mut slot,
+        } = self;
+        slot.key = NOWHERE;
+        Detached { descriptor, left }
+    }
+
+    /// What is watched.
+    pub fn get(&self) -> &T {
+        &self.descriptor
+    }
+
+    /// Has another task wait for it from now on. A task that waits for it is not
+    /// woken any more.
+    pub fn forget_waiters(&self) {
+        self.slot.with_entry(|entry| {
+            entry.reader = None;
+            entry.writer = None;
+        });
+    }
+
+    /// Waits until there is something on a side, as far as is known.
+    ///
+    /// Invariant: one task waits for each side. A second one would take the first
+    /// one's wake, which then waits for ever.
+    ///
+    /// # Panics
+    /// Another task waits for the side.
+    pub fn poll_ready(&self, cx: &Context<'_>, side: Side) -> Poll<()> {
+        self.slot.with_entry(|entry| {
+            if entry.ready.intersects(side.all()) {
+                return Poll::Ready(());
+            }
+            let waker = match side {
+                Side::Read => &mut entry.reader,
+                Side::Write => &mut entry.writer,
+            };
+            match waker {
+                Some(waker) => {
+                    // `will_wake` may say no for one task: a vtable has several places.
+                    let is_same = waker.data() == cx.waker().data();
+                    assert!(is_same, "another task waits for this side");
+                }
+                None => *waker = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+    }
+
+    /// Waits until all is over: the peer has reset the connection, or both sides have
+    /// ended. Wakes the task that waits to read at whatever comes, and takes its
+    /// place.
+    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+        self.slot.with_entry(|entry| {
+            if entry.ready.intersects(OVER) {
+                return Poll::Ready(());
+            }
+            match &mut entry.reader {
+                Some(waker) => waker.clone_from(cx.waker()),
+                reader => *reader = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+    }
+
+    /// Whether there is something on a side, as far as is known.
+    pub fn is_ready(&self, side: Side) -> bool {
+        self.place
+            .with_entry(|entry| entry.ready.intersects(side.all()))
+    }
+
+    /// All was taken that is there now. That the peer has ended, or all is over,
+    /// is known still: it is said once.
+    pub fn note_drained(&self, side: Side) {
+        self.place
+            .with_entry(|entry| entry.ready.remove(side.passing()));
+    }
+
+    /// The kernel has said that there is nothing.
+    pub fn note_blocked(&self, side: Side) {
+        self.place
+            .with_entry(|entry| entry.ready.remove(side.all()));
+    }
+}
+
+impl<T: AsFd> AsFd for Source<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// A descriptor that no task waits for, on its way from one to another, perhaps
+/// on another thread.
+#[derive(Debug)]
+pub struct Detached<T: AsFd> {
+    // Closed before its entry is free, so that nothing is said of it after that.
+    descriptor: T,
+    left: LeftSlot,
+}
+
+/// A place in the table of a thread, perhaps of another.
+#[derive(Debug)]
+struct LeftSlot {
+    kernel: Arc<KernelSet>,
+    /// `NOWHERE` where another has taken the place over.
+    pub(super) key: u32,
+}
+
+impl<T: AsFd> Detached<T> {
+    /// Whether this thread watches it.
+    pub fn is_of_this_thread(&self) -> bool {
+        self.left.own_table().is_some()
+    }
+
+    /// Whether there is something to read, as far as this thread knows.
+    pub fn is_known_ready(&self) -> bool {
+        let table = self.left.own_table();
+        table.is_some_and(|table| {
+            let entry = &table.entries.borrow()[self.left.key as usize];
+            entry.ready.intersects(Side::Read.all())
+        })
+    }
+
+    /// Has this thread's poller watch it. Where it did so before, no system call
+    /// is made, and what is known of it stays known. Else something may be there
+    /// to read, until a look shows otherwise.
+    ///
+    /// # Errors
+    /// As [`Source::new`]; the descriptor is closed.
+    pub fn attach(self) -> io::Result<Source<T>> {
+        let Detached {
+            descriptor,
+            mut left,
+        } = self;
+        if let Some(table) = left.own_table() {
+            let key = std::mem::replace(&mut left.key, NOWHERE);
+            let slot = TableSlot { table, key };
+            return Ok(Source { descriptor, slot });
+        }
+        epoll::delete(&left.kernel.epoll, &descriptor)?;
+        drop(left);
+        let source = Source::new(descriptor, Interest::ReadWrite)?;
+        source
+            .slot
+            .with_entry(|entry| entry.ready |= Side::Read.passing());
+        Ok(source)
+    }
+}
+
+impl<T: AsFd> AsFd for Detached<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl LeftSlot {
+    /// The table, if it is this thread's.
+    fn own_table(&self) -> Option<Rc<Table>> {
+        let table = Table::of_this_thread()?;
+        Arc::ptr_eq(&table.kernel, &self.kernel).then_some(table)
+    }
+}
+
+impl Drop for LeftSlot {
+    fn drop(&mut self) {
+        let key = self.key;
+        match self.own_table() {
+            _ if key == NOWHERE => {}
+            Some(table) => drop(TableSlot { table, key }),
+            None => self.kernel.leave_behind(key),
+        }
+    }
+}
+
+impl TableSlot {
+    fn with_entry<R>(&self, look: impl FnOnce(&mut Watched) -> R) -> R {
+        look(&mut self.table.entries.borrow_mut()[self.key as usize])
+    }
+}
+
+impl Drop for TableSlot {
+    /// The kernel forgets a descriptor that is closed; one that has copies
+    /// elsewhere may have further events, which are nobody's.
+    fn drop(&mut self) {
+        if self.key == NOWHERE {
+            return;
+        }
+        let entry = self.table.entries.borrow_mut().remove(self.key as usize);
+        // Only now: with its wakers may go others of the table.
+        drop(entry);
+    }
+}
