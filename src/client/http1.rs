@@ -13,7 +13,9 @@ use super::{Clients, Hint};
 use crate::config::Limits;
 use crate::exchange::drain::{drain, linger};
 use crate::exchange::identity::Identity;
-use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, answer, box_cold};
+use crate::exchange::{
+    Client, Context, Exchange, Next, Outcome, Progress, Sender, answer, box_cold,
+};
 use crate::handler;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -117,7 +119,7 @@ fn exchanges(
             client.asks(context, bytes, head);
             track.begin_exchange(arrival.started, head.line(bytes), head.end);
             let identity = context.identify(client, arrival.started, bytes, head);
-            let mut progress = Progress::new(
+            let progress = Progress::new(
                 client,
                 arrival.started,
                 arrival.took,
@@ -125,7 +127,8 @@ fn exchanges(
                 identity.as_ref().unwrap_or(&Identity::NONE),
                 track.clone(),
             );
-            let outcome = handler::handle(context, client, bytes, head, &mut progress).await;
+            let mut exchange = Exchange::new(context, client, bytes, head, progress);
+            let outcome = handler::handle(&mut exchange).await;
             let Outcome {
                 end,
                 next,
@@ -133,7 +136,7 @@ fn exchanges(
                 leftover,
                 unread,
             } = outcome;
-            progress.conclude(context, client, buffer.filled(), Some(head), end);
+            exchange.conclude(end);
             match leftover {
                 Some(leftover) => *buffer = leftover,
                 None => buffer.consume(consumed),
@@ -171,7 +174,7 @@ pub(super) async fn refuse(
 ) -> Next {
     client.asks_nothing();
     track.begin_exchange(arrival.started, b"", buffer.len());
-    let mut progress = Progress::new(
+    let progress = Progress::new(
         client,
         arrival.started,
         arrival.took,
@@ -179,9 +182,10 @@ pub(super) async fn refuse(
         &Identity::NONE,
         track.clone(),
     );
-    let bytes = buffer.filled();
-    let refused = answer::refuse(context, client, bytes, None, end, None, &mut progress).await;
-    progress.conclude(context, client, bytes, None, end);
+    let head = RequestHead::default();
+    let mut exchange = Exchange::new(context, client, buffer.filled(), &head, progress);
+    let refused = answer::refuse(&mut exchange, end, None).await;
+    exchange.conclude(end);
     match end {
         // Somebody waits for its room.
         End::Failure(Failure::NoDescriptor | Failure::Connections) => {

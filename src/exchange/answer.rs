@@ -6,10 +6,10 @@ use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
-use super::drain::{is_within_bounds, will_be_read};
+use super::drain::{is_within_bounds, rest_of_body};
 use super::identity::ROOM;
 use super::pump::Unread;
-use super::{Client, Context, Next, Outcome, Progress, Sender, WriteFailure, follow, write_all};
+use super::{Context, Exchange, Next, Outcome, RestOfBody, Sender, follow};
 use crate::config::Upstream;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -51,27 +51,22 @@ impl Answer<'_> {
 /// Bodies up to this length are copied behind their heads, in bytes.
 const COPIED_LEN: usize = 16 * 1024;
 
-/// Sends `answer` to the request that begins `request`, and counts what was
-/// sent.
+/// Sends `answer`, and counts what was sent.
 ///
 /// # Errors
-/// The client closed, or took nothing until `client`'s timer fired.
+/// The client closed, or took nothing until the timer fired.
 pub async fn send(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     answer: &Answer<'_>,
-    method: Method,
     persistence: Persistence,
-    request: &[u8],
-    progress: &mut Progress<'_>,
-) -> Result<(), End> {
+) -> Result<(), Failure> {
     let mut bytes = Vec::with_capacity(256 + answer.body.len().min(COPIED_LEN));
-    write_head(&mut bytes, context, answer);
-    end_head(&mut bytes, request, persistence, progress);
+    write_head(&mut bytes, exchange.context, answer);
+    end_head(&mut bytes, exchange, persistence);
     let head_len = bytes.len();
     let body = match answer.status {
         204 | 304 => &[],
-        _ if method == Method::Head => &[],
+        _ if exchange.head.method == Method::Head => &[],
         _ => answer.body,
     };
     // A long body is not copied: it is the configuration's, and a client that is
@@ -81,23 +76,17 @@ pub async fn send(
         _ => (&[][..], body),
     };
     bytes.extend_from_slice(joined);
-    progress.figures.status = answer.status;
+    exchange.progress.figures.status = answer.status;
     let follow = follow(persistence);
     let follows_first = match rest {
         [] => follow,
         _ => Follow::More,
     };
-    let mut sent = put(context, client, &bytes, head_len, follows_first, progress).await;
-    if sent.is_ok() && !rest.is_empty() {
-        sent = put(context, client, rest, 0, follow, progress).await;
+    put(exchange, &bytes, head_len, follows_first).await?;
+    if rest.is_empty() {
+        return Ok(());
     }
-    match sent {
-        Ok(()) => Ok(()),
-        Err(WriteFailure::Closed) => Err(End::Failure(Failure::ClientGone)),
-        Err(WriteFailure::TimedOut) => {
-            Err(context.timed_out(u64::MAX, Failure::ClientStalled).into())
-        }
-    }
+    put(exchange, rest, 0, follow).await
 }
 
 /// Sends a part of an answer made here, the first `head_len` bytes of which
@@ -106,18 +95,17 @@ pub async fn send(
 /// # Errors
 /// The client closed, or took nothing for its `timeouts.body`.
 pub(crate) async fn put(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     bytes: &[u8],
     head_len: usize,
     follow: Follow,
-    progress: &mut Progress<'_>,
-) -> Result<(), WriteFailure> {
-    let timeout = context.listener(client).timeouts.body;
-    let (sent, written) = write_all(context, client, bytes, follow, Some(timeout)).await;
-    progress.figures.bytes_out += sent as u64;
-    progress.figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
-    written
+) -> Result<(), Failure> {
+    let timeout = exchange.listener().timeouts.body;
+    let (sent, written) = exchange.write_all(bytes, follow, Some(timeout)).await;
+    let figures = &mut exchange.progress.figures;
+    figures.bytes_out += sent as u64;
+    figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
+    written.map_err(|why| exchange.write_failed(why))
 }
 
 fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>) {
@@ -161,15 +149,10 @@ pub fn begin_head(out: &mut Vec<u8>, context: &Context, status: u16, now: Instan
 }
 
 /// Writes the fields that every answer made here ends with, and the empty line.
-/// `request` begins with the head that is answered.
-pub fn end_head(
-    out: &mut Vec<u8>,
-    request: &[u8],
-    persistence: Persistence,
-    progress: &Progress<'_>,
-) {
+pub fn end_head(out: &mut Vec<u8>, exchange: &Exchange<'_>, persistence: Persistence) {
     let mut room = ROOM;
-    if let Some(id) = progress.identity.response_id(request, &mut room) {
+    let identity = exchange.progress.identity;
+    if let Some(id) = identity.response_id(exchange.bytes, &mut room) {
         write::request_id_field(out, id);
     }
     write::connection_field(out, persistence);
@@ -183,37 +166,18 @@ fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// How an answer of our own says what becomes of the connection.
-/// `request` begins with the head that is answered, of whose body nothing was
-/// read.
-pub(crate) fn persistence(
-    context: &Context,
-    client: &Client,
-    head: &RequestHead,
-    request: &[u8],
-) -> Persistence {
-    context.persistence(head, will_be_read(context, client, head, request))
+/// How an answer of our own says what becomes of the connection. Nothing was read of
+/// the request's body.
+pub(crate) fn persistence(exchange: &Exchange<'_>) -> Persistence {
+    exchange.persistence(rest_of_body(exchange))
 }
 
 /// The outcome of an exchange with an answer of our own: nothing of the request's
 /// body was read.
-pub(crate) fn outcome(
-    context: &Context,
-    client: &Client,
-    head: &RequestHead,
-    request: &[u8],
-    end: End,
-    persistence: Persistence,
-) -> Outcome {
+pub(crate) fn outcome(exchange: &Exchange<'_>, end: End, persistence: Persistence) -> Outcome {
+    let head = exchange.head;
     let has_body = head.framing != BodyFraming::None;
-    let next = match persistence {
-        Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade => Next::KeepAlive,
-        // Its end is known.
-        Persistence::Close if will_be_read(context, client, head, request) => Next::Close,
-        Persistence::Close => Next::Linger {
-            sender: Sender::Answered,
-        },
-    };
+    let next = Next::after(persistence, rest_of_body(exchange));
     let is_drained = has_body && !matches!(next, Next::Linger { .. });
     Outcome {
         unread: is_drained.then(|| Box::new(BodyDecoder::new(head.framing))),
@@ -248,29 +212,65 @@ fn refusal_text(status: u16, end: End, detail: &str) -> String {
 /// The type of such bodies.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Refuses a request, whose head is in `request`: a short answer that says why,
-/// in the log's word. `unread` tells what was read of the body and of the next
-/// request, where that is more than stands in `request`.
+/// Refuses a request: a short answer that says why, in the log's word. `unread`
+/// tells what was read of the body and of the next request, where that is more than
+/// stands in the client's buffer.
 ///
 /// Gives the end to be logged: that of the refusal, whether or not the client
 /// stayed to hear it.
-pub async fn refuse(
-    context: &Context,
-    client: &mut Client,
-    request: &[u8],
-    head: Option<&RequestHead>,
-    end: End,
-    unread: Option<Box<Unread>>,
-    progress: &mut Progress<'_>,
-) -> Outcome {
-    let consumed = head.map_or(request.len(), |head| head.end);
+pub async fn refuse(exchange: &mut Exchange<'_>, end: End, unread: Option<Box<Unread>>) -> Outcome {
+    let head = exchange.head_read();
+    let consumed = head.map_or(exchange.bytes.len(), |head| head.end);
     let is_unread = matches!(
         end,
         End::Failure(Failure::ClientGone | Failure::ClientStalled)
     );
-    if is_unread || progress.figures.has_half_head {
+    if is_unread || exchange.progress.figures.has_half_head {
         return Outcome::new(end, Next::Close, consumed);
     }
+    let body = match (head, unread) {
+        (Some(head), _) if !leaves_connection_usable(head, end) => Body::Lost,
+        (Some(_), Some(unread)) => match is_within_bounds(exchange, &unread.decoder) {
+            true => Body::Partly(unread),
+            false => Body::Lost,
+        },
+        (Some(_), None) => Body::Untouched,
+        (None, _) => Body::Lost,
+    };
+    let persistence = match &body {
+        Body::Untouched => self::persistence(exchange),
+        Body::Partly(_) => exchange.persistence(RestOfBody::Read),
+        Body::Lost => Persistence::Close,
+    };
+    if send_refusal(exchange, end, persistence).await.is_err() {
+        return Outcome::new(end, Next::Close, consumed);
+    }
+    match body {
+        Body::Untouched => outcome(exchange, end, persistence),
+        Body::Partly(unread) => {
+            let next = Next::after(persistence, RestOfBody::Read);
+            Outcome::new(end, next, exchange.bytes.len()).with_unread(*unread)
+        }
+        Body::Lost => {
+            use Failure::{BodyTimeout, ClientSlow, HeadTimeout, ProxyHeaderTimeout};
+            let sender = match end {
+                End::Failure(HeadTimeout | ProxyHeaderTimeout | BodyTimeout | ClientSlow) => {
+                    Sender::Late
+                }
+                _ => Sender::Answered,
+            };
+            Outcome::new(end, Next::Linger { sender }, consumed)
+        }
+    }
+}
+
+/// Sends the refusal of a request: what is configured for it, or a page that says why.
+async fn send_refusal(
+    exchange: &mut Exchange<'_>,
+    end: End,
+    persistence: Persistence,
+) -> Result<(), Failure> {
+    let (context, progress) = (exchange.context, &exchange.progress);
     let upstream = progress
         .upstream()
         .map(|index| &context.config.upstreams[index]);
@@ -309,59 +309,13 @@ pub async fn refuse(
         body,
         ..Answer::EMPTY
     };
-    let body = match (head, unread) {
-        (Some(head), _) if !leaves_connection_usable(head, end) => Body::Lost,
-        (Some(_), Some(unread)) => match is_within_bounds(context, client, &unread.decoder) {
-            true => Body::Partly(unread),
-            false => Body::Lost,
-        },
-        (Some(head), None) => Body::Untouched(head),
-        (None, _) => Body::Lost,
-    };
-    let persistence = match (head, &body) {
-        (Some(head), Body::Untouched(_)) => self::persistence(context, client, head, request),
-        (Some(head), Body::Partly(_)) => context.persistence(head, true),
-        _ => Persistence::Close,
-    };
-    let method = head.map_or(Method::Get, |head| head.method);
-    let sent = send(
-        context,
-        client,
-        &answer,
-        method,
-        persistence,
-        request,
-        progress,
-    );
-    if sent.await.is_err() {
-        return Outcome::new(end, Next::Close, consumed);
-    }
-    match body {
-        Body::Untouched(head) => outcome(context, client, head, request, end, persistence),
-        Body::Partly(unread) => {
-            let next = match persistence {
-                Persistence::Close => Next::Close,
-                _ => Next::KeepAlive,
-            };
-            Outcome::new(end, next, request.len()).with_unread(*unread)
-        }
-        Body::Lost => {
-            use Failure::{BodyTimeout, ClientSlow, HeadTimeout, ProxyHeaderTimeout};
-            let sender = match end {
-                End::Failure(HeadTimeout | ProxyHeaderTimeout | BodyTimeout | ClientSlow) => {
-                    Sender::Late
-                }
-                _ => Sender::Answered,
-            };
-            Outcome::new(end, Next::Linger { sender }, consumed)
-        }
-    }
+    send(exchange, &answer, persistence).await
 }
 
 /// The body of a request that is refused.
-enum Body<'a> {
-    /// Nothing of it was read beyond what came with this head.
-    Untouched(&'a RequestHead),
+enum Body {
+    /// Nothing of it was read beyond what came with the head.
+    Untouched,
     /// More was read.
     Partly(Box<Unread>),
     /// Its end is not known, or will not come.

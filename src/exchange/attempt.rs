@@ -18,12 +18,12 @@ use self::head::{Interim, Received, response_buffer};
 use self::open::{Opened, Origin, open, take_idle};
 use super::buffering::{Pace, Verdict};
 use super::drain::Body;
-use super::forward::{Connection, Outcome, Request};
+use super::forward::{Connection, Outcome, RequestBody};
 use super::identity::ROOM;
 use super::pump::{Pump, PumpEnd, SPLICED_MIN, TAILROOM, Unread, WaitsFor};
 use super::relay::Response;
 use super::watch::ClientWatch;
-use super::{Client, Context, Progress, box_cold};
+use super::{Context, Exchange, RestOfBody, box_cold};
 use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -120,12 +120,12 @@ impl Attempt {
 }
 
 /// The endpoint's side while its response is awaited.
-struct Sent<'a, 'b> {
-    context: &'a Context,
+struct Sent<'a, 'e> {
+    exchange: &'a mut Exchange<'e>,
     slot: &'a Slot<'a>,
     /// Of the endpoint that the slot is at.
     counters: &'a EndpointCounters,
-    request: &'a Request<'b>,
+    request: &'a RequestBody<'a>,
     stream: Stream,
     is_reused: bool,
     /// Who may use the connection after this exchange.
@@ -174,37 +174,35 @@ enum Begun {
 /// # Cancellation
 /// Dropping the future closes the endpoint's connection.
 pub(super) fn attempt(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     slot: &Slot<'_>,
-    request: &Request<'_>,
+    request: &RequestBody<'_>,
     connection: Connection,
     watch: &mut ClientWatch,
-    progress: &mut Progress<'_>,
 ) -> impl Future<Output = Attempt> {
     async move {
         let mut sent = {
-            let opened = match take_idle(context, client, slot, connection) {
+            let opened = match take_idle(exchange, slot, connection) {
                 Some(opened) => Ok(opened),
-                None => box_cold(open(context, client, slot, request, watch, progress)).await,
+                None => box_cold(open(exchange, slot, request, watch)).await,
             };
             match opened {
-                Ok(opened) => Sent::new(context, slot, request, opened, watch, progress),
+                Ok(opened) => Sent::new(exchange, slot, request, opened, watch),
                 Err(failure) => return Attempt::not_opened(failure),
             }
         };
-        progress.figures.phase = Phase::Response;
-        if sent.send_head(client).is_err() {
+        sent.exchange.progress.figures.phase = Phase::Response;
+        if sent.send_head().is_err() {
             // The endpoint took none of it, so it can't have acted on it.
-            return sent.lost_connection(client, Sending::Nothing);
+            return sent.lost_connection(Sending::Nothing);
         }
-        sent.set_timeout(client);
-        progress.track.enter(match sent.pump {
+        sent.set_timeout();
+        sent.exchange.progress.track.enter(match sent.pump {
             Some(_) => Stage::Request,
             None => Stage::Wait,
         });
-        let begun = sent.await_response(client, progress).await;
-        let rest = match sent.answer_at_once(begun, client, progress) {
+        let begun = sent.await_response().await;
+        let rest = match sent.answer_at_once(begun) {
             Ok(attempt) => return attempt,
             Err(rest) => rest,
         };
@@ -225,20 +223,19 @@ enum Sending {
     Something,
 }
 
-impl<'a, 'b> Sent<'a, 'b> {
+impl<'a, 'e> Sent<'a, 'e> {
     /// Nothing is sent yet.
     fn new(
-        context: &'a Context,
+        exchange: &'a mut Exchange<'e>,
         slot: &'a Slot<'a>,
-        request: &'a Request<'b>,
+        request: &'a RequestBody<'a>,
         opened: Opened,
         watch: &'a mut ClientWatch,
-        progress: &Progress<'_>,
     ) -> Self {
+        let figures = &exchange.progress.figures;
         Sent {
-            context,
             slot,
-            counters: endpoint_counters(context, slot),
+            counters: endpoint_counters(exchange.context, slot),
             request,
             is_reused: opened.origin.is_idle(),
             belongs_to: match request.head.credentials {
@@ -251,13 +248,12 @@ impl<'a, 'b> Sent<'a, 'b> {
             // On an idle connection it is sent as soon as it is there.
             sent_at: match opened.origin {
                 Origin::New(opened_at) => opened_at,
-                _ if progress.figures.attempts == 1 && progress.figures.times.queue.is_none() => {
-                    watch.request_end
-                }
+                _ if figures.attempts == 1 && figures.times.queue.is_none() => watch.request_end,
                 _ => clock::now(),
             },
             leftover: None,
             watch,
+            exchange,
         }
     }
 
@@ -266,9 +262,10 @@ impl<'a, 'b> Sent<'a, 'b> {
     ///
     /// # Errors
     /// The endpoint had closed the connection.
-    fn send_head(&mut self, client: &Client) -> Result<(), ()> {
-        let request = self.request;
-        let mut scratch = self.context.scratch.borrow_mut();
+    fn send_head(&mut self) -> Result<(), ()> {
+        let (request, context) = (self.request, self.exchange.context);
+        let client = &*self.exchange.client;
+        let mut scratch = context.scratch.borrow_mut();
         scratch.clear();
         let mut room = ROOM;
         let info = ClientInfo {
@@ -277,8 +274,8 @@ impl<'a, 'b> Sent<'a, 'b> {
             relayed: client.relayed(),
             forward: self.slot.upstream().config().forward,
             default_host: self.slot.config().authority().as_bytes(),
-            marks: request.identity.marks(&mut room),
-            loop_id: &self.context.loop_id,
+            marks: self.exchange.progress.identity.marks(&mut room),
+            loop_id: &context.loop_id,
             via: self.slot.upstream().config().via,
         };
         write::request_head(&mut scratch, request.bytes, request.head, info);
@@ -294,11 +291,11 @@ impl<'a, 'b> Sent<'a, 'b> {
         };
         self.counters.bytes_out.add(sent as u64);
         if sent < scratch.len() || !request.is_whole() {
-            let limit = self.context.listener(client).limits.body_bytes;
+            let limit = self.exchange.listener().limits.body_bytes;
             let rest = request.rest(&scratch[sent..]).with_limit(limit);
             let pace = Pace::of_request(self.slot.upstream(), request.head);
             let mut pump = rest.with_pace(pace);
-            pump.moved_at = self.context.wheel.now();
+            pump.moved_at = context.wheel.now();
             self.pump = Some(Box::new(pump));
         }
         Ok(())
@@ -338,60 +335,57 @@ impl<'a, 'b> Sent<'a, 'b> {
         waits_for.filter(|&side| side == WaitsFor::Sink || !self.awaits_continue())
     }
 
-    /// Whether the client's connection can carry another request: the body of
-    /// this one was read, or will be.
-    fn will_be_read(&self, client: &Client) -> bool {
-        let Some(pump) = &self.pump else { return true };
-        let body = match self.awaits_continue() {
-            true => Body::MayNotCome,
-            false => Body::Comes,
+    /// What becomes of the rest of the request's body.
+    fn rest_of_body(&self) -> RestOfBody {
+        let Some(pump) = &self.pump else {
+            return RestOfBody::Read;
         };
-        body.will_be_read(self.context, client, pump.decoder())
+        let body = if self.awaits_continue() {
+            Body::MayNotCome
+        } else {
+            Body::Comes
+        };
+        body.rest(self.exchange, pump.decoder())
     }
 
     /// How long the present wait may take: for the client's body, for the
     /// endpoint to take it, or for its response.
-    fn set_timeout(&mut self, client: &Client) {
+    fn set_timeout(&mut self) {
         let timeout = match self.waits_for() {
-            Some(WaitsFor::Source) => self.context.listener(client).timeouts.body,
+            Some(WaitsFor::Source) => self.exchange.listener().timeouts.body,
             Some(WaitsFor::Sink) => self.timeouts().idle,
             None => self.timeouts().first_byte,
         };
-        let wheel = &self.context.wheel;
-        let deadline = wheel.deadline(timeout).min(self.request.total_deadline);
+        let wheel = &self.exchange.context.wheel;
+        let deadline = wheel.deadline(timeout).min(self.exchange.total_deadline);
         let due = match self.pump.as_deref_mut() {
             Some(pump) => pump.wait(wheel, deadline),
             None => deadline,
         };
-        wheel.set(&client.timer, due);
+        wheel.set(&self.exchange.timer, due);
     }
 
-    fn await_response(
-        &mut self,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
-    ) -> impl Future<Output = Result<Begun, Attempt>> {
+    fn await_response(&mut self) -> impl Future<Output = Result<Begun, Attempt>> {
         async move {
             let mut held = None;
             loop {
-                let went_on = match self.next_event(client, &mut held, progress).await {
-                    Event::Request(end) => self.request_ended(client, end, progress),
+                let went_on = match self.next_event(&mut held).await {
+                    Event::Request(end) => self.request_ended(end),
                     Event::ClientGone => Err(Failure::ClientGone.into()),
                     Event::ClientSlow => Err(Failure::ClientSlow.into()),
                     Event::TimedOut => Err(self.timed_out()),
                     Event::Read(read, mut buffer) => {
-                        let mut received = self.receive(client, read, &mut buffer)?;
+                        let mut received = self.receive(read, &mut buffer)?;
                         if matches!(received, Received::Interim(_)) {
-                            let passing =
-                                self.pass_interim(client, received, &mut buffer, progress);
+                            let passing = self.pass_interim(received, &mut buffer);
                             received = box_cold(passing).await.map_err(Attempt::failed)?;
                         }
                         if matches!(received, Received::Final(_) | Received::Tunnel(_)) {
                             let now = clock::now();
-                            progress.figures.times.first_byte =
-                                Some(now.duration_since(self.sent_at));
-                            progress.figures.responded = Some(now);
-                            progress.figures.phase = Phase::Data;
+                            let figures = &mut self.exchange.progress.figures;
+                            figures.times.first_byte = Some(now.duration_since(self.sent_at));
+                            figures.responded = Some(now);
+                            figures.phase = Phase::Data;
                         }
                         match received {
                             Received::Final(response) => {
@@ -410,25 +404,21 @@ impl<'a, 'b> Sent<'a, 'b> {
         }
     }
 
-    fn next_event(
-        &mut self,
-        client: &mut Client,
-        held: &mut Option<Buffer>,
-        progress: &Progress<'_>,
-    ) -> impl Future<Output = Event> {
+    fn next_event(&mut self, held: &mut Option<Buffer>) -> impl Future<Output = Event> {
         poll_fn(move |cx| {
             if let Some(pump) = self.pump.as_mut().filter(|it| !it.sink_is_closed()) {
                 let before = pump.progress();
-                let polled = pump.poll(cx, &mut client.stream, &mut self.stream);
+                let polled = pump.poll(cx, &mut self.exchange.client.stream, &mut self.stream);
                 let has_moved = pump.progress() != before;
+                let progress = &self.exchange.progress;
                 let bytes_in = progress.figures.bytes_in + pump.bytes_read;
                 progress.track.set_bytes_in(bytes_in);
                 if let Poll::Ready(end) = polled {
                     return Poll::Ready(Event::Request(end));
                 }
                 if has_moved {
-                    pump.moved_at = self.context.wheel.now();
-                    self.set_timeout(client);
+                    pump.moved_at = self.exchange.context.wheel.now();
+                    self.set_timeout();
                 }
             }
             // Wait first, take a buffer then.
@@ -443,21 +433,20 @@ impl<'a, 'b> Sent<'a, 'b> {
                 }
             }
             let gone = match self.pumping() {
-                None => self.watch.poll_gone(cx, client),
+                None => self.watch.poll_gone(cx, self.exchange.client),
                 // An end shows in a read, once the endpoint takes more.
-                Some(_) => client.stream.poll_broken(cx),
+                Some(_) => self.exchange.client.stream.poll_broken(cx),
             };
             if gone.is_ready() {
                 return Poll::Ready(Event::ClientGone);
             }
-            let wheel = &self.context.wheel;
-            if !wheel.has_fired(&client.timer) {
+            if !self.exchange.has_timed_out() {
                 return Poll::Pending;
             }
             let Some(pump) = self.pump.as_deref_mut() else {
                 return Poll::Ready(Event::TimedOut);
             };
-            match pump.judge_by(wheel, &client.timer) {
+            match pump.judge_by(&self.exchange.context.wheel, &self.exchange.timer) {
                 Verdict::Silent => Poll::Ready(Event::TimedOut),
                 Verdict::Slow => Poll::Ready(Event::ClientSlow),
                 Verdict::InTime => Poll::Pending,
@@ -466,18 +455,14 @@ impl<'a, 'b> Sent<'a, 'b> {
     }
 
     /// The request's body is at its end, one way or another.
-    fn request_ended(
-        &mut self,
-        client: &Client,
-        end: PumpEnd,
-        progress: &mut Progress<'_>,
-    ) -> Result<(), End> {
+    fn request_ended(&mut self, end: PumpEnd) -> Result<(), End> {
         match end {
             PumpEnd::Done => {
                 let Some(pump) = self.pump.take() else {
                     return Ok(());
                 };
-                self.count_pump(&pump, progress);
+                self.count_pump(&pump);
+                let progress = &mut self.exchange.progress;
                 progress.track.enter(Stage::Wait);
                 progress.track.set_bytes_in(progress.figures.bytes_in);
                 self.leftover = pump.into_leftover();
@@ -495,12 +480,12 @@ impl<'a, 'b> Sent<'a, 'b> {
             PumpEnd::Malformed(error) => return Err(error.into()),
             PumpEnd::TooLarge => return Err(Failure::BodyTooLarge.into()),
         }
-        self.set_timeout(client);
+        self.set_timeout();
         Ok(())
     }
 
-    fn count_pump(&self, pump: &Pump, progress: &mut Progress<'_>) {
-        progress.figures.bytes_in += pump.bytes_read;
+    fn count_pump(&mut self, pump: &Pump) {
+        self.exchange.progress.figures.bytes_in += pump.bytes_read;
         self.counters.bytes_out.add(pump.bytes_written);
     }
 
@@ -510,15 +495,14 @@ impl<'a, 'b> Sent<'a, 'b> {
             Some(WaitsFor::Sink) => Failure::UpstreamStalled,
             None => Failure::FirstByteTimeout,
         };
-        let total_deadline = self.request.total_deadline;
-        self.context.timed_out(total_deadline, failure).into()
+        self.exchange.timed_out(failure).into()
     }
 
     /// What came is not the head of a response.
     #[cold]
-    fn unreadable(&self, client: &Client, end: End) -> Attempt {
+    fn unreadable(&self, end: End) -> Attempt {
         let is_no_head = end == End::Response(ResponseError::StatusLine);
-        match self.lost_connection(client, Sending::Something) {
+        match self.lost_connection(Sending::Something) {
             // Bytes that an earlier exchange left behind say nothing of this one.
             Attempt::Failed {
                 retry: retry @ Retry::OnNewConnection,
@@ -538,13 +522,16 @@ impl<'a, 'b> Sent<'a, 'b> {
     /// Whether the client repeats a request that its connection is closed under: it
     /// does where the connection has carried one before.
     #[cold]
-    fn may_repeat(&self, client: &Client) -> bool {
+    fn may_repeat(&self) -> bool {
+        let Exchange {
+            context, client, ..
+        } = &*self.exchange;
         self.slot.upstream().config().pool.close_on_stale
-            && self.context.sessions.requests(client.session) > 1
+            && context.sessions.requests(client.session) > 1
     }
 
     /// The endpoint closed before the first byte of its response.
-    fn lost_connection(&self, client: &Client, sending: Sending) -> Attempt {
+    fn lost_connection(&self, sending: Sending) -> Attempt {
         // An interim response came on a connection that was well.
         let is_stale = self.is_reused && self.interim.count == 0;
         // What was read of the body beyond its first buffer is gone.
@@ -558,7 +545,7 @@ impl<'a, 'b> Sent<'a, 'b> {
             (true, false) => Retry::Elsewhere,
             (false, _) => Retry::Never,
         };
-        let is_for_client = retry == Retry::Never && is_stale && self.may_repeat(client);
+        let is_for_client = retry == Retry::Never && is_stale && self.may_repeat();
         let failure = match is_for_client {
             true => Failure::UpstreamStale,
             false => Failure::UpstreamClosed,

@@ -18,11 +18,11 @@ use std::time::Duration;
 use evenkeel_proto::RequestHead;
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::forward::{Outcome, Request, Unanswered};
+use super::forward::{Outcome, RequestBody, Unanswered};
 use super::pump::{Pump, PumpEnd, TAILROOM, TURNS, Unread, WaitsFor};
 use super::relay::{Relay, Response, Stop};
 use super::watch::ClientWatch;
-use super::{Client, Context, Progress, TimedOut, follow};
+use super::{Context, Exchange, Progress, TimedOut, WriteFailure, follow};
 use crate::metrics::BufferMemory;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -30,7 +30,7 @@ use crate::net::clock;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::Phase;
-use crate::observe::sessions::{Stage, Track};
+use crate::observe::sessions::Stage;
 use crate::upstream::Upstream;
 
 /// Over how long a client's rate is judged.
@@ -232,7 +232,7 @@ impl Drop for Reserved {
 
 /// Whether a request's body is read before it takes a slot, beyond what came
 /// with the head.
-pub(super) fn reads_ahead(upstream: &Upstream, request: &Request<'_>) -> bool {
+pub(super) fn reads_ahead(upstream: &Upstream, request: &RequestBody<'_>) -> bool {
     let Some(buffer) = upstream.config().buffer else {
         return false;
     };
@@ -255,9 +255,9 @@ pub(super) struct ReadAhead {
 }
 
 /// A body on its way into memory.
-struct Reading<'a> {
-    context: &'a Context,
-    request: &'a Request<'a>,
+struct Reading<'a, 'e> {
+    exchange: &'a mut Exchange<'e>,
+    request: &'a RequestBody<'a>,
     /// Up to which length it is read, head included.
     target_len: usize,
     ahead: ReadAhead,
@@ -271,18 +271,17 @@ impl ReadAhead {
     /// # Errors
     /// The end with which to refuse, and what was read of the body.
     pub async fn read(
-        context: &Context,
-        client: &mut Client,
+        exchange: &mut Exchange<'_>,
         upstream: &Upstream,
-        request: &Request<'_>,
-        progress: &mut Progress<'_>,
+        request: &RequestBody<'_>,
     ) -> Result<Option<Self>, Unanswered> {
         let begun = clock::now();
         let bound = upstream.config().buffer.map_or(0, |it| it.request_bytes);
-        progress.figures.phase = Phase::Head;
-        progress.track.enter(Stage::Request);
+        let context = exchange.context;
+        exchange.progress.figures.phase = Phase::Head;
+        exchange.progress.track.enter(Stage::Request);
         let mut reading = Reading {
-            context,
+            exchange: &mut *exchange,
             request,
             target_len: request.head.end.saturating_add(bound),
             ahead: ReadAhead {
@@ -301,12 +300,14 @@ impl ReadAhead {
                 break;
             }
             let before = reading.ahead.filled;
-            read = reading.read_more(client).await;
+            read = reading.read_more().await;
+            let progress = &mut reading.exchange.progress;
             progress.figures.bytes_in += (reading.ahead.filled - before) as u64;
             progress.track.set_bytes_in(progress.figures.bytes_in);
         }
-        progress.figures.times.head += clock::since(begun);
         let ahead = reading.ahead;
+        let progress = &mut exchange.progress;
+        progress.figures.times.head += clock::since(begun);
         let ahead = (ahead.filled > 0).then_some(ahead);
         if let Err(end) = read {
             return Err(Self::unanswered(end.into(), ahead, progress));
@@ -345,15 +346,13 @@ impl ReadAhead {
         }
     }
 
-    /// The request as it stands now.
-    pub fn request<'r>(&'r self, first: &Request<'r>) -> Request<'r> {
-        Request {
+    /// The body as it stands now.
+    pub fn body<'r>(&'r self, first: &RequestBody<'r>) -> RequestBody<'r> {
+        RequestBody {
             head: first.head,
             bytes: &self.bytes[..self.filled],
             valid_len: self.valid_len,
             decoder: self.decoder.clone(),
-            total_deadline: first.total_deadline,
-            identity: first.identity,
         }
     }
 
@@ -367,7 +366,7 @@ impl ReadAhead {
 
     /// Says in `outcome` which bytes are the next request's. All of the client's
     /// buffer belonged to `first`.
-    pub fn settle(self, first: &Request<'_>, outcome: &mut Outcome) {
+    pub fn settle(self, first: &RequestBody<'_>, outcome: &mut Outcome) {
         outcome.consumed = first.bytes.len();
         let surplus = self.surplus();
         if outcome.leftover.is_none() && !surplus.is_empty() {
@@ -383,7 +382,7 @@ fn copy_of(bytes: &[u8]) -> Buffer {
     copy
 }
 
-impl Reading<'_> {
+impl Reading<'_, '_> {
     fn is_over(&self) -> bool {
         self.ahead.decoder.is_done() || self.ahead.filled >= self.target_len
     }
@@ -419,30 +418,25 @@ impl Reading<'_> {
     }
 
     /// Reads once, and checks what came.
-    async fn read_more(&mut self, client: &mut Client) -> Result<(), End> {
-        let context = self.context;
-        let timeouts = &context.listener(client).timeouts;
-        let deadline = context.wheel.deadline(timeouts.body);
-        let total_deadline = self.request.total_deadline;
-        context
-            .wheel
-            .set(&client.timer, deadline.min(total_deadline));
+    async fn read_more(&mut self) -> Result<(), End> {
+        let exchange = &mut *self.exchange;
+        let listener = exchange.listener();
+        exchange.set_bounded_timeout(listener.timeouts.body);
         let ahead = &mut self.ahead;
         let room = &mut ahead.bytes[ahead.filled..];
-        let reading = poll_fn(|cx| client.stream.poll_read(cx, room));
-        let len = match context.until_deadline(&client.timer, reading).await {
+        let stream = &mut exchange.client.stream;
+        let reading = poll_fn(|cx| stream.poll_read(cx, room));
+        let context = exchange.context;
+        let len = match context.until_deadline(&exchange.timer, reading).await {
             Ok(Ok(len)) if len > 0 => len,
             Ok(_) => return Err(Failure::ClientGone.into()),
-            Err(TimedOut) => {
-                let failure = context.timed_out(total_deadline, Failure::BodyTimeout);
-                return Err(failure.into());
-            }
+            Err(TimedOut) => return Err(exchange.timed_out(Failure::BodyTimeout).into()),
         };
         ahead.filled += len;
         let undecoded = &ahead.bytes[ahead.valid_len..ahead.filled];
         ahead.valid_len += ahead.decoder.advance(undecoded)?.consumed;
         let announced = ahead.decoder.announced_bytes().unwrap_or(0);
-        match context.listener(client).limits.allow_body(announced) {
+        match listener.limits.allow_body(announced) {
             true => Ok(()),
             false => Err(Failure::BodyTooLarge.into()),
         }
@@ -597,8 +591,8 @@ pub(super) fn fits(pump: &Pump, bound: usize) -> bool {
 }
 
 /// A response that is taken off its endpoint ahead of its client.
-struct Taking<'r, 'a> {
-    relay: &'r mut Relay<'a>,
+struct Taking<'r, 'a, 'e> {
+    relay: &'r mut Relay<'a, 'e>,
     pump: &'r mut Pump,
     backlog: Backlog,
     bound: usize,
@@ -607,14 +601,12 @@ struct Taking<'r, 'a> {
 /// Takes a response off the endpoint, up to `bound`, while the client takes it
 /// at its own pace; `sent` bytes went to it before those of the pump.
 pub(super) async fn take_ahead(
-    relay: &mut Relay<'_>,
-    client: &mut Client,
+    relay: &mut Relay<'_, '_>,
     pump: &mut Pump,
     bound: usize,
-    track: &Track,
     sent: u64,
 ) -> Ahead {
-    let context = relay.context;
+    let context = relay.exchange.context;
     let mut taking = Taking {
         backlog: Backlog::new(context),
         relay,
@@ -632,7 +624,7 @@ pub(super) async fn take_ahead(
         let before = taking.pump.bytes_written;
         let mut polled = Poll::Pending;
         for turn in 0..TURNS {
-            polled = taking.poll_turn(cx, client);
+            polled = taking.poll_turn(cx);
             match polled {
                 Poll::Ready(Turn::Again) if turn + 1 == TURNS => {
                     cx.waker().wake_by_ref();
@@ -647,16 +639,17 @@ pub(super) async fn take_ahead(
             Poll::Ready(Turn::OffEndpoint(end)) => return Poll::Ready(Err(end)),
             Poll::Ready(Turn::Again) | Poll::Pending => {}
         }
-        let request_moved = match taking.relay.poll_others(cx, client) {
+        let request_moved = match taking.relay.poll_others(cx) {
             Ok(has_moved) => has_moved,
             Err(stop) => return Poll::Ready(Ok(Ahead::Stopped(stop))),
         };
         if !is_timed || request_moved || taking.pump.bytes_written != before {
             is_timed = true;
+            let track = &taking.relay.exchange.progress.track;
             track.set_bytes_out(sent + taking.pump.bytes_written);
-            taking.relay.wait_for_client(client, taking.pump);
+            taking.relay.wait_for_client(taking.pump);
         }
-        match taking.relay.judge(client, taking.pump, WaitsFor::Sink) {
+        match taking.relay.judge(taking.pump, WaitsFor::Sink) {
             Some(stop) => Poll::Ready(Ok(Ahead::Stopped(stop))),
             None => Poll::Pending,
         }
@@ -677,14 +670,14 @@ enum Turn {
     Ended(Ahead),
 }
 
-impl Taking<'_, '_> {
+impl Taking<'_, '_, '_> {
     /// Reserves room for `len` bytes; `false` where no memory is left. The rest of
     /// the response streams then, once the client has taken all that is held.
     fn reserve(&mut self, len: usize) -> bool {
         let is_reserved = self.backlog.reserve(len);
         if !is_reserved {
             let upstream = self.relay.upstream.index();
-            let counters = &self.relay.context.counters.upstreams[upstream];
+            let counters = &self.relay.exchange.context.counters.upstreams[upstream];
             counters.buffers_refused.add(1);
             self.relay.bound = None;
         }
@@ -701,12 +694,13 @@ impl Taking<'_, '_> {
     }
 
     /// Writes what the client takes, then reads once.
-    fn poll_turn(&mut self, cx: &mut TaskContext<'_>, client: &mut Client) -> Poll<Turn> {
+    fn poll_turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
         let follow = match self.pump.is_source_done() {
             true => self.pump.follow(),
             false => Follow::Anything,
         };
         let before = self.backlog.len;
+        let client = &mut *self.relay.exchange.client;
         let written = self.backlog.poll_write(cx, &mut client.stream, follow);
         self.pump.bytes_written += (before - self.backlog.len) as u64;
         let is_source_done = self.pump.is_source_done();
@@ -752,44 +746,42 @@ impl Rest {
     /// what came of it into the outcome of the exchange.
     pub async fn deliver(
         mut self: Box<Self>,
-        context: &Context,
-        client: &mut Client,
+        exchange: &mut Exchange<'_>,
         watch: &mut ClientWatch,
-        total_deadline: u64,
         outcome: &mut Outcome,
-        progress: &mut Progress<'_>,
     ) {
-        let timeout = context.listener(client).timeouts.body;
+        let timeout = exchange.listener().timeouts.body;
         let follow = follow(self.response.persistence);
-        let before = progress.figures.bytes_out;
+        let before = exchange.progress.figures.bytes_out;
         let mut is_timed = false;
         let failure = poll_fn(|cx| {
             let held = self.backlog.len;
+            let client = &mut *exchange.client;
             let written = self.backlog.poll_write(cx, &mut client.stream, follow);
             self.sent += (held - self.backlog.len) as u64;
             match written {
                 Poll::Ready(Ok(())) => return Poll::Ready(None),
-                Poll::Ready(Err(_)) => return Poll::Ready(Some(Failure::ClientGone)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Some(WriteFailure::Closed)),
                 Poll::Pending => {}
             }
             if watch.poll_gone(cx, client).is_ready() {
-                return Poll::Ready(Some(Failure::ClientGone));
+                return Poll::Ready(Some(WriteFailure::Closed));
             }
             if !is_timed || self.backlog.len != held {
                 is_timed = true;
-                progress.track.set_bytes_out(before + self.sent);
-                let deadline = context.wheel.deadline(timeout).min(total_deadline);
-                context.wheel.set(&client.timer, deadline);
+                let track = &exchange.progress.track;
+                track.set_bytes_out(before + self.sent);
+                exchange.set_bounded_timeout(timeout);
             }
-            match context.wheel.has_fired(&client.timer) {
-                true => Poll::Ready(Some(
-                    context.timed_out(total_deadline, Failure::ClientStalled),
-                )),
-                false => Poll::Pending,
+            if exchange.has_timed_out() {
+                Poll::Ready(Some(WriteFailure::TimedOut))
+            } else {
+                Poll::Pending
             }
         })
         .await;
-        self.response.note(self.sent, progress);
+        let failure = failure.map(|why| exchange.write_failed(why));
+        self.response.note(self.sent, &mut exchange.progress);
         if let Some(failure) = failure {
             outcome.end = failure.into();
             outcome.next = self.response.relayed(outcome.end).next;

@@ -9,11 +9,10 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_proto::RequestHead;
 use evenkeel_proto::http1::BodyDecoder;
 
 use super::pump::{Pump, PumpEnd};
-use super::{Client, Context, Next, Sender};
+use super::{Client, Context, Exchange, Next, RestOfBody, Sender};
 use crate::config;
 use crate::net::buffer::Buffer;
 
@@ -73,8 +72,8 @@ impl Bounds {
 
 /// Whether a body that stands at `decoder` can be read to its end within the
 /// listener's bounds, as far as its announced length tells.
-pub(super) fn is_within_bounds(context: &Context, client: &Client, decoder: &BodyDecoder) -> bool {
-    let most = context.listener(client).drain.bytes;
+pub(super) fn is_within_bounds(exchange: &Exchange<'_>, decoder: &BodyDecoder) -> bool {
+    let most = exchange.listener().drain.bytes;
     decoder.is_done() || (most > 0 && decoder.unseen_len() <= most)
 }
 
@@ -89,25 +88,27 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Whether it is read to its end after an answer. It stands at `decoder`.
-    pub fn will_be_read(self, context: &Context, client: &Client, decoder: &BodyDecoder) -> bool {
-        decoder.is_done() || (self == Body::Comes && is_within_bounds(context, client, decoder))
+    /// What becomes of it after an answer. It stands at `decoder`.
+    pub fn rest(self, exchange: &Exchange<'_>, decoder: &BodyDecoder) -> RestOfBody {
+        let comes = self == Body::Comes && is_within_bounds(exchange, decoder);
+        if decoder.is_done() || comes {
+            RestOfBody::Read
+        } else {
+            RestOfBody::Unread
+        }
     }
 }
 
-/// Whether the body of a request is read to its end if an answer of our own is
-/// sent first. `bytes` begins with the request's head.
-pub(crate) fn will_be_read(
-    context: &Context,
-    client: &Client,
-    head: &RequestHead,
-    bytes: &[u8],
-) -> bool {
-    let body = match head.expect_continue && bytes.len() <= head.end {
-        true => Body::MayNotCome,
-        false => Body::Comes,
+/// What becomes of the body of a request of which nothing was read beyond the head,
+/// if an answer of our own is sent first.
+pub(crate) fn rest_of_body(exchange: &Exchange<'_>) -> RestOfBody {
+    let head = exchange.head;
+    let body = if head.expect_continue && exchange.bytes.len() <= head.end {
+        Body::MayNotCome
+    } else {
+        Body::Comes
     };
-    body.will_be_read(context, client, &BodyDecoder::new(head.framing))
+    body.rest(exchange, &BodyDecoder::new(head.framing))
 }
 
 /// Reads the rest of a body that stands at `decoder`, after its answer. `buffer`
@@ -170,11 +171,12 @@ pub(crate) async fn linger(context: &Context, client: &mut Client, buffer: Buffe
     };
     let bounds = Bounds::new(context, client, deadline);
     let mut pump = Pump::dropping(BodyDecoder::UntilClose, None);
+    let session = client.session;
     let reading = read_on(context, client, &mut pump, &bounds);
     let mut reading = std::pin::pin!(reading);
     poll_fn(|cx| {
         // It has had its answer: others need its room more.
-        if context.sessions.take_told(client.session).is_some() {
+        if context.sessions.take_told(session).is_some() {
             return Poll::Ready(());
         }
         reading.as_mut().poll(cx).map(|_| ())

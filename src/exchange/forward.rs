@@ -14,11 +14,10 @@ use evenkeel_proto::{BodyFraming, RequestHead};
 
 use super::attempt::{self, Attempt, Retry};
 use super::buffering::{self, ReadAhead};
-use super::identity::Identity;
 use super::pump::{Pump, TAILROOM, Unread};
 use super::queueing::{Queueing, Unserved};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, answer, box_cold};
+use super::{Context, Exchange, Next, answer, box_cold};
 use crate::config::Proxying;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -43,9 +42,10 @@ pub struct Outcome {
     pub unread: Option<Box<BodyDecoder>>,
 }
 
-/// A request as far as it was read before the first attempt.
+/// The body of a request, as far as it was read before the first attempt: where an
+/// attempt takes it from.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct RequestBody<'a> {
     pub head: &'a RequestHead,
     /// Begins with the head.
     pub bytes: &'a [u8],
@@ -54,13 +54,9 @@ pub(super) struct Request<'a> {
     pub valid_len: usize,
     /// Stands behind the valid bytes.
     pub decoder: BodyDecoder,
-    /// Tick at which the exchange has taken too long in all.
-    pub total_deadline: u64,
-    /// What it is called.
-    pub identity: &'a Identity,
 }
 
-impl Request<'_> {
+impl RequestBody<'_> {
     /// Whether the body was read with the head.
     pub fn is_whole(&self) -> bool {
         self.decoder.is_done()
@@ -145,52 +141,32 @@ impl<T: Into<End>> From<T> for Unanswered {
     }
 }
 
-/// Forwards the request whose head stands at the front of `bytes`, and sends
-/// the client a response: an endpoint's, or a refusal that says why. `key` is
-/// for balancers that go by one.
+/// Forwards the request, and sends the client a response: an endpoint's, or a
+/// refusal that says why. `key` is for balancers that go by one.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange and gives its slot back.
 pub fn forward(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     proxying: &Proxying,
     key: u64,
-    bytes: &[u8],
-    head: &RequestHead,
-    progress: &mut Progress<'_>,
 ) -> impl Future<Output = Outcome> {
     async move {
+        let context = exchange.context;
         let upstream = &context.upstreams[proxying.upstream];
-        progress.figures.upstream = Some(upstream.index() as u32);
-        let identity = progress.identity;
-        let unanswered = match &read_with_head(context, client, upstream, bytes, head, identity) {
-            Ok(request) => {
-                progress.figures.bytes_in += (request.consumed() - head.end) as u64;
-                let pinned = &context.pinned;
-                let wanted = Wanted {
-                    key,
-                    pinned_to: match pinned.is_empty() {
-                        true => None,
-                        false => pinned.endpoint_of(client.session, upstream.index()),
-                    },
-                    lane: proxying.lane.map(|lane| lane as u32),
-                    priority: proxying.priority,
-                    arrived: progress.arrived(),
-                };
+        exchange.progress.figures.upstream = Some(upstream.index() as u32);
+        let total = upstream.config().timeouts.total;
+        exchange.total_deadline = total.map_or(u64::MAX, |total| context.wheel.deadline(total));
+        let unanswered = match &read_with_head(exchange) {
+            Ok(body) => {
+                let body_len = body.consumed() - exchange.head.end;
+                exchange.progress.figures.bytes_in += body_len as u64;
+                let wanted = wanted(exchange, upstream, proxying, key);
                 upstream.count_request();
-                let forwarded = match request.is_whole()
-                    || !buffering::reads_ahead(upstream, request)
-                {
-                    true => {
-                        try_endpoints(context, client, &wanted, upstream, request, progress).await
-                    }
-                    false => {
-                        box_cold(read_ahead(
-                            context, client, wanted, upstream, request, progress,
-                        ))
-                        .await
-                    }
+                let forwarded = if body.is_whole() || !buffering::reads_ahead(upstream, body) {
+                    try_endpoints(exchange, &wanted, upstream, body).await
+                } else {
+                    box_cold(read_ahead(exchange, wanted, upstream, body)).await
                 };
                 match forwarded {
                     Ok(outcome) => return outcome,
@@ -202,43 +178,46 @@ pub fn forward(
         let Unanswered { end, unread } = unanswered;
         if end == End::Failure(Failure::UpstreamStale) {
             // The client repeats a request that got no answer.
-            return Outcome::new(end, Next::Close, bytes.len());
+            return Outcome::new(end, Next::Close, exchange.bytes.len());
         }
-        let head = Some(head);
-        box_cold(answer::refuse(
-            context, client, bytes, head, end, unread, progress,
-        ))
-        .await
+        box_cold(answer::refuse(exchange, end, unread)).await
+    }
+}
+
+/// What the exchange wants of its upstream.
+fn wanted(exchange: &Exchange<'_>, upstream: &Upstream, proxying: &Proxying, key: u64) -> Wanted {
+    let pinned = &exchange.context.pinned;
+    Wanted {
+        key,
+        pinned_to: if pinned.is_empty() {
+            None
+        } else {
+            pinned.endpoint_of(exchange.client.session, upstream.index())
+        },
+        lane: proxying.lane.map(|lane| lane as u32),
+        priority: proxying.priority,
+        arrived: exchange.progress.arrived(),
     }
 }
 
 /// Checks the part of the body that came with the head, so that nothing of a
 /// request that is malformed from the start reaches an endpoint.
-fn read_with_head<'a>(
-    context: &Context,
-    client: &Client,
-    upstream: &Upstream,
-    bytes: &'a [u8],
-    head: &'a RequestHead,
-    identity: &'a Identity,
-) -> Result<Request<'a>, End> {
+fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
+    let (head, bytes) = (exchange.head, exchange.bytes);
     let mut decoder = BodyDecoder::new(head.framing);
     let consumed = decoder.advance(&bytes[head.end..])?.consumed;
     let announced = match head.framing {
         BodyFraming::Length { bytes } => bytes,
         _ => decoder.announced_bytes().unwrap_or(0),
     };
-    if !context.listener(client).limits.allow_body(announced) {
+    if !exchange.listener().limits.allow_body(announced) {
         return Err(Failure::BodyTooLarge.into());
     }
-    let total = upstream.config().timeouts.total;
-    Ok(Request {
+    Ok(RequestBody {
         head,
         bytes,
         valid_len: head.end + consumed,
         decoder,
-        total_deadline: total.map_or(u64::MAX, |total| context.wheel.deadline(total)),
-        identity,
     })
 }
 
@@ -248,29 +227,31 @@ fn read_with_head<'a>(
 /// # Errors
 /// As for [`try_endpoints`].
 async fn read_ahead(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     mut wanted: Wanted,
     upstream: &Upstream,
-    request: &Request<'_>,
-    progress: &mut Progress<'_>,
+    body: &RequestBody<'_>,
 ) -> Result<Outcome, Unanswered> {
-    let read = ReadAhead::read(context, client, upstream, request, progress).await?;
+    let read = ReadAhead::read(exchange, upstream, body).await?;
     // Its place in the queue is that of the moment.
-    wanted.arrived = progress.arrived();
+    wanted.arrived = exchange.progress.arrived();
     let Some(ahead) = read else {
-        return try_endpoints(context, client, &wanted, upstream, request, progress).await;
+        return try_endpoints(exchange, &wanted, upstream, body).await;
     };
     let tried = {
-        let request = ahead.request(request);
-        try_endpoints(context, client, &wanted, upstream, &request, progress).await
+        let body = ahead.body(body);
+        try_endpoints(exchange, &wanted, upstream, &body).await
     };
     match tried {
         Ok(mut outcome) => {
-            ahead.settle(request, &mut outcome);
+            ahead.settle(body, &mut outcome);
             Ok(outcome)
         }
-        Err(unanswered) => Err(ReadAhead::unanswered(unanswered, Some(ahead), progress)),
+        Err(unanswered) => Err(ReadAhead::unanswered(
+            unanswered,
+            Some(ahead),
+            &mut exchange.progress,
+        )),
     }
 }
 
@@ -279,16 +260,14 @@ async fn read_ahead(
 /// # Errors
 /// No response has begun.
 fn try_endpoints(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     wanted: &Wanted,
     upstream: &Upstream,
-    request: &Request<'_>,
-    progress: &mut Progress<'_>,
+    body: &RequestBody<'_>,
 ) -> impl Future<Output = Result<Outcome, Unanswered>> {
     async move {
-        let mut watch = ClientWatch::of(context, client, request.head, wanted.arrived);
-        if request.is_followed() {
+        let mut watch = ClientWatch::of(exchange, wanted.arrived);
+        if body.is_followed() {
             watch.leave_fin_to_next();
         }
         let mut attempts = Attempts::new(upstream);
@@ -310,14 +289,14 @@ fn try_endpoints(
                         }
                     }
                 };
-                let deadline = attempts.queue_deadline(context);
+                let deadline = attempts.queue_deadline(exchange.context);
                 let queue = Queueing {
-                    context,
-                    request,
+                    exchange: &mut *exchange,
+                    body,
                     watch: &mut watch,
                     deadline,
                 };
-                match box_cold(queue.wait(client, waiting, progress)).await {
+                match box_cold(queue.wait(waiting)).await {
                     Ok(slot) => slot,
                     Err(Unserved::Refused(refusal)) => {
                         return Err(attempts.failure_behind(refused_end(refusal)).into());
@@ -325,10 +304,8 @@ fn try_endpoints(
                     Err(Unserved::Ended(end)) => return Err(end.into()),
                 }
             };
-            count_attempt(context, &slot, attempts.connection, progress);
-            let fresh = attempts.connection;
-            let attempt =
-                attempt::attempt(context, client, &slot, request, fresh, &mut watch, progress);
+            count_attempt(exchange, &slot, attempts.connection);
+            let attempt = attempt::attempt(exchange, &slot, body, attempts.connection, &mut watch);
             let (end, retry, blamed, unread) = match attempt.await {
                 Attempt::Finished(outcome) => return Ok(outcome),
                 Attempt::Failed {
@@ -338,6 +315,7 @@ fn try_endpoints(
                     unread,
                 } => (end, retry, is_blamed, unread),
             };
+            let context = exchange.context;
             if end.is_endpoint_fault() {
                 attempt::endpoint_counters(context, &slot).failures.add(1);
             }
@@ -349,7 +327,7 @@ fn try_endpoints(
                 // Others have their turn before it begins again.
                 GoOn::Around => tokio::task::yield_now().await,
                 GoOn::Busy => {
-                    progress.figures.attempts -= 1;
+                    exchange.progress.figures.attempts -= 1;
                     tokio::task::yield_now().await;
                 }
                 GoOn::No => return Err(Unanswered { end, unread }),
@@ -517,12 +495,8 @@ pub(super) enum Connection {
     New,
 }
 
-fn count_attempt(
-    context: &Context,
-    slot: &Slot<'_>,
-    connection: Connection,
-    progress: &mut Progress<'_>,
-) {
+fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Connection) {
+    let (context, progress) = (exchange.context, &mut exchange.progress);
     progress.figures.endpoint = Some(slot.endpoint() as u32);
     progress.figures.attempts += 1;
     // It belongs to the endpoint that it was opened to.

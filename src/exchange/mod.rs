@@ -6,6 +6,7 @@
 pub mod answer;
 mod attempt;
 mod buffering;
+mod client;
 pub mod drain;
 mod forward;
 pub mod identity;
@@ -19,7 +20,6 @@ mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,28 +27,28 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_proto::http1::write::{self, Persistence};
-use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Scheme, Version};
+use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
 
 use crate::config::{self, Config};
 use crate::files::Files;
 use crate::metrics::end::Failure;
 use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::clock;
-use crate::net::stream::{Follow, Stream};
+use crate::net::stream::Follow;
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::AccessLog;
 use crate::observe::counters::{Counters, ListenerCounters};
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
-use crate::observe::sessions::{SessionKey, Sessions};
+use crate::observe::sessions::Sessions;
 use crate::upstream::{PinnedConnections, Upstream};
 
-use self::remote::{RelayedClient, Remote};
 use identity::{IdSource, Identity};
 use room::Room;
 use watch::ClientWatch;
 
+pub use client::Client;
 pub(crate) use forward::refused_end;
 pub use forward::{Outcome, forward};
 pub use record::Progress;
@@ -94,102 +94,106 @@ pub struct Context {
     pub pinned: PinnedConnections,
 }
 
-/// The accepting side of an exchange.
+/// One request and its response, from the head's last byte to the line in the log.
+///
+/// A connection of HTTP/1 has one at a time. Nothing here depends on that.
 #[derive(Debug)]
-pub struct Client {
-    /// The client's connection.
-    pub stream: Stream,
-    /// The one timeout that its task has at a time.
+pub struct Exchange<'a> {
+    /// What it works with.
+    pub context: &'a Context,
+    /// Who asks.
+    pub client: &'a mut Client,
+    /// The one timeout that it has at a time. HTTP/1 lends that of the connection.
     pub timer: Timer,
-    /// Who connected.
-    pub peer: Remote,
-    /// Whether a PROXY header left open who the client is: what its requests say
-    /// of the client is a stranger's word, whatever address the proxy has.
-    is_unnamed: bool,
-    /// The client of the request in hand, where a trusted proxy sent that.
-    relayed: Option<Box<RelayedClient>>,
-    /// Whether it has closed its sending side alone, and waits for its answer.
-    pub is_half_closed: Cell<bool>,
-    /// Index of the listener that accepted it.
-    pub listener: usize,
-    /// Its entry among the worker's open connections.
-    pub session: SessionKey,
+    /// The client's buffer, which begins with the head.
+    pub bytes: &'a [u8],
+    /// The request's head. One without a length was not read: see
+    /// [`head_read`](Self::head_read).
+    pub head: &'a RequestHead,
+    /// What it has come to.
+    pub progress: Progress<'a>,
+    /// Tick at which it has taken too long in all; that of the upstream, once there is
+    /// one.
+    pub total_deadline: u64,
 }
 
-impl Client {
-    /// A connection of a listener that was accepted.
+impl<'a> Exchange<'a> {
+    /// An exchange that begins with this head, at the front of `bytes`.
     pub fn new(
-        stream: Stream,
-        timer: Timer,
-        peer: Remote,
-        listener: usize,
-        session: SessionKey,
+        context: &'a Context,
+        client: &'a mut Client,
+        bytes: &'a [u8],
+        head: &'a RequestHead,
+        progress: Progress<'a>,
     ) -> Self {
-        Client {
-            stream,
-            timer,
-            peer,
-            is_unnamed: false,
-            relayed: None,
-            is_half_closed: Cell::new(false),
-            listener,
-            session,
+        Exchange {
+            context,
+            timer: client.timer.clone(),
+            client,
+            bytes,
+            head,
+            progress,
+            total_deadline: u64::MAX,
         }
     }
 
-    /// Takes the peer of the socket for a proxy, and this address for the client's.
-    ///
-    /// Invariant: whoever asks for the client's address gets the same one: the
-    /// connection's entry has it too.
-    pub fn stands_for(&mut self, context: &Context, address: SocketAddr) {
-        self.peer = address.into();
-        let sessions = &context.sessions;
-        sessions.set_client(self.session, address.ip(), address.port());
+    /// The head, unless what came is none.
+    pub fn head_read(&self) -> Option<&'a RequestHead> {
+        (self.head.end > 0).then_some(self.head)
     }
 
-    /// Takes the peer of the socket for a proxy that does not name its client.
-    pub fn stands_for_nobody(&mut self) {
-        self.is_unnamed = true;
+    /// Settings of the listener that accepted the client.
+    pub fn listener(&self) -> &'a config::Listener {
+        self.context.listener(self.client)
     }
 
-    /// Takes over whom a request is from, where a trusted proxy sends it.
-    pub fn asks(&mut self, context: &Context, bytes: &[u8], head: &RequestHead) {
-        let trusted = &context.listener(self).trusted_proxies;
-        if trusted.contains(self.peer.address) && !self.is_unnamed {
-            let proxy = self.peer;
-            let relayed = self.relayed.take();
-            let mut relayed = relayed.unwrap_or_else(|| Box::new(RelayedClient::new(&proxy)));
-            relayed.read(&proxy, trusted, bytes, head);
-            self.relayed = Some(relayed);
+    /// Sets the timer to fire after `timeout`.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.context.set_timeout(&self.timer, timeout);
+    }
+
+    /// Sets the timer to fire after `timeout`, or when the exchange has taken too long
+    /// in all.
+    pub fn set_bounded_timeout(&self, timeout: Duration) {
+        let wheel = &self.context.wheel;
+        let deadline = wheel.deadline(timeout).min(self.total_deadline);
+        wheel.set(&self.timer, deadline);
+    }
+
+    /// Whether the timer has fired.
+    pub fn has_timed_out(&self) -> bool {
+        self.context.wheel.has_fired(&self.timer)
+    }
+
+    /// Why the timer fired: the program stops, the exchange has taken too long in
+    /// all, or else `failure`.
+    pub fn timed_out(&self, failure: Failure) -> Failure {
+        self.context.timed_out(self.total_deadline, failure)
+    }
+
+    /// The failure of an exchange whose client did not get all of an answer.
+    pub fn write_failed(&self, why: WriteFailure) -> Failure {
+        match why {
+            WriteFailure::Closed => Failure::ClientGone,
+            WriteFailure::TimedOut => self.timed_out(Failure::ClientStalled),
         }
     }
 
-    /// What comes next is no request, and so from whoever connected.
-    pub fn asks_nothing(&mut self) {
-        self.relayed = None;
+    /// What the response's head tells the client about its connection. `rest` is what
+    /// becomes of the request's body.
+    pub fn persistence(&self, rest: RestOfBody) -> Persistence {
+        self.context
+            .persistence(self.head, rest == RestOfBody::Read)
     }
+}
 
-    /// Who the request in hand is from.
-    pub fn remote(&self) -> &Remote {
-        match &self.relayed {
-            None => &self.peer,
-            Some(relayed) => &relayed.remote,
-        }
-    }
-
-    /// The scheme of the URL that the client asked for.
-    pub fn scheme(&self) -> Scheme {
-        let told = self.relayed.as_ref().and_then(|it| it.scheme());
-        told.unwrap_or(match self.stream.is_encrypted() {
-            true => Scheme::Https,
-            false => Scheme::Http,
-        })
-    }
-
-    /// What a trusted proxy said of the client, for endpoints.
-    pub fn relayed(&self) -> Option<write::Relayed<'_>> {
-        self.relayed.as_ref().map(|it| it.relayed())
-    }
+/// What becomes of the part of a request's body that was not read before its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestOfBody {
+    /// It is read, or there is none: its end is known.
+    Read,
+    /// It stays unread.
+    Unread,
 }
 
 /// What becomes of the client's connection after an exchange.
@@ -207,6 +211,21 @@ pub enum Next {
     },
     /// Cut it, so that the client can't take what it got for a whole answer.
     Abort,
+}
+
+impl Next {
+    /// What follows an answer that went to the client whole.
+    pub fn after(persistence: Persistence, rest: RestOfBody) -> Self {
+        match (persistence, rest) {
+            (Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade, _) => {
+                Next::KeepAlive
+            }
+            (Persistence::Close, RestOfBody::Read) => Next::Close,
+            (Persistence::Close, RestOfBody::Unread) => Next::Linger {
+                sender: Sender::Answered,
+            },
+        }
+    }
 }
 
 /// Who goes on sending when its connection is to be closed.
@@ -304,66 +323,69 @@ pub(crate) fn follow(persistence: Persistence) -> Follow {
     }
 }
 
-/// Writes all of `bytes`, or as much as the client takes until it closes or its
-/// timer fires. With a `timeout` that is when it has taken nothing for so long;
-/// otherwise the timer stays as whoever waits besides has set it. Gives the
-/// number written too.
-async fn write_all(
-    context: &Context,
-    client: &mut Client,
-    bytes: &[u8],
-    follow: Follow,
-    timeout: Option<Duration>,
-) -> (usize, Result<(), WriteFailure>) {
-    let Client { stream, timer, .. } = client;
-    let mut sent = 0;
-    let progressed = || {
-        timeout
-            .into_iter()
-            .for_each(|it| context.set_timeout(timer, it))
-    };
-    progressed();
-    let written = std::future::poll_fn(|cx: &mut TaskContext<'_>| {
-        while sent < bytes.len() {
-            match stream.poll_write(cx, &bytes[sent..], follow) {
-                Poll::Ready(Ok(len)) if len > 0 => {
-                    sent += len;
-                    progressed();
+impl Exchange<'_> {
+    /// Writes all of `bytes`, or as much as the client takes until it closes or the
+    /// timer fires. With a `timeout` that is when it has taken nothing for so long;
+    /// otherwise the timer stays as whoever waits besides has set it. Gives the
+    /// number written too.
+    async fn write_all(
+        &mut self,
+        bytes: &[u8],
+        follow: Follow,
+        timeout: Option<Duration>,
+    ) -> (usize, Result<(), WriteFailure>) {
+        let Exchange {
+            context,
+            client,
+            timer,
+            ..
+        } = self;
+        let mut sent = 0;
+        let progressed = || {
+            timeout
+                .into_iter()
+                .for_each(|it| context.set_timeout(timer, it))
+        };
+        progressed();
+        let written = std::future::poll_fn(|cx: &mut TaskContext<'_>| {
+            while sent < bytes.len() {
+                match client.stream.poll_write(cx, &bytes[sent..], follow) {
+                    Poll::Ready(Ok(len)) if len > 0 => {
+                        sent += len;
+                        progressed();
+                    }
+                    Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
+                    Poll::Pending if context.wheel.has_fired(timer) => {
+                        return Poll::Ready(Err(WriteFailure::TimedOut));
+                    }
+                    Poll::Pending => return Poll::Pending,
                 }
-                Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
-                Poll::Pending if context.wheel.has_fired(timer) => {
-                    return Poll::Ready(Err(WriteFailure::TimedOut));
-                }
-                Poll::Pending => return Poll::Pending,
             }
-        }
-        Poll::Ready(Ok(()))
-    })
-    .await;
-    (sent, written)
-}
+            Poll::Ready(Ok(()))
+        })
+        .await;
+        (sent, written)
+    }
 
-/// Waits for `future` as long as the client stays, at most until its timer
-/// fires. The request with this head was complete at `request_end`.
-///
-/// # Errors
-/// The client left; or [`TimedOut`], which is the future's to explain. The
-/// future is dropped then.
-pub(crate) async fn while_client_stays<T>(
-    context: &Context,
-    client: &mut Client,
-    head: &RequestHead,
-    request_end: Instant,
-    future: impl Future<Output = T>,
-) -> Result<T, Gone> {
-    let mut future = std::pin::pin!(future);
-    let mut watch = ClientWatch::of(context, client, head, request_end);
-    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending if context.wheel.has_fired(&client.timer) => Poll::Ready(Err(Gone::TimedOut)),
-        Poll::Pending => watch.poll_gone(cx, client).map(|()| Err(Gone::Client)),
-    })
-    .await
+    /// Waits for `future` as long as the client stays, at most until the timer fires.
+    ///
+    /// # Errors
+    /// The client left; or its timer fired, which is the future's to explain. The
+    /// future is dropped then.
+    pub(crate) async fn while_client_stays<T>(
+        &mut self,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Gone> {
+        let mut future = std::pin::pin!(future);
+        let request_end = self.progress.arrived();
+        let mut watch = ClientWatch::of(self, request_end);
+        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending if self.has_timed_out() => Poll::Ready(Err(Gone::TimedOut)),
+            Poll::Pending => watch.poll_gone(cx, self.client).map(|()| Err(Gone::Client)),
+        })
+        .await
+    }
 }
 
 /// Why a wait ended before what it waited for came.
@@ -377,7 +399,7 @@ pub(crate) enum Gone {
 
 /// Why a client did not get all of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteFailure {
+pub enum WriteFailure {
     /// It closed the connection.
     Closed,
     /// It took nothing for too long.

@@ -3,9 +3,9 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::forward::Request;
+use super::Exchange;
+use super::forward::RequestBody;
 use super::watch::ClientWatch;
-use super::{Client, Context, Progress};
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::access_log::Phase;
@@ -13,9 +13,9 @@ use crate::observe::sessions::Stage;
 use crate::upstream::{Dismissed, Refusal, Slot, Waiting};
 
 /// What a wait goes by.
-pub(super) struct Queueing<'a, 'b> {
-    pub context: &'a Context,
-    pub request: &'a Request<'b>,
+pub(super) struct Queueing<'a, 'e> {
+    pub exchange: &'a mut Exchange<'e>,
+    pub body: &'a RequestBody<'a>,
     pub watch: &'a mut ClientWatch,
     /// Tick at which the wait is over.
     pub deadline: u64,
@@ -52,19 +52,15 @@ impl Queueing<'_, '_> {
     ///
     /// # Cancellation
     /// Safe: dropping the future frees the place.
-    pub async fn wait<'s>(
-        self,
-        client: &mut Client,
-        mut waiting: Waiting<'s>,
-        progress: &mut Progress<'_>,
-    ) -> Result<Slot<'s>, Unserved> {
+    pub async fn wait<'s>(self, mut waiting: Waiting<'s>) -> Result<Slot<'s>, Unserved> {
         let Queueing {
-            context,
-            request,
+            exchange,
+            body,
             watch,
             deadline,
         } = self;
         let begun = clock::now();
+        let (context, progress) = (exchange.context, &mut exchange.progress);
         progress.track.enter(Stage::Queue);
         let counters = &context.counters.upstreams[waiting.upstream().index()];
         if progress.figures.times.queue.is_none() {
@@ -74,28 +70,31 @@ impl Queueing<'_, '_> {
             progress.figures.queued_behind = u32::try_from(before).unwrap_or(u32::MAX);
         }
         progress.figures.phase = Phase::Queue;
-        let until = deadline.min(request.total_deadline);
-        context.wheel.set(&client.timer, until);
+        let until = deadline.min(exchange.total_deadline);
+        context.wheel.set(&exchange.timer, until);
         let waited = poll_fn(|cx| {
             match waiting.poll(cx) {
                 Poll::Ready(Ok(slot)) => return Poll::Ready(Waited::Granted(slot)),
                 Poll::Ready(Err(why)) => return Poll::Ready(Waited::Dismissed(why)),
                 Poll::Pending => {}
             }
-            let is_gone = match request.is_whole() {
-                true => watch.poll_gone(cx, client).is_ready(),
-                false => ClientWatch::poll_gone_early(cx, client).is_ready(),
+            let is_gone = if body.is_whole() {
+                watch.poll_gone(cx, exchange.client).is_ready()
+            } else {
+                ClientWatch::poll_gone_early(cx, exchange.client).is_ready()
             };
             if is_gone {
                 return Poll::Ready(Waited::ClientGone);
             }
-            match context.wheel.has_fired(&client.timer) {
-                true => Poll::Ready(Waited::TimedOut),
-                false => Poll::Pending,
+            if exchange.has_timed_out() {
+                Poll::Ready(Waited::TimedOut)
+            } else {
+                Poll::Pending
             }
         })
         .await;
-        *progress.figures.times.queue.get_or_insert_default() += clock::since(begun);
+        let times = &mut exchange.progress.figures.times;
+        *times.queue.get_or_insert_default() += clock::since(begun);
         match waited {
             // Nothing is begun any more.
             Waited::Granted(_) if context.wheel.is_stopped() => Err(Failure::Stopped.into()),
@@ -110,10 +109,9 @@ impl Queueing<'_, '_> {
                     false => Failure::NoEndpoint,
                 };
                 // Perhaps it was granted one in this very moment.
-                waiting.leave().ok_or_else(|| {
-                    let total_deadline = request.total_deadline;
-                    context.timed_out(total_deadline, failure).into()
-                })
+                waiting
+                    .leave()
+                    .ok_or_else(|| exchange.timed_out(failure).into())
             }
         }
     }

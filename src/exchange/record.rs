@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::identity::hex;
-use evenkeel_proto::{FieldKind, Method, RequestHead};
+use evenkeel_proto::{FieldKind, Method};
 
 use super::identity::{Identity, ROOM};
-use super::{Client, Context};
+use super::{Client, Context, Exchange};
 use crate::config::{self, Action};
 use crate::metrics::end::{End, Failure};
 use crate::metrics::histogram::{self, Histogram};
 use crate::net::clock;
-use crate::observe::access_log::{Exchange, Figures, Open, Phase, Source, Times};
+use crate::observe::access_log::{self, Figures, Open, Phase, Source, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::failures::{self, FailedExchange};
 use crate::observe::otlp::Span;
@@ -63,58 +63,6 @@ impl<'a> Progress<'a> {
         self.started + self.figures.times.head
     }
 
-    /// Counts the exchange and writes its line. `buf` holds the request's head,
-    /// or what came instead of one.
-    pub fn conclude(
-        mut self,
-        context: &Context,
-        client: &Client,
-        buf: &[u8],
-        head: Option<&RequestHead>,
-        end: End,
-    ) {
-        let now = clock::now();
-        let figures = &mut self.figures;
-        figures.end = end;
-        figures.ended = now;
-        figures.times.total = now.duration_since(self.started);
-        if head.is_none() {
-            figures.phase = Phase::Head;
-        }
-        let total = figures.times.total;
-        let is_error = figures.is_error();
-        self.count(context, client, is_error);
-        self.track.end_exchange();
-        if self.identity.is_recorded() {
-            self.record_span(context, client, is_error, buf, head);
-        }
-        if self.is_failed(is_error) {
-            self.keep_failure(context, client, buf, head);
-        }
-        let logs = &context.config.access_logs;
-        let Some(index) = logs.of(client.listener, self.route()) else {
-            return;
-        };
-        let log = &logs.logs[index];
-        let access_log = &context.access_log;
-        if !access_log.selects(index, &log.selection, is_error, total) {
-            return;
-        }
-        let trace_id = self.identity.trace.map(|it| hex::<32>(it.sent.trace_id));
-        let mut room = ROOM;
-        let exchange = Exchange {
-            figures: &self.figures,
-            client: client.remote().text.as_bytes(),
-            buf,
-            head,
-            request_id: self.identity.request_id(buf, &mut room),
-            trace_id: trace_id.as_ref().map(|it| &it[..]),
-            open: &|| self.open(context, client),
-        };
-        let dropped = &context.counters.log_lines_dropped;
-        access_log.note(index, log, &exchange, dropped);
-    }
-
     /// Index of the route, if one matched.
     fn route(&self) -> Option<usize> {
         self.figures.route.map(|index| index as usize)
@@ -139,53 +87,6 @@ impl<'a> Progress<'a> {
         self.figures.endpoint.map(|index| index as usize)
     }
 
-    /// Hands the span of a sampled exchange to the exporter.
-    #[cold]
-    fn record_span(
-        &self,
-        context: &Context,
-        client: &Client,
-        is_error: bool,
-        buf: &[u8],
-        head: Option<&RequestHead>,
-    ) {
-        // Only a request whose head was read has a place in a trace.
-        let (Some(spans), Some(trace), Some(head)) = (&context.spans, self.identity.trace, head)
-        else {
-            return;
-        };
-        let config = &context.config;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let upstream = self.upstream().map(|index| &config.upstreams[index]);
-        let endpoint = upstream.zip(self.endpoint());
-        let mut room = ROOM;
-        let span = Span {
-            place: trace.sent,
-            parent_id: trace.client_span,
-            started_unix_us: context.access_log.unix_us(self.started),
-            method: text(head.method_span.of(buf)),
-            is_known_method: head.method != Method::Other,
-            path: text(head.path(buf)),
-            host: text(head.host.of(buf)),
-            version: head.version,
-            user_agent: head.value_of(FieldKind::UserAgent, buf).map(text),
-            scheme: client.scheme(),
-            client: client.remote().to_string(),
-            request_id: self.identity.request_id(buf, &mut room).map(text),
-            listener: config.listeners[client.listener].name.clone(),
-            route: self.route().map(|index| config.routes[index].name.clone()),
-            upstream: upstream.map(|it| it.name.clone()),
-            endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
-            reason: self.figures.reason,
-            attempts: self.figures.attempts,
-            status: self.figures.status,
-            end: self.figures.end,
-            is_error,
-            times: self.figures.times,
-        };
-        spans.send(span, &context.counters.spans_dropped);
-    }
-
     /// Whether it failed or was refused: a client that left or asked for a file
     /// that is not there did neither, and a configured answer is as it should
     /// be, whatever its status.
@@ -196,28 +97,138 @@ impl<'a> Progress<'a> {
             _ => true,
         }
     }
+}
+
+impl Exchange<'_> {
+    /// Counts the exchange and writes its line.
+    pub fn conclude(mut self, end: End) {
+        let now = clock::now();
+        let is_head_read = self.head_read().is_some();
+        let progress = &mut self.progress;
+        let figures = &mut progress.figures;
+        figures.end = end;
+        figures.ended = now;
+        figures.times.total = now.duration_since(progress.started);
+        if !is_head_read {
+            figures.phase = Phase::Head;
+        }
+        let total = figures.times.total;
+        let is_error = figures.is_error();
+        self.count(is_error);
+        self.progress.track.end_exchange();
+        if self.progress.identity.is_recorded() {
+            self.record_span(is_error);
+        }
+        if self.progress.is_failed(is_error) {
+            self.keep_failure();
+        }
+        let Exchange {
+            context,
+            client,
+            bytes,
+            progress,
+            ..
+        } = &self;
+        let logs = &context.config.access_logs;
+        let Some(index) = logs.of(client.listener, progress.route()) else {
+            return;
+        };
+        let log = &logs.logs[index];
+        let access_log = &context.access_log;
+        if !access_log.selects(index, &log.selection, is_error, total) {
+            return;
+        }
+        let trace_id = progress
+            .identity
+            .trace
+            .map(|it| hex::<32>(it.sent.trace_id));
+        let mut room = ROOM;
+        let line = access_log::Exchange {
+            figures: &progress.figures,
+            client: client.remote().text.as_bytes(),
+            buf: bytes,
+            head: self.head_read(),
+            request_id: progress.identity.request_id(bytes, &mut room),
+            trace_id: trace_id.as_ref().map(|it| &it[..]),
+            open: &|| self.open(),
+        };
+        let dropped = &context.counters.log_lines_dropped;
+        access_log.note(index, log, &line, dropped);
+    }
+
+    /// Hands the span of a sampled exchange to the exporter.
+    #[cold]
+    fn record_span(&self, is_error: bool) {
+        let Exchange {
+            context,
+            client,
+            bytes: buf,
+            progress,
+            ..
+        } = self;
+        // Only a request whose head was read has a place in a trace.
+        let (Some(spans), Some(trace), Some(head)) =
+            (&context.spans, progress.identity.trace, self.head_read())
+        else {
+            return;
+        };
+        let config = &context.config;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let upstream = progress.upstream().map(|index| &config.upstreams[index]);
+        let endpoint = upstream.zip(progress.endpoint());
+        let mut room = ROOM;
+        let span = Span {
+            place: trace.sent,
+            parent_id: trace.client_span,
+            started_unix_us: context.access_log.unix_us(progress.started),
+            method: text(head.method_span.of(buf)),
+            is_known_method: head.method != Method::Other,
+            path: text(head.path(buf)),
+            host: text(head.host.of(buf)),
+            version: head.version,
+            user_agent: head.value_of(FieldKind::UserAgent, buf).map(text),
+            scheme: client.scheme(),
+            client: client.remote().to_string(),
+            request_id: progress.identity.request_id(buf, &mut room).map(text),
+            listener: config.listeners[client.listener].name.clone(),
+            route: progress
+                .route()
+                .map(|index| config.routes[index].name.clone()),
+            upstream: upstream.map(|it| it.name.clone()),
+            endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
+            reason: progress.figures.reason,
+            attempts: progress.figures.attempts,
+            status: progress.figures.status,
+            end: progress.figures.end,
+            is_error,
+            times: progress.figures.times,
+        };
+        spans.send(span, &context.counters.spans_dropped);
+    }
 
     #[cold]
-    fn keep_failure(
-        &self,
-        context: &Context,
-        client: &Client,
-        buf: &[u8],
-        head: Option<&RequestHead>,
-    ) {
+    fn keep_failure(&self) {
+        let Exchange {
+            context,
+            client,
+            bytes: buf,
+            progress,
+            ..
+        } = self;
+        let head = self.head_read();
         let is_head_refused = head.is_none();
         context.failures.add(FailedExchange {
             at: SystemTime::now(),
             client: client.remote().to_string(),
             listener: client.listener,
-            route: self.route(),
-            upstream: self.upstream(),
-            endpoint: self.endpoint(),
+            route: progress.route(),
+            upstream: progress.upstream(),
+            endpoint: progress.endpoint(),
             line: head.map(|head| failures::request_line(head.line(buf))),
-            end: self.figures.end,
-            status: self.figures.status,
-            attempts: self.figures.attempts,
-            times: self.figures.times,
+            end: progress.figures.end,
+            status: progress.figures.status,
+            attempts: progress.figures.attempts,
+            times: progress.figures.times,
             evidence: match is_head_refused {
                 true => failures::evidence(buf),
                 false => Vec::new(),
@@ -225,26 +236,34 @@ impl<'a> Progress<'a> {
         });
     }
 
-    fn count(&self, context: &Context, client: &Client, is_error: bool) {
-        let tally = Tally::new(&self.figures, is_error);
+    fn count(&self, is_error: bool) {
+        let Exchange {
+            context,
+            client,
+            progress,
+            ..
+        } = self;
+        let tally = Tally::new(&progress.figures, is_error);
         let listener = &context.listener_counters(client).exchanges;
         tally.count(listener, &listener.phases);
-        let Some(route) = self.route() else { return };
+        let Some(route) = progress.route() else {
+            return;
+        };
         let counters = context.counters.routes[route].get_or_init();
         tally.count(counters, &counters.phases);
-        if let Some(source) = self.figures.source {
+        if let Some(source) = progress.figures.source {
             let files = &context.counters.files[route];
             match source {
                 Source::Hot => files.hot.add(1),
                 Source::Cold => files.cold.add(1),
             }
         }
-        let Some(upstream) = self.upstream() else {
+        let Some(upstream) = progress.upstream() else {
             return;
         };
         let upstream = &context.counters.upstreams[upstream];
         let exchanges = upstream.exchanges.get_or_init();
-        let phases = match self.endpoint() {
+        let phases = match progress.endpoint() {
             Some(endpoint) => &upstream.endpoints[endpoint].get_or_init().phases,
             None => &exchanges.phases,
         };
@@ -252,10 +271,16 @@ impl<'a> Progress<'a> {
     }
 
     /// What else is open where it took place.
-    fn open(&self, context: &Context, client: &Client) -> Open {
+    fn open(&self) -> Open {
+        let Exchange {
+            context,
+            client,
+            progress,
+            ..
+        } = self;
         let open = &context.open_connections;
-        let upstream = self.upstream().map(|index| &context.upstreams[index]);
-        let endpoint = upstream.zip(self.endpoint());
+        let upstream = progress.upstream().map(|index| &context.upstreams[index]);
+        let endpoint = upstream.zip(progress.endpoint());
         Open {
             connections: open.iter().map(|it| it.value()).sum(),
             listener_connections: open[client.listener].value(),

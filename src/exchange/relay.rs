@@ -13,13 +13,13 @@ use super::buffering::{Ahead, Pace, Rest, Verdict, fits, take_ahead, taken};
 use super::drain::Bounds;
 use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
 use super::watch::ClientWatch;
-use super::{Client, Context, Next, Progress, Sender, box_cold, follow};
+use super::{Exchange, Next, Progress, RestOfBody, Sender, box_cold, follow};
 use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{Peeked, Stream};
-use crate::observe::sessions::{Stage, Track};
+use crate::observe::sessions::Stage;
 use crate::upstream::{KeepAlive, Upstream};
 
 /// A response whose head was read and rewritten.
@@ -40,8 +40,8 @@ pub(super) struct Response {
     pub persistence: Persistence,
     /// Whether the client knows the body's end only by its connection's.
     pub ends_with_connection: bool,
-    /// Whether the rest of the request's body is read, also after the response.
-    pub reads_request: bool,
+    /// What becomes of the rest of the request's body, also after the response.
+    pub rest_of_request: RestOfBody,
     /// Whether the endpoint's connection can carry another exchange, once the
     /// request was sent whole.
     pub keeps_upstream: bool,
@@ -50,11 +50,10 @@ pub(super) struct Response {
 }
 
 /// Both streams of an exchange whose response has begun.
-pub(super) struct Relay<'a> {
-    pub context: &'a Context,
+pub(super) struct Relay<'a, 'e> {
+    pub exchange: &'a mut Exchange<'e>,
     pub timeouts: &'a UpstreamTimeouts,
     pub stream: &'a mut Stream,
-    pub total_deadline: u64,
     /// The rest of the request, while there is some.
     pub request: &'a mut Option<Box<Pump>>,
     pub watch: &'a mut ClientWatch,
@@ -104,9 +103,8 @@ pub(super) struct Relayed {
 impl Response {
     /// What it came to, if nothing was received after what came with its head.
     pub fn relayed(&self, end: End) -> Relayed {
-        let next = match (end, self.persistence) {
-            (End::Complete, Persistence::Keep | Persistence::KeepTold) => Next::KeepAlive,
-            (End::Complete, _) => Next::Close,
+        let next = match end {
+            End::Complete => Next::after(self.persistence, RestOfBody::Read),
             _ if self.ends_with_connection => Next::Abort,
             _ => Next::Close,
         };
@@ -130,16 +128,10 @@ impl Response {
     }
 }
 
-impl Relay<'_> {
+impl Relay<'_, '_> {
     /// Sends the response to its end, or as far as both sides go along; or until
     /// it is off the endpoint, and the client is to take the rest without it.
-    pub async fn response(
-        mut self,
-        client: &mut Client,
-        response: Response,
-        buffer: Buffer,
-        progress: &mut Progress<'_>,
-    ) -> Relayed {
+    pub async fn response(mut self, response: Response, buffer: Buffer) -> Relayed {
         let mut pump = Pump::new(
             response.decoder.clone(),
             response.transcode,
@@ -147,16 +139,15 @@ impl Relay<'_> {
             response.ready,
         )
         .followed_by(follow(response.persistence));
-        progress.track.enter(Stage::Response);
-        let before = progress.figures.bytes_out + response.sent;
+        self.exchange.progress.track.enter(Stage::Response);
+        let before = self.exchange.progress.figures.bytes_out + response.sent;
         let mut held = None;
         let stop = loop {
-            let track = &progress.track;
-            let stop = self.run(client, &mut pump, track, before).await;
+            let stop = self.run(&mut pump, before).await;
             let Stop::TakeAhead { bound } = stop else {
                 break stop;
             };
-            let taken = take_ahead(&mut self, client, &mut pump, bound, track, before);
+            let taken = take_ahead(&mut self, &mut pump, bound, before);
             match box_cold(taken).await {
                 Ahead::CaughtUp => {}
                 Ahead::OffEndpoint(backlog, end) => {
@@ -168,15 +159,15 @@ impl Relay<'_> {
         };
         let sent = response.sent + pump.bytes_written;
         if held.is_none() {
-            response.note(sent, progress);
+            response.note(sent, &mut self.exchange.progress);
         }
         let mut relayed = response.relayed(self.end_of(stop));
         relayed.is_excused = self.is_excused(stop);
         relayed.bytes_received = pump.bytes_read;
         relayed.keeps_upstream &= pump.into_leftover().is_none();
         if relayed.end == End::Complete && !self.is_request_done() {
-            progress.track.enter(Stage::Request);
-            self.finish_request(client, &response, &mut relayed).await;
+            self.exchange.progress.track.enter(Stage::Request);
+            self.finish_request(&response, &mut relayed).await;
         }
         relayed.rest = held.map(|held| Rest::new(held, response, sent));
         relayed
@@ -186,7 +177,7 @@ impl Relay<'_> {
         match stop {
             Stop::TimedOut(WaitsFor::Sink) => true,
             Stop::Response(PumpEnd::SourceCut) => {
-                let now = self.context.wheel.now();
+                let now = self.exchange.context.wheel.now();
                 let request = self.request.as_deref();
                 request.is_some_and(|it| !it.sink_is_closed() && it.has_source_stopped(now))
             }
@@ -205,31 +196,28 @@ impl Relay<'_> {
     /// An endpoint that closes gives its connection and its slot back at once, one
     /// that does not read on after `drain.silence`, and the client's connection
     /// outlives both.
-    async fn finish_request(
-        &mut self,
-        client: &mut Client,
-        response: &Response,
-        relayed: &mut Relayed,
-    ) {
+    async fn finish_request(&mut self, response: &Response, relayed: &mut Relayed) {
         let Some(request) = self.request.as_mut() else {
             return;
         };
         if relayed.next == Next::Close {
             // The client waits for this end of the response. An error shows in
             // the reads that follow.
-            let _ = client.stream.close_notify();
+            let _ = self.exchange.client.stream.close_notify();
         }
         let keeps_upstream = std::mem::take(&mut relayed.keeps_upstream);
-        if !response.reads_request {
-            let sender = Sender::Answered;
-            relayed.next = Next::Linger { sender };
+        if response.rest_of_request == RestOfBody::Unread {
+            relayed.next = Next::after(Persistence::Close, RestOfBody::Unread);
             return;
         }
         if !keeps_upstream || request.sink_is_closed() {
             return;
         }
-        let counters = self.context.listener_counters(client);
-        match self.pump_on(client).await {
+        let Exchange {
+            context, client, ..
+        } = &*self.exchange;
+        let counters = context.listener_counters(client);
+        match self.pump_on().await {
             Ok(PumpEnd::Done) => {
                 counters.drains.add(1);
                 relayed.keeps_upstream = true;
@@ -252,14 +240,20 @@ impl Relay<'_> {
     ///
     /// # Errors
     /// The side that was waited for when one of them was passed.
-    async fn pump_on(&mut self, client: &mut Client) -> Result<PumpEnd, WaitsFor> {
+    async fn pump_on(&mut self) -> Result<PumpEnd, WaitsFor> {
         let Relay {
-            context,
+            exchange,
             stream,
             request,
-            total_deadline,
             ..
         } = self;
+        let Exchange {
+            context,
+            client,
+            timer,
+            total_deadline,
+            ..
+        } = &mut **exchange;
         let Some(request) = request else {
             return Ok(PumpEnd::Done);
         };
@@ -268,7 +262,7 @@ impl Relay<'_> {
         let wheel = &context.wheel;
         let set_timeout = |request: &mut Pump| {
             let due = request.wait(wheel, bounds.silence(context));
-            wheel.set(&client.timer, due);
+            wheel.set(timer, due);
         };
         set_timeout(request);
         poll_fn(|cx| {
@@ -285,8 +279,8 @@ impl Relay<'_> {
             }
             let is_long = bounds.are_too_many(request.bytes_read - bytes_before);
             // A slow client does not keep the slot either.
-            let is_late = wheel.has_fired(&client.timer)
-                && request.judge_by(wheel, &client.timer) != Verdict::InTime;
+            let is_late =
+                wheel.has_fired(timer) && request.judge_by(wheel, timer) != Verdict::InTime;
             match is_long || is_late {
                 true => Poll::Ready(Err(request.waits_for())),
                 false => Poll::Pending,
@@ -296,16 +290,11 @@ impl Relay<'_> {
     }
 
     /// `sent` bytes have gone to the client before.
-    async fn run(
-        &mut self,
-        client: &mut Client,
-        response: &mut Pump,
-        track: &Track,
-        sent: u64,
-    ) -> Stop {
+    async fn run(&mut self, response: &mut Pump, sent: u64) -> Stop {
         let mut is_timed = false;
         poll_fn(|cx| {
             let before = response.progress();
+            let client = &mut *self.exchange.client;
             let polled = response.poll(cx, self.stream, &mut client.stream);
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Stop::Response(end));
@@ -317,19 +306,20 @@ impl Relay<'_> {
             {
                 return Poll::Ready(Stop::TakeAhead { bound });
             }
-            let request_moved = match self.poll_others(cx, client) {
+            let request_moved = match self.poll_others(cx) {
                 Ok(has_moved) => has_moved,
                 Err(stop) => return Poll::Ready(stop),
             };
             if !is_timed || request_moved || response.progress() != before {
                 is_timed = true;
+                let track = &self.exchange.progress.track;
                 track.set_bytes_out(sent + response.bytes_written);
                 match response.waits_for() {
-                    WaitsFor::Sink => self.wait_for_client(client, response),
-                    WaitsFor::Source => self.wait_for_endpoint(client),
+                    WaitsFor::Sink => self.wait_for_client(response),
+                    WaitsFor::Source => self.wait_for_endpoint(),
                 }
             }
-            match self.judge(client, response, response.waits_for()) {
+            match self.judge(response, response.waits_for()) {
                 Some(stop) => Poll::Ready(stop),
                 None => Poll::Pending,
             }
@@ -341,15 +331,14 @@ impl Relay<'_> {
     ///
     /// # Errors
     /// The request or the client ends the exchange.
-    pub fn poll_others(
-        &mut self,
-        cx: &mut TaskContext<'_>,
-        client: &mut Client,
-    ) -> Result<bool, Stop> {
-        let has_moved = self.poll_request(cx, client).map_err(Stop::Request)?;
-        let gone = match self.is_request_done() {
-            true => self.watch.poll_gone(cx, client),
-            false => client.stream.poll_broken(cx),
+    pub fn poll_others(&mut self, cx: &mut TaskContext<'_>) -> Result<bool, Stop> {
+        let has_moved = self.poll_request(cx).map_err(Stop::Request)?;
+        let is_request_done = self.is_request_done();
+        let client = &mut *self.exchange.client;
+        let gone = if is_request_done {
+            self.watch.poll_gone(cx, client)
+        } else {
+            client.stream.poll_broken(cx)
         };
         if gone.is_ready() {
             return Err(Stop::ClientGone);
@@ -358,16 +347,12 @@ impl Relay<'_> {
     }
 
     /// Moves the rest of the request, and says whether some of it moved.
-    fn poll_request(
-        &mut self,
-        cx: &mut TaskContext<'_>,
-        client: &mut Client,
-    ) -> Result<bool, PumpEnd> {
+    fn poll_request(&mut self, cx: &mut TaskContext<'_>) -> Result<bool, PumpEnd> {
         let Some(request) = self.request.as_mut().filter(|it| !it.is_done()) else {
             return Ok(false);
         };
         let before = request.progress();
-        match request.poll(cx, &mut client.stream, self.stream) {
+        match request.poll(cx, &mut self.exchange.client.stream, self.stream) {
             Poll::Ready(PumpEnd::Done) => {
                 self.watch.restart(clock::now());
                 if request.leftover_len() > 0 {
@@ -388,39 +373,53 @@ impl Relay<'_> {
         }
         let has_moved = request.progress() != before;
         if has_moved {
-            request.moved_at = self.context.wheel.now();
+            request.moved_at = self.exchange.context.wheel.now();
         }
         Ok(has_moved)
     }
 
     /// The response waits for its client from now on.
-    pub fn wait_for_client(&mut self, client: &Client, response: &Pump) {
-        let timeout = self.context.listener(client).timeouts.body;
-        let taken = || taken(&client.stream, response.bytes_written);
-        self.wait(client, timeout, Some(taken));
+    pub fn wait_for_client(&mut self, response: &Pump) {
+        let timeout = self.exchange.listener().timeouts.body;
+        self.wait(timeout, Some(response.bytes_written));
     }
 
-    fn wait_for_endpoint(&mut self, client: &Client) {
-        self.wait(client, self.timeouts.idle, None::<fn() -> u64>);
+    fn wait_for_endpoint(&mut self) {
+        self.wait(self.timeouts.idle, None);
     }
 
-    /// Sets the timer for a wait, and for what the client is to send meanwhile.
-    fn wait(&mut self, client: &Client, timeout: Duration, taken: Option<impl Fn() -> u64>) {
-        let wheel = &self.context.wheel;
-        let silence = wheel.deadline(timeout).min(self.total_deadline);
+    /// Sets the timer for a wait, and for what the client is to send meanwhile. A wait
+    /// for the client has the number of bytes `written` to it.
+    fn wait(&mut self, timeout: Duration, written: Option<u64>) {
+        let Exchange {
+            context,
+            client,
+            timer,
+            total_deadline,
+            ..
+        } = &*self.exchange;
+        let wheel = &context.wheel;
+        let silence = wheel.deadline(timeout).min(*total_deadline);
+        let taken = written.map(|written| move || taken(&client.stream, written));
         let due = self.pace.wait(wheel, silence, taken);
         let request_due = match self.request.as_deref_mut() {
             Some(request) => request.wait(wheel, u64::MAX),
             None => u64::MAX,
         };
-        wheel.set(&client.timer, due.min(request_due));
+        wheel.set(timer, due.min(request_due));
     }
 
     /// How the exchange stops where its timer has fired and a wait was too long;
     /// `waits_for` is whom the response waits for.
-    pub fn judge(&mut self, client: &Client, response: &Pump, waits_for: WaitsFor) -> Option<Stop> {
-        let wheel = &self.context.wheel;
-        if !wheel.has_fired(&client.timer) {
+    pub fn judge(&mut self, response: &Pump, waits_for: WaitsFor) -> Option<Stop> {
+        let Exchange {
+            context,
+            client,
+            timer,
+            ..
+        } = &*self.exchange;
+        let wheel = &context.wheel;
+        if !wheel.has_fired(timer) {
             return None;
         }
         let taken = || taken(&client.stream, response.bytes_written);
@@ -433,7 +432,7 @@ impl Relay<'_> {
             Verdict::Silent => Some(Stop::TimedOut(waits_for)),
             Verdict::Slow => Some(Stop::ClientSlow),
             Verdict::InTime => {
-                wheel.set(&client.timer, due);
+                wheel.set(timer, due);
                 None
             }
         }
@@ -456,7 +455,7 @@ impl Relay<'_> {
                     WaitsFor::Source => Failure::UpstreamStalled,
                     WaitsFor::Sink => Failure::ClientStalled,
                 };
-                self.context.timed_out(self.total_deadline, failure)
+                self.exchange.timed_out(failure)
             }
         };
         End::Failure(failure)
@@ -467,12 +466,10 @@ impl Relay<'_> {
 /// nothing moved for `idle_timeout`, or the program stops. A side that closes its
 /// sending half only has that passed on.
 pub(super) async fn tunnel(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     mut stream: Stream,
     first: TunnelStart,
     idle_timeout: Duration,
-    progress: &mut Progress<'_>,
 ) -> Carried {
     let start = |buffer: Buffer| {
         let len = buffer.len();
@@ -481,28 +478,33 @@ pub(super) async fn tunnel(
     };
     let mut up = Direction::Open(start(first.from_client));
     let mut down = Direction::Open(start(first.from_upstream));
-    context.set_timeout(&client.timer, idle_timeout);
+    // A tunnel may take as long as it likes in all.
+    exchange.total_deadline = u64::MAX;
+    exchange.set_timeout(idle_timeout);
     let end = poll_fn(|cx| {
+        let client = &mut *exchange.client;
         let up_moved = up.poll(cx, &mut client.stream, &mut stream);
         let down_moved = down.poll(cx, &mut stream, &mut client.stream);
         if up.is_over(&down) {
             return Poll::Ready(End::Tunnel);
         }
         if up_moved || down_moved {
-            let track = &progress.track;
-            track.set_bytes_in(progress.figures.bytes_in + up.bytes_read());
-            track.set_bytes_out(progress.figures.bytes_out + down.bytes_written());
-            context.set_timeout(&client.timer, idle_timeout);
+            let Progress { track, figures, .. } = &exchange.progress;
+            track.set_bytes_in(figures.bytes_in + up.bytes_read());
+            track.set_bytes_out(figures.bytes_out + down.bytes_written());
+            exchange.set_timeout(idle_timeout);
         }
-        match context.wheel.has_fired(&client.timer) {
-            true => Poll::Ready(context.timed_out(u64::MAX, Failure::TunnelIdle).into()),
-            false => Poll::Pending,
+        if exchange.has_timed_out() {
+            Poll::Ready(exchange.timed_out(Failure::TunnelIdle).into())
+        } else {
+            Poll::Pending
         }
     })
     .await;
-    progress.figures.bytes_in += up.bytes_read();
-    progress.figures.bytes_out += down.bytes_written();
-    progress.figures.body_bytes_out += down.bytes_written();
+    let figures = &mut exchange.progress.figures;
+    figures.bytes_in += up.bytes_read();
+    figures.bytes_out += down.bytes_written();
+    figures.body_bytes_out += down.bytes_written();
     Carried {
         end,
         up_bytes: up.bytes_written(),

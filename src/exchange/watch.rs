@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_proto::{RequestHead, Version};
 
-use super::{Client, Context};
+use super::{Client, Exchange};
 use crate::config::HalfClose;
 use crate::net::clock;
 use crate::net::stream::Peeked;
@@ -63,16 +63,11 @@ enum Awaited {
 }
 
 impl ClientWatch {
-    /// Begins to watch the client of a request with this head, which is complete.
-    pub fn of(
-        context: &Context,
-        client: &Client,
-        head: &RequestHead,
-        request_end: Instant,
-    ) -> Self {
+    /// Begins to watch the client of an exchange whose request is complete.
+    pub fn of(exchange: &Exchange<'_>, request_end: Instant) -> Self {
         ClientWatch {
             request_end,
-            fin: Fin::of(context.listener(client).half_close, head),
+            fin: Fin::of(exchange.listener().half_close, exchange.head),
             awaited: Awaited::Anything,
         }
     }

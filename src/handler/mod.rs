@@ -12,42 +12,35 @@ use evenkeel_proto::{LoopId, Method, RequestHead};
 
 use crate::config::{self, Action, Proxying};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{self, Client, Context, Next, Outcome, Progress, box_cold};
+use crate::exchange::{self, Exchange, Next, Outcome, box_cold};
 use crate::metrics::end::{End, Failure};
 use files::Answered;
 use last_hop::LastHop;
 
-/// Answers the request whose head stands at the front of `bytes`.
+/// Answers the request.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
-pub async fn handle(
-    context: &Context,
-    client: &mut Client,
-    bytes: &[u8],
-    head: &RequestHead,
-    progress: &mut Progress<'_>,
-) -> Outcome {
+pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
+    let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
     let found = {
-        let facts = RequestFacts::new(client, bytes, head);
+        let facts = RequestFacts::new(exchange);
         find_route(&context.config.route_table, &context.loop_id, &facts)
     };
     let route = match found {
         Ok(route) => route,
-        Err(failure) => {
-            return box_cold(refuse(context, client, bytes, head, failure, progress)).await;
-        }
+        Err(failure) => return box_cold(refuse(exchange, failure)).await,
     };
-    progress.figures.route = Some(route as u32);
-    progress.track.set_route(route);
+    exchange.progress.figures.route = Some(route as u32);
+    exchange.progress.track.set_route(route);
     let action = &context.config.routes[route].action;
     if let Some(last) = LastHop::of(action, head, bytes) {
-        return box_cold(answer_last(context, client, bytes, head, last, progress)).await;
+        return box_cold(answer_last(exchange, last)).await;
     }
     match action {
         Action::Upstream(proxying) => {
-            let key = key_of(context, proxying, client, bytes, head);
-            exchange::forward(context, client, proxying, key, bytes, head, progress).await
+            let key = key_of(exchange, proxying);
+            exchange::forward(exchange, proxying, key).await
         }
         Action::Files(settings) => {
             let request = files::Request {
@@ -58,14 +51,12 @@ pub async fn handle(
                 head,
                 conditions: Conditions::of(head, bytes),
             };
-            match files::answer(request, client, progress).await {
+            match files::answer(request, exchange).await {
                 Answered::Here(outcome) => outcome,
                 Answered::Elsewhere(proxying) => {
-                    progress.figures.source = None;
-                    let key = key_of(context, &proxying, client, bytes, head);
-                    let forwarded =
-                        exchange::forward(context, client, &proxying, key, bytes, head, progress);
-                    box_cold(forwarded).await
+                    exchange.progress.figures.source = None;
+                    let key = key_of(exchange, &proxying);
+                    box_cold(exchange::forward(exchange, &proxying, key)).await
                 }
             }
         }
@@ -77,29 +68,23 @@ pub async fn handle(
                 body: &fixed.body,
                 ..Answer::EMPTY
             };
-            box_cold(respond(context, client, bytes, head, &answer, progress)).await
+            box_cold(respond(exchange, &answer)).await
         }
         Action::Redirect { status, location } => {
-            let location = expand(location, client.scheme(), bytes, head);
+            let location = expand(location, exchange.client.scheme(), bytes, head);
             let answer = Answer {
                 status: *status,
                 location: Some(&location),
                 ..Answer::EMPTY
             };
-            box_cold(respond(context, client, bytes, head, &answer, progress)).await
+            box_cold(respond(exchange, &answer)).await
         }
     }
 }
 
-fn key_of(
-    context: &Context,
-    proxying: &Proxying,
-    client: &Client,
-    bytes: &[u8],
-    head: &RequestHead,
-) -> u64 {
-    let upstream = &context.config.upstreams[proxying.upstream];
-    balance_key(upstream, &RequestFacts::new(client, bytes, head))
+fn key_of(exchange: &Exchange<'_>, proxying: &Proxying) -> u64 {
+    let upstream = &exchange.context.config.upstreams[proxying.upstream];
+    balance_key(upstream, &RequestFacts::new(exchange))
 }
 
 /// What the balancer goes by, where it goes by something of the request.
@@ -136,60 +121,28 @@ pub(crate) fn find_route(
     })
 }
 
-async fn refuse(
-    context: &Context,
-    client: &mut Client,
-    bytes: &[u8],
-    head: &RequestHead,
-    failure: Failure,
-    progress: &mut Progress<'_>,
-) -> Outcome {
-    let end = End::Failure(failure);
-    answer::refuse(context, client, bytes, Some(head), end, None, progress).await
+async fn refuse(exchange: &mut Exchange<'_>, failure: Failure) -> Outcome {
+    answer::refuse(exchange, End::Failure(failure), None).await
 }
 
 /// Answers a request that must not be passed on.
-async fn answer_last(
-    context: &Context,
-    client: &mut Client,
-    bytes: &[u8],
-    head: &RequestHead,
-    last: LastHop,
-    progress: &mut Progress<'_>,
-) -> Outcome {
+async fn answer_last(exchange: &mut Exchange<'_>, last: LastHop) -> Outcome {
     let answer = Answer {
         status: last.status,
         content_type: LastHop::CONTENT_TYPE,
         body: &last.body,
         ..Answer::EMPTY
     };
-    respond(context, client, bytes, head, &answer, progress).await
+    respond(exchange, &answer).await
 }
 
 /// Sends an answer of the configuration. The body of a request is read and dropped
 /// after it.
-async fn respond(
-    context: &Context,
-    client: &mut Client,
-    bytes: &[u8],
-    head: &RequestHead,
-    answer: &Answer<'_>,
-    progress: &mut Progress<'_>,
-) -> Outcome {
-    let persistence = answer::persistence(context, client, head, bytes);
-    let sent = answer::send(
-        context,
-        client,
-        answer,
-        head.method,
-        persistence,
-        bytes,
-        progress,
-    )
-    .await;
-    match sent {
-        Err(end) => Outcome::new(end, Next::Close, head.end),
-        Ok(()) => answer::outcome(context, client, head, bytes, End::Complete, persistence),
+async fn respond(exchange: &mut Exchange<'_>, answer: &Answer<'_>) -> Outcome {
+    let persistence = answer::persistence(exchange);
+    match answer::send(exchange, answer, persistence).await {
+        Err(failure) => Outcome::new(failure.into(), Next::Close, exchange.head.end),
+        Ok(()) => answer::outcome(exchange, End::Complete, persistence),
     }
 }
 
@@ -255,10 +208,11 @@ pub(crate) struct RequestFacts<'a> {
 }
 
 impl<'a> RequestFacts<'a> {
-    fn new(client: &Client, bytes: &'a [u8], head: &'a RequestHead) -> Self {
+    fn new(exchange: &Exchange<'a>) -> Self {
+        let client = &*exchange.client;
         RequestFacts {
-            bytes,
-            head,
+            bytes: exchange.bytes,
+            head: exchange.head,
             listener: client.listener,
             client: client.remote().address,
             scheme: client.scheme(),

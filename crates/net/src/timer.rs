@@ -39,8 +39,8 @@ struct TimerEntry {
     waker: RefCell<Option<Waker>>,
 }
 
-/// One task's timeout, of which it has one at a time.
-#[derive(Debug)]
+/// One task's timeout, of which it has one at a time. A copy is the same timeout.
+#[derive(Debug, Clone)]
 pub struct Timer {
     entry: Rc<TimerEntry>,
 }

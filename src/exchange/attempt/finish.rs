@@ -12,13 +12,13 @@ use crate::exchange::buffering::{Pace, Rest, response_bound};
 use crate::exchange::forward::Outcome;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
 use crate::exchange::relay::{self, Relay, Relayed, Response, TunnelStart};
-use crate::exchange::{Client, Next, Progress, Sender, box_cold, follow};
+use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold, follow};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::observe::sessions::Stage;
 
-impl<'a> Sent<'a, '_> {
+impl<'a, 'e> Sent<'a, 'e> {
     /// Sends the response, and ends the attempt where that takes no wait.
     ///
     /// # Errors
@@ -26,29 +26,25 @@ impl<'a> Sent<'a, '_> {
     pub(super) fn answer_at_once<'c>(
         mut self,
         begun: Result<Begun, Attempt>,
-        client: &'c mut Client,
-        progress: &'c mut Progress<'_>,
     ) -> Result<Attempt, Pin<Box<dyn Future<Output = Attempt> + 'c>>>
     where
         Self: 'c,
     {
         match begun {
             Ok(Begun::Response(mut response, mut buffer)) => {
-                self.report(&response, progress);
-                match self.send_at_once(client, &mut response, &mut buffer) {
+                self.report(&response);
+                match self.send_at_once(&mut response, &mut buffer) {
                     Some(relayed) => {
-                        response.note(response.sent, progress);
-                        Ok(self.finish(client, relayed))
+                        response.note(response.sent, &mut self.exchange.progress);
+                        Ok(self.finish(relayed))
                     }
-                    None => Err(box_cold(self.relay(client, response, buffer, progress))),
+                    None => Err(box_cold(self.relay(response, buffer))),
                 }
             }
-            Ok(Begun::Tunnel(head_len, buffer)) => {
-                Err(box_cold(self.tunnel(client, head_len, buffer, progress)))
-            }
+            Ok(Begun::Tunnel(head_len, buffer)) => Err(box_cold(self.tunnel(head_len, buffer))),
             Err(attempt) => {
                 let is_excused = attempt.end().is_some_and(|end| self.is_excused(end));
-                let unread = self.take_unread(progress);
+                let unread = self.take_unread();
                 Ok(attempt.concluded(is_excused, unread))
             }
         }
@@ -56,17 +52,13 @@ impl<'a> Sent<'a, '_> {
 
     /// Writes a response that is there as a whole; `None` if it is not, or the
     /// client does not take all of it now: the rest is for [`Self::relay`].
-    fn send_at_once(
-        &self,
-        client: &mut Client,
-        response: &mut Response,
-        buffer: &mut Buffer,
-    ) -> Option<Relayed> {
+    fn send_at_once(&mut self, response: &mut Response, buffer: &mut Buffer) -> Option<Relayed> {
         if !response.decoder.is_done() || self.pump.is_some() {
             return None;
         }
         let bytes = &buffer.filled()[..response.ready];
-        if let Some(Ok(len)) = client.stream.try_write(bytes, follow(response.persistence)) {
+        let stream = &mut self.exchange.client.stream;
+        if let Some(Ok(len)) = stream.try_write(bytes, follow(response.persistence)) {
             response.ready -= len;
             response.sent += len as u64;
             buffer.consume(len);
@@ -74,13 +66,7 @@ impl<'a> Sent<'a, '_> {
         (response.ready == 0).then(|| response.relayed(End::Complete))
     }
 
-    pub(super) async fn relay(
-        mut self,
-        client: &mut Client,
-        response: Response,
-        buffer: Buffer,
-        progress: &mut Progress<'_>,
-    ) -> Attempt {
+    pub(super) async fn relay(mut self, response: Response, buffer: Buffer) -> Attempt {
         let upstream = self.slot.upstream();
         // Events are sent as they happen, however slowly.
         let (bound, pace) = match response.is_event_stream {
@@ -88,33 +74,32 @@ impl<'a> Sent<'a, '_> {
             false => (response_bound(upstream), Pace::of(upstream)),
         };
         if let Some(pump) = &mut self.pump
-            && (response.is_event_stream || !response.reads_request)
+            && (response.is_event_stream || response.rest_of_request == RestOfBody::Unread)
         {
             // Nobody waits for the rest of the request.
             pump.pace = Pace::default();
         }
         let relay = Relay {
-            context: self.context,
+            exchange: &mut *self.exchange,
             timeouts: &self.slot.upstream().config().timeouts,
             stream: &mut self.stream,
-            total_deadline: self.request.total_deadline,
             request: &mut self.pump,
             watch: self.watch,
             upstream,
             bound,
             pace,
         };
-        let mut relayed = relay.response(client, response, buffer, progress).await;
+        let mut relayed = relay.response(response, buffer).await;
         if let Some(pump) = self.pump.take() {
-            let unread = self.unread_of(*pump, progress);
+            let unread = self.unread_of(*pump);
             let goes_on = matches!(relayed.next, Next::KeepAlive | Next::Close);
             if goes_on && relayed.end == End::Complete {
                 relayed.unread = Some(Box::new(unread));
             }
         }
         match relayed.rest.take() {
-            Some(rest) => self.deliver(relayed, rest, client, progress).await,
-            None => self.finish(client, relayed),
+            Some(rest) => self.deliver(relayed, rest).await,
+            None => self.finish(relayed),
         }
     }
 
@@ -122,42 +107,25 @@ impl<'a> Sent<'a, '_> {
     /// response that is off the endpoint.
     ///
     /// Invariant: the connection is idle, or closed, before the slot is free.
-    async fn deliver(
-        self,
-        relayed: Relayed,
-        rest: Box<Rest>,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
-    ) -> Attempt {
-        let (context, slot) = (self.context, self.slot);
-        let total_deadline = self.request.total_deadline;
+    async fn deliver(self, relayed: Relayed, rest: Box<Rest>) -> Attempt {
+        let slot = self.slot;
         let mut watch = *self.watch;
-        let mut attempt = self.finish(client, relayed);
+        let (mut outcome, exchange) = self.conclude(relayed);
         slot.release();
-        if let Attempt::Finished(outcome) = &mut attempt {
-            let delivering = rest.deliver(
-                context,
-                client,
-                &mut watch,
-                total_deadline,
-                outcome,
-                progress,
-            );
-            delivering.await;
-        }
-        attempt
+        rest.deliver(exchange, &mut watch, &mut outcome).await;
+        Attempt::Finished(outcome)
     }
 
     /// The rest of the request, if more was read than came with its head. Bytes on
     /// their way are lost, but were received and sent.
     #[cold]
-    fn take_unread(&mut self, progress: &mut Progress<'_>) -> Option<Box<Unread>> {
+    fn take_unread(&mut self) -> Option<Box<Unread>> {
         let unread = match self.pump.take() {
             Some(pump) if pump.bytes_read == 0 => {
-                self.count_pump(&pump, progress);
+                self.count_pump(&pump);
                 return None;
             }
-            Some(pump) => self.unread_of(*pump, progress),
+            Some(pump) => self.unread_of(*pump),
             None if self.request.is_whole() => return None,
             // All of it was sent.
             None => Unread {
@@ -169,12 +137,12 @@ impl<'a> Sent<'a, '_> {
     }
 
     /// Counts what a pump moved, and gives what it leaves.
-    fn unread_of(&self, pump: Pump, progress: &mut Progress<'_>) -> Unread {
-        self.count_pump(&pump, progress);
+    fn unread_of(&mut self, pump: Pump) -> Unread {
+        self.count_pump(&pump);
         let unread = pump.into_unread();
         // It is dropped, or the next request's.
         let leftover_len = unread.leftover.as_ref().map_or(0, Buffer::len);
-        progress.figures.bytes_in -= leftover_len as u64;
+        self.exchange.progress.figures.bytes_in -= leftover_len as u64;
         unread
     }
 
@@ -203,17 +171,17 @@ impl<'a> Sent<'a, '_> {
     /// endpoint may have given up waiting for it.
     fn has_client_stopped(&self) -> bool {
         let pumping = self.pumping().filter(|_| !self.awaits_continue());
-        pumping.is_some_and(|pump| pump.has_source_stopped(self.context.wheel.now()))
+        pumping.is_some_and(|pump| pump.has_source_stopped(self.exchange.context.wheel.now()))
     }
 
     /// Reports what the response's head says of the endpoint: nothing where it is
     /// an error and the client has stopped in the middle of its body.
-    fn report(&self, response: &Response, progress: &Progress<'_>) {
+    fn report(&self, response: &Response) {
         let has_client_stopped = self.has_client_stopped();
         if has_client_stopped && (response.status == 408 || response.status >= 500) {
             return;
         }
-        let first_byte = progress.figures.times.first_byte;
+        let first_byte = self.exchange.progress.figures.times.first_byte;
         let now = self.sent_at + first_byte.unwrap_or_default();
         let teaches = !response.is_event_stream && !has_client_stopped;
         let answer = Answer {
@@ -224,7 +192,13 @@ impl<'a> Sent<'a, '_> {
     }
 
     /// Counts the attempt and keeps the connection if it can be used again.
-    pub(super) fn finish(self, client: &Client, relayed: Relayed) -> Attempt {
+    pub(super) fn finish(self, relayed: Relayed) -> Attempt {
+        Attempt::Finished(self.conclude(relayed).0)
+    }
+
+    /// The same, for an exchange that goes on.
+    fn conclude(self, relayed: Relayed) -> (Outcome, &'a mut Exchange<'e>) {
+        let (context, client) = (self.exchange.context, &*self.exchange.client);
         self.counters.bytes_in.add(relayed.bytes_received);
         if relayed.end.is_endpoint_fault() {
             self.counters.failures.add(1);
@@ -235,12 +209,12 @@ impl<'a> Sent<'a, '_> {
             self.slot.observe_end(relayed.bytes_received, self.sent_at);
         }
         if relayed.keeps_upstream {
-            let (keep_alive, now) = (relayed.keep_alive, self.context.wheel.now());
+            let (keep_alive, now) = (relayed.keep_alive, context.wheel.now());
             match self.belongs_to {
                 BelongsTo::Pool => self.slot.keep_idle(self.stream, keep_alive, now),
                 BelongsTo::Client if relayed.next == Next::KeepAlive => {
                     let pinned = self.slot.pin(self.stream, keep_alive, now);
-                    let own = &self.context.pinned;
+                    let own = &context.pinned;
                     pinned
                         .into_iter()
                         .for_each(|it| own.add(client.session, it));
@@ -252,19 +226,13 @@ impl<'a> Sent<'a, '_> {
         let consumed = self.request.consumed();
         let mut outcome = Outcome::new(relayed.end, relayed.next, consumed);
         outcome.leftover = self.leftover;
-        Attempt::Finished(match relayed.unread {
-            Some(unread) => outcome.with_unread(*unread),
-            None => outcome,
-        })
+        if let Some(unread) = relayed.unread {
+            outcome = outcome.with_unread(*unread);
+        }
+        (outcome, self.exchange)
     }
 
-    pub(super) async fn tunnel(
-        mut self,
-        client: &mut Client,
-        head_len: usize,
-        buffer: Buffer,
-        progress: &mut Progress<'_>,
-    ) -> Attempt {
+    pub(super) async fn tunnel(mut self, head_len: usize, buffer: Buffer) -> Attempt {
         self.count_status(101);
         let answer = Answer {
             first_byte: None,
@@ -277,11 +245,12 @@ impl<'a> Sent<'a, '_> {
             true => &self.request.bytes[self.request.valid_len..],
             false => &[][..],
         };
-        progress.figures.bytes_in += behind.len() as u64;
+        self.exchange.progress.figures.bytes_in += behind.len() as u64;
         let pump = self.pump.take();
         if let Some(pump) = &pump {
-            self.count_pump(pump, progress);
+            self.count_pump(pump);
         }
+        let progress = &mut self.exchange.progress;
         if let Some(leftover) = &self.leftover {
             progress.figures.bytes_in += leftover.len() as u64;
         }
@@ -297,20 +266,10 @@ impl<'a> Sent<'a, '_> {
             from_client,
             from_upstream: buffer,
         };
-        let carried = relay::tunnel(
-            self.context,
-            client,
-            self.stream,
-            start,
-            idle_timeout,
-            progress,
-        )
-        .await;
+        let carried = relay::tunnel(self.exchange, self.stream, start, idle_timeout).await;
         // What went to the client began with the head.
-        progress.figures.body_bytes_out = progress
-            .figures
-            .body_bytes_out
-            .saturating_sub(head_len as u64);
+        let figures = &mut self.exchange.progress.figures;
+        figures.body_bytes_out = figures.body_bytes_out.saturating_sub(head_len as u64);
         self.counters.bytes_out.add(carried.up_bytes);
         self.counters.bytes_in.add(carried.down_bytes);
         let consumed = self.request.bytes.len();

@@ -7,11 +7,11 @@ use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_respo
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
+use crate::exchange::WriteFailure;
 use crate::exchange::buffering::Verdict;
 use crate::exchange::identity::{ROOM, Room};
 use crate::exchange::pump::{HEADROOM, TAILROOM, decode_front};
 use crate::exchange::relay::Response;
-use crate::exchange::{Client, Progress, WriteFailure, write_all};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
@@ -46,7 +46,6 @@ impl Sent<'_, '_> {
     /// Takes what a read brought of the response.
     pub(super) fn receive(
         &self,
-        client: &Client,
         read: io::Result<usize>,
         buffer: &mut Buffer,
     ) -> Result<Received, Attempt> {
@@ -57,26 +56,29 @@ impl Sent<'_, '_> {
             }
             // Empty lines are no beginning of an answer.
             _ if buffer.filled().iter().all(u8::is_ascii_whitespace) => {
-                return Err(self.lost_connection(client, Sending::Something));
+                return Err(self.lost_connection(Sending::Something));
             }
             _ => return Err(Attempt::failed(Failure::UpstreamClosed)),
         }
-        self.parse_counted(client, buffer)
-            .map_err(|end| self.unreadable(client, end))
+        self.parse_counted(buffer)
+            .map_err(|end| self.unreadable(end))
     }
 
-    fn parse_counted(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
-        self.parse(client, buffer).inspect_err(|_| {
+    fn parse_counted(&self, buffer: &mut Buffer) -> Result<Received, End> {
+        self.parse(buffer).inspect_err(|_| {
             self.count_status(0);
-            self.context.failures.note_evidence(buffer.filled());
+            self.exchange
+                .context
+                .failures
+                .note_evidence(buffer.filled());
         })
     }
 
     /// Looks for a head at the front of `buffer`, and puts the one that the
     /// client gets in its place.
-    fn parse(&self, client: &Client, buffer: &mut Buffer) -> Result<Received, End> {
+    fn parse(&self, buffer: &mut Buffer) -> Result<Received, End> {
         let request = self.request.head;
-        let head = &mut *self.context.response_head.borrow_mut();
+        let head = &mut *self.exchange.context.response_head.borrow_mut();
         let parsed = match parse_response(buffer.filled(), request.method, head) {
             Err(_) => self.parse_odd(buffer, head)?,
             Ok(parsed) => parsed,
@@ -101,7 +103,7 @@ impl Sent<'_, '_> {
                 let len = self.replace_head(buffer, head, Persistence::Keep)?;
                 Ok(Received::Interim(len))
             }
-            _ => self.prepare(client, buffer, head).map(Received::Final),
+            _ => self.prepare(buffer, head).map(Received::Final),
         }
     }
 
@@ -110,7 +112,7 @@ impl Sent<'_, '_> {
     #[cold]
     fn parse_odd(&self, buffer: &mut Buffer, head: &mut ResponseHead) -> Result<Parsed, End> {
         let method = self.request.head.method;
-        let scratch = &mut *self.context.scratch.borrow_mut();
+        let scratch = &mut *self.exchange.context.scratch.borrow_mut();
         match parse_odd_response(buffer.filled(), method, head, scratch)? {
             Some(len) => {
                 buffer.skip(len);
@@ -123,12 +125,7 @@ impl Sent<'_, '_> {
 
     /// Decides how the response goes to the client, and takes the part of its
     /// body that came with the head.
-    fn prepare(
-        &self,
-        client: &Client,
-        buffer: &mut Buffer,
-        head: &ResponseHead,
-    ) -> Result<Response, End> {
+    fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
         let request = self.request.head;
         let transcode = match (head.framing, request.version) {
             (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
@@ -137,10 +134,11 @@ impl Sent<'_, '_> {
         };
         let ends_with_connection = transcode == Transcode::Strip
             || (head.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
-        let reads_request = self.will_be_read(client);
-        let persistence = match ends_with_connection {
-            true => Persistence::Close,
-            false => self.context.persistence(request, reads_request),
+        let rest_of_request = self.rest_of_body();
+        let persistence = if ends_with_connection {
+            Persistence::Close
+        } else {
+            self.exchange.persistence(rest_of_request)
         };
         let is_event_stream = is_event_stream(head, buffer.filled());
         let mut room = ROOM;
@@ -157,9 +155,9 @@ impl Sent<'_, '_> {
         let (replaced_len, scratch) = match kept {
             Kept::Whole => (0, None),
             Kept::Undated | Kept::Nothing => {
-                let mut scratch = self.context.scratch.borrow_mut();
+                let mut scratch = self.exchange.context.scratch.borrow_mut();
                 scratch.clear();
-                let date = self.context.access_log.last_date();
+                let date = self.exchange.context.access_log.last_date();
                 let bytes = buffer.filled();
                 let replaced_len = match kept {
                     Kept::Undated => write::dated_status_line(&mut scratch, bytes, head, &date),
@@ -197,7 +195,7 @@ impl Sent<'_, '_> {
             transcode,
             persistence,
             ends_with_connection,
-            reads_request,
+            rest_of_request,
             keeps_upstream: head.keep_alive && !has_surplus,
             keep_alive,
         })
@@ -211,7 +209,7 @@ impl Sent<'_, '_> {
         head: &ResponseHead,
         persistence: Persistence,
     ) -> Result<usize, End> {
-        let scratch = &mut *self.context.scratch.borrow_mut();
+        let scratch = &mut *self.exchange.context.scratch.borrow_mut();
         scratch.clear();
         let mut room = ROOM;
         let request_id = match persistence {
@@ -234,7 +232,10 @@ impl Sent<'_, '_> {
     where
         Self: 'r,
     {
-        self.request.identity.response_id(self.request.bytes, room)
+        self.exchange
+            .progress
+            .identity
+            .response_id(self.request.bytes, room)
     }
 
     pub(super) fn count_status(&self, status: u16) {
@@ -248,14 +249,12 @@ impl Sent<'_, '_> {
     /// number, their bytes, or the deadline of the exchange.
     pub(super) async fn pass_interim(
         &mut self,
-        client: &mut Client,
         mut received: Received,
         buffer: &mut Buffer,
-        progress: &mut Progress<'_>,
     ) -> Result<Received, End> {
         while let Received::Interim(len) = received {
             self.count_interim(len)?;
-            if self.is_too_late(client) {
+            if self.is_too_late() {
                 return Err(self.timed_out());
             }
             if self.interim.is_continued
@@ -265,23 +264,16 @@ impl Sent<'_, '_> {
                 pump.pace.go_on();
             }
             // A sign of life: the wait for the response begins anew.
-            self.set_timeout(client);
+            self.set_timeout();
             if self.request.head.version != Version::Http10 {
                 let head = &buffer.filled()[..len];
                 // The timer is that of the wait for the final response.
-                let passing = write_all(self.context, client, head, Follow::Anything, None);
+                let passing = self.exchange.write_all(head, Follow::Anything, None);
                 let (sent, written) = passing.await;
-                progress.figures.bytes_out += sent as u64;
-                match written {
-                    Ok(()) => {}
-                    Err(WriteFailure::Closed) => return Err(Failure::ClientGone.into()),
-                    Err(WriteFailure::TimedOut) => {
-                        progress.figures.has_half_head = true;
-                        let total_deadline = self.request.total_deadline;
-                        let stalled = Failure::ClientStalled;
-                        return Err(self.context.timed_out(total_deadline, stalled).into());
-                    }
-                }
+                let figures = &mut self.exchange.progress.figures;
+                figures.bytes_out += sent as u64;
+                figures.has_half_head |= written == Err(WriteFailure::TimedOut);
+                written.map_err(|why| self.exchange.write_failed(why))?;
             }
             buffer.skip(len);
             if buffer.is_empty() {
@@ -295,21 +287,21 @@ impl Sent<'_, '_> {
                     *buffer = fresh;
                 }
             }
-            received = self.parse_counted(client, buffer)?;
+            received = self.parse_counted(buffer)?;
         }
         Ok(received)
     }
 
     /// Whether the wait for the response is over. The end of a window by which the
     /// client's pace is judged is no such end.
-    fn is_too_late(&mut self, client: &Client) -> bool {
-        let wheel = &self.context.wheel;
-        let has_fired = wheel.has_fired(&client.timer);
+    fn is_too_late(&mut self) -> bool {
+        let wheel = &self.exchange.context.wheel;
+        let has_fired = self.exchange.has_timed_out();
         let Some(pump) = self.pump.as_deref_mut().filter(|_| has_fired) else {
             return has_fired;
         };
         // A slow client is for the next wait to find.
-        pump.judge_by(wheel, &client.timer) == Verdict::Silent
+        pump.judge_by(wheel, &self.exchange.timer) == Verdict::Silent
     }
 
     /// Counts the interim response whose head was parsed last, and holds it
@@ -317,7 +309,7 @@ impl Sent<'_, '_> {
     fn count_interim(&mut self, len: usize) -> Result<(), End> {
         let most = self.slot.upstream().config().interim;
         let interim = &mut self.interim;
-        interim.is_continued |= self.context.response_head.borrow().status == 100;
+        interim.is_continued |= self.exchange.context.response_head.borrow().status == 100;
         interim.count += 1;
         interim.bytes = interim.bytes.saturating_add(len as u32);
         match interim.count > most.count || u64::from(interim.bytes) > most.bytes {

@@ -6,10 +6,10 @@ use std::task::Poll;
 use evenkeel_policy::Instant;
 
 use super::endpoint_counters;
-use crate::exchange::forward::{Connection, Request};
+use crate::exchange::forward::{Connection, RequestBody};
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
-use crate::exchange::{Client, Context, Progress, TimedOut, restart};
+use crate::exchange::{Client, Context, Exchange, TimedOut, restart};
 use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::connect::{is_backlog_full, is_unreachable, reason};
@@ -44,13 +44,13 @@ impl Origin {
 
 /// An idle connection, if one is there and may be used.
 pub(super) fn take_idle(
-    context: &Context,
-    client: &Client,
+    exchange: &Exchange<'_>,
     slot: &Slot<'_>,
     connection: Connection,
 ) -> Option<Opened> {
+    let context = exchange.context;
     if !context.pinned.is_empty()
-        && let Some(stream) = take_pinned(context, client, slot)
+        && let Some(stream) = take_pinned(context, exchange.client, slot)
     {
         return Some(Opened {
             stream,
@@ -95,33 +95,30 @@ fn count_reused(counters: &EndpointCounters, reused: &Reused) {
 
 /// A new connection.
 pub(super) async fn open(
-    context: &Context,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     slot: &Slot<'_>,
-    request: &Request<'_>,
+    request: &RequestBody<'_>,
     watch: &mut ClientWatch,
-    progress: &mut Progress<'_>,
 ) -> Result<Opened, Failure> {
+    let context = exchange.context;
     let counters = endpoint_counters(context, slot);
-    let timeout = slot.upstream().config().timeouts.connect;
-    let deadline = context.wheel.deadline(timeout).min(request.total_deadline);
-    context.wheel.set(&client.timer, deadline);
-    progress.track.enter(Stage::Connect);
+    exchange.set_bounded_timeout(slot.upstream().config().timeouts.connect);
+    exchange.progress.track.enter(Stage::Connect);
     let mut reached_at = clock::now();
     let mut connecting = std::pin::pin!(with_descriptor(context, || slot.connect()));
     let connected = context.until_deadline(
-        &client.timer,
+        &exchange.timer,
         poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(connected) => Poll::Ready(Some(connected)),
             Poll::Pending => match request.is_whole() {
-                true => watch.poll_gone(cx, client),
-                false => ClientWatch::poll_gone_early(cx, client),
+                true => watch.poll_gone(cx, exchange.client),
+                false => ClientWatch::poll_gone_early(cx, exchange.client),
             }
             .map(|()| None),
         }),
     );
     let connected = connected.await;
-    progress.figures.times.connect = Some(restart(&mut reached_at));
+    exchange.progress.figures.times.connect = Some(restart(&mut reached_at));
     let failure = match connected {
         Ok(None) => return Err(Failure::ClientGone),
         Ok(Some(Ok(stream))) => {
@@ -145,7 +142,7 @@ pub(super) async fn open(
             }
         }
         Err(TimedOut) => {
-            let failure = context.timed_out(request.total_deadline, Failure::ConnectTimeout);
+            let failure = exchange.timed_out(Failure::ConnectTimeout);
             // A backlog that stays full has been counted: see `Slot::connect`.
             if failure == Failure::ConnectTimeout && !slot.config().address.is_unix() {
                 slot.observe_unreachable("it did not answer in time", reached_at);

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::send::{Sending, follow_before, put_slices};
 use super::{Request, from_disk};
 use crate::config::Compression;
-use crate::exchange::{Client, Progress};
+use crate::exchange::Exchange;
 use crate::files::{Compressed, HeldBytes, WHOLE_LEN};
 use crate::metrics::end::{End, Failure};
 
@@ -96,8 +96,7 @@ impl Sending<'_> {
         &self,
         coding: Coding,
         status: u16,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<bool, End> {
         let condition = match status {
             200 => self.precondition(coding),
@@ -105,16 +104,15 @@ impl Sending<'_> {
         };
         if condition == Precondition::NotModified {
             // It does not take the bytes to know that.
-            return self.unsent(304, coding, client, progress).await;
+            return self.unsent(304, coding, exchange).await;
         }
-        let Some(bytes) = self.bytes_in(coding, client, progress).await? else {
+        let Some(bytes) = self.bytes_in(coding, exchange).await? else {
             return Ok(false);
         };
         if condition == Precondition::Failed {
-            return self.unsent(412, coding, client, progress).await;
+            return self.unsent(412, coding, exchange).await;
         }
-        self.whole_in(coding, &bytes, status, client, progress)
-            .await?;
+        self.whole_in(coding, &bytes, status, exchange).await?;
         Ok(true)
     }
 
@@ -139,22 +137,21 @@ impl Sending<'_> {
     async fn bytes_in(
         &self,
         coding: Coding,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<Option<Arc<HeldBytes>>, End> {
         let context = self.request.context;
         let compressed = match context.files.compressed(self.file, coding) {
             Some(compressed) => compressed,
             None => {
-                let source = progress.figures.source;
+                let source = exchange.progress.figures.source;
                 let making = context.files.compress(self.file, coding, compress);
-                match from_disk(&self.request, client, progress, making).await {
+                match from_disk(exchange, making).await {
                     Ok(Ok(compressed)) => compressed,
                     Ok(Err(Errno::STALE)) => return Err(Failure::FileChanged.into()),
                     // What is wrong with it shows when it is sent as it is.
                     Ok(Err(_)) => Compressed::NotSmaller,
                     Err(Failure::DiskBusy) => {
-                        progress.figures.source = source;
+                        exchange.progress.figures.source = source;
                         Compressed::NotSmaller
                     }
                     Err(failure) => return Err(failure.into()),
@@ -173,10 +170,9 @@ impl Sending<'_> {
         coding: Coding,
         bytes: &[u8],
         status: u16,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
-        progress.figures.status = status;
+        exchange.progress.figures.status = status;
         let body = match self.request.head.method {
             Method::Head => &[],
             _ => bytes,
@@ -184,21 +180,23 @@ impl Sending<'_> {
         let (first, rest) = body.split_at(body.len().min(WHOLE_LEN as usize));
         let mut out = self.request.context.scratch.take();
         out.clear();
-        self.begin(&mut out, status, progress);
+        self.begin(&mut out, status, exchange);
         self.push_shared(&mut out, status, coding);
         out.extend_from_slice(self.content_type_line());
         let (name, len) = (coding.name(), bytes.len());
         let lines = format!("\r\nContent-Encoding: {name}\r\nContent-Length: {len}\r\n");
         out.extend_from_slice(lines.as_bytes());
-        self.end(&mut out, progress);
+        self.end(&mut out, exchange);
         let head_len = out.len();
         out.extend_from_slice(first);
         let context = self.request.context;
         let follow = follow_before(rest.len(), self.persistence);
-        let put = self.put(&out, head_len, follow, client, progress).await;
+        let put = self.put(&out, head_len, follow, exchange).await;
         context.scratch.replace(out);
         put?;
-        put_slices(context, rest, self.persistence, client, progress).await
+        put_slices(exchange, rest, self.persistence)
+            .await
+            .map_err(End::Failure)
     }
 
     /// Sends a head without content.
@@ -206,19 +204,18 @@ impl Sending<'_> {
         &self,
         status: u16,
         coding: Coding,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<bool, End> {
-        progress.figures.status = status;
-        let head = |out: &mut Vec<u8>, progress: &Progress| {
-            self.begin(out, status, progress);
+        exchange.progress.figures.status = status;
+        let head = |out: &mut Vec<u8>, exchange: &Exchange<'_>| {
+            self.begin(out, status, exchange);
             self.push_shared(out, status, coding);
             if status != 304 {
                 out.extend_from_slice(b"Content-Length: 0\r\n");
             }
-            self.end(out, progress);
+            self.end(out, exchange);
         };
-        self.send_head(head, client, progress).await?;
+        self.send_head(head, exchange).await?;
         Ok(true)
     }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use evenkeel_proto::{Method, file_path};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::send::{follow_before, put, put_slices};
+use super::send::{follow_before, put_slices};
 use super::{Request, failure_of, from_disk, outcome, refuse};
-use crate::exchange::answer::{self, begin_head, end_head};
-use crate::exchange::{Client, Outcome, Progress, box_cold, room};
+use crate::exchange::answer::{self, begin_head, end_head, put};
+use crate::exchange::{Exchange, Outcome, box_cold, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
 use crate::metrics::end::{End, Failure};
 use crate::observe::calendar::Moment;
@@ -33,18 +33,17 @@ struct Place {
 pub(super) async fn answer(
     request: &Request<'_>,
     path: &[u8],
-    client: &mut Client,
-    progress: &mut Progress<'_>,
+    exchange: &mut Exchange<'_>,
 ) -> Outcome {
-    let page = match make_with_room(request, path, client, progress).await {
+    let page = match make_with_room(request, path, exchange).await {
         Ok(page) => page,
-        Err(failure) => return refuse(request, client, failure, progress).await,
+        Err(failure) => return refuse(exchange, failure).await,
     };
     let Request { context, head, .. } = *request;
-    let persistence = answer::persistence(context, client, head, request.bytes);
+    let persistence = answer::persistence(exchange);
     let mut out = Vec::with_capacity(1024);
-    progress.figures.status = 200;
-    begin_head(&mut out, context, 200, progress.arrived());
+    exchange.progress.figures.status = 200;
+    begin_head(&mut out, context, 200, exchange.progress.arrived());
     let lines = format!(
         "Content-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
          Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\n\
@@ -54,34 +53,34 @@ pub(super) async fn answer(
         page.nonce
     );
     out.extend_from_slice(lines.as_bytes());
-    end_head(&mut out, request.bytes, persistence, progress);
+    end_head(&mut out, exchange, persistence);
     let html = match head.method {
         Method::Head => &[],
         _ => &page.html[..],
     };
     let follow = follow_before(html.len(), persistence);
-    let sent = match put(context, &out, out.len(), follow, client, progress).await {
-        Ok(()) => put_slices(context, html, persistence, client, progress).await,
-        Err(end) => Err(end),
+    let sent = match put(exchange, &out, out.len(), follow).await {
+        Ok(()) => put_slices(exchange, html, persistence).await,
+        Err(failure) => Err(failure),
     };
-    outcome(request, client, persistence, sent.map(|()| End::Complete))
+    let sent = sent.map(|()| End::Complete).map_err(End::Failure);
+    outcome(exchange, persistence, sent)
 }
 
 /// Makes the page, and room for a descriptor where there is none.
 async fn make_with_room(
     request: &Request<'_>,
     path: &[u8],
-    client: &mut Client,
-    progress: &mut Progress<'_>,
+    exchange: &mut Exchange<'_>,
 ) -> Result<Arc<HeldPage>, Failure> {
     for _ in 1..room::TRIES {
-        let made = make(request, path, client, progress).await?;
+        let made = make(request, path, exchange).await?;
         let is_lacking = matches!(made, Err(Missing::NoDescriptor));
         if !is_lacking || !box_cold(room::make_for_exchange(request.context)).await {
             return made.map_err(|missing| reason(request, path, missing));
         }
     }
-    let made = make(request, path, client, progress).await?;
+    let made = make(request, path, exchange).await?;
     made.map_err(|missing| reason(request, path, missing))
 }
 
@@ -96,8 +95,7 @@ fn reason(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
 async fn make(
     request: &Request<'_>,
     path: &[u8],
-    client: &mut Client,
-    progress: &mut Progress<'_>,
+    exchange: &mut Exchange<'_>,
 ) -> Result<Result<Arc<HeldPage>, Missing>, Failure> {
     let Request {
         context,
@@ -124,7 +122,7 @@ async fn make(
     let listing = context
         .files
         .list(route, path, shown, settings.shows_hidden, write);
-    from_disk(request, client, progress, listing).await
+    from_disk(exchange, listing).await
 }
 
 /// What a page's style is known by. Clients that get the same page get the same

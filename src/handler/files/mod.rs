@@ -18,9 +18,7 @@ use evenkeel_proto::{Method, RequestHead};
 
 use crate::config::{self, Proxying};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{
-    Client, Context, Gone, Next, Outcome, Progress, box_cold, room, while_client_stays,
-};
+use crate::exchange::{Context, Exchange, Gone, Next, Outcome, box_cold, room};
 use crate::files::{Found, Look, Missing, Refused};
 use crate::metrics::end::{End, Failure};
 use crate::net::tasks;
@@ -85,28 +83,23 @@ pub(super) enum Answered {
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
-pub(super) async fn answer(
-    request: Request<'_>,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
-) -> Answered {
-    let Request { head, context, .. } = request;
+pub(super) async fn answer(request: Request<'_>, exchange: &mut Exchange<'_>) -> Answered {
     let mut is_second_try = false;
     loop {
-        let representation = match find(&request, client, progress).await {
+        let representation = match find(&request, exchange).await {
             Answering::File(representation) => representation,
             Answering::ToFolder => {
-                return Answered::Here(box_cold(to_folder(&request, client, progress)).await);
+                return Answered::Here(box_cold(to_folder(&request, exchange)).await);
             }
             Answering::Listing(path) => {
-                let listing = listing::answer(&request, &path, client, progress);
+                let listing = listing::answer(&request, &path, exchange);
                 return Answered::Here(box_cold(listing).await);
             }
             Answering::Refused(failure) => {
                 if let Some(proxying) = fallback(failure, request.settings) {
                     return Answered::Elsewhere(proxying);
                 }
-                return Answered::Here(box_cold(refuse(&request, client, failure, progress)).await);
+                return Answered::Here(box_cold(refuse(exchange, failure)).await);
             }
         };
         let sending = Sending {
@@ -115,20 +108,20 @@ pub(super) async fn answer(
             file: &representation.found.file,
             bytes: representation.found.bytes.as_deref(),
             coding: representation.coding,
-            persistence: answer::persistence(context, client, head, request.bytes),
+            persistence: answer::persistence(exchange),
         };
-        let sent = respond(&sending, representation.status, client, progress).await;
+        let sent = respond(&sending, representation.status, exchange).await;
         if sent == Err(Failure::FileChanged.into()) {
             // It was cut off since it was opened: who comes next gets it anew.
             sending.file.doubt();
         }
         return Answered::Here(match sent {
-            Err(End::Failure(failure)) if progress.figures.bytes_out == 0 => {
+            Err(End::Failure(failure)) if exchange.progress.figures.bytes_out == 0 => {
                 if failure == Failure::FileChanged && !is_second_try {
                     is_second_try = true;
                     continue;
                 }
-                box_cold(refuse(&request, client, failure, progress)).await
+                box_cold(refuse(exchange, failure)).await
             }
             sent => {
                 // The word is the same whatever page says it.
@@ -137,30 +130,20 @@ pub(super) async fn answer(
                     _ => End::Complete,
                 };
                 let sent = sent.map(|()| complete);
-                outcome(&request, client, sending.persistence, sent)
+                outcome(exchange, sending.persistence, sent)
             }
         });
     }
 }
 
 /// What becomes of the exchange after what was sent.
-fn outcome(
-    request: &Request<'_>,
-    client: &Client,
-    persistence: Persistence,
-    sent: Result<End, End>,
-) -> Outcome {
-    let Request {
-        context,
-        head,
-        bytes,
-        ..
-    } = *request;
+fn outcome(exchange: &Exchange<'_>, persistence: Persistence, sent: Result<End, End>) -> Outcome {
+    let consumed = exchange.head.end;
     match sent {
-        Err(end @ End::Failure(Failure::ClientGone)) => Outcome::new(end, Next::Close, head.end),
+        Err(end @ End::Failure(Failure::ClientGone)) => Outcome::new(end, Next::Close, consumed),
         // What is missing must not be taken for the end.
-        Err(end) => Outcome::new(end, Next::Abort, head.end),
-        Ok(end) => answer::outcome(context, client, head, bytes, end, persistence),
+        Err(end) => Outcome::new(end, Next::Abort, consumed),
+        Ok(end) => answer::outcome(exchange, end, persistence),
     }
 }
 
@@ -168,8 +151,7 @@ fn outcome(
 async fn respond(
     sending: &Sending<'_>,
     status: u16,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
+    exchange: &mut Exchange<'_>,
 ) -> Result<(), End> {
     let Request {
         conditions,
@@ -178,75 +160,69 @@ async fn respond(
         ..
     } = sending.request;
     if let Some(coding) = sending.wanted_coding()
-        && box_cold(sending.compressed(coding, status, client, progress)).await?
+        && box_cold(sending.compressed(coding, status, exchange)).await?
     {
         return Ok(());
     }
     if conditions.is_plain() || status != 200 {
-        return sending.whole(status, client, progress).await;
+        return sending.whole(status, exchange).await;
     }
     let fields = sending.fields();
     let validators = fields::validators(fields);
     match conditions.precondition(bytes, &validators) {
         Precondition::Met => {}
-        Precondition::NotModified => return sending.head_only(304, client, progress).await,
-        Precondition::Failed => return sending.head_only(412, client, progress).await,
+        Precondition::NotModified => return sending.head_only(304, exchange).await,
+        Precondition::Failed => return sending.head_only(412, exchange).await,
     }
     let ranges = match head.method {
         Method::Get => conditions.ranges(bytes, &validators, sending.file.id.len),
         _ => Ranges::Whole,
     };
     match ranges {
-        Ranges::Whole => sending.whole(200, client, progress).await,
-        Ranges::Unsatisfiable => sending.head_only(416, client, progress).await,
-        Ranges::Some(ranges) => box_cold(sending.ranges(&ranges, client, progress)).await,
+        Ranges::Whole => sending.whole(200, exchange).await,
+        Ranges::Unsatisfiable => sending.head_only(416, exchange).await,
+        Ranges::Some(ranges) => box_cold(sending.ranges(&ranges, exchange)).await,
     }
 }
 
 /// The file for a request.
-async fn find<'a>(
-    request: &Request<'a>,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
-) -> Answering<'a> {
+async fn find<'a>(request: &Request<'a>, exchange: &mut Exchange<'_>) -> Answering<'a> {
     let Request {
         settings,
         head,
         bytes,
         ..
     } = *request;
-    progress.figures.source = Some(Source::Hot);
+    exchange.progress.figures.source = Some(Source::Hot);
     let path = match Wanted::by(head, bytes, settings) {
         Wanted::Refused(failure) => return Answering::Refused(failure),
         Wanted::ToFolder => return Answering::ToFolder,
-        Wanted::Nothing => return box_cold(missing(request, client, progress)).await,
+        Wanted::Nothing => return box_cold(missing(request, exchange)).await,
         Wanted::Path(path) => path,
     };
     for candidate in &settings.candidates {
         let Try::Path(path) = Try::of(candidate, path.as_ref(), settings) else {
             continue;
         };
-        match open(request, client, path.clone(), progress).await {
+        match open(request, exchange, path.clone()).await {
             Err(Failure::NoFile) => {}
             Err(failure) => return Answering::Refused(failure),
             Ok(Some(found)) => return Answering::File(found),
-            Ok(None) => match box_cold(in_folder(request, client, candidate, path, progress)).await
-            {
+            Ok(None) => match box_cold(in_folder(request, exchange, candidate, path)).await {
                 Answering::Refused(Failure::NoFile) => {}
                 answering => return answering,
             },
         }
     }
-    box_cold(missing(request, client, progress)).await
+    box_cold(missing(request, exchange)).await
 }
 
 /// The file that stands for a folder.
 async fn in_folder<'a>(
     request: &Request<'a>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     candidate: &str,
     path: Cow<'_, [u8]>,
-    progress: &mut Progress<'_>,
 ) -> Answering<'a> {
     let settings = request.settings;
     let mut path = path.into_owned();
@@ -258,7 +234,7 @@ async fn in_folder<'a>(
     let is_to_come_back = lacks_slash && matches!(candidate, "$path" | "/$path");
     for index in &settings.index {
         let path = [&path, index.as_bytes()].concat();
-        match open(request, client, path.into(), progress).await {
+        match open(request, exchange, path.into()).await {
             Err(Failure::NoFile) | Ok(None) => {}
             Err(failure) => return Answering::Refused(failure),
             Ok(Some(_)) if is_to_come_back => return Answering::ToFolder,
@@ -273,15 +249,11 @@ async fn in_folder<'a>(
 }
 
 /// What answers where there is no file: the configured one, or nothing.
-async fn missing<'a>(
-    request: &Request<'a>,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
-) -> Answering<'a> {
+async fn missing<'a>(request: &Request<'a>, exchange: &mut Exchange<'_>) -> Answering<'a> {
     let settings = request.settings;
     if let (Some(path), None) = (&settings.not_found, &settings.fallback) {
         let path = path.trim_start_matches('/').as_bytes();
-        match open(request, client, path.into(), progress).await {
+        match open(request, exchange, path.into()).await {
             Ok(Some(mut found)) => {
                 found.status = 404;
                 return Answering::File(found);
@@ -298,13 +270,12 @@ async fn missing<'a>(
 /// Opens `path` in the coding that suits the client best; `None` is a folder.
 async fn open<'a>(
     request: &Request<'a>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     path: Cow<'a, [u8]>,
-    progress: &mut Progress<'_>,
 ) -> Result<Option<Representation<'a>>, Failure> {
     let settings = request.settings;
     if !settings.precompressed.is_empty() && request.conditions.has_accept_encoding() {
-        let compressed = open_compressed(request, client, &path, progress);
+        let compressed = open_compressed(request, exchange, &path);
         if let Some((found, coding)) = box_cold(compressed).await? {
             return Ok(Some(Representation {
                 path,
@@ -314,7 +285,7 @@ async fn open<'a>(
             }));
         }
     }
-    let found = open_file(request, client, 0, &path, progress).await?;
+    let found = open_file(request, exchange, 0, &path).await?;
     Ok(found.map(|found| Representation {
         path,
         found,
@@ -326,9 +297,8 @@ async fn open<'a>(
 /// Opens the file beside `path` that is compressed as the client likes it best.
 async fn open_compressed(
     request: &Request<'_>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     path: &[u8],
-    progress: &mut Progress<'_>,
 ) -> Result<Option<(Found, Coding)>, Failure> {
     if path.is_empty() || path.ends_with(b"/") {
         return Ok(None);
@@ -336,7 +306,7 @@ async fn open_compressed(
     let mut offered = request.settings.precompressed.clone();
     while let Some(coding) = request.conditions.coding(request.bytes, &offered) {
         let sibling = [path, coding.ending().as_bytes()].concat();
-        match open_file(request, client, 1 + coding as u8, &sibling, progress).await {
+        match open_file(request, exchange, 1 + coding as u8, &sibling).await {
             Ok(Some(found)) => return Ok(Some((found, coding))),
             // The file itself may be readable.
             Ok(None) | Err(Failure::NoFile | Failure::FileForbidden | Failure::FileFailed) => {}
@@ -350,10 +320,9 @@ async fn open_compressed(
 /// Opens a file, at once or by way of the disk; `None` is a folder.
 async fn open_file(
     request: &Request<'_>,
-    client: &mut Client,
+    exchange: &mut Exchange<'_>,
     variant: u8,
     path: &[u8],
-    progress: &mut Progress<'_>,
 ) -> Result<Option<Found>, Failure> {
     let Request { context, route, .. } = *request;
     let mut found = Err(Missing::NoDescriptor);
@@ -365,7 +334,7 @@ async fn open_file(
             Look::Known(found) => found,
             Look::Cold => {
                 let fetching = context.files.fetch(route, variant, path);
-                box_cold(from_disk(request, client, progress, fetching)).await?
+                box_cold(from_disk(exchange, fetching)).await?
             }
         };
         let is_lacking = matches!(found, Err(Missing::NoDescriptor));
@@ -386,21 +355,17 @@ const COLD_WAKES: u8 = 2;
 
 /// Waits for the disk, as long as the client does.
 async fn from_disk<T>(
-    request: &Request<'_>,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
+    exchange: &mut Exchange<'_>,
     fetching: impl Future<Output = Result<T, Refused>>,
 ) -> Result<T, Failure> {
-    let context = request.context;
-    progress.figures.source = Some(Source::Cold);
-    let timeout = context.listener(client).timeouts.body;
-    context.set_timeout(&client.timer, timeout);
+    exchange.progress.figures.source = Some(Source::Cold);
+    exchange.set_timeout(exchange.listener().timeouts.body);
     tasks::deprioritise(COLD_WAKES);
-    match while_client_stays(context, client, request.head, progress.arrived(), fetching).await {
+    match exchange.while_client_stays(fetching).await {
         Ok(Ok(fetched)) => Ok(fetched),
         Ok(Err(Refused)) => Err(Failure::DiskBusy),
         Err(Gone::Client) => Err(Failure::ClientGone),
-        Err(Gone::TimedOut) => Err(context.timed_out(u64::MAX, Failure::DiskTimeout)),
+        Err(Gone::TimedOut) => Err(exchange.timed_out(Failure::DiskTimeout)),
     }
 }
 
@@ -425,39 +390,19 @@ fn failure_of(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
 }
 
 /// Sends the client to the same path with a slash at its end.
-async fn to_folder(
-    request: &Request<'_>,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
-) -> Outcome {
-    let Request {
-        context,
-        bytes,
-        head,
-        ..
-    } = *request;
+async fn to_folder(request: &Request<'_>, exchange: &mut Exchange<'_>) -> Outcome {
+    let Request { bytes, head, .. } = *request;
     let location = folder_location(head, bytes);
     let answer = Answer {
         status: 301,
         location: Some(&location),
         ..Answer::EMPTY
     };
-    super::respond(context, client, bytes, head, &answer, progress).await
+    super::respond(exchange, &answer).await
 }
 
-async fn refuse(
-    request: &Request<'_>,
-    client: &mut Client,
-    failure: Failure,
-    progress: &mut Progress<'_>,
-) -> Outcome {
-    let Request {
-        context,
-        bytes,
-        head,
-        ..
-    } = *request;
+async fn refuse(exchange: &mut Exchange<'_>, failure: Failure) -> Outcome {
     // It came from neither.
-    progress.figures.source = None;
-    super::refuse(context, client, bytes, head, failure, progress).await
+    exchange.progress.figures.source = None;
+    super::refuse(exchange, failure).await
 }

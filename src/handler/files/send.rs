@@ -9,8 +9,8 @@ use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::ByteRange;
 
 use super::{Request, fields, from_disk};
-use crate::exchange::answer::{self, begin_head, end_head};
-use crate::exchange::{Client, Context, Progress, WriteFailure, box_cold, follow};
+use crate::exchange::answer::{begin_head, end_head, put};
+use crate::exchange::{Exchange, WriteFailure, box_cold, follow};
 use crate::files::{Entry, Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::{Buffer, SMALL_LEN};
@@ -106,53 +106,47 @@ impl Sending<'_> {
     /// # Errors
     /// How the exchange ends: the client left, or took nothing; the file could
     /// not be read, or changed.
-    pub async fn whole(
-        &self,
-        status: u16,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
-    ) -> Result<(), End> {
+    pub async fn whole(&self, status: u16, exchange: &mut Exchange<'_>) -> Result<(), End> {
         let fields = self.fields();
         let len = self.file.id.len;
-        let head = |out: &mut Vec<u8>, progress: &Progress| {
-            self.begin(out, status, progress);
+        let head = |out: &mut Vec<u8>, exchange: &Exchange<'_>| {
+            self.begin(out, status, exchange);
             out.extend_from_slice(fields.shared(status));
             out.extend_from_slice(fields.whole());
-            self.end(out, progress);
+            self.end(out, exchange);
         };
-        progress.figures.status = status;
+        exchange.progress.figures.status = status;
         if self.request.head.method == Method::Head {
-            return self.send_head(head, client, progress).await;
+            return self.send_head(head, exchange).await;
         }
         match self.bytes {
             Some(bytes) if bytes.len() as u64 == len && !self.file.is_doubted() => {
-                return self.joined(head, bytes, client, progress).await;
+                return self.joined(head, bytes, exchange).await;
             }
             Some(_) => return Err(Failure::FileChanged.into()),
             None if len > COPIED_LEN => {
-                return self.long(head, 0, len, client, progress).await;
+                return self.long(head, 0, len, exchange).await;
             }
             None => {}
         }
-        let (buffer, head_len) = match self.compose(head, progress) {
+        let (buffer, head_len) = match self.compose(head, exchange) {
             Ok(composed) => composed,
-            Err(Uncomposed::Cold) => return self.long(head, 0, len, client, progress).await,
+            Err(Uncomposed::Cold) => return self.long(head, 0, len, exchange).await,
             Err(Uncomposed::Changed) => return Err(Failure::FileChanged.into()),
             Err(Uncomposed::Failed(error)) => return Err(self.failed(&error)),
         };
-        self.put_last(buffer.filled(), head_len, client, progress)
-            .await
+        self.put_last(buffer.filled(), head_len, exchange).await
     }
 
     /// Puts a head and all of the file into a buffer, as far as it is in memory.
     /// Gives the length of the head too.
     fn compose(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
-        progress: &Progress<'_>,
+        head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
+        exchange: &Exchange<'_>,
     ) -> Result<(Buffer, usize), Uncomposed> {
         let len = self.file.id.len as usize;
-        let (mut buffer, head_len) = self.begin_with(head, len + 1, progress);
+        let (mut buffer, head_len) = self.begin_with(head, len + 1, exchange);
         match self.file.read_whole_in_memory(&mut buffer.room()[..=len]) {
             Ok(Hot::Read(read)) if read == len => buffer.fill(len),
             Ok(Hot::Read(_)) => return Err(Uncomposed::Changed),
@@ -165,29 +159,27 @@ impl Sending<'_> {
     /// Sends a head and what follows it in one piece.
     async fn joined(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
+        head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
         bytes: &[u8],
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
-        let (mut buffer, head_len) = self.begin_with(head, bytes.len(), progress);
+        let (mut buffer, head_len) = self.begin_with(head, bytes.len(), exchange);
         let fits = buffer.append(bytes);
         debug_assert!(fits, "the buffer was made for it");
-        self.put_last(buffer.filled(), head_len, client, progress)
-            .await
+        self.put_last(buffer.filled(), head_len, exchange).await
     }
 
     /// A buffer with a head and room for so many bytes more, and the length of
     /// the head.
     fn begin_with(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
+        head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
         len: usize,
-        progress: &Progress<'_>,
+        exchange: &Exchange<'_>,
     ) -> (Buffer, usize) {
         let mut scratch = self.request.context.scratch.borrow_mut();
         scratch.clear();
-        head(&mut scratch, progress);
+        head(&mut scratch, exchange);
         let mut buffer = buffer_for(scratch.len() + len);
         let fits = buffer.append(&scratch);
         debug_assert!(fits, "the buffer was made for it");
@@ -203,16 +195,11 @@ impl Sending<'_> {
     ///
     /// # Errors
     /// As for [`whole`](Self::whole).
-    pub async fn head_only(
-        &self,
-        status: u16,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
-    ) -> Result<(), End> {
+    pub async fn head_only(&self, status: u16, exchange: &mut Exchange<'_>) -> Result<(), End> {
         let fields = self.fields();
-        progress.figures.status = status;
-        let head = |out: &mut Vec<u8>, progress: &Progress| {
-            self.begin(out, status, progress);
+        exchange.progress.figures.status = status;
+        let head = |out: &mut Vec<u8>, exchange: &Exchange<'_>| {
+            self.begin(out, status, exchange);
             out.extend_from_slice(fields.shared(status));
             if status == 416 {
                 let len = self.file.id.len;
@@ -221,9 +208,9 @@ impl Sending<'_> {
             if status != 304 {
                 out.extend_from_slice(b"Content-Length: 0\r\n");
             }
-            self.end(out, progress);
+            self.end(out, exchange);
         };
-        self.send_head(head, client, progress).await
+        self.send_head(head, exchange).await
     }
 
     /// Sends parts of the file: one as it is, several as
@@ -234,16 +221,15 @@ impl Sending<'_> {
     pub async fn ranges(
         &self,
         ranges: &[ByteRange],
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
         let fields = self.fields();
         let file_len = self.file.id.len;
-        progress.figures.status = 206;
+        exchange.progress.figures.status = 206;
         if let [range] = ranges {
             let ByteRange { first, last } = *range;
-            let head = |out: &mut Vec<u8>, progress: &Progress| {
-                self.begin(out, 206, progress);
+            let head = |out: &mut Vec<u8>, exchange: &Exchange<'_>| {
+                self.begin(out, 206, exchange);
                 out.extend_from_slice(fields.shared(206));
                 out.extend_from_slice(fields.content());
                 let lines = format!(
@@ -251,9 +237,9 @@ impl Sending<'_> {
                     range.len()
                 );
                 out.extend_from_slice(lines.as_bytes());
-                self.end(out, progress);
+                self.end(out, exchange);
             };
-            return self.long(head, first, range.len(), client, progress).await;
+            return self.long(head, first, range.len(), exchange).await;
         }
         let boundary = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
         let content_type = self.content_type_line();
@@ -275,7 +261,7 @@ impl Sending<'_> {
             + last.len() as u64;
         let scratch = {
             let mut out = Vec::new();
-            self.begin(&mut out, 206, progress);
+            self.begin(&mut out, 206, exchange);
             out.extend_from_slice(fields.shared(206));
             if let Some(coding) = self.coding {
                 let line = format!("Content-Encoding: {}\r\n", coding.name());
@@ -285,71 +271,74 @@ impl Sending<'_> {
                 "Content-Type: multipart/byteranges; boundary={boundary}\r\nContent-Length: {content_len}\r\n"
             );
             out.extend_from_slice(lines.as_bytes());
-            self.end(&mut out, progress);
+            self.end(&mut out, exchange);
             out
         };
         let first_range = ranges.first().map_or((0, 0), |it| (it.first, it.len()));
         let mut slice = self
-            .first_slice(first_range.0, first_range.1, client, progress)
+            .first_slice(first_range.0, first_range.1, exchange)
             .await?;
-        self.put(&scratch, scratch.len(), Follow::More, client, progress)
+        self.put(&scratch, scratch.len(), Follow::More, exchange)
             .await?;
         for (part, range) in parts.iter().zip(ranges) {
-            self.put(part, 0, Follow::More, client, progress).await?;
+            self.put(part, 0, Follow::More, exchange).await?;
             let known = std::mem::replace(&mut slice, Slice::Unknown);
-            self.slices(range.first, range.len(), known, client, progress)
+            self.slices(range.first, range.len(), known, exchange)
                 .await?;
         }
-        self.put_last(&last, 0, client, progress).await
+        self.put_last(&last, 0, exchange).await
     }
 
-    pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, progress: &Progress<'_>) {
+    pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, exchange: &Exchange<'_>) {
         // No clock is asked.
-        begin_head(out, self.request.context, status, progress.arrived());
+        begin_head(
+            out,
+            self.request.context,
+            status,
+            exchange.progress.arrived(),
+        );
     }
 
-    pub(super) fn end(&self, out: &mut Vec<u8>, progress: &Progress<'_>) {
-        end_head(out, self.request.bytes, self.persistence, progress);
+    pub(super) fn end(&self, out: &mut Vec<u8>, exchange: &Exchange<'_>) {
+        end_head(out, exchange, self.persistence);
     }
 
     pub(super) async fn send_head(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
         let mut bytes = Vec::with_capacity(512);
-        head(&mut bytes, progress);
-        self.put_last(&bytes, bytes.len(), client, progress).await
+        head(&mut bytes, exchange);
+        self.put_last(&bytes, bytes.len(), exchange).await
     }
 
     /// A head, and a part of the file in slices.
     async fn long(
         &self,
-        head: impl Fn(&mut Vec<u8>, &Progress<'_>),
+        head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
         offset: u64,
         len: u64,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
-        let first = self.first_slice(offset, len, client, progress).await?;
+        let first = self.first_slice(offset, len, exchange).await?;
         if let Slice::Read(slice) = &first {
             match slice.len() {
                 read if read < slice.wanted => return Err(Failure::FileChanged.into()),
                 read if read == len && read <= WHOLE_LEN => {
-                    return self.joined(head, &slice.bytes, client, progress).await;
+                    return self.joined(head, &slice.bytes, exchange).await;
                 }
                 _ => {}
             }
         }
         let mut bytes = self.request.context.scratch.take();
         bytes.clear();
-        head(&mut bytes, progress);
-        let put = self.put(&bytes, bytes.len(), Follow::More, client, progress);
+        head(&mut bytes, exchange);
+        let put = self.put(&bytes, bytes.len(), Follow::More, exchange);
         let result = put.await;
         self.request.context.scratch.replace(bytes);
         result?;
-        self.slices(offset, len, first, client, progress).await
+        self.slices(offset, len, first, exchange).await
     }
 
     /// Reads a slice of the `left` bytes from `offset` on.
@@ -358,8 +347,7 @@ impl Sending<'_> {
         offset: u64,
         left: u64,
         entry: Entry,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<ReadSlice, End> {
         let Request { context, route, .. } = self.request;
         let memory = context.files.answer_memory();
@@ -379,7 +367,7 @@ impl Sending<'_> {
             return Ok(slice(bytes));
         }
         let reading = context.files.read(route, self.file, offset, wanted, entry);
-        match box_cold(from_disk(&self.request, client, progress, reading)).await {
+        match box_cold(from_disk(exchange, reading)).await {
             Ok(Ok(bytes)) => Ok(slice(bytes)),
             Ok(Err(error)) => Err(self.failed(&error.into())),
             Err(failure) => Err(failure.into()),
@@ -405,16 +393,15 @@ impl Sending<'_> {
         &self,
         offset: u64,
         len: u64,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<Slice, End> {
         if self.is_kept() && !self.file.is_unchanged() {
             return Err(Failure::FileChanged.into());
         }
-        if client.stream.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len)) {
+        if exchange.client.stream.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len)) {
             return Ok(Slice::InMemory);
         }
-        let reading = self.ask_disk(offset, len, Entry::IfRoom, client, progress);
+        let reading = self.ask_disk(offset, len, Entry::IfRoom, exchange);
         reading.await.map(Slice::Read)
     }
 
@@ -425,8 +412,7 @@ impl Sending<'_> {
         offset: u64,
         len: u64,
         first: Slice,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
         let mut known = first;
         let mut at = offset;
@@ -439,24 +425,22 @@ impl Sending<'_> {
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
                 Slice::Unknown
-                    if !client.stream.can_send_file() || !self.is_in_memory(at, slice_len) =>
+                    if !exchange.client.stream.can_send_file()
+                        || !self.is_in_memory(at, slice_len) =>
                 {
-                    Slice::Read(
-                        self.ask_disk(at, end - at, Entry::Always, client, progress)
-                            .await?,
-                    )
+                    Slice::Read(self.ask_disk(at, end - at, Entry::Always, exchange).await?)
                 }
                 slice => slice,
             };
             at += match slice {
                 Slice::Read(slice) if slice.len() == slice.wanted => {
-                    self.put(&slice.bytes, 0, Follow::Anything, client, progress)
+                    self.put(&slice.bytes, 0, Follow::Anything, exchange)
                         .await?;
                     slice.wanted
                 }
                 Slice::Read(_) => return Err(Failure::FileChanged.into()),
                 Slice::InMemory | Slice::Unknown => {
-                    self.send_file(at, slice_len, client, progress).await?;
+                    self.send_file(at, slice_len, exchange).await?;
                     slice_len
                 }
             };
@@ -472,32 +456,34 @@ impl Sending<'_> {
         &self,
         offset: u64,
         len: u64,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
         use std::os::fd::AsFd;
         use std::task::Poll;
-        let context = self.request.context;
-        let timeout = context.listener(client).timeouts.body;
-        context.set_timeout(&client.timer, timeout);
+        let timeout = exchange.listener().timeouts.body;
+        exchange.set_timeout(timeout);
         let mut sent = 0;
         let result = std::future::poll_fn(|cx| {
             while sent < len {
                 let file = self.file.as_fd();
                 let rest = (len - sent) as usize;
-                match client.stream.poll_send_file(cx, file, offset + sent, rest) {
+                let stream = &mut exchange.client.stream;
+                match stream.poll_send_file(cx, file, offset + sent, rest) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(Failure::FileChanged)),
                     Poll::Ready(Ok(part)) => {
                         sent += part as u64;
-                        context.set_timeout(&client.timer, timeout);
+                        exchange.set_timeout(timeout);
                     }
                     Poll::Ready(Err(error)) if !is_of_connection(&error) => {
                         self.request.complain(Some(self.path), &error);
                         return Poll::Ready(Err(Failure::FileFailed));
                     }
-                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Failure::ClientGone)),
-                    Poll::Pending if context.wheel.has_fired(&client.timer) => {
-                        let failure = context.timed_out(u64::MAX, Failure::ClientStalled);
+                    Poll::Ready(Err(_)) => {
+                        let failure = exchange.write_failed(WriteFailure::Closed);
+                        return Poll::Ready(Err(failure));
+                    }
+                    Poll::Pending if exchange.has_timed_out() => {
+                        let failure = exchange.write_failed(WriteFailure::TimedOut);
                         return Poll::Ready(Err(failure));
                     }
                     Poll::Pending => return Poll::Pending,
@@ -506,8 +492,8 @@ impl Sending<'_> {
             Poll::Ready(Ok(()))
         })
         .await;
-        progress.figures.bytes_out += sent;
-        progress.figures.body_bytes_out += sent;
+        exchange.progress.figures.bytes_out += sent;
+        exchange.progress.figures.body_bytes_out += sent;
         result.map_err(End::Failure)
     }
 
@@ -517,11 +503,11 @@ impl Sending<'_> {
         bytes: &[u8],
         head_len: usize,
         follow: Follow,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
-        let context = self.request.context;
-        put(context, bytes, head_len, follow, client, progress).await
+        put(exchange, bytes, head_len, follow)
+            .await
+            .map_err(End::Failure)
     }
 
     /// Sends the last bytes of an answer, the first `head_len` of which belong
@@ -530,31 +516,9 @@ impl Sending<'_> {
         &self,
         bytes: &[u8],
         head_len: usize,
-        client: &mut Client,
-        progress: &mut Progress<'_>,
+        exchange: &mut Exchange<'_>,
     ) -> impl Future<Output = Result<(), End>> {
-        self.put(bytes, head_len, follow(self.persistence), client, progress)
-    }
-}
-
-/// Sends bytes, the first `head_len` of which belong to the head.
-///
-/// # Errors
-/// The client left, or took nothing.
-pub(super) async fn put(
-    context: &Context,
-    bytes: &[u8],
-    head_len: usize,
-    follow: Follow,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
-) -> Result<(), End> {
-    match answer::put(context, client, bytes, head_len, follow, progress).await {
-        Ok(()) => Ok(()),
-        Err(WriteFailure::Closed) => Err(Failure::ClientGone.into()),
-        Err(WriteFailure::TimedOut) => {
-            Err(context.timed_out(u64::MAX, Failure::ClientStalled).into())
-        }
+        self.put(bytes, head_len, follow(self.persistence), exchange)
     }
 }
 
@@ -562,19 +526,17 @@ pub(super) async fn put(
 /// have a turn.
 ///
 /// # Errors
-/// As for [`put`].
+/// The client left, or took nothing.
 pub(super) async fn put_slices(
-    context: &Context,
+    exchange: &mut Exchange<'_>,
     bytes: &[u8],
     persistence: Persistence,
-    client: &mut Client,
-    progress: &mut Progress<'_>,
-) -> Result<(), End> {
+) -> Result<(), Failure> {
     let mut slices = bytes.chunks(SLICE_LEN as usize);
     while let Some(slice) = slices.next() {
         tokio::task::yield_now().await;
         let follow = follow_before(slices.len(), persistence);
-        put(context, slice, 0, follow, client, progress).await?;
+        put(exchange, slice, 0, follow).await?;
     }
     Ok(())
 }

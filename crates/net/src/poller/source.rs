@@ -138,21 +138,20 @@ impl<T: AsFd> Source<T> {
 
     /// Whether there is something on a side, as far as is known.
     pub fn is_ready(&self, side: Side) -> bool {
-        self.place
+        self.slot
             .with_entry(|entry| entry.ready.intersects(side.all()))
     }
 
     /// All was taken that is there now. That the peer has ended, or all is over,
     /// is known still: it is said once.
     pub fn note_drained(&self, side: Side) {
-        self.place
+        self.slot
             .with_entry(|entry| entry.ready.remove(side.passing()));
     }
 
     /// The kernel has said that there is nothing.
     pub fn note_blocked(&self, side: Side) {
-        self.place
-            .with_entry(|entry| entry.ready.remove(side.all()));
+        self.slot.with_entry(|entry| entry.ready.remove(side.all()));
     }
 }
 

@@ -1,0 +1,111 @@
+//! Who asks: a client's connection, and whom its requests are from.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+
+use evenkeel_proto::http1::write;
+use evenkeel_proto::{RequestHead, Scheme};
+
+use super::Context;
+use super::remote::{RelayedClient, Remote};
+use crate::net::stream::Stream;
+use crate::net::timer::Timer;
+use crate::observe::sessions::SessionKey;
+
+/// The accepting side of an exchange.
+#[derive(Debug)]
+pub struct Client {
+    /// The client's connection.
+    pub stream: Stream,
+    /// The one timeout that its task has at a time, between exchanges.
+    pub timer: Timer,
+    /// Who connected.
+    pub peer: Remote,
+    /// Whether a PROXY header left open who the client is: what its requests say
+    /// of the client is a stranger's word, whatever address the proxy has.
+    is_unnamed: bool,
+    /// The client of the request in hand, where a trusted proxy sent that.
+    relayed: Option<Box<RelayedClient>>,
+    /// Whether it has closed its sending side alone, and waits for its answer.
+    pub is_half_closed: Cell<bool>,
+    /// Index of the listener that accepted it.
+    pub listener: usize,
+    /// Its entry among the worker's open connections.
+    pub session: SessionKey,
+}
+
+impl Client {
+    /// A connection of a listener that was accepted.
+    pub fn new(
+        stream: Stream,
+        timer: Timer,
+        peer: Remote,
+        listener: usize,
+        session: SessionKey,
+    ) -> Self {
+        Client {
+            stream,
+            timer,
+            peer,
+            is_unnamed: false,
+            relayed: None,
+            is_half_closed: Cell::new(false),
+            listener,
+            session,
+        }
+    }
+
+    /// Takes the peer of the socket for a proxy, and this address for the client's.
+    ///
+    /// Invariant: whoever asks for the client's address gets the same one: the
+    /// connection's entry has it too.
+    pub fn stands_for(&mut self, context: &Context, address: SocketAddr) {
+        self.peer = address.into();
+        let sessions = &context.sessions;
+        sessions.set_client(self.session, address.ip(), address.port());
+    }
+
+    /// Takes the peer of the socket for a proxy that does not name its client.
+    pub fn stands_for_nobody(&mut self) {
+        self.is_unnamed = true;
+    }
+
+    /// Takes over whom a request is from, where a trusted proxy sends it.
+    pub fn asks(&mut self, context: &Context, bytes: &[u8], head: &RequestHead) {
+        let trusted = &context.listener(self).trusted_proxies;
+        if trusted.contains(self.peer.address) && !self.is_unnamed {
+            let proxy = self.peer;
+            let relayed = self.relayed.take();
+            let mut relayed = relayed.unwrap_or_else(|| Box::new(RelayedClient::new(&proxy)));
+            relayed.read(&proxy, trusted, bytes, head);
+            self.relayed = Some(relayed);
+        }
+    }
+
+    /// What comes next is no request, and so from whoever connected.
+    pub fn asks_nothing(&mut self) {
+        self.relayed = None;
+    }
+
+    /// Who the request in hand is from.
+    pub fn remote(&self) -> &Remote {
+        match &self.relayed {
+            None => &self.peer,
+            Some(relayed) => &relayed.remote,
+        }
+    }
+
+    /// The scheme of the URL that the client asked for.
+    pub fn scheme(&self) -> Scheme {
+        let told = self.relayed.as_ref().and_then(|it| it.scheme());
+        told.unwrap_or(match self.stream.is_encrypted() {
+            true => Scheme::Https,
+            false => Scheme::Http,
+        })
+    }
+
+    /// What a trusted proxy said of the client, for endpoints.
+    pub fn relayed(&self) -> Option<write::Relayed<'_>> {
+        self.relayed.as_ref().map(|it| it.relayed())
+    }
+}
