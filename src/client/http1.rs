@@ -9,12 +9,12 @@ use evenkeel_policy::Instant;
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
-use super::{Clients, Hint};
+use super::Hint;
 use crate::config::Limits;
 use crate::exchange::drain::{drain, linger};
 use crate::exchange::identity::Identity;
 use crate::exchange::{
-    Client, Context, Exchange, Next, Outcome, Progress, Sender, answer, box_cold,
+    Client, Context, Exchange, Next, Outcome, Progress, Sender, Worker, answer, box_cold,
 };
 use crate::handler;
 use crate::metrics::end::{End, Failure};
@@ -61,16 +61,16 @@ pub(super) enum Served {
 ///
 /// # Cancellation
 /// Dropping the future closes the connection.
-pub(super) fn serve(clients: Rc<Clients>, mut client: Box<Client>) -> impl Future<Output = Served> {
+pub(super) fn serve(worker: Rc<Worker>, mut client: Box<Client>) -> impl Future<Output = Served> {
+    let mut context = Context::new(worker);
     async move {
-        let mut head = clients.take_head();
+        let mut head = context.heads.take();
         let mut buffer = Buffer::small();
-        let context = &clients.context;
         let track = context.sessions.wake(client.session);
         Hint::Head.set(&*head);
         Hint::Track.set(&*track);
-        let next = exchanges(context, &mut client, &mut buffer, &mut head, &track).await;
-        clients.keep_head(head);
+        let next = exchanges(&mut context, &mut client, &mut buffer, &mut head, &track).await;
+        context.heads.keep(head);
         context
             .sessions
             .rest(client.session, track, context.wheel.now());
@@ -79,11 +79,11 @@ pub(super) fn serve(clients: Rc<Clients>, mut client: Box<Client>) -> impl Futur
             Some(Next::KeepAlive) => return Served::Idle(client),
             // A close with unread bytes drops what waits to be sent.
             Some(Next::Close) if client.stream.has_unread() => {
-                box_cold(linger(context, &mut client, buffer, Sender::Late)).await;
+                box_cold(linger(&context, &mut client, buffer, Sender::Late)).await;
             }
             Some(Next::Close) => {}
             Some(Next::Linger { sender }) => {
-                box_cold(linger(context, &mut client, buffer, sender)).await
+                box_cold(linger(&context, &mut client, buffer, sender)).await
             }
             Some(Next::Abort) => client.stream.abort_on_close(),
         }
@@ -94,7 +94,7 @@ pub(super) fn serve(clients: Rc<Clients>, mut client: Box<Client>) -> impl Futur
 /// Exchange after exchange; [`Next::KeepAlive`] when the connection is idle, `None`
 /// where there was none.
 fn exchanges(
-    context: &Context,
+    context: &mut Context,
     client: &mut Client,
     buffer: &mut Buffer,
     head: &mut RequestHead,
@@ -103,6 +103,7 @@ fn exchanges(
     async move {
         let mut number = 0_u32;
         loop {
+            context.renew();
             let arrival = match read_head(context, client, buffer, head, track).await {
                 Read::Head(arrival) => arrival,
                 Read::Nothing if number == 0 => return None,

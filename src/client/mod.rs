@@ -8,18 +8,17 @@ mod future_pool;
 pub(crate) mod http1;
 mod proxy_protocol;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use evenkeel_proto::RequestHead;
 use rustix::io::Errno;
 
 use crate::exchange::remote::Remote;
-use crate::exchange::{Client, Context, answer, box_cold, room};
+use crate::exchange::{Client, Worker, answer, box_cold, room};
 use crate::net::descriptors::Taker;
 use crate::net::is_out_of_descriptors;
 use crate::net::listen::{AcceptTurns, Incoming, Listener, Peer};
@@ -30,70 +29,22 @@ use crate::observe::sessions::{Accepted, Need, SessionKey};
 use future_pool::FuturePool;
 use http1::Served;
 
-/// What the connections of a worker share.
-#[derive(Debug)]
-pub struct Clients {
-    /// What their exchanges work with.
-    pub context: Context,
-    /// Connections open on this worker.
-    open: Cell<usize>,
-    /// Heads to be filled again.
-    #[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
-    heads: RefCell<Vec<Box<RequestHead>>>,
-}
-
-/// Heads kept for reuse.
-const HEADS_KEPT: usize = 512;
-
-impl Clients {
-    /// No connection is open.
-    pub fn new(context: Context) -> Self {
-        Clients {
-            context,
-            open: Cell::new(0),
-            heads: RefCell::default(),
-        }
-    }
-
-    /// Accepts nothing that comes from now on, and finishes what is open.
-    pub fn drain(&self) {
-        self.context.is_draining.set(true);
-        self.context.wheel.wake_all();
-    }
-
-    /// Connections open on this worker.
-    pub fn open_count(&self) -> usize {
-        self.open.get()
-    }
-
-    fn take_head(&self) -> Box<RequestHead> {
-        self.heads.borrow_mut().pop().unwrap_or_default()
-    }
-
-    fn keep_head(&self, head: Box<RequestHead>) {
-        let mut heads = self.heads.borrow_mut();
-        if heads.len() < HEADS_KEPT {
-            heads.push(head);
-        }
-    }
-}
-
 /// Counts a connection for as long as it is open.
 struct OpenConnection {
-    clients: Rc<Clients>,
+    worker: Rc<Worker>,
     listener: usize,
     session: SessionKey,
 }
 
 impl OpenConnection {
     /// To be called once a place of the listener's limit was taken.
-    fn new(clients: &Rc<Clients>, client: &Client) -> Self {
+    fn new(worker: &Rc<Worker>, client: &Client) -> Self {
         let listener = client.listener;
-        clients.open.set(clients.open.get() + 1);
-        let gauge = &clients.context.counters.listeners[listener].open;
+        worker.open_count.update(|it| it + 1);
+        let gauge = &worker.counters.listeners[listener].open;
         gauge.set(gauge.value() + 1);
         OpenConnection {
-            clients: clients.clone(),
+            worker: worker.clone(),
             listener,
             session: client.session,
         }
@@ -102,16 +53,15 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let open = &self.clients.open;
-        open.set(open.get() - 1);
-        let context = &self.clients.context;
-        context.sessions.close(self.session);
-        if !context.pinned.is_empty() {
-            context.pinned.close(self.session);
+        let worker = &*self.worker;
+        worker.open_count.update(|it| it - 1);
+        worker.sessions.close(self.session);
+        if !worker.pinned.is_empty() {
+            worker.pinned.close(self.session);
         }
-        let gauge = &self.clients.context.counters.listeners[self.listener].open;
+        let gauge = &worker.counters.listeners[self.listener].open;
         gauge.set(gauge.value() - 1);
-        self.clients.context.open_connections[self.listener].remove();
+        worker.open_connections[self.listener].remove();
     }
 }
 
@@ -121,13 +71,13 @@ impl Drop for OpenConnection {
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
-pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
+pub async fn accept(worker: Rc<Worker>, listener: Listener, index: usize) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();
-    let drain = DrainSign::new(&clients.context);
+    let drain = DrainSign::new(&worker);
     // More than this can't have been waiting when draining began.
-    let mut last_count = clients.context.config.listeners[index].accepting.backlog;
+    let mut last_count = worker.listener_setting(index, |it| it.accepting.backlog);
     let mut turns = AcceptTurns::default();
     loop {
         turns.give().await;
@@ -141,46 +91,46 @@ pub async fn accept(clients: Rc<Clients>, listener: Listener, index: usize) {
                 false => return,
             }
         };
-        if clients.context.is_draining.get() {
+        if worker.is_draining.get() {
             last_count = last_count.saturating_sub(1);
             if last_count == 0 {
                 return;
             }
         }
         let admitted = match accepted {
-            Ok(incoming) => admit(&clients, incoming, index).await,
+            Ok(incoming) => admit(&worker, incoming, index).await,
             Err(error) => Err(error),
         };
         match admitted {
             Ok(Some(client)) => {
-                pause.is_over(&clients, index);
+                pause.is_over(&worker, index);
                 let session = client.session;
-                let open = OpenConnection::new(&clients, &client);
+                let open = OpenConnection::new(&worker, &client);
                 let place = tasks::spawn(connection(open, client, places.clone(), serve));
-                clients.context.sessions.has_task(session, place);
+                worker.sessions.has_task(session, place);
             }
             // It was refused.
             Ok(None) => {}
-            Err(_) if clients.context.is_draining.get() => return,
-            Err(error) => pause.wait(&clients, index, &error).await,
+            Err(_) if worker.is_draining.get() => return,
+            Err(error) => pause.wait(&worker, index, &error).await,
         }
     }
 }
 
 /// Notices that the worker begins to drain.
 struct DrainSign<'a> {
-    context: &'a Context,
+    worker: &'a Worker,
     /// Never fires: the worker wakes whatever has a timer when it drains.
     timer: Timer,
     is_registered: Cell<bool>,
 }
 
 impl<'a> DrainSign<'a> {
-    fn new(context: &'a Context) -> Self {
-        let timer = context.wheel.timer();
-        context.set_timeout(&timer, Duration::MAX);
+    fn new(worker: &'a Worker) -> Self {
+        let timer = worker.wheel.timer();
+        worker.set_timeout(&timer, Duration::MAX);
         DrainSign {
-            context,
+            worker,
             timer,
             is_registered: Cell::new(false),
         }
@@ -190,7 +140,7 @@ impl<'a> DrainSign<'a> {
         if !self.is_registered.replace(true) {
             self.timer.register(cx);
         }
-        match self.context.is_draining.get() {
+        match self.worker.is_draining.get() {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -203,44 +153,43 @@ impl<'a> DrainSign<'a> {
 /// # Errors
 /// The kernel lacks memory.
 async fn admit(
-    clients: &Clients,
+    worker: &Worker,
     incoming: Incoming,
     listener: usize,
 ) -> io::Result<Option<Box<Client>>> {
-    let context = &clients.context;
-    let counters = &context.counters.listeners[listener];
+    let counters = &worker.counters.listeners[listener];
     counters.connections.add(1);
-    let incoming = match take_descriptor(context, incoming).await {
+    let incoming = match take_descriptor(worker, incoming).await {
         Ok(incoming) => incoming,
         Err(incoming) => {
             counters.connections_no_descriptor.add(1);
-            refuse(context, incoming, NO_DESCRIPTOR);
+            refuse(worker, incoming, NO_DESCRIPTOR);
             return Ok(None);
         }
     };
     let need = Need::Connection {
         listener: listener as u16,
     };
-    if !take_place(context, listener, need).await {
+    if !take_place(worker, listener, need).await {
         counters.connections_refused.add(1);
-        refuse(context, incoming, need);
+        refuse(worker, incoming, need);
         return Ok(None);
     }
     let peer = incoming.peer;
     let stream = incoming.into_stream().inspect_err(|_| {
-        context.open_connections[listener].remove();
+        worker.open_connections[listener].remove();
     })?;
     let peer = match peer {
         Peer::Tcp(address) => Remote::from(address),
         Peer::Unix => Remote::new(None, 0),
     };
-    let session = context.sessions.open(Accepted {
+    let session = worker.sessions.open(Accepted {
         address: peer.address,
         port: peer.port,
         listener,
-        tick: context.wheel.now(),
+        tick: worker.wheel.now(),
     });
-    let timer = context.wheel.timer();
+    let timer = worker.wheel.timer();
     let client = Client::new(stream, timer, peer, listener, session);
     Ok(Some(Box::new(client)))
 }
@@ -253,13 +202,13 @@ const NO_DESCRIPTOR: Need = Need::Descriptor(Taker::Client);
 ///
 /// # Errors
 /// Nothing else can be closed: the connection as it was.
-async fn take_descriptor(context: &Context, mut incoming: Incoming) -> Result<Incoming, Incoming> {
+async fn take_descriptor(worker: &Worker, mut incoming: Incoming) -> Result<Incoming, Incoming> {
     for _ in 0..room::TRIES {
         if !incoming.is_reserved(Taker::Client) {
             return Ok(incoming);
         }
         incoming = incoming.lowered();
-        if incoming.is_reserved(Taker::Client) && !room::make(context, NO_DESCRIPTOR).await {
+        if incoming.is_reserved(Taker::Client) && !room::make(worker, NO_DESCRIPTOR).await {
             break;
         }
     }
@@ -268,13 +217,13 @@ async fn take_descriptor(context: &Context, mut incoming: Incoming) -> Result<In
 
 /// Takes one of the connections that a listener may have; where it has as many,
 /// another one is closed. Whether there is one.
-async fn take_place(context: &Context, listener: usize, need: Need) -> bool {
-    let limit = context.config.listeners[listener].limits.connections;
+async fn take_place(worker: &Worker, listener: usize, need: Need) -> bool {
+    let limit = worker.listener_setting(listener, |it| it.limits.connections);
     for _ in 0..room::TRIES {
-        if context.open_connections[listener].try_add(limit) {
+        if worker.open_connections[listener].try_add(limit) {
             return true;
         }
-        if !room::make(context, need).await {
+        if !room::make(worker, need).await {
             break;
         }
     }
@@ -282,8 +231,8 @@ async fn take_place(context: &Context, listener: usize, need: Need) -> bool {
 }
 
 /// Answers a connection that there is no room for, and closes it.
-fn refuse(context: &Context, incoming: Incoming, need: Need) {
-    let answer = answer::refusal(context, need.failure().into());
+fn refuse(worker: &Worker, incoming: Incoming, need: Need) {
+    let answer = answer::refusal(worker, need.failure().into());
     incoming.answer_and_close(&answer);
 }
 
@@ -301,32 +250,35 @@ const ANY: Need = Need::Descriptor(Taker::Exchange);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 impl AcceptPause {
-    async fn wait(&mut self, clients: &Clients, listener: usize, error: &io::Error) {
+    async fn wait(&mut self, worker: &Worker, listener: usize, error: &io::Error) {
         // The client left before it was accepted: nothing is wrong here.
         if error.kind() == io::ErrorKind::ConnectionAborted {
             return;
         }
-        let context = &clients.context;
         let errno = Errno::from_io_error(error);
-        if errno.is_some_and(is_out_of_descriptors) && room::make(context, ANY).await {
+        if errno.is_some_and(is_out_of_descriptors) && room::make(worker, ANY).await {
             return;
         }
         if !self.is_paused {
             self.is_paused = true;
-            context.counters.listeners[listener].accept_pauses.add(1);
-            let name = &context.config.listeners[listener].name;
-            tracing::warn!(
-                listener = name,
-                "listener {name}: accepting pauses: {error}"
-            );
+            worker.counters.listeners[listener].accept_pauses.add(1);
+            worker.listener_setting(listener, |it| {
+                let name = &it.name;
+                tracing::warn!(
+                    listener = name,
+                    "listener {name}: accepting pauses: {error}"
+                );
+            });
         }
-        context.wheel.sleep(ACCEPT_PAUSE).await;
+        worker.wheel.sleep(ACCEPT_PAUSE).await;
     }
 
-    fn is_over(&mut self, clients: &Clients, listener: usize) {
+    fn is_over(&mut self, worker: &Worker, listener: usize) {
         if std::mem::take(&mut self.is_paused) {
-            let name = &clients.context.config.listeners[listener].name;
-            tracing::info!(listener = name, "listener {name}: accepting again");
+            worker.listener_setting(listener, |it| {
+                let name = &it.name;
+                tracing::info!(listener = name, "listener {name}: accepting again");
+            });
         }
     }
 }
@@ -376,23 +328,24 @@ fn connection<F>(
     open: OpenConnection,
     mut client: Box<Client>,
     places: Rc<FuturePool<F>>,
-    serve: impl Fn(Rc<Clients>, Box<Client>) -> F,
+    serve: impl Fn(Rc<Worker>, Box<Client>) -> F,
 ) -> impl Future<Output = ()>
 where
     F: Future<Output = Served>,
 {
     async move {
-        let clients = &open.clients;
-        let timeouts = &clients.context.config.listeners[open.listener].timeouts;
+        let worker = &open.worker;
         // A drain closes idle connections at once, but not one whose first request
         // may be on its way.
-        let first_wait = match clients.context.is_draining.get() {
-            true => timeouts.head.min(FIRST_REQUEST_IN_DRAIN),
-            false => timeouts.head,
+        let head_timeout = worker.listener_setting(open.listener, |it| it.timeouts.head);
+        let first_wait = if worker.is_draining.get() {
+            head_timeout.min(FIRST_REQUEST_IN_DRAIN)
+        } else {
+            head_timeout
         };
         let mut wait = Wait::ForFirst(Some(first_wait));
-        if speaks_proxy_protocol(&clients.context, &client) {
-            let header = proxy_protocol::take_header(clients, client, wait);
+        if speaks_proxy_protocol(worker, &client) {
+            let header = proxy_protocol::take_header(worker, client, wait);
             match box_cold(header).await {
                 Some(told) => client = told,
                 None => return,
@@ -401,9 +354,12 @@ where
         }
         Hint::Client.set(&*client);
         client.timer.hint_prefetch(Hint::Timer as usize);
-        while wait_for_request(&clients.context, &mut client, wait).await {
-            (client, wait) = match places.run(|| serve(clients.clone(), client)).await {
-                Served::Idle(client) => (client, Wait::ForNext(Some(timeouts.idle))),
+        while wait_for_request(worker, &mut client, wait).await {
+            (client, wait) = match places.run(|| serve(worker.clone(), client)).await {
+                Served::Idle(client) => {
+                    let timeout = worker.listener_setting(open.listener, |it| it.timeouts.idle);
+                    (client, Wait::ForNext(Some(timeout)))
+                }
                 Served::Nothing(client) => (client, wait.on()),
                 Served::Closed => return,
             };
@@ -415,9 +371,9 @@ where
 }
 
 /// Whether the peer is a proxy that says first who its client is.
-fn speaks_proxy_protocol(context: &Context, client: &Client) -> bool {
-    let peers = &context.listener(client).proxy_protocol;
-    peers.contains(client.peer.address)
+fn speaks_proxy_protocol(worker: &Worker, client: &Client) -> bool {
+    let address = client.peer.address;
+    worker.listener_setting(client.listener, |it| it.proxy_protocol.contains(address))
 }
 
 /// What an idle connection waits for, and how long; `None` where its timer goes on
@@ -447,13 +403,13 @@ const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
 /// Whether the client sent something (or closed) before `timeout`, and the
 /// worker is not draining.
 fn wait_for_request(
-    context: &Context,
+    worker: &Worker,
     client: &mut Client,
     wait: Wait,
 ) -> impl Future<Output = bool> {
     let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
     if let Some(timeout) = timeout {
-        context.set_timeout(&client.timer, timeout);
+        worker.set_timeout(&client.timer, timeout);
     }
     let mut has_waited = false;
     poll_fn(move |cx| {
@@ -470,10 +426,10 @@ fn wait_for_request(
             }
             return Poll::Ready(true);
         }
-        if context.wheel.has_fired(&client.timer) || is_displaced(cx, context, client) {
+        if worker.wheel.has_fired(&client.timer) || is_displaced(cx, worker, client) {
             return Poll::Ready(false);
         }
-        let is_unwanted = matches!(wait, Wait::ForNext(_)) && context.is_draining.get();
+        let is_unwanted = matches!(wait, Wait::ForNext(_)) && worker.is_draining.get();
         // A request that is there already is served: the event loop is about
         // to say that it came.
         match is_unwanted && client.stream.peek() != Peeked::Data {
@@ -485,13 +441,13 @@ fn wait_for_request(
 
 /// Whether an idle connection is to be closed to make room here, or was at an
 /// endpoint. A request that is there already is served.
-fn is_displaced(cx: &TaskContext<'_>, context: &Context, client: &mut Client) -> bool {
-    let pinned = &context.pinned;
+fn is_displaced(cx: &TaskContext<'_>, worker: &Worker, client: &mut Client) -> bool {
+    let pinned = &worker.pinned;
     let has_given_way = !pinned.is_empty() && pinned.poll_displaced(cx, client.session).is_ready();
-    let is_told = context.sessions.take_told(client.session).is_some();
+    let is_told = worker.sessions.take_told(client.session).is_some();
     let is_displaced = (is_told || has_given_way) && client.stream.peek() != Peeked::Data;
     if is_displaced {
-        let counters = context.listener_counters(client);
+        let counters = worker.listener_counters(client);
         counters.connections_displaced.add(1);
     }
     is_displaced

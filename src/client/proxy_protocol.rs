@@ -11,9 +11,9 @@ use std::task::{Poll, ready};
 use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN};
 
 use super::http1::{self, Arrival};
-use super::{Clients, Wait, wait_for_request};
+use super::{Wait, wait_for_request};
 use crate::exchange::drain::linger;
-use crate::exchange::{Client, Context, Next};
+use crate::exchange::{Client, Context, Next, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -26,21 +26,20 @@ use crate::net::clock;
 /// # Cancellation
 /// Dropping the future closes the connection.
 pub(super) async fn take_header(
-    clients: &Rc<Clients>,
+    worker: &Rc<Worker>,
     mut client: Box<Client>,
     wait: Wait,
 ) -> Option<Box<Client>> {
-    let context = &clients.context;
     let mut started = clock::now();
-    let is_there = wait_for_request(context, &mut client, wait).await;
-    if !is_there && !is_late(context, &client) {
+    let is_there = wait_for_request(worker, &mut client, wait).await;
+    if !is_there && !is_late(worker, &client) {
         return None;
     }
     let mut buffer = Buffer::small();
     let read = match is_there {
         true => {
             started = clock::now();
-            read(context, &mut client, &mut buffer).await
+            read(worker, &mut client, &mut buffer).await
         }
         false => Err(Unread::Refused(Failure::ProxyHeaderTimeout)),
     };
@@ -50,14 +49,15 @@ pub(super) async fn take_header(
             return Some(client);
         }
         Ok(Some(source)) => {
-            client.stands_for(context, source);
+            client.stands_for(worker, source);
             return Some(client);
         }
         Err(Unread::Closed) => {}
         Err(Unread::Refused(failure)) => {
             let took = clock::since(started);
             let arrival = Arrival { started, took };
-            refuse(context, &mut client, buffer, arrival, failure).await;
+            let context = Context::new(worker.clone());
+            refuse(&context, &mut client, buffer, arrival, failure).await;
         }
     }
     None
@@ -65,8 +65,8 @@ pub(super) async fn take_header(
 
 /// Whether the wait is over because its time is, and not because the worker wants
 /// the connection closed.
-fn is_late(context: &Context, client: &Client) -> bool {
-    context.wheel.has_fired(&client.timer) && !context.is_draining.get()
+fn is_late(worker: &Worker, client: &Client) -> bool {
+    worker.wheel.has_fired(&client.timer) && !worker.is_draining.get()
 }
 
 /// Why a connection has no header.
@@ -85,7 +85,7 @@ enum Unread {
 /// # Errors
 /// Why there is none.
 async fn read(
-    context: &Context,
+    worker: &Worker,
     client: &mut Client,
     buffer: &mut Buffer,
 ) -> Result<Option<SocketAddr>, Unread> {
@@ -98,10 +98,10 @@ async fn read(
                 Poll::Ready(Ok(len)) if len > 0 => buffer.fill(len),
                 Poll::Ready(_) if before == 0 => return Poll::Ready(Err(Unread::Closed)),
                 Poll::Ready(_) => return refused(Failure::ClientGone),
-                Poll::Pending if context.wheel.has_fired(&client.timer) => {
-                    return refused(context.timed_out(u64::MAX, Failure::ProxyHeaderTimeout));
+                Poll::Pending if worker.wheel.has_fired(&client.timer) => {
+                    return refused(worker.timed_out(u64::MAX, Failure::ProxyHeaderTimeout));
                 }
-                Poll::Pending => match context.sessions.take_told(client.session) {
+                Poll::Pending => match worker.sessions.take_told(client.session) {
                     Some(failure) => return refused(failure),
                     None => return Poll::Pending,
                 },

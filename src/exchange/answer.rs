@@ -9,7 +9,7 @@ use evenkeel_proto::{BodyFraming, Method, RequestHead};
 use super::drain::{is_within_bounds, rest_of_body};
 use super::identity::ROOM;
 use super::pump::Unread;
-use super::{Context, Exchange, Next, Outcome, RestOfBody, Sender, follow};
+use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker, follow};
 use crate::config::Upstream;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -108,8 +108,8 @@ pub(crate) async fn put(
     written.map_err(|why| exchange.write_failed(why))
 }
 
-fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>) {
-    begin_head(out, context, answer.status, clock::now());
+fn write_head(out: &mut Vec<u8>, worker: &Worker, answer: &Answer<'_>) {
+    begin_head(out, worker, answer.status, clock::now());
     let mut field = |name: &str, value: &[u8]| push_field(out, name, value);
     if let Some(allow) = answer.allow {
         field("Allow: ", allow.as_bytes());
@@ -140,11 +140,11 @@ fn write_head(out: &mut Vec<u8>, context: &Context, answer: &Answer<'_>) {
 
 /// Writes the status line, and the fields that every answer made here begins
 /// with.
-pub fn begin_head(out: &mut Vec<u8>, context: &Context, status: u16, now: Instant) {
+pub fn begin_head(out: &mut Vec<u8>, worker: &Worker, status: u16, now: Instant) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&write::status_digits(status));
     push_field(out, " ", reason_phrase(status).as_bytes());
-    let date = context.access_log.http_date(now);
+    let date = worker.access_log.http_date(now);
     push_field(out, "Server: evenkeel\r\nDate: ", &date);
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn outcome(exchange: &Exchange<'_>, end: End, persistence: Persistenc
 }
 
 /// The answer to a connection that is refused before its request was read.
-pub fn refusal(context: &Context, end: End) -> Vec<u8> {
+pub fn refusal(worker: &Worker, end: End) -> Vec<u8> {
     let text = refusal_text(end.status(), end, "");
     let answer = Answer {
         status: end.status(),
@@ -195,7 +195,7 @@ pub fn refusal(context: &Context, end: End) -> Vec<u8> {
         ..Answer::EMPTY
     };
     let mut bytes = Vec::with_capacity(256 + text.len());
-    write_head(&mut bytes, context, &answer);
+    write_head(&mut bytes, worker, &answer);
     write::connection_field(&mut bytes, Persistence::Close);
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(answer.body);
@@ -273,7 +273,7 @@ async fn send_refusal(
     let (context, progress) = (exchange.context, &exchange.progress);
     let upstream = progress
         .upstream()
-        .map(|index| &context.config.upstreams[index]);
+        .map(|index| &context.config().upstreams[index]);
     let queue_answer = match end {
         End::Failure(Failure::DiskBusy | Failure::AnswerMemory) => {
             progress.files(context).map(|(_, files)| &files.overload)
@@ -292,7 +292,7 @@ async fn send_refusal(
         None => {
             let detail = match (end, progress.upstream()) {
                 (End::Failure(Failure::NoEndpoint), Some(index)) => {
-                    outage(context.upstreams[index].endpoint_states())
+                    outage(context.upstream(index).endpoint_states())
                 }
                 _ => String::new(),
             };

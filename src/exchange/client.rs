@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use evenkeel_proto::http1::write;
 use evenkeel_proto::{RequestHead, Scheme};
 
-use super::Context;
 use super::remote::{RelayedClient, Remote};
+use super::{Context, Worker};
 use crate::net::stream::Stream;
 use crate::net::timer::Timer;
 use crate::observe::sessions::SessionKey;
@@ -59,9 +59,9 @@ impl Client {
     ///
     /// Invariant: whoever asks for the client's address gets the same one: the
     /// connection's entry has it too.
-    pub fn stands_for(&mut self, context: &Context, address: SocketAddr) {
+    pub fn stands_for(&mut self, worker: &Worker, address: SocketAddr) {
         self.peer = address.into();
-        let sessions = &context.sessions;
+        let sessions = &worker.sessions;
         sessions.set_client(self.session, address.ip(), address.port());
     }
 

@@ -153,7 +153,7 @@ pub fn forward(
 ) -> impl Future<Output = Outcome> {
     async move {
         let context = exchange.context;
-        let upstream = &context.upstreams[proxying.upstream];
+        let upstream = context.upstream(proxying.upstream);
         exchange.progress.figures.upstream = Some(upstream.index() as u32);
         let total = upstream.config().timeouts.total;
         exchange.total_deadline = total.map_or(u64::MAX, |total| context.wheel.deadline(total));

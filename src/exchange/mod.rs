@@ -7,6 +7,7 @@ pub mod answer;
 mod attempt;
 mod buffering;
 mod client;
+pub mod context;
 pub mod drain;
 mod forward;
 pub mod identity;
@@ -18,81 +19,28 @@ pub(crate) mod remote;
 pub mod room;
 mod watch;
 
-use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_proto::RequestHead;
 use evenkeel_proto::http1::write::Persistence;
-use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
 
-use crate::config::{self, Config};
-use crate::files::Files;
+use crate::config;
 use crate::metrics::end::Failure;
-use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::clock;
 use crate::net::stream::Follow;
-use crate::net::timer::{Timer, Wheel};
-use crate::observe::access_log::AccessLog;
-use crate::observe::counters::{Counters, ListenerCounters};
-use crate::observe::failures::Failures;
-use crate::observe::otlp::SpanSender;
-use crate::observe::sessions::Sessions;
-use crate::upstream::{PinnedConnections, Upstream};
+use crate::net::timer::Timer;
 
-use identity::{IdSource, Identity};
-use room::Room;
 use watch::ClientWatch;
 
 pub use client::Client;
+pub use context::{Context, Worker};
 pub(crate) use forward::refused_end;
 pub use forward::{Outcome, forward};
 pub use record::Progress;
-
-/// What every exchange of a worker works with.
-#[derive(Debug)]
-pub struct Context {
-    /// The configuration that the exchange began with.
-    pub config: Arc<Config>,
-    /// Its upstreams, in order.
-    pub upstreams: Vec<Upstream>,
-    /// The worker's timeouts.
-    pub wheel: Wheel,
-    /// The worker's counters.
-    pub counters: Arc<Counters>,
-    /// The worker's access logs.
-    pub access_log: AccessLog,
-    /// Connections open per listener, over all workers.
-    pub open_connections: Arc<[OpenCount]>,
-    /// Memory in which bodies are held for slow clients, over all workers.
-    pub buffer_memory: Arc<BufferMemory>,
-    /// Where spans go, if they go anywhere.
-    pub spans: Option<SpanSender>,
-    /// Where request ids and traces come from.
-    pub ids: IdSource,
-    /// What the process calls itself to endpoints.
-    pub loop_id: LoopId,
-    /// Whether the worker is finishing what it has.
-    pub is_draining: Cell<bool>,
-    /// Where heads are written before they are sent; never held over a wait.
-    pub scratch: RefCell<Vec<u8>>,
-    /// Where a response's head is read into; never held over a wait.
-    pub response_head: RefCell<ResponseHead>,
-    /// The worker's open connections.
-    pub sessions: Sessions,
-    /// The last exchanges that failed.
-    pub failures: Failures,
-    /// The files that routes serve.
-    pub files: Rc<Files>,
-    /// What is known of room for connections.
-    pub room: Room,
-    /// Connections to endpoints that belong to one client each.
-    pub pinned: PinnedConnections,
-}
 
 /// One request and its response, from the head's last byte to the line in the log.
 ///
@@ -240,80 +188,6 @@ pub enum Sender {
 /// A wait was over before what it waited for came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
-
-impl Context {
-    /// Settings of the listener that accepted this client.
-    pub fn listener(&self, client: &Client) -> &config::Listener {
-        &self.config.listeners[client.listener]
-    }
-
-    /// What a request is called that came at `started`, where that is wanted.
-    pub fn identify(
-        &self,
-        client: &Client,
-        started: Instant,
-        bytes: &[u8],
-        head: &RequestHead,
-    ) -> Option<Identity> {
-        let settings = &self.listener(client).identity;
-        settings.is_on().then(|| {
-            let unix_ms = || self.access_log.unix_us(started) / 1_000;
-            let records = self.spans.is_some();
-            Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
-        })
-    }
-
-    /// Counters of the listener that accepted this client.
-    pub fn listener_counters(&self, client: &Client) -> &ListenerCounters {
-        &self.counters.listeners[client.listener]
-    }
-
-    /// Waits for `future`, at most until the client's timer fires.
-    ///
-    /// # Errors
-    /// [`TimedOut`], with the future dropped.
-    pub async fn until_deadline<T>(
-        &self,
-        timer: &Timer,
-        future: impl Future<Output = T>,
-    ) -> Result<T, TimedOut> {
-        let mut future = std::pin::pin!(future);
-        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending if self.wheel.has_fired(timer) => Poll::Ready(Err(TimedOut)),
-            Poll::Pending => Poll::Pending,
-        })
-        .await
-    }
-
-    /// Sets the client's timer to fire after `timeout`.
-    pub fn set_timeout(&self, timer: &Timer, timeout: Duration) {
-        self.wheel.set(timer, self.wheel.deadline(timeout));
-    }
-
-    /// Why a timer fired: the program stops, the exchange has taken too long in
-    /// all, or else `failure`.
-    pub(crate) fn timed_out(&self, total_deadline: u64, failure: Failure) -> Failure {
-        if self.wheel.is_stopped() {
-            Failure::Stopped
-        } else if total_deadline <= self.wheel.now() {
-            Failure::TotalTimeout
-        } else {
-            failure
-        }
-    }
-
-    /// What the response's head tells the client about its connection.
-    pub fn persistence(&self, head: &RequestHead, is_whole: bool) -> Persistence {
-        if !head.keep_alive || !is_whole || self.is_draining.get() {
-            Persistence::Close
-        } else if head.version == Version::Http10 {
-            Persistence::KeepTold
-        } else {
-            Persistence::Keep
-        }
-    }
-}
 
 /// What follows a response's last byte on the client's connection.
 pub(crate) fn follow(persistence: Persistence) -> Follow {

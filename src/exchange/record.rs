@@ -71,7 +71,7 @@ impl<'a> Progress<'a> {
     /// The files that the route serves, if it serves any, and its index.
     pub fn files<'c>(&self, context: &'c Context) -> Option<(usize, &'c config::Files)> {
         let route = self.route()?;
-        match &context.config.routes[route].action {
+        match &context.config().routes[route].action {
             Action::Files(files) => Some((route, files)),
             _ => None,
         }
@@ -129,13 +129,13 @@ impl Exchange<'_> {
             progress,
             ..
         } = &self;
-        let logs = &context.config.access_logs;
+        let logs = &context.config().access_logs;
         let Some(index) = logs.of(client.listener, progress.route()) else {
             return;
         };
         let log = &logs.logs[index];
-        let access_log = &context.access_log;
-        if !access_log.selects(index, &log.selection, is_error, total) {
+        let generation = &context.generation().logs;
+        if !generation.selects(index, &log.selection, is_error, total) {
             return;
         }
         let trace_id = progress
@@ -153,7 +153,8 @@ impl Exchange<'_> {
             open: &|| self.open(),
         };
         let dropped = &context.counters.log_lines_dropped;
-        access_log.note(index, log, &line, dropped);
+        let access_log = &context.access_log;
+        access_log.note(generation, index, log, &line, dropped);
     }
 
     /// Hands the span of a sampled exchange to the exporter.
@@ -172,7 +173,7 @@ impl Exchange<'_> {
         else {
             return;
         };
-        let config = &context.config;
+        let config = context.config();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let upstream = progress.upstream().map(|index| &config.upstreams[index]);
         let endpoint = upstream.zip(progress.endpoint());
@@ -217,13 +218,18 @@ impl Exchange<'_> {
         } = self;
         let head = self.head_read();
         let is_head_refused = head.is_none();
+        let config = context.config();
+        let upstream = progress.upstream().map(|index| &config.upstreams[index]);
+        let endpoint = upstream.zip(progress.endpoint());
         context.failures.add(FailedExchange {
             at: SystemTime::now(),
             client: client.remote().to_string(),
-            listener: client.listener,
-            route: progress.route(),
-            upstream: progress.upstream(),
-            endpoint: progress.endpoint(),
+            listener: config.listeners[client.listener].name.clone(),
+            route: progress
+                .route()
+                .map(|index| config.routes[index].name.clone()),
+            upstream: upstream.map(|it| it.name.clone()),
+            endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
             line: head.map(|head| failures::request_line(head.line(buf))),
             end: progress.figures.end,
             status: progress.figures.status,
@@ -279,7 +285,7 @@ impl Exchange<'_> {
             ..
         } = self;
         let open = &context.open_connections;
-        let upstream = progress.upstream().map(|index| &context.upstreams[index]);
+        let upstream = progress.upstream().map(|index| context.upstream(index));
         let endpoint = upstream.zip(progress.endpoint());
         Open {
             connections: open.iter().map(|it| it.value()).sum(),

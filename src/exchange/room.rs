@@ -26,7 +26,8 @@ use evenkeel_policy::Instant;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::{Context, box_cold};
+use super::box_cold;
+use super::context::{Generation, Worker};
 use crate::net::clock;
 use crate::net::descriptors::Taker;
 use crate::net::lacks_descriptor;
@@ -81,35 +82,35 @@ impl Room {
 ///
 /// # Cancellation
 /// Connections that were told to close do so all the same.
-pub async fn make(context: &Context, need: Need) -> bool {
-    let room = &context.room;
-    let idle = context.sessions.idle_count();
+pub async fn make(worker: &Worker, need: Need) -> bool {
+    let room = &worker.room;
+    let idle = worker.sessions.idle_count();
     let looked = room.full.borrow().get(&need).copied();
     if looked.is_some_and(|(at, found)| found == idle && clock::since(at) < LOOK_INTERVAL) {
         return false;
     }
-    let asked = ask_others(context, need);
-    let own = spare(context, need).map(|it| (it, room.worker));
+    let asked = ask_others(worker, need);
+    let own = spare(worker, need).map(|it| (it, room.worker));
     let others = asked.await.into_iter();
-    let others = others.filter_map(|(worker, spare)| Some((spare?, worker)));
-    let Some((_, worker)) = others.chain(own).min() else {
+    let others = others.filter_map(|(index, spare)| Some((spare?, index)));
+    let Some((_, index)) = others.chain(own).min() else {
         room.full.borrow_mut().insert(need, (clock::now(), idle));
         return false;
     };
-    if worker == room.worker {
-        return give_up(context, need).await;
+    if index == room.worker {
+        return give_up(worker, need).await;
     }
     let (reply, answer) = oneshot::channel();
     // Where the worker has ended, so has the way back.
-    let _ = room.workers[worker].send(Question::GiveUp(need, reply));
-    let deadline = context.wheel.deadline(ANSWER_TIME);
-    let answer = in_time(context, answer, deadline).await;
+    let _ = room.workers[index].send(Question::GiveUp(need, reply));
+    let deadline = worker.wheel.deadline(ANSWER_TIME);
+    let answer = in_time(worker, answer, deadline).await;
     answer.unwrap_or(false)
 }
 
 /// The same for an exchange that lacks a descriptor.
-pub async fn make_for_exchange(context: &Context) -> bool {
-    make(context, Need::Descriptor(Taker::Exchange)).await
+pub async fn make_for_exchange(worker: &Worker) -> bool {
+    make(worker, Need::Descriptor(Taker::Exchange)).await
 }
 
 /// Does what takes a descriptor for an exchange, and again as long as there is none
@@ -117,14 +118,14 @@ pub async fn make_for_exchange(context: &Context) -> bool {
 ///
 /// # Errors
 /// As `take`.
-pub async fn with_descriptor<T, F>(context: &Context, take: impl Fn() -> F) -> io::Result<T>
+pub async fn with_descriptor<T, F>(worker: &Worker, take: impl Fn() -> F) -> io::Result<T>
 where
     F: Future<Output = io::Result<T>>,
 {
     for _ in 1..TRIES {
         let taken = take().await;
         let is_lacking = taken.as_ref().is_err_and(lacks_descriptor);
-        if !is_lacking || !box_cold(make_for_exchange(context)).await {
+        if !is_lacking || !box_cold(make_for_exchange(worker)).await {
             return taken;
         }
     }
@@ -133,27 +134,27 @@ where
 
 /// Asks each other worker, all at once, what it could close first: the answers that
 /// come in time.
-fn ask_others(context: &Context, need: Need) -> impl Future<Output = Vec<(usize, Option<Spare>)>> {
-    let room = &context.room;
+fn ask_others(worker: &Worker, need: Need) -> impl Future<Output = Vec<(usize, Option<Spare>)>> {
+    let room = &worker.room;
     let others = room.workers.iter().enumerate();
-    let others = others.filter(|(worker, _)| {
-        let is_asked = context.wheel.now() >= room.not_before[*worker].get();
-        is_asked && *worker != room.worker
+    let others = others.filter(|(index, _)| {
+        let is_asked = worker.wheel.now() >= room.not_before[*index].get();
+        is_asked && *index != room.worker
     });
     let asked: Vec<_> = others
-        .map(|(worker, inquiry)| {
+        .map(|(index, inquiry)| {
             let (reply, answer) = oneshot::channel();
             let _ = inquiry.send(Question::Spare(need, reply));
-            (worker, answer)
+            (index, answer)
         })
         .collect();
     async move {
         let mut answers = Vec::with_capacity(asked.len());
-        let deadline = context.wheel.deadline(ANSWER_TIME);
-        for (worker, answer) in asked {
-            match in_time(context, answer, deadline).await {
-                Some(answer) => answers.push((worker, answer)),
-                None => room.not_before[worker].set(context.wheel.deadline(SILENT_TIME)),
+        let deadline = worker.wheel.deadline(ANSWER_TIME);
+        for (index, answer) in asked {
+            match in_time(worker, answer, deadline).await {
+                Some(answer) => answers.push((index, answer)),
+                None => room.not_before[index].set(worker.wheel.deadline(SILENT_TIME)),
             }
         }
         answers
@@ -161,18 +162,14 @@ fn ask_others(context: &Context, need: Need) -> impl Future<Output = Vec<(usize,
 }
 
 /// Another worker's answer, if it comes before the wheel is at `deadline`.
-async fn in_time<T>(
-    context: &Context,
-    mut answer: oneshot::Receiver<T>,
-    deadline: u64,
-) -> Option<T> {
-    let timer = context.wheel.timer();
-    context.wheel.set(&timer, deadline);
+async fn in_time<T>(worker: &Worker, mut answer: oneshot::Receiver<T>, deadline: u64) -> Option<T> {
+    let timer = worker.wheel.timer();
+    worker.wheel.set(&timer, deadline);
     poll_fn(|cx| {
         timer.register(cx);
         match Pin::new(&mut answer).poll(cx) {
             Poll::Ready(answer) => Poll::Ready(answer.ok()),
-            Poll::Pending if context.wheel.has_fired(&timer) => Poll::Ready(None),
+            Poll::Pending if worker.wheel.has_fired(&timer) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
     })
@@ -180,19 +177,20 @@ async fn in_time<T>(
 }
 
 /// What this worker could close first.
-pub fn spare(context: &Context, need: Need) -> Option<Spare> {
+pub fn spare(worker: &Worker, need: Need) -> Option<Spare> {
     if let Need::Descriptor(taker) = need {
         if Pipe::kept_count() > 0 {
             return Some(Spare::Pipes);
         }
-        if idle_pools(context, taker).any(|(idle, ..)| idle > 0) {
+        let generation = worker.generation.get();
+        if idle_pools(&generation, taker).any(|(idle, ..)| idle > 0) {
             return Some(Spare::EndpointConnection);
         }
-        if context.files.open_count() > 0 {
+        if worker.files.open_count() > 0 {
             return Some(Spare::File);
         }
     }
-    let closable = context.sessions.first_closable(need, context.wheel.now())?;
+    let closable = worker.sessions.first_closable(need, worker.wheel.now())?;
     let since = clock::now() - TICK * closable.age().ticks();
     Some(match closable {
         Closable::Silent(_) => Spare::SilentClient(since),
@@ -201,19 +199,19 @@ pub fn spare(context: &Context, need: Need) -> Option<Spare> {
 }
 
 /// Closes what this worker could close first; whether something was.
-pub async fn give_up(context: &Context, need: Need) -> bool {
-    match (spare(context, need), need) {
+pub async fn give_up(worker: &Worker, need: Need) -> bool {
+    match (spare(worker, need), need) {
         (None, _) => false,
         (Some(Spare::Pipes), _) => Pipe::close_kept(),
-        (Some(Spare::EndpointConnection), Need::Descriptor(taker)) => close_idle(context, taker),
-        (Some(Spare::File), _) => context.files.make_room(),
+        (Some(Spare::EndpointConnection), Need::Descriptor(taker)) => close_idle(worker, taker),
+        (Some(Spare::File), _) => worker.files.make_room(),
         (Some(_), _) => {
-            if context.sessions.tell_first(need, context.wheel.now()) == 0 {
+            if worker.sessions.tell_first(need, worker.wheel.now()) == 0 {
                 return false;
             }
             // They are woken, and each either leaves or has a request.
-            let deadline = context.wheel.deadline(TICK);
-            while context.sessions.told_count() > 0 && context.wheel.now() < deadline {
+            let deadline = worker.wheel.deadline(TICK);
+            while worker.sessions.told_count() > 0 && worker.wheel.now() < deadline {
                 yield_now().await;
             }
             true
@@ -223,8 +221,11 @@ pub async fn give_up(context: &Context, need: Need) -> bool {
 
 /// How many idle connections there are to each endpoint of each upstream whose
 /// descriptors a taker may have.
-fn idle_pools(context: &Context, taker: Taker) -> impl Iterator<Item = (usize, &Upstream, usize)> {
-    context.upstreams.iter().flat_map(move |upstream| {
+fn idle_pools(
+    generation: &Generation,
+    taker: Taker,
+) -> impl Iterator<Item = (usize, &Upstream, usize)> {
+    generation.upstreams.iter().flat_map(move |upstream| {
         let endpoints = 0..upstream.config().endpoints.len();
         endpoints.map(move |endpoint| {
             let idle = upstream.idle_count_for(endpoint, taker);
@@ -234,13 +235,14 @@ fn idle_pools(context: &Context, taker: Taker) -> impl Iterator<Item = (usize, &
 }
 
 /// Closes some idle connections to the endpoint that has most of them.
-fn close_idle(context: &Context, taker: Taker) -> bool {
-    let most = idle_pools(context, taker).max_by_key(|(idle, ..)| *idle);
+fn close_idle(worker: &Worker, taker: Taker) -> bool {
+    let generation = worker.generation.get();
+    let most = idle_pools(&generation, taker).max_by_key(|(idle, ..)| *idle);
     let Some((idle, upstream, endpoint)) = most else {
         return false;
     };
     let closed = upstream.close_oldest_idle(endpoint, (idle / CLOSED_PART).max(1), taker);
-    let counters = &context.counters.upstreams[upstream.index()];
+    let counters = &worker.counters.upstreams[upstream.index()];
     let counters = counters.endpoints[endpoint].get_or_init();
     counters.displaced.add(closed as u64);
     closed > 0

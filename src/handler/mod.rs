@@ -25,7 +25,7 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
     let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
     let found = {
         let facts = RequestFacts::new(exchange);
-        find_route(&context.config.route_table, &context.loop_id, &facts)
+        find_route(&context.config().route_table, &context.loop_id, &facts)
     };
     let route = match found {
         Ok(route) => route,
@@ -33,7 +33,7 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
     };
     exchange.progress.figures.route = Some(route as u32);
     exchange.progress.track.set_route(route);
-    let action = &context.config.routes[route].action;
+    let action = &context.config().routes[route].action;
     if let Some(last) = LastHop::of(action, head, bytes) {
         return box_cold(answer_last(exchange, last)).await;
     }
@@ -83,7 +83,7 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
 }
 
 fn key_of(exchange: &Exchange<'_>, proxying: &Proxying) -> u64 {
-    let upstream = &exchange.context.config.upstreams[proxying.upstream];
+    let upstream = &exchange.context.config().upstreams[proxying.upstream];
     balance_key(upstream, &RequestFacts::new(exchange))
 }
 

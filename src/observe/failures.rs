@@ -17,21 +17,22 @@ const EVIDENCE_LEN: usize = 256;
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 256;
 
-/// An exchange that failed or was refused.
+/// An exchange that failed or was refused. It has names, and no indexes: those of
+/// its configuration may stand for others by the time that it is shown.
 #[derive(Debug, Clone)]
 pub struct FailedExchange {
     /// When it ended.
     pub at: SystemTime,
     /// The client's address.
     pub client: String,
-    /// Index of the listener.
-    pub listener: usize,
-    /// Index of the route, if one matched.
-    pub route: Option<usize>,
-    /// Index of the upstream, if the route goes to one.
-    pub upstream: Option<usize>,
-    /// Index of the last endpoint tried.
-    pub endpoint: Option<usize>,
+    /// Name of the listener.
+    pub listener: String,
+    /// Name of the route, if one matched.
+    pub route: Option<String>,
+    /// Name of the upstream, if the route goes to one.
+    pub upstream: Option<String>,
+    /// Name of the last endpoint tried.
+    pub endpoint: Option<String>,
     /// Method and target, where the head was understood.
     pub line: Option<Vec<u8>>,
     /// How it ended.

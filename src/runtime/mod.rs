@@ -45,7 +45,7 @@ use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream::{self, shared_pools};
 use health::HealthThread;
 use heartbeat::{Beating, Heartbeat, LOOK_INTERVAL, Watch};
-use worker::{Shared, Worker};
+use worker::{Shared, WorkerThread};
 
 /// Longest wait for the access logs, and for spans, once the workers have ended.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -231,7 +231,7 @@ pub fn start(mut config: Config) -> io::Result<Running> {
     let (inquiries, questions): (Vec<_>, Vec<_>) =
         (0..worker_count).map(|_| inquiry::channel()).unzip();
     for ((index, counters), questions) in counters.iter().enumerate().zip(questions) {
-        let worker = Worker {
+        let worker = WorkerThread {
             index,
             config: config.clone(),
             shared: shared.clone(),

@@ -12,9 +12,9 @@ use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
 use super::heartbeat::Heartbeat;
-use crate::client::{self, Clients};
+use crate::client;
 use crate::config::Config;
-use crate::exchange::Context;
+use crate::exchange::context::{CurrentGeneration, Generation, Heads, Worker};
 use crate::exchange::identity::{self, IdSource};
 use crate::exchange::room::{self, Room};
 use crate::files::{Disks, Files};
@@ -25,7 +25,7 @@ use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
 use crate::net::timer::{TICK, Wheel};
 use crate::net::timer_fd::TimerFd;
-use crate::observe::access_log::{AccessLog, Layout};
+use crate::observe::access_log::{AccessLog, Layout, Logs};
 use crate::observe::counters::Counters;
 use crate::observe::failures::Failures;
 use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
@@ -50,9 +50,9 @@ pub(super) struct Shared {
     pub buffer_memory: Arc<BufferMemory>,
 }
 
-/// What a worker is started with.
+/// What the thread of a worker is started with.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkerThread {
     pub index: usize,
     pub config: Arc<Config>,
     pub shared: Arc<Shared>,
@@ -78,7 +78,7 @@ const CUT_TIME: Duration = Duration::from_millis(500);
 /// Time between two looks whether they have.
 const CUT_STEP: Duration = Duration::from_millis(10);
 
-impl Worker {
+impl WorkerThread {
     /// Serves until told to drain and drained, or the deadline has passed.
     pub fn run(self) -> io::Result<()> {
         ask_for_short_slices();
@@ -86,7 +86,7 @@ impl Worker {
     }
 
     async fn serve(mut self) -> io::Result<()> {
-        let clients = Rc::new(self.clients());
+        let worker = Rc::new(self.worker());
         let sockets = self.sockets.drain(..);
         let listeners = sockets.map(Listener::register);
         let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
@@ -95,23 +95,22 @@ impl Worker {
         // Each task that accepts holds another.
         let accepting = Rc::new(());
         for (index, listener) in listeners.into_iter().enumerate() {
-            let (clients, is_accepting) = (clients.clone(), accepting.clone());
+            let (worker, is_accepting) = (worker.clone(), accepting.clone());
             tasks::spawn(async move {
                 let _is_accepting = is_accepting;
-                client::accept(clients, listener, index).await;
+                client::accept(worker, listener, index).await;
             });
         }
-        let context = &clients.context;
         let started = Instant::now();
         timer.set(TICK, TICK)?;
         let mut deadline = None;
         let mut is_supervised = true;
-        let is_idle = || clients.open_count() == 0 && Rc::strong_count(&accepting) == 1;
+        let is_idle = || worker.open_count.get() == 0 && Rc::strong_count(&accepting) == 1;
         while !is_over(deadline, is_idle()) {
             tokio::select! {
                 () = timer.expired() => {
                     self.heartbeat.beat();
-                    tick(context, started);
+                    tick(&worker, started);
                 }
                 changed = self.phase.changed(), if is_supervised => {
                     is_supervised = changed.is_ok();
@@ -121,50 +120,53 @@ impl Worker {
                         _ if !is_supervised => Some(Instant::now()),
                         Phase::Start | Phase::Serve => continue,
                     };
-                    clients.drain();
+                    worker.drain();
                 }
-                Some(question) = self.questions.recv() => answer(&clients, self.index, question),
+                Some(question) = self.questions.recv() => answer(&worker, self.index, question),
             }
         }
-        let open = clients.open_count();
+        let open = worker.open_count.get();
         if open > 0 {
             tracing::warn!(
                 "worker {}: {open} connections cut at the deadline",
                 self.index
             );
             timer.set(CUT_STEP, CUT_STEP)?;
-            cut(&clients, &timer, &self.heartbeat).await;
+            cut(&worker, &timer, &self.heartbeat).await;
         }
-        context
-            .access_log
-            .flush(&context.counters.log_lines_dropped);
+        worker.access_log.flush(&worker.counters.log_lines_dropped);
         Ok(())
     }
 
-    fn clients(&self) -> Clients {
+    fn generation(&self) -> Generation {
         let seed = |upstream: usize| fastrand::u64(..).wrapping_add((self.index + upstream) as u64);
-        let context = Context {
+        let upstream = |index: usize| {
+            let dispatcher = self.shared.dispatchers[index].clone();
+            let pools = &self.shared.pools[index];
+            Upstream::new(self.config.clone(), index, dispatcher, pools, seed(index))
+        };
+        Generation {
             config: self.config.clone(),
-            upstreams: (0..self.config.upstreams.len())
-                .map(|index| {
-                    let dispatcher = self.shared.dispatchers[index].clone();
-                    let pools = &self.shared.pools[index];
-                    Upstream::new(self.config.clone(), index, dispatcher, pools, seed(index))
-                })
-                .collect(),
+            upstreams: (0..self.config.upstreams.len()).map(upstream).collect(),
+            logs: Logs::new(self.log_layout.clone()),
+        }
+    }
+
+    fn worker(&self) -> Worker {
+        let destinations = self.config.access_logs.destinations.len();
+        Worker {
+            generation: CurrentGeneration::new(Rc::new(self.generation())),
             wheel: Wheel::default(),
             counters: self.counters.clone(),
-            access_log: AccessLog::new(
-                self.log_sender.clone(),
-                &self.config,
-                self.log_layout.clone(),
-            ),
+            access_log: AccessLog::new(self.log_sender.clone(), destinations, &self.log_layout),
             open_connections: self.shared.open_per_listener.clone(),
             buffer_memory: self.shared.buffer_memory.clone(),
             spans: self.spans.clone(),
             ids: IdSource::default(),
             loop_id: identity::loop_id(),
             is_draining: Cell::new(false),
+            open_count: Cell::new(0),
+            heads: Heads::default(),
             scratch: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),
             sessions: Sessions::default(),
@@ -172,37 +174,36 @@ impl Worker {
             files: Rc::new(Files::new(&self.config, self.shared.disks.clone())),
             room: Room::new(self.index, self.inquiries.clone()),
             pinned: PinnedConnections::default(),
-        };
-        Clients::new(context)
+        }
     }
 }
 
 /// Answers who wants to see what only this worker knows.
-fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
+fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
     // Who asked may have given up meanwhile.
     match question {
         Question::Sessions(max, reply) => {
-            let clients = clients.clone();
+            let worker = worker.clone();
             tasks::spawn(async move {
-                let context = &clients.context;
-                let list = context.sessions.list(max, context.wheel.now(), TICK);
+                let list = worker.sessions.list(max, worker.wheel.now(), TICK);
                 let _ = reply.send(list.await);
             });
         }
         Question::Failures(reply) => {
-            let _ = reply.send(clients.context.failures.list());
+            let _ = reply.send(worker.failures.list());
         }
         Question::Spare(need, reply) => {
-            let _ = reply.send(room::spare(&clients.context, need));
+            let _ = reply.send(room::spare(worker, need));
         }
         Question::GiveUp(need, reply) => {
-            let clients = clients.clone();
+            let worker = worker.clone();
             tasks::spawn(async move {
-                let _ = reply.send(room::give_up(&clients.context, need).await);
+                let _ = reply.send(room::give_up(&worker, need).await);
             });
         }
         Question::Outlook(prospect, reply) => {
-            let upstream = &clients.context.upstreams[prospect.upstream];
+            let generation = worker.generation.get();
+            let upstream = &generation.upstreams[prospect.upstream];
             let now = clock::now();
             let asking = Asking {
                 arrived: now,
@@ -211,7 +212,7 @@ fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
             };
             let (outlook, learned) = upstream.outlook(&asking);
             let _ = reply.send(WorkerOutlook {
-                worker,
+                worker: index,
                 outlook,
                 learned,
             });
@@ -221,13 +222,13 @@ fn answer(clients: &Rc<Clients>, worker: usize, question: Question) {
 
 /// Ends every exchange as one that the stop cut off, and gives them a moment
 /// to say so: to the client where no answer has begun, and to the log.
-async fn cut(clients: &Clients, steps: &TimerFd, heartbeat: &Heartbeat) {
+async fn cut(worker: &Worker, steps: &TimerFd, heartbeat: &Heartbeat) {
     let until = Instant::now() + CUT_TIME;
-    clients.context.wheel.stop();
-    while !is_over(Some(until), clients.open_count() == 0) {
+    worker.wheel.stop();
+    while !is_over(Some(until), worker.open_count.get() == 0) {
         steps.expired().await;
         heartbeat.beat();
-        clients.context.wheel.stop();
+        worker.wheel.stop();
     }
 }
 
@@ -238,27 +239,25 @@ fn is_over(deadline: Option<Instant>, is_idle: bool) -> bool {
 
 /// Moves the wheel on, hands log lines over, and once a second sets the clock
 /// and closes idle connections that nobody needs.
-fn tick(context: &Context, started: Instant) {
-    let late = context.wheel.advance(started.elapsed());
-    context.counters.loop_lag_us.record_time(late);
-    context
-        .access_log
-        .flush(&context.counters.log_lines_dropped);
-    context.access_log.http_date(clock::now());
-    let now = context.wheel.now();
+fn tick(worker: &Worker, started: Instant) {
+    let late = worker.wheel.advance(started.elapsed());
+    worker.counters.loop_lag_us.record_time(late);
+    worker.access_log.flush(&worker.counters.log_lines_dropped);
+    worker.access_log.http_date(clock::now());
+    let now = worker.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
-        context.access_log.synchronise_clock();
-        context.files.check_folders(now);
-        let open_files = context.files.open_count();
-        context.counters.open_files.set(open_files as u64);
-        context.pinned.sweep(now);
-        for upstream in &context.upstreams {
-            match context.is_draining.get() {
+        worker.access_log.synchronise_clock();
+        worker.files.check_folders(now);
+        let open_files = worker.files.open_count();
+        worker.counters.open_files.set(open_files as u64);
+        worker.pinned.sweep(now);
+        for upstream in &worker.generation.get().upstreams {
+            match worker.is_draining.get() {
                 // Their places are a successor's.
                 true => upstream.close_idle(),
                 false => upstream.sweep(now),
             }
-            let endpoints = &context.counters.upstreams[upstream.index()].endpoints;
+            let endpoints = &worker.counters.upstreams[upstream.index()].endpoints;
             for (endpoint, counters) in endpoints.iter().enumerate() {
                 // An endpoint that was never used has no connections.
                 let Some(counters) = counters.get() else {

@@ -527,23 +527,20 @@ pub(super) async fn errors(sources: &Sources, count: usize, format: Format) -> A
     let mut failures: Vec<_> = asked.answers.into_iter().flatten().collect();
     failures.sort_by_key(|it| std::cmp::Reverse(it.at));
     failures.truncate(count);
-    let config = &*sources.config;
-    let views: Vec<_> = failures.iter().map(|it| failure_view(config, it)).collect();
+    let views: Vec<_> = failures.iter().map(failure_view).collect();
     let silent = asked.silent;
     format.show(&views, |views| errors_text(views) + &silence(silent))
 }
 
-fn failure_view<'a>(config: &'a Config, failed: &'a FailedExchange) -> FailureView<'a> {
-    let upstream = failed.upstream.map(|index| &config.upstreams[index]);
-    let endpoint = upstream.zip(failed.endpoint);
+fn failure_view(failed: &FailedExchange) -> FailureView<'_> {
     let phase = |time: Option<Duration>| time.map(micros);
     FailureView {
         time: moment(failed.at),
         client: &failed.client,
-        listener: &config.listeners[failed.listener].name,
-        route: failed.route.map(|route| config.routes[route].name.as_str()),
-        upstream: upstream.map(|it| it.name.as_str()),
-        endpoint: endpoint.map(|(upstream, index)| upstream.endpoints[index].name.as_str()),
+        listener: &failed.listener,
+        route: failed.route.as_deref(),
+        upstream: failed.upstream.as_deref(),
+        endpoint: failed.endpoint.as_deref(),
         request: failed.line.as_ref().map(|it| it.escape_ascii().to_string()),
         end: failed.end.word(),
         text: match failed.end.text() {

@@ -41,14 +41,50 @@ pub use record::{AddressText, Exchange, Figures, Open, Phase, Reason, Source, Ti
 #[derive(Debug)]
 pub struct AccessLog {
     sender: LogSender,
-    layout: Arc<Layout>,
-    /// Exchanges for each destination.
-    pending: RefCell<Vec<Entries>>,
-    /// Of each log, where the sample stands.
-    samples: Box<[Cell<u32>]>,
+    /// For each destination.
+    pending: RefCell<Vec<Pending>>,
     clock: Cell<Clock>,
     /// The last second for which a `Date` was made, and that.
     date: Cell<(u64, [u8; 29])>,
+}
+
+/// Exchanges on their way to one destination, all of one generation.
+#[derive(Debug)]
+struct Pending {
+    entries: Entries,
+    layout: Arc<Layout>,
+}
+
+/// The access logs of one generation, as a worker writes to them.
+#[derive(Debug)]
+pub struct Logs {
+    layout: Arc<Layout>,
+    /// Of each log, where the sample stands.
+    samples: Box<[Cell<u32>]>,
+}
+
+impl Logs {
+    /// Those whose lines look like this.
+    pub fn new(layout: Arc<Layout>) -> Self {
+        Logs {
+            samples: layout.formats.iter().map(|_| Cell::default()).collect(),
+            layout,
+        }
+    }
+
+    /// Whether an exchange gets a line: where a condition holds, or it belongs
+    /// to the sample. `log` is an index in the configuration.
+    pub fn selects(
+        &self,
+        log: usize,
+        selection: &Selection,
+        is_error: bool,
+        total: Duration,
+    ) -> bool {
+        (selection.errors && is_error)
+            || selection.slower_than.is_some_and(|limit| total > limit)
+            || is_drawn(&self.samples[log], selection.sample)
+    }
 }
 
 /// What lines look like, and the names in them.
@@ -71,15 +107,16 @@ impl Layout {
 }
 
 impl AccessLog {
-    /// The logs of this configuration, whose destinations the writer opened.
-    pub fn new(sender: LogSender, config: &Config, layout: Arc<Layout>) -> Self {
-        let logs = &config.access_logs;
-        let pending = logs.destinations.iter().map(|_| Entries::default());
+    /// For so many destinations, which the writer opened; `layout` is the first
+    /// generation's.
+    pub fn new(sender: LogSender, destinations: usize, layout: &Arc<Layout>) -> Self {
+        let pending = (0..destinations).map(|_| Pending {
+            entries: Entries::default(),
+            layout: layout.clone(),
+        });
         let log = AccessLog {
             sender,
-            layout,
             pending: RefCell::new(pending.collect()),
-            samples: logs.logs.iter().map(|_| Cell::default()).collect(),
             clock: Cell::new(Clock::new()),
             date: Cell::new((0, Moment::from_unix(0).http_date())),
         };
@@ -87,34 +124,42 @@ impl AccessLog {
         log
     }
 
-    /// Whether an exchange gets a line: where a condition holds, or it belongs
-    /// to the sample. `log` is an index in the configuration.
-    pub fn selects(
-        &self,
-        log: usize,
-        selection: &Selection,
-        is_error: bool,
-        total: Duration,
-    ) -> bool {
-        (selection.errors && is_error)
-            || selection.slower_than.is_some_and(|limit| total > limit)
-            || is_drawn(&self.samples[log], selection.sample)
-    }
-
-    /// Notes an exchange that has ended for the log with this index.
+    /// Notes an exchange that has ended, for the log with this index of its
+    /// generation's.
+    ///
+    /// Invariant: a batch has exchanges of one generation, whose names are in its
+    /// layout.
     pub fn note(
         &self,
+        generation: &Logs,
         index: usize,
         log: &config::AccessLog,
         exchange: &Exchange<'_>,
         dropped: &Counter,
     ) {
         let mut pending = self.pending.borrow_mut();
-        let entries = &mut pending[log.destination];
-        entries.push(index, &log.format, exchange);
-        if entries.is_full() {
-            self.hand_over(log.destination, entries, dropped);
+        let pending = &mut pending[log.destination];
+        if !Arc::ptr_eq(&pending.layout, &generation.layout) {
+            self.change_layout(log.destination, pending, generation, dropped);
         }
+        pending.entries.push(index, &log.format, exchange);
+        if pending.entries.is_full() {
+            self.hand_over(log.destination, pending, dropped);
+        }
+    }
+
+    #[cold]
+    fn change_layout(
+        &self,
+        destination: usize,
+        pending: &mut Pending,
+        generation: &Logs,
+        dropped: &Counter,
+    ) {
+        if !pending.entries.is_empty() {
+            self.hand_over(destination, pending, dropped);
+        }
+        pending.layout = generation.layout.clone();
     }
 
     /// Follows a clock that was set, and time that passed in suspension.
@@ -124,9 +169,9 @@ impl AccessLog {
 
     /// Hands over what is there, so that a quiet worker's lines appear.
     pub fn flush(&self, dropped: &Counter) {
-        for (destination, entries) in self.pending.borrow_mut().iter_mut().enumerate() {
-            if !entries.is_empty() {
-                self.hand_over(destination, entries, dropped);
+        for (destination, pending) in self.pending.borrow_mut().iter_mut().enumerate() {
+            if !pending.entries.is_empty() {
+                self.hand_over(destination, pending, dropped);
             }
         }
     }
@@ -154,13 +199,13 @@ impl AccessLog {
         date
     }
 
-    fn hand_over(&self, destination: usize, entries: &mut Entries, dropped: &Counter) {
+    fn hand_over(&self, destination: usize, pending: &mut Pending, dropped: &Counter) {
         let batch = Batch {
-            entries: std::mem::take(entries),
-            layout: self.layout.clone(),
+            entries: std::mem::take(&mut pending.entries),
+            layout: pending.layout.clone(),
             clock: self.clock.get(),
         };
-        *entries = self
+        pending.entries = self
             .sender
             .send(destination, batch)
             .unwrap_or_else(|unsent| {
@@ -217,7 +262,58 @@ fn is_drawn(state: &Cell<u32>, part: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::record::{Figures, Open};
     use super::*;
+    use crate::config::{NameLookup, load_text};
+    use crate::observe::writer;
+
+    /// Exchanges of two generations end in turn, and each line has the name that
+    /// its listener had when the exchange began.
+    #[test]
+    fn lines_have_the_names_of_their_generation() {
+        let path = std::env::temp_dir().join(format!("evenkeel-names-{}", std::process::id()));
+        let configs = ["first", "second"].map(|name| {
+            let path = path.display();
+            let text = format!(
+                "[[listener]]\nname = '{name}'\nbind = ':0'\n\
+                 access_log = {{ path = '{path}', format = 'json' }}\n\
+                 [[route]]\nanswer = {{ status = 204 }}"
+            );
+            load_text("test.toml", &text, NameLookup::Skip)
+                .unwrap()
+                .config
+        });
+        let logs = configs
+            .each_ref()
+            .map(|it| Logs::new(Arc::new(Layout::new(it))));
+        let (sender, writer) = writer::start(&configs[0].access_logs.destinations).unwrap();
+        let log = AccessLog::new(sender, 1, &logs[0].layout);
+        let figures = Figures::begun(0, 0, crate::net::clock::now());
+        let exchange = Exchange {
+            figures: &figures,
+            client: b"unix",
+            buf: b"",
+            head: None,
+            request_id: None,
+            trace_id: None,
+            open: &Open::default,
+        };
+        let dropped = Counter::default();
+        for generation in [0, 1, 1, 0] {
+            let settings = &configs[generation].access_logs.logs[0];
+            log.note(&logs[generation], 0, settings, &exchange, &dropped);
+        }
+        log.flush(&dropped);
+        assert_eq!(writer.finish(Duration::from_secs(5)), 0);
+        let written = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let listeners = written.lines().map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["listener"].as_str().unwrap().to_owned()
+        });
+        let listeners: Vec<_> = listeners.collect();
+        assert_eq!(listeners, ["first", "second", "second", "first"]);
+    }
 
     #[test]
     fn a_sample_is_as_large_as_asked_for() {

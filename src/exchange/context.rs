@@ -1,0 +1,272 @@
+//! What an exchange works with: its worker, and the generation that it began with.
+//!
+//! Owned by one worker. A [`Worker`] lives as long as its thread; a [`Generation`]
+//! as long as it is the newest, or an exchange that began with it goes on.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
+use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
+
+use super::identity::{IdSource, Identity};
+use super::room::Room;
+use super::{Client, TimedOut};
+use crate::config::{self, Config};
+use crate::files::Files;
+use crate::metrics::end::Failure;
+use crate::metrics::{BufferMemory, OpenCount};
+use crate::net::timer::{Timer, Wheel};
+use crate::observe::access_log::{AccessLog, Logs};
+use crate::observe::counters::{Counters, ListenerCounters};
+use crate::observe::failures::Failures;
+use crate::observe::otlp::SpanSender;
+use crate::observe::sessions::Sessions;
+use crate::upstream::{PinnedConnections, Upstream};
+
+/// What a worker has for life.
+#[derive(Debug)]
+pub struct Worker {
+    /// What new exchanges begin with.
+    pub generation: CurrentGeneration,
+    /// Timeouts.
+    pub wheel: Wheel,
+    /// Counters, of which the worker is the only writer.
+    pub counters: Arc<Counters>,
+    /// Lines of access logs on their way to the writer.
+    pub access_log: AccessLog,
+    /// Connections open per listener, over all workers.
+    pub open_connections: Arc<[OpenCount]>,
+    /// Memory in which bodies are held for slow clients, over all workers.
+    pub buffer_memory: Arc<BufferMemory>,
+    /// Where spans go, if they go anywhere.
+    pub spans: Option<SpanSender>,
+    /// Where request ids and traces come from.
+    pub ids: IdSource,
+    /// What the process calls itself to endpoints.
+    pub loop_id: LoopId,
+    /// Whether the worker is finishing what it has.
+    pub is_draining: Cell<bool>,
+    /// Connections of clients that are open here.
+    pub open_count: Cell<usize>,
+    /// Heads of requests to be filled again.
+    pub heads: Heads,
+    /// Where heads are written before they are sent; never held over a wait.
+    pub scratch: RefCell<Vec<u8>>,
+    /// Where a response's head is read into; never held over a wait.
+    pub response_head: RefCell<ResponseHead>,
+    /// The worker's open connections.
+    pub sessions: Sessions,
+    /// The last exchanges that failed.
+    pub failures: Failures,
+    /// The files that routes serve.
+    pub files: Rc<Files>,
+    /// What is known of room for connections.
+    pub room: Room,
+    /// Connections to endpoints that belong to one client each.
+    pub pinned: PinnedConnections,
+}
+
+/// What follows from one configuration: replaced as a whole when another is loaded.
+#[derive(Debug)]
+pub struct Generation {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The worker's side of its upstreams, in order.
+    pub upstreams: Vec<Upstream>,
+    /// Its access logs.
+    pub logs: Logs,
+}
+
+/// A worker's newest generation.
+#[derive(Debug)]
+pub struct CurrentGeneration(RefCell<Rc<Generation>>);
+
+impl CurrentGeneration {
+    /// The first one.
+    pub fn new(generation: Rc<Generation>) -> Self {
+        CurrentGeneration(RefCell::new(generation))
+    }
+
+    /// The newest one, to be kept for as long as an exchange takes.
+    ///
+    /// Invariant: idle connections keep none. A generation that was replaced goes
+    /// with its last exchange.
+    pub fn get(&self) -> Rc<Generation> {
+        self.0.borrow().clone()
+    }
+
+    /// Has exchanges begin with this one from now on. Those that go on keep theirs.
+    pub fn replace(&self, generation: Rc<Generation>) {
+        // The old one is dropped once nothing is borrowed.
+        drop(self.0.replace(generation));
+    }
+
+    fn is(&self, generation: &Rc<Generation>) -> bool {
+        Rc::ptr_eq(&self.0.borrow(), generation)
+    }
+}
+
+/// Heads of requests to be filled again.
+#[derive(Debug, Default)]
+#[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
+pub struct Heads(RefCell<Vec<Box<RequestHead>>>);
+
+/// Heads kept for reuse.
+const HEADS_KEPT: usize = 512;
+
+impl Heads {
+    /// One that was used before, if there is one.
+    pub fn take(&self) -> Box<RequestHead> {
+        self.0.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps one for reuse.
+    pub fn keep(&self, head: Box<RequestHead>) {
+        let mut heads = self.0.borrow_mut();
+        if heads.len() < HEADS_KEPT {
+            heads.push(head);
+        }
+    }
+}
+
+impl Worker {
+    /// Has nothing accepted that comes from now on, and what is open finished.
+    pub fn drain(&self) {
+        self.is_draining.set(true);
+        self.wheel.wake_all();
+    }
+
+    /// Counters of the listener that accepted this client.
+    pub fn listener_counters(&self, client: &Client) -> &ListenerCounters {
+        &self.counters.listeners[client.listener]
+    }
+
+    /// Reads a setting of a listener as it is now.
+    pub fn listener_setting<T>(
+        &self,
+        listener: usize,
+        read: impl FnOnce(&config::Listener) -> T,
+    ) -> T {
+        read(&self.generation.0.borrow().config.listeners[listener])
+    }
+
+    /// Waits for `future`, at most until the client's timer fires.
+    ///
+    /// # Errors
+    /// [`TimedOut`], with the future dropped.
+    pub async fn until_deadline<T>(
+        &self,
+        timer: &Timer,
+        future: impl Future<Output = T>,
+    ) -> Result<T, TimedOut> {
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending if self.wheel.has_fired(timer) => Poll::Ready(Err(TimedOut)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Sets the client's timer to fire after `timeout`.
+    pub fn set_timeout(&self, timer: &Timer, timeout: Duration) {
+        self.wheel.set(timer, self.wheel.deadline(timeout));
+    }
+
+    /// Why a timer fired: the program stops, the exchange has taken too long in
+    /// all, or else `failure`.
+    pub(crate) fn timed_out(&self, total_deadline: u64, failure: Failure) -> Failure {
+        if self.wheel.is_stopped() {
+            Failure::Stopped
+        } else if total_deadline <= self.wheel.now() {
+            Failure::TotalTimeout
+        } else {
+            failure
+        }
+    }
+
+    /// What the response's head tells the client about its connection.
+    pub fn persistence(&self, head: &RequestHead, is_whole: bool) -> Persistence {
+        if !head.keep_alive || !is_whole || self.is_draining.get() {
+            Persistence::Close
+        } else if head.version == Version::Http10 {
+            Persistence::KeepTold
+        } else {
+            Persistence::Keep
+        }
+    }
+}
+
+/// What an exchange works with. Whatever its worker has can be reached as its own.
+#[derive(Debug)]
+pub struct Context {
+    worker: Rc<Worker>,
+    generation: Rc<Generation>,
+}
+
+impl Deref for Context {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        &self.worker
+    }
+}
+
+impl Context {
+    /// For an exchange that begins now.
+    pub fn new(worker: Rc<Worker>) -> Self {
+        Context {
+            generation: worker.generation.get(),
+            worker,
+        }
+    }
+
+    /// For the next exchange: with the newest generation.
+    pub fn renew(&mut self) {
+        if !self.worker.generation.is(&self.generation) {
+            self.generation = self.worker.generation.get();
+        }
+    }
+
+    /// The generation that the exchange began with.
+    pub fn generation(&self) -> &Generation {
+        &self.generation
+    }
+
+    /// The configuration that the exchange began with.
+    pub fn config(&self) -> &Config {
+        &self.generation.config
+    }
+
+    /// The worker's side of the upstream with this index.
+    pub fn upstream(&self, index: usize) -> &Upstream {
+        &self.generation.upstreams[index]
+    }
+
+    /// Settings of the listener that accepted this client.
+    pub fn listener(&self, client: &Client) -> &config::Listener {
+        &self.config().listeners[client.listener]
+    }
+
+    /// What a request is called that came at `started`, where that is wanted.
+    pub fn identify(
+        &self,
+        client: &Client,
+        started: Instant,
+        bytes: &[u8],
+        head: &RequestHead,
+    ) -> Option<Identity> {
+        let settings = &self.listener(client).identity;
+        settings.is_on().then(|| {
+            let unix_ms = || self.access_log.unix_us(started) / 1_000;
+            let records = self.spans.is_some();
+            Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
+        })
+    }
+}
