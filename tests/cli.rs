@@ -394,15 +394,24 @@ fn what_the_machine_does_not_have_is_said_before_and_at_the_start() {
     }
 }
 
+/// The program where everybody can reach it. Another process writes it: a child that
+/// another test starts meanwhile would hold our open file, and the copy could not be
+/// run ("text file busy").
+fn copy_of_program(folder: &Folder) -> PathBuf {
+    let copy = folder.0.join("evenkeel");
+    let mut command = Command::new("cp");
+    command.arg(env!("CARGO_BIN_EXE_evenkeel")).arg(&copy);
+    assert!(command.status().unwrap().success());
+    copy
+}
+
 #[test]
 fn a_port_for_privileged_processes_is_said_before_and_at_the_start() {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let text = PLAIN.replace("127.0.0.1:0", "127.0.0.1:9");
     let folder = Folder::new(&[("evenkeel.toml", &text)]);
-    // The program may be where only root can reach it.
-    let program = folder.0.join("evenkeel");
-    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &program).unwrap();
+    let program = copy_of_program(&folder);
     let as_nobody = |verb: &str| {
         let mut command = Command::new(&program);
         command.arg(verb).current_dir(folder.0.path());
@@ -468,8 +477,7 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
     ] {
         let text = format!("{PLAIN}{lines}");
         let folder = Folder::new(&[("evenkeel.toml", &text)]);
-        let program = folder.0.join("evenkeel");
-        std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &program).unwrap();
+        let program = copy_of_program(&folder);
         let mode = |name: &str, mode: u32| {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(folder.0.join(name), mode).unwrap();
@@ -507,8 +515,7 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
     // Standard output is no file of the folder.
     let text = format!("{PLAIN}[access_log]\npath = '-'\n");
     let folder = Folder::new(&[("evenkeel.toml", &text)]);
-    let program = folder.0.join("evenkeel");
-    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &program).unwrap();
+    let program = copy_of_program(&folder);
     let mode = |bits| std::fs::Permissions::from_mode(bits);
     std::fs::set_permissions(folder.0.path(), mode(0o555)).unwrap();
     let mut command = Command::new(&program);
