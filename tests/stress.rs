@@ -153,13 +153,14 @@ fn meddle(running: &Running, over: &Receiver<()>) {
     let mut random = fastrand::Rng::with_seed(5);
     while over.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout) {
         let endpoint = random.usize(..3);
-        let state = &app.states()[endpoint];
+        let members = app.members();
+        let state = &members.endpoints()[endpoint];
         match random.u8(..4) {
-            0 => app.set_weight(endpoint, random.u32(1..10), clock::now()),
+            0 => app.set_weight(state, random.u32(1..10), clock::now()),
             // Never above what it began with.
             1 => state.set_max_in_flight(Some(random.u32(1..=LIMITS[endpoint]))),
-            2 => _ = app.set_admin(endpoint, Admin::Drain, clock::now()),
-            _ => _ = app.set_admin(endpoint, Admin::Ready, clock::now()),
+            2 => _ = app.set_admin(state, Admin::Drain, clock::now()),
+            _ => _ = app.set_admin(state, Admin::Ready, clock::now()),
         }
     }
 }
@@ -203,7 +204,12 @@ fn no_limit_is_exceeded_and_nothing_is_left_over() {
         });
         let app = &running.dispatchers()[0];
         until("nothing is in flight and nobody waits", || {
-            app.waiting() == 0 && app.states().iter().all(|it| it.in_flight() == 0)
+            app.waiting() == 0
+                && app
+                    .members()
+                    .endpoints()
+                    .iter()
+                    .all(|it| it.in_flight() == 0)
         });
         for (origin, limit) in origins.iter().zip(LIMITS) {
             let most = origin.stats().max_in_flight;

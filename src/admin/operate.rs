@@ -76,15 +76,14 @@ pub(super) fn operate(
     let upstreams = &sources.config.upstreams;
     let of_name = upstreams.iter().position(|it| it.name == upstream);
     let index = of_name.ok_or_else(|| Unknown::Upstream(upstream.to_owned()))?;
-    let mut endpoints = upstreams[index].endpoints.iter();
-    let of_name = endpoints.position(|it| it.name == endpoint);
-    let place =
-        of_name.ok_or_else(|| Unknown::Endpoint(upstream.to_owned(), endpoint.to_owned()))?;
     let dispatcher = &sources.dispatchers[index];
+    let members = dispatcher.members();
+    let unknown = || Unknown::Endpoint(upstream.to_owned(), endpoint.to_owned());
+    let state = members.named(endpoint).ok_or_else(unknown)?;
     let now = clock::now();
     let is_now = match operation {
         Operation::Admin(admin) => {
-            if let Some(change) = dispatcher.set_admin(place, admin, now) {
+            if let Some(change) = dispatcher.set_admin(state, admin, now) {
                 log_change(upstream, endpoint, &change, Some(&operator.to_string()));
             }
             match admin {
@@ -94,7 +93,7 @@ pub(super) fn operate(
             }
         }
         Operation::Weight(weight) => {
-            dispatcher.set_weight(place, weight, now);
+            dispatcher.set_weight(state, weight, now);
             tracing::info!(
                 upstream,
                 endpoint,

@@ -262,8 +262,9 @@ async fn show_load(
         tokio::select! {
             signal = &mut stop => return Ok(signal),
             _ = looks.tick() => {
-                let app = running.dispatchers().first().map_or(&[][..], |app| app.states());
-                table.look(app.iter().map(|endpoint| endpoint.in_flight()));
+                let app = running.dispatchers().first().map(|app| app.members());
+                let endpoints = app.iter().flat_map(|app| app.endpoints());
+                table.look(endpoints.map(|endpoint| endpoint.in_flight()));
                 clients.outcomes().for_each(|outcome| table.count(outcome));
             }
             _ = draws.tick() => table.draw(&mut io::stdout().lock())?,

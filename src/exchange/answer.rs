@@ -1,5 +1,7 @@
 //! Answers that the proxy makes itself.
 
+use std::sync::Arc;
+
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointState;
 use evenkeel_proto::http1::BodyDecoder;
@@ -324,7 +326,7 @@ enum Body {
 
 /// The states of endpoints, as the end of a sentence: ": 2 down, 1 draining".
 /// Their addresses are nobody else's business.
-fn outage(states: &[EndpointState]) -> String {
+fn outage(states: &[Arc<EndpointState>]) -> String {
     let word_of = |state: &EndpointState| match State::of(state) {
         State::Up | State::Starting if state.is_refusing() => "refusing connections",
         state => state.word(),

@@ -450,7 +450,7 @@ impl<'a> Attempts<'a> {
         match is_unreachable(end) {
             true => self.refused_by(&slot, now),
             false => self.tried.push(Tried::Sent {
-                endpoint: slot.endpoint() as u32,
+                endpoint: slot.id(),
             }),
         }
         if self.upstream.has_untried(&self.tried, now) {
@@ -464,7 +464,7 @@ impl<'a> Attempts<'a> {
     /// Nothing was sent to this endpoint: it is asked again after a pause, or
     /// once a connection to it opens.
     fn refused_by(&mut self, slot: &Slot<'_>, now: Instant) {
-        let endpoint = slot.endpoint() as u32;
+        let endpoint = slot.id();
         self.tried.retain(|it| it.endpoint() != endpoint);
         self.tried.push(slot.refused_until(now + self.pause));
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);

@@ -66,7 +66,7 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     let workers = answers.iter().map(|it| WorkerStep {
         worker: it.worker,
         endpoint: match it.outlook {
-            Outlook::Served { endpoint } => Some(endpoints[endpoint].name.clone()),
+            Outlook::Served { endpoint } => Some(endpoints[endpoint.index()].name.clone()),
             Outlook::Waits { .. } | Outlook::Refused(_) => None,
         },
     });

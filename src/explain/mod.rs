@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_policy::balance::Balancer;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
+use evenkeel_policy::members::Chooser;
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
@@ -669,20 +669,20 @@ fn upstream_step(
         None => {
             own = upstream::dispatcher(settings);
             // As they are once they were probed.
-            (0..settings.endpoints.len()).for_each(|endpoint| {
-                own.probed(endpoint, true, asking.now);
-            });
+            for endpoint in own.members().endpoints() {
+                let _ = own.probed(endpoint, true, asking.now);
+            }
             &own
         }
     };
     let balance = settings.balance;
     let takes_key = balance.takes_key();
-    let mut balancer = Balancer::new(balance, 0);
-    let outlook = dispatcher.outlook(&mut balancer, asking);
+    let mut chooser = Chooser::new(dispatcher, balance, 0);
+    let outlook = dispatcher.outlook(&chooser, asking);
     // Where it goes now, and else where it would like to go.
     let endpoint = balance.is_fixed().then(|| match outlook {
         Outlook::Served { endpoint } => Some(endpoint),
-        Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut balancer, asking),
+        Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut chooser, asking),
     });
     let queue = &settings.queue;
     let timeouts = &settings.timeouts;
@@ -693,7 +693,7 @@ fn upstream_step(
         key: takes_key.then(|| key_step(&settings.key, asking.key, facts)),
         endpoint: endpoint
             .flatten()
-            .map(|index| settings.endpoints[index].name.clone()),
+            .map(|id| settings.endpoints[id.index()].name.clone()),
         workers: Vec::new(),
         silent_workers: 0,
         endpoints: endpoint_steps(settings, dispatcher),
@@ -754,7 +754,8 @@ fn key_step(key: &BalanceKey, hash: u64, facts: &RequestFacts<'_>) -> KeyStep {
 }
 
 fn endpoint_steps(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<EndpointStep> {
-    let endpoints = settings.endpoints.iter().zip(dispatcher.states());
+    let members = dispatcher.members();
+    let endpoints = settings.endpoints.iter().zip(members.endpoints());
     endpoints
         .map(|(endpoint, state)| EndpointStep {
             name: endpoint.name.clone(),

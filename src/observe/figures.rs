@@ -638,7 +638,8 @@ impl Sources {
         let mut exchanges = exchange_figures(which, &used);
         let phases = &mut exchanges.phases;
         endpoints.iter().for_each(|it| phases.merge(&it.phases));
-        let states = dispatcher.states();
+        let members = dispatcher.members();
+        let states = members.endpoints();
         UpstreamFigures {
             name: settings.name.clone(),
             balance: settings.balance.word(),
@@ -659,7 +660,9 @@ impl Sources {
     /// Reads one endpoint.
     pub(crate) fn endpoint(&self, upstream: usize, index: usize, which: Phases) -> EndpointFigures {
         let settings = &self.config.upstreams[upstream].endpoints[index];
-        let state = &self.dispatchers[upstream].states()[index];
+        let dispatcher = &self.dispatchers[upstream];
+        let members = dispatcher.members();
+        let state = &members.endpoints()[index];
         let cells = self.used(|it| &it.upstreams[upstream].endpoints[index]);
         let phases: Vec<_> = cells.iter().map(|it| &it.phases).collect();
         let outages = state.outages();
@@ -669,7 +672,7 @@ impl Sources {
             state: State::of(state),
             is_lost: state.is_lost(),
             eligible: state.is_eligible(),
-            admin: AdminWord(self.dispatchers[upstream].admin(index)),
+            admin: AdminWord(dispatcher.admin(state)),
             weight: state.weight(),
             effective_weight: effective_weight(state),
             in_flight: state.in_flight(),

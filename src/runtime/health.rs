@@ -155,6 +155,7 @@ impl Health {
     fn endpoint(self: &Rc<Self>, upstream: usize, endpoint: usize) -> Watch {
         Watch {
             health: self.clone(),
+            state: self.watched.dispatchers[upstream].members().endpoints()[endpoint].clone(),
             upstream,
             endpoint,
         }
@@ -167,6 +168,7 @@ struct Watch {
     health: Rc<Health>,
     upstream: usize,
     endpoint: usize,
+    state: Arc<EndpointState>,
 }
 
 /// How a probe or a try comes to the endpoint.
@@ -190,7 +192,7 @@ struct Slot<'a> {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let dispatcher = self.watch.dispatcher();
-        dispatcher.release(self.reservation, None, clock::now);
+        dispatcher.release(self.watch.state(), self.reservation, None, clock::now);
     }
 }
 
@@ -234,11 +236,11 @@ impl Watch {
     }
 
     fn state(&self) -> &EndpointState {
-        &self.dispatcher().states()[self.endpoint]
+        &self.state
     }
 
     fn wants_connection(&self) -> bool {
-        self.dispatcher().wants_connection(self.endpoint)
+        self.dispatcher().wants_connection(&self.state)
     }
 
     /// Exchanges that the endpoint answered well, of all workers.
@@ -283,7 +285,7 @@ impl Watch {
     }
 
     fn try_slot(&self) -> Option<Slot<'_>> {
-        let reservation = self.dispatcher().try_reserve_at(self.endpoint)?;
+        let reservation = self.state.try_reserve_for_probe()?;
         let slot = Slot {
             watch: self,
             reservation,
@@ -382,9 +384,7 @@ impl Watch {
         let health = &self.upstream().health;
         let is_first = self.state().has(Flag::Unprobed);
         let passed = !matches!(seen, Seen::Probe(Err(_)));
-        let change = self
-            .dispatcher()
-            .probed(self.endpoint, passed, clock::now());
+        let change = self.dispatcher().probed(&self.state, passed, clock::now());
         let count = |in_row: u32, what| match is_first {
             true => counted(1, what),
             false => counted(u64::from(in_row), what),
@@ -415,7 +415,7 @@ impl Watch {
         let now = clock::now();
         let change = self
             .dispatcher()
-            .note_full_backlog(self.endpoint, timeout, now);
+            .note_full_backlog(&self.state, timeout, now);
         self.log(change, Some(BACKLOG_FULL));
     }
 
@@ -442,7 +442,7 @@ impl Watch {
                 timeout(limit, connecting).await.map(|it| it.map(drop))
             };
             if matches!(connected, Ok(Ok(()))) {
-                let change = self.dispatcher().reached(self.endpoint, clock::now());
+                let change = self.dispatcher().reached(&self.state, clock::now());
                 return self.log(change, None);
             }
             let why = match connected {
@@ -459,7 +459,7 @@ impl Watch {
             };
             if why.is_some() {
                 let now = clock::now();
-                let change = self.dispatcher().note_unreachable(self.endpoint, now);
+                let change = self.dispatcher().note_unreachable(&self.state, now);
                 self.log(change, why.as_deref());
             }
             pause = (pause * 2).min(LONGEST_TRY);
@@ -501,10 +501,10 @@ mod tests {
     use std::net::SocketAddr;
     use std::task::Waker;
 
-    use evenkeel_policy::balance::{Balance, Balancer};
+    use evenkeel_policy::balance::Balance;
     use evenkeel_policy::dispatch::{Acquired, Asking};
     use evenkeel_policy::endpoint::Flag;
-    use evenkeel_policy::health::Guard;
+    use evenkeel_policy::members::Chooser;
     use evenkeel_policy::observation::Observed;
     use evenkeel_testkit::deadline::until;
     use socket2::{Domain, Socket, Type};
@@ -542,11 +542,7 @@ mod tests {
             probe_permits: Permits::new(1, 1),
             try_permits: Permits::new(1, 1),
         };
-        Watch {
-            health: Rc::new(health),
-            upstream: 0,
-            endpoint: 0,
-        }
+        Rc::new(health).endpoint(0, 0)
     }
 
     /// How a probe comes to the endpoint while `meanwhile` happens.
@@ -578,9 +574,11 @@ mod tests {
     #[test]
     fn a_probe_that_waits_gets_the_next_slot() {
         let watch = limited(", max_in_flight = 1");
-        let taken = watch.dispatcher().try_reserve_at(0).expect("it is free");
+        let taken = watch.state().try_reserve_for_probe().expect("it is free");
         let admission = admitted(&watch, || {
-            watch.dispatcher().release(taken, None, clock::now);
+            watch
+                .dispatcher()
+                .release(watch.state(), taken, None, clock::now);
             assert!(!watch.state().has_room(), "it is the probe's");
         });
         assert!(matches!(admission, Admission::Slot { .. }));
@@ -591,7 +589,7 @@ mod tests {
     #[test]
     fn a_probe_without_a_slot_goes_by_exchanges_or_beyond_the_limit() {
         let watch = limited(", max_in_flight = 1");
-        let taken = watch.dispatcher().try_reserve_at(0).expect("it is free");
+        let taken = watch.state().try_reserve_for_probe().expect("it is free");
         let counters = &watch.health.watched.counters[0];
         let status = &counters.upstreams[0].endpoints[0].get_or_init().status;
         status[2].add(1);
@@ -599,7 +597,9 @@ mod tests {
         assert!(matches!(admission, Admission::Beyond));
         let admission = admitted(&watch, || status[4].add(1));
         assert!(matches!(admission, Admission::Answered));
-        watch.dispatcher().release(taken, None, clock::now);
+        watch
+            .dispatcher()
+            .release(watch.state(), taken, None, clock::now);
         assert!(watch.state().has_room());
     }
 
@@ -633,10 +633,10 @@ mod tests {
             config,
         };
         let health = start(watched, starting, ()).unwrap();
-        let mut guard = Guard::default();
-        let is_unreachable = || app.states()[0].has(Flag::Unreachable);
+        let mut chooser = Chooser::new(&app, Balance::First, 0);
+        let endpoint = chooser.members().endpoints()[0].clone();
+        let is_unreachable = || endpoint.has(Flag::Unreachable);
         until("it counts as unreachable", || {
-            let mut balancer = Balancer::new(Balance::First, 0);
             let now = clock::now();
             let asking = Asking {
                 tried: &[],
@@ -648,10 +648,11 @@ mod tests {
                 now,
             };
             if let Acquired::Reserved { reservation, .. } =
-                app.acquire(&mut balancer, &asking, Waker::noop())
+                app.acquire(&mut chooser, &asking, Waker::noop())
             {
-                app.report(&mut guard, reservation, Observed::Unreachable, now);
-                app.release(reservation, None, || now);
+                let observed = Observed::Unreachable;
+                app.report(&mut chooser, &endpoint, reservation, observed, now);
+                app.release(&endpoint, reservation, None, || now);
             }
             is_unreachable()
         });

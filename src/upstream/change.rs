@@ -174,7 +174,6 @@ mod tests {
             ),
         ] {
             let change = Change {
-                endpoint: 0,
                 kind,
                 up,
                 count: 3,

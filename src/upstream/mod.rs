@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::{Balancer, Learned};
+use evenkeel_policy::balance::Learned;
 use evenkeel_policy::budget::Tally;
-use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, EndpointSettings, Outlook};
-use evenkeel_policy::endpoint::{EndpointState, Reservation, Tried};
-use evenkeel_policy::health::{Change, Guard};
-use evenkeel_policy::observation::{Observation, Observed};
+use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, Outlook};
+use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
+use evenkeel_policy::health::Change;
+use evenkeel_policy::members::{Chooser, Members};
+use evenkeel_policy::observation::Observed;
 use evenkeel_policy::queue::{Left, Ticket};
 
 use crate::config;
@@ -41,8 +42,8 @@ pub struct Upstream {
     config: Arc<config::Config>,
     index: usize,
     dispatcher: Arc<Dispatcher>,
-    balancer: RefCell<Balancer>,
-    guard: RefCell<Guard>,
+    members: Arc<Members>,
+    chooser: RefCell<Chooser>,
     /// Requests that the retry budget does not know of yet.
     tally: RefCell<Tally>,
     pools: Vec<Pool>,
@@ -65,7 +66,7 @@ pub struct Wanted {
     /// Hash of what a balancer by key goes by.
     pub key: u64,
     /// The endpoint that a connection is pinned to for its client.
-    pub pinned_to: Option<u32>,
+    pub pinned_to: Option<EndpointId>,
     /// Index of the lane that its route is kept to.
     pub lane: Option<u32>,
     /// Higher ones leave the queue first.
@@ -151,12 +152,12 @@ impl Upstream {
     ) -> Self {
         let settings = &config.upstreams[index];
         Upstream {
-            balancer: RefCell::new(Balancer::new(settings.balance, seed)),
+            chooser: RefCell::new(Chooser::new(&dispatcher, settings.balance, seed)),
+            members: dispatcher.members(),
             pools: pools
                 .iter()
                 .map(|shared| Pool::new(&settings.pool, shared.as_ref()))
                 .collect(),
-            guard: RefCell::default(),
             tally: RefCell::default(),
             in_flight: Cell::default(),
             last_body_len: Cell::default(),
@@ -209,8 +210,8 @@ impl Upstream {
             arrived: wanted.arrived,
             now,
         };
-        let mut balancer = self.balancer.borrow_mut();
-        match self.dispatcher.acquire(&mut balancer, &asking, waker) {
+        let mut chooser = self.chooser.borrow_mut();
+        match self.dispatcher.acquire(&mut chooser, &asking, waker) {
             Acquired::Reserved {
                 reservation,
                 choice,
@@ -230,7 +231,7 @@ impl Upstream {
             })),
             // Its connection is no reason to refuse it what another would get.
             Acquired::Refused(_) if wanted.pinned_to.is_some() => {
-                drop(balancer);
+                drop(chooser);
                 let pinned_to = None;
                 self.acquire(
                     &Wanted {
@@ -246,8 +247,8 @@ impl Upstream {
         }
     }
 
-    fn state(&self, endpoint: usize) -> &EndpointState {
-        &self.dispatcher.states()[endpoint]
+    fn state(&self, endpoint: EndpointId) -> &EndpointState {
+        &self.members.endpoints()[endpoint.index()]
     }
 
     fn slot(&self, reservation: Reservation, lane: Option<u32>, chosen: Chosen) -> Slot<'_> {
@@ -263,26 +264,26 @@ impl Upstream {
     /// What would become of an exchange that came now, and what is known of
     /// each endpoint. Changes nothing: a copy of the balancer picks.
     pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<Option<Learned>>) {
-        let mut balancer = self.balancer.borrow().clone();
-        let outlook = self.dispatcher.outlook(&mut balancer, asking);
-        let endpoints = 0..self.dispatcher.states().len();
-        let learned = endpoints.map(|index| balancer.learned(index, asking.now));
+        let chooser = self.chooser.borrow();
+        let outlook = self.dispatcher.outlook(&chooser, asking);
+        let endpoints = self.members.endpoints().iter();
+        let learned = endpoints.map(|it| chooser.learned(it.id(), asking.now));
         (outlook, learned.collect())
     }
 
     /// Whether an endpoint takes exchanges that is not among `tried`.
     pub fn has_untried(&self, tried: &[Tried], now: Instant) -> bool {
-        self.dispatcher.has_untried(tried, now)
+        self.members.has_untried(tried, now)
     }
 
     /// Whether an endpoint takes exchanges, and its last connection opened.
     pub fn is_reachable(&self) -> bool {
-        self.dispatcher.is_reachable()
+        self.members.is_reachable()
     }
 
     /// What is known of each endpoint, in the order of the configuration.
-    pub fn endpoint_states(&self) -> &[EndpointState] {
-        self.dispatcher.states()
+    pub fn endpoint_states(&self) -> &[Arc<EndpointState>] {
+        self.members.endpoints()
     }
 
     /// Counts a request towards the retries that are allowed.
@@ -298,11 +299,9 @@ impl Upstream {
         retries.try_retry(&mut self.tally.borrow_mut(), now)
     }
 
-    fn log(&self, change: Option<Change>, detail: Option<&str>) {
+    fn log(&self, endpoint: &EndpointState, change: Option<Change>, detail: Option<&str>) {
         if let Some(change) = change {
-            let config = self.config();
-            let endpoint = &config.endpoints[change.endpoint].name;
-            log_change(&config.name, endpoint, &change, detail);
+            log_change(&self.config().name, endpoint.name(), &change, detail);
         }
     }
 
@@ -313,13 +312,13 @@ impl Upstream {
 
     /// Exchanges in flight at an endpoint, of all workers.
     pub fn in_flight_at(&self, endpoint: usize) -> u32 {
-        self.dispatcher.states()[endpoint].in_flight()
+        self.members.endpoints()[endpoint].in_flight()
     }
 
     /// Exchanges in flight at all endpoints, of all workers. Where those are
     /// many, they are added up once a tick; `now` is the worker's.
     pub fn in_flight(&self, now: u64) -> u64 {
-        let states = self.dispatcher.states();
+        let states = self.members.endpoints();
         let (tick, in_flight) = self.in_flight.get();
         if tick == now && states.len() > SUMMED_AT_ONCE {
             return in_flight;
@@ -355,7 +354,7 @@ impl Upstream {
     /// Closes idle connections that are too old or that the endpoint closed;
     /// `now` is the worker's tick.
     pub fn sweep(&self, now: u64) {
-        for (pool, state) in self.pools.iter().zip(self.dispatcher.states()) {
+        for (pool, state) in self.pools.iter().zip(self.members.endpoints()) {
             pool.sweep(state, now);
         }
     }
@@ -438,36 +437,28 @@ impl<'a> Slot<'a> {
     /// Learns that the response came to its end, `bytes` after its beginning;
     /// the clock is read only for a balancer that learns from it.
     pub fn observe_end(&self, bytes: u64, sent_at: Instant) {
-        let mut balancer = self.upstream.balancer.borrow_mut();
-        if balancer.learns_from_end() {
+        let mut chooser = self.upstream.chooser.borrow_mut();
+        if chooser.learns_from_end() {
             let now = clock::now();
             let took = now.duration_since(sent_at);
-            balancer.observe(&Observation {
-                endpoint: self.endpoint(),
-                now,
-                observed: Observed::End { bytes, took },
-            });
+            chooser.observe(self.id(), now, Observed::End { bytes, took });
         }
     }
 
     fn learn(&self, observed: Observed, now: Instant, detail: Option<&str>) {
-        let upstream = self.upstream;
-        upstream.balancer.borrow_mut().observe(&Observation {
-            endpoint: self.endpoint(),
-            now,
-            observed,
-        });
-        let mut guard = upstream.guard.borrow_mut();
-        let change = upstream
-            .dispatcher
-            .report(&mut guard, self.reservation, observed, now);
-        upstream.log(change, detail);
+        let (upstream, state) = (self.upstream, self.state());
+        let mut chooser = upstream.chooser.borrow_mut();
+        chooser.observe(state.id(), now, observed);
+        let dispatcher = &upstream.dispatcher;
+        let change = dispatcher.report(&mut chooser, state, self.reservation, observed, now);
+        upstream.log(state, change, detail);
     }
 
     /// Notes that a connection to the endpoint was opened.
     pub fn reached(&self, now: Instant) {
-        let change = self.upstream.dispatcher.reached(self.endpoint(), now);
-        self.upstream.log(change, None);
+        let state = self.state();
+        let change = self.upstream.dispatcher.reached(state, now);
+        self.upstream.log(state, change, None);
     }
 
     /// Gives it back before it is dropped: the endpoint has nothing more to do
@@ -476,7 +467,7 @@ impl<'a> Slot<'a> {
         if !self.is_released.replace(true) {
             let lane = self.lane.map(|lane| lane as usize);
             let dispatcher = &self.upstream.dispatcher;
-            dispatcher.release(self.reservation, lane, clock::now);
+            dispatcher.release(self.state(), self.reservation, lane, clock::now);
         }
     }
 
@@ -487,16 +478,25 @@ impl<'a> Slot<'a> {
 
     /// Index of the endpoint in its upstream.
     pub fn endpoint(&self) -> usize {
+        self.id().index()
+    }
+
+    /// The endpoint.
+    pub fn id(&self) -> EndpointId {
         self.reservation.endpoint()
+    }
+
+    fn state(&self) -> &'a EndpointState {
+        self.upstream.state(self.id())
     }
 
     /// The endpoint as one that refused a connection: not to be asked again
     /// until then, unless a connection to it opens.
     pub fn refused_until(&self, until: Instant) -> Tried {
         Tried::Refused {
-            endpoint: self.endpoint() as u32,
+            endpoint: self.id(),
             until,
-            openings: self.upstream.dispatcher.states()[self.endpoint()].openings(),
+            openings: self.state().openings(),
         }
     }
 
@@ -505,22 +505,22 @@ impl<'a> Slot<'a> {
     fn note_full_backlog(&self, now: Instant) {
         let timeout = self.upstream.config().timeouts.connect;
         let dispatcher = &self.upstream.dispatcher;
-        let change = dispatcher.note_full_backlog(self.endpoint(), timeout, now);
-        self.upstream.log(change, Some(BACKLOG_FULL));
+        let state = self.state();
+        let change = dispatcher.note_full_backlog(state, timeout, now);
+        self.upstream.log(state, change, Some(BACKLOG_FULL));
     }
 
     /// Takes it on to wait for room in the endpoint's backlog, unless another
     /// exchange does.
     fn wait_for_backlog(&self) -> Option<BacklogWait<'a>> {
-        let (upstream, endpoint) = (self.upstream, self.endpoint());
-        let is_first = upstream.dispatcher.claim_backlog(endpoint);
+        let (upstream, endpoint) = (self.upstream, self.state());
+        let is_first = endpoint.claim_backlog();
         is_first.then_some(BacklogWait { upstream, endpoint })
     }
 
     /// Whether another endpoint has room at this moment.
     pub fn has_room_elsewhere(&self, now: Instant) -> bool {
-        let dispatcher = &self.upstream.dispatcher;
-        dispatcher.has_room_elsewhere(self.endpoint(), now)
+        self.upstream.members.has_room_elsewhere(self.id(), now)
     }
 
     /// How it was found.
@@ -534,8 +534,7 @@ impl<'a> Slot<'a> {
     }
 
     fn pool(&self) -> (&'a Pool, &'a EndpointState) {
-        let (upstream, endpoint) = (self.upstream, self.endpoint());
-        (&upstream.pools[endpoint], upstream.state(endpoint))
+        (&self.upstream.pools[self.endpoint()], self.state())
     }
 
     /// Takes an idle connection, the most recently used first; `now` is the
@@ -609,7 +608,7 @@ impl Drop for Slot<'_> {
 #[derive(Debug)]
 struct BacklogWait<'a> {
     upstream: &'a Upstream,
-    endpoint: usize,
+    endpoint: &'a EndpointState,
 }
 
 impl Drop for BacklogWait<'_> {

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use evenkeel_policy::endpoint::EndpointId;
 use evenkeel_policy::pool::{Owner, SharedPool};
 
 use super::pool::IdleStream;
@@ -32,7 +33,7 @@ pub struct PinnedConnections(RefCell<HashMap<u32, Vec<Pinned>>>);
 #[derive(Debug)]
 pub struct Pinned {
     upstream: usize,
-    endpoint: usize,
+    endpoint: EndpointId,
     held: Held,
 }
 
@@ -51,13 +52,13 @@ impl PinnedConnections {
         own.push(pinned);
     }
 
-    /// Index of the endpoint that a client has a connection to, in this upstream.
+    /// The endpoint that a client has a connection to, in this upstream.
     #[cold]
-    pub fn endpoint_of(&self, client: u32, upstream: usize) -> Option<u32> {
+    pub fn endpoint_of(&self, client: u32, upstream: usize) -> Option<EndpointId> {
         let clients = self.0.borrow();
         let mut own = clients.get(&client)?.iter();
         let pinned = own.find(|it| it.upstream == upstream)?;
-        Some(pinned.endpoint as u32)
+        Some(pinned.endpoint)
     }
 
     /// Takes out a client's connection to this upstream.
@@ -109,7 +110,7 @@ impl Pinned {
     pub(super) fn new(slot: &Slot<'_>, held: Held) -> Self {
         Pinned {
             upstream: slot.upstream().index(),
-            endpoint: slot.endpoint(),
+            endpoint: slot.id(),
             held,
         }
     }
@@ -118,7 +119,7 @@ impl Pinned {
     /// worker's tick. A slot at another endpoint gets nothing, and the connection is
     /// closed.
     pub(super) fn take_for(self, slot: &Slot<'_>, now: u64) -> Reused {
-        match self.endpoint == slot.endpoint() {
+        match self.endpoint == slot.id() {
             true => self.held.take(now),
             false => Reused::default(),
         }

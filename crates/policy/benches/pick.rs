@@ -9,15 +9,17 @@
 
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer, View};
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
-use evenkeel_policy::endpoint::Reservation;
-use evenkeel_policy::hash::{hash, mix};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::endpoint::{EndpointSettings, Reservation};
+use evenkeel_policy::hash::mix;
 use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::members::{Chooser, Members};
 use evenkeel_policy::observation::{Answer, Observation, Observed};
 use evenkeel_policy::queue::QueueSettings;
 
@@ -47,7 +49,7 @@ const CASES: [(&str, Case); 4] = [
 
 struct Site {
     dispatcher: Dispatcher,
-    identities: Vec<u64>,
+    members: Arc<Members>,
     start: Instant,
 }
 
@@ -71,40 +73,32 @@ impl Site {
                 max_in_flight: None,
             });
         let start = Instant::from_nanos(0);
+        let (queue, health) = (QueueSettings::default(), HealthSettings::default());
+        let dispatcher = Dispatcher::new(endpoints, &[], queue, health, start);
         let site = Site {
-            dispatcher: Dispatcher::new(
-                endpoints,
-                &[],
-                QueueSettings::default(),
-                HealthSettings::default(),
-                start,
-            ),
-            identities: names.iter().map(|name| hash(name.as_bytes())).collect(),
+            members: dispatcher.members(),
+            dispatcher,
             start,
         };
-        let mut balancer = Balancer::new(Balance::Random, 3);
+        let mut chooser = Chooser::new(&site.dispatcher, Balance::Random, 3);
         for _ in 0..count * 3 {
-            site.acquire(&mut balancer, 0, start);
+            site.acquire(&mut chooser, 0, start);
         }
         // So that `fair` finds none idle.
-        let mut rest = Balancer::new(Balance::ShortestQueue, 3);
-        while site
-            .dispatcher
-            .states()
-            .iter()
-            .any(|state| state.in_flight() == 0)
-        {
+        let mut rest = Chooser::new(&site.dispatcher, Balance::ShortestQueue, 3);
+        let endpoints = site.members.endpoints();
+        while endpoints.iter().any(|state| state.in_flight() == 0) {
             site.acquire(&mut rest, 0, start);
         }
         if let Case::One = case {
-            for endpoint in 0..count - 1 {
+            for endpoint in &endpoints[..count - 1] {
                 site.dispatcher.set_weight(endpoint, 0, start);
             }
         }
         site
     }
 
-    fn acquire(&self, balancer: &mut Balancer, key: u64, now: Instant) -> Option<Reservation> {
+    fn acquire(&self, chooser: &mut Chooser, key: u64, now: Instant) -> Option<Reservation> {
         let asking = Asking {
             tried: &[],
             key,
@@ -114,7 +108,7 @@ impl Site {
             arrived: now,
             now,
         };
-        match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
+        match self.dispatcher.acquire(chooser, &asking, Waker::noop()) {
             Acquired::Reserved { reservation, .. } => Some(reservation),
             _ => None,
         }
@@ -170,7 +164,7 @@ fn main() -> ExitCode {
             for (count, limit) in LIMITS {
                 let site = Site::new(count, case);
                 let mut balancer = Balancer::new(balance, 7);
-                let mut view = View::new(site.dispatcher.states(), &site.identities, site.start);
+                let mut view = View::new(&site.members, site.start);
                 for call in 0..count as u64 * 4 {
                     learn(&mut balancer, count, call, site.start);
                 }
@@ -186,9 +180,11 @@ fn main() -> ExitCode {
                     (view.key, view.now) = (key(call), now);
                     black_box(balancer.pick(black_box(&view)));
                 });
+                let mut chooser = Chooser::new(&site.dispatcher, balance, 7);
                 let place = measure(picks, site.start, |call, now| {
-                    if let Some(reservation) = site.acquire(&mut balancer, key(call), now) {
-                        site.dispatcher.release(reservation, None, || now);
+                    if let Some(reservation) = site.acquire(&mut chooser, key(call), now) {
+                        let endpoint = &site.members.endpoints()[reservation.endpoint().index()];
+                        site.dispatcher.release(endpoint, reservation, None, || now);
                     }
                 });
                 let verdict = if pick <= limit { "PASS" } else { "FAIL" };

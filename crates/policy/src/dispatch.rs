@@ -10,31 +10,35 @@
 //! A slot that is given back while somebody waits is handed over under the
 //! queue's lock and is never free in between, so that no newcomer can take it.
 //! While nobody waits the lock is not touched: see [`Dispatcher::waiting`].
+//!
+//! The members of the upstream are a snapshot: see `replace`.
 
 mod outlook;
+mod replace;
 mod tier;
 mod waiters;
 
-use crate::Instant;
+use std::sync::Arc;
 use std::task::Waker;
+
+use crate::Instant;
 
 use crate::balance::Balancer;
 use crate::budget::RetryBudget;
-use crate::endpoint::{EndpointState, Flag, Reservation, Tried};
-use crate::health::{HealthSettings, Initial, Record};
+use crate::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
+use crate::health::{HealthSettings, Records};
+use crate::members::{Chooser, Members};
 use crate::queue::{Group, Joining, KeptTo, Left, Queue, QueueSettings, Ticket, Waiter};
-use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, lock};
+use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, fence, lock};
 
 pub use outlook::Outlook;
 pub(crate) use tier::Tier;
+use tier::reserve_at;
 
 /// The endpoints of one upstream, their slots and who waits for them: shared
 /// between workers.
 #[derive(Debug)]
 pub struct Dispatcher {
-    states: Box<[EndpointState]>,
-    /// Well-mixed hash of each endpoint's identity, for balancers by key.
-    identities: Box<[u64]>,
     lanes: Box<[Lane]>,
     settings: QueueSettings,
     /// Waiters in the queue. Whoever frees a slot looks at this afterwards;
@@ -42,14 +46,24 @@ pub struct Dispatcher {
     /// All four accesses are sequentially consistent, so one of the two sees
     /// the other, and no slot stays free while somebody waits for it.
     waiting: OwnLine<AtomicUsize>,
-    queue: OwnLine<Mutex<Queue>>,
+    waiters: OwnLine<Mutex<Waiters>>,
+    /// Of the newest members. Whoever chooses compares it with that of the members
+    /// that it knows.
+    version: AtomicU32,
     /// Endpoints on trial.
     pub(crate) trials: AtomicU32,
     /// How many retries are allowed.
     pub retries: RetryBudget,
     pub(crate) health_settings: HealthSettings,
-    /// Never locked together with the queue.
-    pub(crate) records: OwnLine<Mutex<Vec<Record>>>,
+    /// Never locked while the queue is.
+    pub(crate) records: OwnLine<Mutex<Records>>,
+}
+
+/// Who waits, and for which endpoints.
+#[derive(Debug)]
+struct Waiters {
+    members: Arc<Members>,
+    queue: Queue,
 }
 
 /// On a cache line of its own: what is written often beside what every
@@ -57,17 +71,6 @@ pub struct Dispatcher {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct OwnLine<T>(pub T);
-
-/// What one endpoint begins with.
-#[derive(Debug, Clone)]
-pub struct EndpointSettings<'a> {
-    /// What it is known by: the same name has the same keys.
-    pub name: &'a str,
-    /// Share of the traffic relative to the other endpoints.
-    pub weight: u32,
-    /// Most exchanges in flight; `None` is no limit.
-    pub max_in_flight: Option<u32>,
-}
 
 /// A part of the upstream's slots that some routes are kept to.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ pub struct Asking<'a> {
     /// Hash of what a balancer by key goes by.
     pub key: u64,
     /// The endpoint that a connection is pinned to for its client.
-    pub pinned_to: Option<u32>,
+    pub pinned_to: Option<EndpointId>,
     /// Index of its lane, if it is kept to one.
     pub lane: Option<usize>,
     /// Higher ones are served first.
@@ -146,7 +149,7 @@ enum NoSlot {
     Room,
     /// The endpoint of its key, or of its client's connection, is full.
     Key {
-        endpoint: usize,
+        endpoint: EndpointId,
     },
     /// No endpoint is up, now.
     Up,
@@ -175,19 +178,16 @@ impl Dispatcher {
         health_settings: HealthSettings,
         epoch: Instant,
     ) -> Self {
-        let mut states = Vec::new();
-        let mut identities = Vec::new();
-        for endpoint in endpoints {
-            let state = EndpointState::new(endpoint.weight, endpoint.max_in_flight);
-            state.set(Flag::Unprobed, health_settings.initial == Initial::Down);
-            states.push(state);
-            identities.push(crate::hash::hash(endpoint.name.as_bytes()));
-        }
+        let mut records = Records::new();
+        let endpoints = endpoints.into_iter();
+        let endpoints = endpoints.map(|it| records.add(&it, &health_settings));
+        let members = Arc::new(Members::new(0, endpoints.collect()));
+        records.members = members.clone();
+        let queue = Queue::new(settings, lanes.len(), epoch);
         Dispatcher {
-            records: OwnLine(Mutex::new(vec![Record::default(); states.len()])),
+            version: AtomicU32::new(members.version()),
+            records: OwnLine(Mutex::new(records)),
             health_settings,
-            states: states.into(),
-            identities: identities.into(),
             lanes: lanes
                 .iter()
                 .map(|&max_in_flight| Lane {
@@ -199,13 +199,14 @@ impl Dispatcher {
             waiting: OwnLine(AtomicUsize::new(0)),
             trials: AtomicU32::new(0),
             retries: RetryBudget::default(),
-            queue: OwnLine(Mutex::new(Queue::new(settings, lanes.len(), epoch))),
+            waiters: OwnLine(Mutex::new(Waiters { members, queue })),
         }
     }
 
-    /// Shared state of every endpoint.
-    pub fn states(&self) -> &[EndpointState] {
-        &self.states
+    /// The endpoints as they are now. Takes a lock: whoever chooses among them has
+    /// a [`Chooser`].
+    pub fn members(&self) -> Arc<Members> {
+        lock(&self.records.0).members.clone()
     }
 
     /// Number of waiters.
@@ -218,7 +219,7 @@ impl Dispatcher {
     pub fn waiting_groups(&self, now: Instant) -> Vec<Group> {
         match self.waiting() {
             0 => Vec::new(),
-            _ => lock(&self.queue.0).groups(now),
+            _ => lock(&self.waiters.0).queue.groups(now),
         }
     }
 
@@ -229,9 +230,10 @@ impl Dispatcher {
 
     /// Picks an endpoint and takes a slot there; or joins the queue, whose
     /// waiters `waker` belongs to.
-    pub fn acquire(&self, balancer: &mut Balancer, asking: &Asking<'_>, waker: &Waker) -> Acquired {
-        if self.waiting() == 0 {
-            match self.reserve(balancer, asking, self.on_full(balancer)) {
+    pub fn acquire(&self, chooser: &mut Chooser, asking: &Asking<'_>, waker: &Waker) -> Acquired {
+        self.update(chooser);
+        while self.waiting() == 0 {
+            match self.reserve(chooser, asking, self.on_full(&chooser.balancer)) {
                 Ok((reservation, choice)) => {
                     return Acquired::Reserved {
                         reservation,
@@ -243,38 +245,61 @@ impl Dispatcher {
                     if asking.lane.is_some() && self.waiting() > 0 {
                         self.serve(asking.now);
                     }
-                    return Acquired::Refused(Self::refusal(none));
+                    // Whoever saw that an endpoint left sees the newer members.
+                    fence(Ordering::Acquire);
+                    if !self.update(chooser) {
+                        return Acquired::Refused(Self::refusal(none));
+                    }
                 }
-                Err(_) => {}
+                Err(_) => break,
             }
         }
         let mut wakers = Vec::new();
-        let acquired = self.acquire_behind(balancer, asking, waker, &mut wakers);
+        let acquired = self.acquire_behind(chooser, asking, waker, &mut wakers);
         wake(wakers);
         acquired
+    }
+
+    /// Has the newest members chosen from. Whether they are others.
+    #[inline]
+    fn update(&self, chooser: &mut Chooser) -> bool {
+        let is_old = self.version.load(Ordering::Acquire) != chooser.members.version();
+        if is_old {
+            self.take_over(chooser);
+        }
+        is_old
+    }
+
+    #[cold]
+    fn take_over(&self, chooser: &mut Chooser) {
+        // The queue's are never older than the version.
+        let members = lock(&self.waiters.0).members.clone();
+        chooser.follow(&members);
     }
 
     /// Acquires with the queue locked: behind everybody who waits.
     fn acquire_behind(
         &self,
-        balancer: &mut Balancer,
+        chooser: &mut Chooser,
         asking: &Asking<'_>,
         waker: &Waker,
         wakers: &mut Vec<Waker>,
     ) -> Acquired {
-        let mut queue = lock(&self.queue.0);
+        let mut waiters = lock(&self.waiters.0);
         // Whatever is free by now is for those who wait already.
-        self.serve_locked(&mut queue, asking.now, wakers);
+        self.serve_locked(&mut waiters, asking.now, wakers);
+        chooser.follow(&waiters.members);
         self.waiting.0.fetch_add(1, Ordering::SeqCst);
         between_sequential();
         let lane = lane_index(asking.lane);
-        let lane_max = self.lane_max(lane);
+        let lane_max = self.lane_max(&waiters.members, lane);
+        let queue = &mut waiters.queue;
         let may_join = queue.has_room(lane, lane_max, asking.priority);
         let on_full = match may_join {
-            true => self.on_full(balancer),
+            true => self.on_full(&chooser.balancer),
             false => OnFull::Next,
         };
-        let acquired = match self.reserve(balancer, asking, on_full) {
+        let acquired = match self.reserve(chooser, asking, on_full) {
             Ok((reservation, choice)) => Acquired::Reserved {
                 reservation,
                 choice,
@@ -287,29 +312,34 @@ impl Dispatcher {
                     wakers.push(displaced);
                 }
                 queue.note_held(none == NoSlot::Up, asking.now);
-                let joining = Joining {
-                    lane,
-                    priority: asking.priority,
-                    arrived: asking.arrived,
-                };
-                let kept_to = match none {
-                    NoSlot::Key { endpoint } => Some(KeptTo {
-                        endpoint,
-                        until: asking.now + self.settings.key_wait,
-                    }),
-                    _ => None,
-                };
-                let waiter = Waiter {
-                    tried: asking.tried.into(),
-                    kept_to,
-                    since: asking.now,
-                    waker: waker.clone(),
-                };
-                return Acquired::Queued(queue.join(joining, waiter));
+                return Acquired::Queued(self.join(queue, asking, none, waker));
             }
         };
         self.waiting.0.fetch_sub(1, Ordering::SeqCst);
         acquired
+    }
+
+    /// Has an exchange wait that found `none`.
+    fn join(&self, queue: &mut Queue, asking: &Asking<'_>, none: NoSlot, waker: &Waker) -> Ticket {
+        let joining = Joining {
+            lane: lane_index(asking.lane),
+            priority: asking.priority,
+            arrived: asking.arrived,
+        };
+        let kept_to = match none {
+            NoSlot::Key { endpoint } => Some(KeptTo {
+                endpoint,
+                until: asking.now + self.settings.key_wait,
+            }),
+            _ => None,
+        };
+        let waiter = Waiter {
+            tried: asking.tried.into(),
+            kept_to,
+            since: asking.now,
+            waker: waker.clone(),
+        };
+        queue.join(joining, waiter)
     }
 
     /// A key is worth a wait: its endpoint has what belongs to it.
@@ -342,7 +372,7 @@ impl Dispatcher {
     /// first among those with room.
     fn reserve(
         &self,
-        balancer: &mut Balancer,
+        chooser: &mut Chooser,
         asking: &Asking<'_>,
         on_full: OnFull,
     ) -> Result<(Reservation, Choice), NoSlot> {
@@ -350,7 +380,7 @@ impl Dispatcher {
         if !self.enter(lane) {
             return Err(NoSlot::Room);
         }
-        let reserved = self.reserve_endpoint(balancer, asking, on_full);
+        let reserved = self.reserve_endpoint(chooser, asking, on_full);
         if reserved.is_err() {
             self.leave_lane(lane);
         }
@@ -359,28 +389,32 @@ impl Dispatcher {
 
     fn reserve_endpoint(
         &self,
-        balancer: &mut Balancer,
+        Chooser {
+            members, balancer, ..
+        }: &mut Chooser,
         asking: &Asking<'_>,
         on_full: OnFull,
     ) -> Result<(Reservation, Choice), NoSlot> {
+        let members = &**members;
         if let Some(endpoint) = asking.pinned_to
-            && let Some(reserved) = self.reserve_pinned(endpoint as usize, asking)
+            && let Some(reserved) = self.reserve_pinned(members, endpoint, asking)
         {
             return reserved;
         }
         if self.trials.load(Ordering::Relaxed) > 0
-            && let Some(reservation) = self.reserve_trial(asking.tried, asking.now)
+            && let Some(reservation) = self.reserve_trial(members, asking.tried, asking.now)
         {
             return Ok((reservation, Choice::Trial));
         }
-        let mut view = self.view(asking);
+        let mut view = members.view(asking);
         loop {
-            let Some(endpoint) = balancer.pick(&view) else {
-                view.tier = self.tier_after(&view, balancer)?;
+            let Some(position) = balancer.pick(&view) else {
+                view.tier = members.tier_after(&view, balancer)?;
                 continue;
             };
-            let cap = balancer.cap(&view, endpoint);
-            if let Some(reservation) = self.reserve_at(endpoint, cap, view.tier, asking.now) {
+            let endpoint = &members.endpoints()[position];
+            let cap = balancer.cap(&view, position);
+            if let Some(reservation) = reserve_at(endpoint, cap, view.tier, asking.now) {
                 let choice = match view.only_with_room {
                     true => Choice::Next,
                     false => Choice::First,
@@ -388,6 +422,7 @@ impl Dispatcher {
                 return Ok((reservation, choice));
             }
             if on_full == OnFull::Wait && !view.only_with_room {
+                let endpoint = endpoint.id();
                 return Err(NoSlot::Key { endpoint });
             }
             // Others may fill what has room while we rank: each turn of this
@@ -402,15 +437,16 @@ impl Dispatcher {
     #[cold]
     fn reserve_pinned(
         &self,
-        endpoint: usize,
+        members: &Members,
+        endpoint: EndpointId,
         asking: &Asking<'_>,
     ) -> Option<Result<(Reservation, Choice), NoSlot>> {
         let (tried, now) = (asking.tried, asking.now);
-        let state = &self.states[endpoint];
-        if !Tier::Untried.has(endpoint, state, tried, now) {
+        let state = members.get(endpoint)?;
+        if !Tier::Untried.has(state, tried, now) {
             return None;
         }
-        match self.reserve_at(endpoint, u32::MAX, Tier::Untried, now) {
+        match reserve_at(state, u32::MAX, Tier::Untried, now) {
             Some(reservation) => Some(Ok((reservation, Choice::Pinned))),
             None if self.settings.max > 0 && !self.settings.key_wait.is_zero() => {
                 Some(Err(NoSlot::Key { endpoint }))
@@ -419,27 +455,26 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a slot at this endpoint, whatever its state, for a probe. Nobody who
-    /// waits could use a slot that is free.
-    pub fn try_reserve_at(&self, endpoint: usize) -> Option<Reservation> {
-        self.states[endpoint].try_reserve_for_probe(endpoint)
-    }
-
-    /// Gives a slot back: to who waits for it, if somebody does. `now` is
-    /// asked for the present in that case only.
+    /// Gives a slot back: to who waits for it, if somebody does. `endpoint` is where
+    /// it is. `now` is asked for the present in that case only.
     pub fn release(
         &self,
+        endpoint: &EndpointState,
         reservation: Reservation,
         lane: Option<usize>,
         now: impl FnOnce() -> Instant,
     ) {
-        let endpoint = reservation.endpoint();
+        debug_assert_eq!(
+            endpoint.id(),
+            reservation.endpoint(),
+            "it is of another one"
+        );
         if let Some(trial) = reservation.trial {
-            self.states[endpoint].end_trial(trial);
+            endpoint.end_trial(trial);
         }
         if self.waiting() == 0 {
             self.leave_lane(lane_index(lane));
-            self.states[endpoint].release();
+            endpoint.release();
             between_sequential();
             if self.waiting() > 0 {
                 self.serve(now());
@@ -471,12 +506,12 @@ impl Dispatcher {
     /// Most waiters of a lane of the queue: its share of `queue.max` by its
     /// part of the slots. Requests without a lane may use all that lanes have
     /// not taken.
-    fn lane_max(&self, lane: usize) -> usize {
+    fn lane_max(&self, members: &Members, lane: usize) -> usize {
         let Some(lane) = lane.checked_sub(1) else {
             return usize::MAX;
         };
         let width = |lane: &Lane| u64::from(lane.max_in_flight);
-        let limits = self.states.iter().map(EndpointState::max_in_flight);
+        let limits = members.endpoints().iter().map(|it| it.max_in_flight());
         // Without limits lanes are all that anybody waits for.
         let slots = limits.map(|it| it.map(u64::from)).sum::<Option<u64>>();
         let slots = slots.unwrap_or_else(|| self.lanes.iter().map(width).sum());
@@ -488,14 +523,14 @@ impl Dispatcher {
     /// How the waiter left the queue, if it has; else `waker` is who hears of
     /// it.
     pub fn poll(&self, ticket: &Ticket, waker: &Waker) -> Option<Left> {
-        lock(&self.queue.0).poll(ticket, waker)
+        lock(&self.waiters.0).queue.poll(ticket, waker)
     }
 
     /// Takes a waiter out of the queue, because its time is over or its client
     /// has left: the slot that it was granted in this very moment, if it was.
     /// That slot must be used or released.
     pub fn leave(&self, ticket: Ticket) -> Option<Reservation> {
-        let mut queue = lock(&self.queue.0);
+        let queue = &mut lock(&self.waiters.0).queue;
         match queue.leave(&ticket) {
             Ok(()) => {
                 self.waiting.0.fetch_sub(1, Ordering::SeqCst);

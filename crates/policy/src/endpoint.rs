@@ -7,7 +7,42 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::Instant;
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// The identity of an endpoint within its upstream, wherever it stands in the list.
+///
+/// Invariant: an id names one endpoint as long as anything is in flight or pooled
+/// there. Ids are small numbers, so that tables may go by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointId(u32);
+
+impl EndpointId {
+    /// The id with this number.
+    pub const fn new(number: u32) -> Self {
+        EndpointId(number)
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Its place in a table that goes by ids.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What one endpoint begins with.
+#[derive(Debug, Clone)]
+pub struct EndpointSettings<'a> {
+    /// What it is known by: the same name has the same keys.
+    pub name: &'a str,
+    /// Share of the traffic relative to the other endpoints.
+    pub weight: u32,
+    /// Most exchanges in flight; `None` is no limit.
+    pub max_in_flight: Option<u32>,
+}
 
 /// What the operator wants of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +58,7 @@ pub enum Admin {
 
 /// Why an endpoint gets nothing new, or little: bits that add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub enum Flag {
     /// Its probes fail.
     Down = 1,
@@ -41,20 +76,24 @@ pub enum Flag {
     Backlog = 64,
     /// No probe has said yet whether it is well.
     Unprobed = 128,
+    /// It is no member of its upstream any more, and finishes what it has.
+    Removed = 256,
 }
 
 /// Flags that say what is known: an endpoint with one of them gets nothing new.
-const KNOWN_OUT: u8 = Flag::Down as u8
-    | Flag::Drain as u8
-    | Flag::Stop as u8
-    | Flag::Unreachable as u8
-    | Flag::Unprobed as u8;
+const KNOWN_OUT: u16 = Flag::Down as u16
+    | Flag::Drain as u16
+    | Flag::Stop as u16
+    | Flag::Unreachable as u16
+    | Flag::Unprobed as u16
+    | Flag::Removed as u16;
 /// Flags of the guard. It guesses: they are void where nothing else is eligible.
-const GUESSED_OUT: u8 = Flag::Ejected as u8 | Flag::Trial as u8;
+const GUESSED_OUT: u16 = Flag::Ejected as u16 | Flag::Trial as u16;
 /// Flags with which an endpoint gets nothing new.
-const OUT: u8 = KNOWN_OUT | GUESSED_OUT;
-/// Flags that the operator set: they do not go away by themselves.
-const UNWANTED: u8 = Flag::Drain as u8 | Flag::Stop as u8;
+const OUT: u16 = KNOWN_OUT | GUESSED_OUT;
+/// Flags of endpoints that nobody wants to take part: they do not go away by
+/// themselves.
+const UNWANTED: u16 = Flag::Drain as u16 | Flag::Stop as u16 | Flag::Removed as u16;
 
 /// How long an exchange has an endpoint's trial for itself.
 const TRIAL_TIME: Duration = Duration::from_secs(1);
@@ -83,7 +122,7 @@ impl Trial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a slot that is dropped stays taken"]
 pub struct Reservation {
-    endpoint: u32,
+    endpoint: EndpointId,
     /// Ejections of the endpoint before it was taken.
     era: u32,
     /// Set where the exchange is the endpoint's trial.
@@ -91,9 +130,9 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Index of the endpoint in the upstream.
-    pub fn endpoint(&self) -> usize {
-        self.endpoint as usize
+    /// The endpoint that it is at.
+    pub fn endpoint(&self) -> EndpointId {
+        self.endpoint
     }
 
     pub(crate) fn as_trial(self, trial: Option<Trial>) -> Self {
@@ -112,14 +151,14 @@ pub enum Tried {
     /// Something of the exchange was sent there. The exchange goes there again
     /// only where no other endpoint is left.
     Sent {
-        /// Index in the upstream.
-        endpoint: u32,
+        /// The endpoint.
+        endpoint: EndpointId,
     },
     /// No connection opened, so that nothing was sent. The exchange goes there
     /// again after `until`, or once anybody's connection there has opened.
     Refused {
-        /// Index in the upstream.
-        endpoint: u32,
+        /// The endpoint.
+        endpoint: EndpointId,
         /// When the next attempt is due.
         until: Instant,
         /// [`EndpointState::openings`] at that time.
@@ -128,8 +167,8 @@ pub enum Tried {
 }
 
 impl Tried {
-    /// Index of the endpoint.
-    pub fn endpoint(&self) -> u32 {
+    /// The endpoint.
+    pub fn endpoint(&self) -> EndpointId {
         match *self {
             Tried::Sent { endpoint } | Tried::Refused { endpoint, .. } => endpoint,
         }
@@ -137,14 +176,14 @@ impl Tried {
 
     /// Whether the endpoint refused a connection, and is not to be asked again
     /// yet.
-    pub(crate) fn is_refusing(&self, index: u32, state: &EndpointState, now: Instant) -> bool {
+    pub(crate) fn is_refusing(&self, state: &EndpointState, now: Instant) -> bool {
         match *self {
             Tried::Sent { .. } => false,
             Tried::Refused {
                 endpoint,
                 until,
                 openings,
-            } => endpoint == index && now < until && state.openings() == openings,
+            } => endpoint == state.id && now < until && state.openings() == openings,
         }
     }
 }
@@ -153,9 +192,11 @@ impl Tried {
 /// is forgotten.
 const UNWATCHED: u32 = 4;
 
-/// One endpoint's shared state.
+/// One endpoint: its identity, and the state that workers share.
+///
+/// The fields are in this order so that those of every exchange share a cache line.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct EndpointState {
     in_flight: AtomicU32,
     /// `u32::MAX` is no limit.
@@ -169,7 +210,8 @@ pub struct EndpointState {
     ramp: AtomicU16,
     errors_in_row: AtomicU16,
     unreachable_in_row: AtomicU16,
-    flags: AtomicU8,
+    flags: AtomicU16,
+    id: EndpointId,
     /// When the exchange began that is the trial now; 0 where there is none.
     trial: AtomicU64,
     /// Since when its backlog has let nobody in; 0 where it is not known to be
@@ -181,6 +223,9 @@ pub struct EndpointState {
     ejections: AtomicU32,
     downs: AtomicU32,
     unreachables: AtomicU32,
+    /// Well-mixed hash of the name, for balancers by key.
+    identity: u64,
+    name: Box<str>,
 }
 
 /// How often an endpoint was put out, by cause.
@@ -196,24 +241,57 @@ pub struct Outages {
 
 impl EndpointState {
     /// An endpoint with nothing in flight, up and ready.
-    pub fn new(weight: u32, max_in_flight: Option<u32>) -> Self {
+    pub fn new(id: EndpointId, settings: &EndpointSettings<'_>) -> Self {
+        let limit = settings.max_in_flight.unwrap_or(u32::MAX);
         EndpointState {
             in_flight: AtomicU32::new(0),
-            max_in_flight: AtomicU32::new(max_in_flight.unwrap_or(u32::MAX)),
+            max_in_flight: AtomicU32::new(limit),
             set_aside: AtomicU32::new(0),
-            weight: AtomicU32::new(weight),
+            weight: AtomicU32::new(settings.weight),
             ghosts: AtomicU32::new(0),
             ramp: AtomicU16::new(WEIGHT_ONE as u16),
             errors_in_row: AtomicU16::new(0),
             unreachable_in_row: AtomicU16::new(0),
-            flags: AtomicU8::new(0),
+            flags: AtomicU16::new(0),
+            id,
             trial: AtomicU64::new(0),
             backlog_full_since: AtomicU64::new(0),
             openings: AtomicU32::new(0),
             ejections: AtomicU32::new(0),
             downs: AtomicU32::new(0),
             unreachables: AtomicU32::new(0),
+            identity: crate::hash::hash(settings.name.as_bytes()),
+            name: settings.name.into(),
         }
+    }
+
+    /// Begins again as one that is new: up, ready, and with these settings. What is
+    /// in flight and how often it was put out go on counting.
+    pub(crate) fn renew(&self, settings: &EndpointSettings<'_>) {
+        self.set_max_in_flight(settings.max_in_flight);
+        self.set_weight(settings.weight);
+        self.set_ghosts(0);
+        self.set_ramp(WEIGHT_ONE as u16);
+        for count in [&self.errors_in_row, &self.unreachable_in_row, &self.flags] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.trial.store(0, Ordering::Relaxed);
+        self.backlog_full_since.store(0, Ordering::Relaxed);
+    }
+
+    /// Its identity within the upstream.
+    pub fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// What the configuration calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Well-mixed hash of its name.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// How often it was put out.
@@ -282,7 +360,7 @@ impl EndpointState {
 
     /// Whether nothing but its first probe keeps it from exchanges.
     pub(crate) fn is_only_unprobed(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & OUT == Flag::Unprobed as u8 && self.weight() > 0
+        self.flags.load(Ordering::Relaxed) & OUT == Flag::Unprobed as u16 && self.weight() > 0
     }
 
     /// Whether it is down, unreachable, ejected or not probed yet, whatever the
@@ -298,16 +376,16 @@ impl EndpointState {
 
     /// Whether a flag is set.
     pub fn has(&self, flag: Flag) -> bool {
-        self.flags.load(Ordering::Relaxed) & flag as u8 != 0
+        self.flags.load(Ordering::Relaxed) & flag as u16 != 0
     }
 
     /// Sets or clears a flag, and says whether that changed it.
     pub(crate) fn set(&self, flag: Flag, on: bool) -> bool {
         let before = match on {
-            true => self.flags.fetch_or(flag as u8, Ordering::Relaxed),
-            false => self.flags.fetch_and(!(flag as u8), Ordering::Relaxed),
+            true => self.flags.fetch_or(flag as u16, Ordering::Relaxed),
+            false => self.flags.fetch_and(!(flag as u16), Ordering::Relaxed),
         };
-        let has_changed = (before & flag as u8 != 0) != on;
+        let has_changed = (before & flag as u16 != 0) != on;
         if has_changed && on {
             self.count_outage(flag);
         }
@@ -319,7 +397,12 @@ impl EndpointState {
             Flag::Ejected => &self.ejections,
             Flag::Down => &self.downs,
             Flag::Unreachable => &self.unreachables,
-            Flag::Drain | Flag::Stop | Flag::Trial | Flag::Backlog | Flag::Unprobed => return,
+            Flag::Drain
+            | Flag::Stop
+            | Flag::Trial
+            | Flag::Backlog
+            | Flag::Unprobed
+            | Flag::Removed => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -350,28 +433,27 @@ impl EndpointState {
     }
 
     /// Takes one slot below the limit, and below `cap`, unless there is none.
-    /// `index` is that of the endpoint.
-    pub(crate) fn try_reserve(&self, index: usize, cap: u32) -> Option<Reservation> {
+    pub(crate) fn try_reserve(&self, cap: u32) -> Option<Reservation> {
         if self.has(Flag::Backlog) {
             return None;
         }
-        self.reserve_below(self.limit().min(cap), index)
+        self.reserve_below(self.limit().min(cap))
     }
 
-    fn reserve_below(&self, limit: u32, index: usize) -> Option<Reservation> {
+    fn reserve_below(&self, limit: u32) -> Option<Reservation> {
         // Sequentially consistent with `Dispatcher::waiting`: see there.
         self.in_flight
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
                 (count < limit).then_some(count + 1)
             })
             .ok()?;
-        Some(self.reservation(index))
+        Some(self.reservation())
     }
 
     /// A slot of this endpoint that is taken already.
-    pub(crate) fn reservation(&self, index: usize) -> Reservation {
+    pub(crate) fn reservation(&self) -> Reservation {
         Reservation {
-            endpoint: index as u32,
+            endpoint: self.id,
             era: self.era(),
             trial: None,
         }
@@ -411,9 +493,10 @@ impl EndpointState {
             .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Takes one slot below the limit for a probe, one that is set aside or not.
-    pub(crate) fn try_reserve_for_probe(&self, index: usize) -> Option<Reservation> {
-        self.reserve_below(self.max_in_flight.load(Ordering::Relaxed), index)
+    /// Takes one slot below the limit for a probe, one that is set aside or not,
+    /// whatever its state. Nobody who waits could use a slot that is free.
+    pub fn try_reserve_for_probe(&self) -> Option<Reservation> {
+        self.reserve_below(self.max_in_flight.load(Ordering::Relaxed))
     }
 
     /// Keeps one slot from exchanges, for a probe that waits for one.
@@ -485,6 +568,12 @@ impl EndpointState {
     /// Whether the last connection that was tried could not be opened.
     pub fn is_refusing(&self) -> bool {
         self.unreachable_in_row.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether this exchange is the one that waits for room in its backlog. The
+    /// others wait in the queue meanwhile.
+    pub fn claim_backlog(&self) -> bool {
+        self.set(Flag::Backlog, true)
     }
 
     /// Whether its backlog was full when it was looked at last.

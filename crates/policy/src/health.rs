@@ -6,12 +6,16 @@
 //! are published in the endpoint's atomics; the records behind them are under
 //! a lock that no exchange takes unless something went wrong.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Instant;
 
 use crate::dispatch::Dispatcher;
-use crate::endpoint::{Admin, Flag, Reservation, WEIGHT_ONE};
+use crate::endpoint::{
+    Admin, EndpointId, EndpointSettings, EndpointState, Flag, Reservation, WEIGHT_ONE,
+};
+use crate::members::{Chooser, Members};
 use crate::observation::{Answer, Observed};
 use crate::sync::{Ordering, lock};
 
@@ -77,8 +81,6 @@ impl Default for HealthSettings {
 /// A change of an endpoint's state, for the event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Index in the upstream.
-    pub endpoint: usize,
     /// What became of it.
     pub kind: ChangeKind,
     /// Endpoints that take exchanges now, or wait for their first probe: at the
@@ -129,6 +131,77 @@ pub(crate) struct Record {
     returned: Option<Instant>,
     /// Its answers of late.
     answers: Window,
+}
+
+/// What is known of the endpoints of an upstream beyond their atomics.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// The endpoints as they are now.
+    pub members: Arc<Members>,
+    /// Endpoints that left, and may still be in use.
+    pub removed: Vec<Arc<EndpointState>>,
+    /// By id, of members and others.
+    of: Vec<Record>,
+}
+
+impl Records {
+    pub fn new() -> Self {
+        Records {
+            members: Arc::new(Members::new(0, Vec::new())),
+            removed: Vec::new(),
+            of: Vec::new(),
+        }
+    }
+
+    /// An endpoint that is to become a member. One of this name that left and is
+    /// still in use begins again: what it has in flight counts.
+    pub fn add(
+        &mut self,
+        settings: &EndpointSettings<'_>,
+        health: &HealthSettings,
+    ) -> Arc<EndpointState> {
+        let is_same = |it: &Arc<EndpointState>| it.name() == settings.name;
+        let endpoint = match self.removed.iter().position(is_same) {
+            Some(at) => {
+                let endpoint = self.removed.swap_remove(at);
+                endpoint.renew(settings);
+                endpoint
+            }
+            None => Arc::new(EndpointState::new(self.free_id(), settings)),
+        };
+        self.of[endpoint.id().index()] = Record::default();
+        endpoint.set(Flag::Unprobed, health.initial == Initial::Down);
+        endpoint
+    }
+
+    /// An id under which nothing is in flight or pooled. Whoever has a connection
+    /// to an endpoint, or chooses from members that it is one of, holds the
+    /// endpoint.
+    fn free_id(&mut self) -> EndpointId {
+        let is_unused =
+            |it: &mut Arc<EndpointState>| it.in_flight() == 0 && Arc::get_mut(it).is_some();
+        match self.removed.iter_mut().position(is_unused) {
+            Some(at) => self.removed.swap_remove(at).id(),
+            None => {
+                self.of.push(Record::default());
+                EndpointId::new(self.of.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// That of this endpoint; `None` where it is no member any more.
+    fn of(&mut self, endpoint: &EndpointState) -> Option<&mut Record> {
+        let is_member = self.members.has(endpoint);
+        is_member.then(|| &mut self.of[endpoint.id().index()])
+    }
+
+    /// Every member with its record.
+    fn each(&mut self) -> impl Iterator<Item = (&EndpointState, &mut Record)> {
+        let ids = (0..).map(EndpointId::new);
+        let members = &self.members;
+        let all = ids.zip(&mut self.of);
+        all.filter_map(move |(id, record)| Some((&**members.get(id)?, record)))
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -184,8 +257,9 @@ impl Window {
 }
 
 /// Answers that one worker has counted, and that all will know of soon.
-#[derive(Debug, Default)]
-pub struct Guard {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Guard {
+    /// By id.
     counted: Vec<Answers>,
     /// When they were handed over last.
     handed_over: Option<Instant>,
@@ -193,11 +267,12 @@ pub struct Guard {
 
 impl Guard {
     /// Counts an answer. Whether it is time to hand over.
-    fn note(&mut self, endpoint: usize, count: usize, is_error: bool, now: Instant) -> bool {
-        if self.counted.len() != count {
-            self.counted = vec![Answers::default(); count];
+    fn note(&mut self, endpoint: EndpointId, is_error: bool, now: Instant) -> bool {
+        let index = endpoint.index();
+        if self.counted.len() <= index {
+            self.counted.resize(index + 1, Answers::default());
         }
-        self.counted[endpoint].add(Answers {
+        self.counted[index].add(Answers {
             count: 1,
             errors: u32::from(is_error),
         });
@@ -205,9 +280,18 @@ impl Guard {
         now.duration_since(last) >= HAND_OVER
     }
 
-    fn hand_over(&mut self, records: &mut [Record], now: Instant) {
+    /// Forgets what was counted of endpoints that have `left`.
+    pub fn forget(&mut self, left: impl Fn(EndpointId) -> bool) {
+        for (id, counted) in (0..).map(EndpointId::new).zip(&mut self.counted) {
+            if left(id) {
+                *counted = Answers::default();
+            }
+        }
+    }
+
+    fn hand_over(&mut self, records: &mut Records, now: Instant) {
         self.handed_over = Some(now);
-        for (record, counted) in records.iter_mut().zip(&mut self.counted) {
+        for (record, counted) in records.of.iter_mut().zip(&mut self.counted) {
             if counted.count > 0 {
                 record.answers.add(std::mem::take(counted), now);
             }
@@ -216,201 +300,192 @@ impl Guard {
 }
 
 impl Dispatcher {
-    /// Learns what was observed of an attempt. A success costs a look at counts
-    /// that are zero already.
+    /// Learns what was observed of an attempt at this endpoint. A success costs a
+    /// look at counts that are zero already.
     pub fn report(
         &self,
-        guard: &mut Guard,
+        chooser: &mut Chooser,
+        endpoint: &EndpointState,
         slot: Reservation,
         observed: Observed,
         now: Instant,
     ) -> Option<Change> {
-        let endpoint = slot.endpoint();
-        let state = &self.states()[endpoint];
+        debug_assert_eq!(endpoint.id(), slot.endpoint(), "it is of another one");
+        let guard = &mut chooser.guard;
         if observed == Observed::Unreachable {
             return self.note_unreachable(endpoint, now);
         }
         let answer = observed.answer()?;
         if !self.health_settings.guard {
-            state.count_answer();
+            endpoint.count_answer();
             return None;
         }
-        let is_due = guard.note(endpoint, self.states().len(), answer.is_error, now);
+        let is_due = guard.note(endpoint.id(), answer.is_error, now);
         if is_due {
             guard.hand_over(&mut lock(&self.records.0), now);
         }
         // Invariant: while an endpoint is out, its trial alone decides, and what
         // was sent there before it was put out decides nothing ever.
-        if state.is_guessed_out() {
-            state.count_answer();
-            return self.decide(slot, answer, now);
+        if endpoint.is_guessed_out() {
+            endpoint.count_answer();
+            return self.decide(endpoint, slot, answer, now);
         }
-        if slot.is_from_before_ejection(state) {
-            state.count_answer();
+        if slot.is_from_before_ejection(endpoint) {
+            endpoint.count_answer();
             return None;
         }
-        match answer.is_error {
-            true => self.note_error(guard, endpoint, now),
-            false => {
-                state.count_success();
-                None
-            }
+        if answer.is_error {
+            self.note_error(guard, endpoint, now)
+        } else {
+            endpoint.count_success();
+            None
         }
     }
 
     /// The outcome of an exchange at an endpoint that is out.
-    fn decide(&self, slot: Reservation, answer: Answer, now: Instant) -> Option<Change> {
-        let (endpoint, trial) = (slot.endpoint(), slot.trial?);
+    fn decide(
+        &self,
+        endpoint: &EndpointState,
+        slot: Reservation,
+        answer: Answer,
+        now: Instant,
+    ) -> Option<Change> {
+        let trial = slot.trial?;
         let mut records = lock(&self.records.0);
-        let ejection = records[endpoint].ejected?;
+        let ejection = records.of(endpoint)?.ejected?;
         // The trial of an earlier ejection says nothing of this one.
         if !trial.is_of_time_since(ejection.at) {
             return None;
         }
         let kind = if answer.is_error {
-            let errors = self.states()[endpoint].count_error();
-            self.eject(&mut records, endpoint, errors, now)
+            self.eject(&mut records, endpoint, endpoint.count_error(), now)?
         } else {
-            self.readmit(&mut records, endpoint, now);
+            self.readmit(&mut records, endpoint, now)?;
             ChangeKind::Readmitted
         };
         drop(records);
         self.serve(now);
-        Some(self.change(endpoint, kind))
+        Some(self.change(kind))
     }
 
-    fn note_error(&self, guard: &mut Guard, endpoint: usize, now: Instant) -> Option<Change> {
-        let state = &self.states()[endpoint];
-        let errors = state.count_error();
+    fn note_error(
+        &self,
+        guard: &mut Guard,
+        endpoint: &EndpointState,
+        now: Instant,
+    ) -> Option<Change> {
+        let errors = endpoint.count_error();
         // It was reached, or it would not have failed in this way.
-        state.count_answer();
+        endpoint.count_answer();
         if errors < GHOST_AFTER {
             return None;
         }
         let mut records = lock(&self.records.0);
         guard.hand_over(&mut records, now);
-        let rate = self.failure_rate_of_rest(&mut records, endpoint, now);
+        let rate = failure_rate_of_rest(&mut records, endpoint, now);
         if !is_no_chance(errors, rate) {
             return None;
         }
         let doublings = u32::from(errors - GHOST_AFTER).min(5);
         let lasts = Duration::from_secs(1 << doublings).min(LONGEST_GHOST);
         let until = now + lasts;
-        let record = &mut records[endpoint];
+        let record = records.of(endpoint)?;
         record.ghost_until = Some(record.ghost_until.map_or(until, |it| it.max(until)));
-        state.set_ghosts(1);
-        let out = records.iter().filter(|it| it.ejected.is_some()).count();
-        if errors < EJECT_AFTER
-            || records[endpoint].ejected.is_some()
-            || (out + 1) * 2 > records.len()
-        {
+        endpoint.set_ghosts(1);
+        let is_out = record.ejected.is_some();
+        let out = records
+            .each()
+            .filter(|(_, it)| it.ejected.is_some())
+            .count();
+        if errors < EJECT_AFTER || is_out || (out + 1) * 2 > records.members.len() {
             return None;
         }
-        let kind = self.eject(&mut records, endpoint, errors, now);
+        let kind = self.eject(&mut records, endpoint, errors, now)?;
         drop(records);
         self.serve(now);
-        Some(self.change(endpoint, kind))
+        Some(self.change(kind))
     }
 
-    /// How many of the answers of the other endpoints that take part were
-    /// errors, over the last [`WINDOW`] seconds.
-    fn failure_rate_of_rest(&self, records: &mut [Record], endpoint: usize, now: Instant) -> f64 {
-        let mut rest = Answers::default();
-        for (index, (state, record)) in self.states().iter().zip(records).enumerate() {
-            if index != endpoint && state.is_eligible() {
-                rest.add(record.answers.sum(now));
-            }
-        }
-        let rate = f64::from(rest.errors) / f64::from(rest.count.max(1));
-        rate.max(LEAST_FAILURE_RATE)
-    }
-
-    /// Puts an endpoint out for a while, longer each time.
+    /// Puts a member out for a while, longer each time.
     fn eject(
         &self,
-        records: &mut [Record],
-        endpoint: usize,
+        records: &mut Records,
+        endpoint: &EndpointState,
         errors: u16,
         now: Instant,
-    ) -> ChangeKind {
-        let record = &mut records[endpoint];
+    ) -> Option<ChangeKind> {
+        let record = records.of(endpoint)?;
         let duration = (FIRST_EJECTION * (1 << record.ejections.min(4))).min(LONGEST_EJECTION);
         record.ejections += 1;
         record.ejected = Some(Ejection {
             at: now,
             until: now + duration,
         });
-        let state = &self.states()[endpoint];
-        state.set(Flag::Ejected, true);
-        state.set(Flag::Trial, false);
-        self.count_trials();
-        ChangeKind::Ejected { errors, duration }
+        endpoint.set(Flag::Ejected, true);
+        endpoint.set(Flag::Trial, false);
+        self.count_trials(&records.members);
+        Some(ChangeKind::Ejected { errors, duration })
     }
 
-    /// Lets an endpoint take part again, as if nothing had been.
-    fn readmit(&self, records: &mut [Record], endpoint: usize, now: Instant) {
-        let record = &mut records[endpoint];
+    /// Lets a member take part again, as if nothing had been.
+    fn readmit(&self, records: &mut Records, endpoint: &EndpointState, now: Instant) -> Option<()> {
+        let record = records.of(endpoint)?;
         record.ejections = 0;
         record.ejected = None;
         record.ghost_until = None;
         record.returned = Some(now);
-        let state = &self.states()[endpoint];
-        state.set_ghosts(0);
-        state.count_success();
+        endpoint.set_ghosts(0);
+        endpoint.count_success();
         self.ramp_up(records, now);
-        state.set(Flag::Ejected, false);
-        state.set(Flag::Trial, false);
-        self.count_trials();
+        endpoint.set(Flag::Ejected, false);
+        endpoint.set(Flag::Trial, false);
+        self.count_trials(&records.members);
+        Some(())
     }
 
     /// Tells workers whether any endpoint is on trial. Under the records' lock.
-    fn count_trials(&self) {
-        let states = self.states().iter();
+    pub(crate) fn count_trials(&self, members: &Members) {
+        let states = members.endpoints().iter();
         let on_trial = states.filter(|it| it.has(Flag::Trial)).count();
         self.trials.store(on_trial as u32, Ordering::Relaxed);
     }
 
     /// A connection to the endpoint could not be opened.
-    pub fn note_unreachable(&self, endpoint: usize, now: Instant) -> Option<Change> {
-        let state = &self.states()[endpoint];
-        if state.count_unreachable() < UNREACHABLE_AFTER || !state.set(Flag::Unreachable, true) {
+    pub fn note_unreachable(&self, endpoint: &EndpointState, now: Instant) -> Option<Change> {
+        let is_enough = endpoint.count_unreachable() >= UNREACHABLE_AFTER;
+        let is_member = !endpoint.has(Flag::Removed);
+        if !is_enough || !is_member || !endpoint.set(Flag::Unreachable, true) {
             return None;
         }
         self.serve(now);
-        Some(self.change(endpoint, ChangeKind::Unreachable))
+        Some(self.change(ChangeKind::Unreachable))
     }
 
     /// Notes that the backlog of the endpoint, a Unix socket, is full. One that
     /// lets nobody in for `timeout` counts as a connection that failed.
     pub fn note_full_backlog(
         &self,
-        endpoint: usize,
+        endpoint: &EndpointState,
         timeout: Duration,
         now: Instant,
     ) -> Option<Change> {
-        match self.states()[endpoint].note_full_backlog(now, timeout) {
+        match endpoint.note_full_backlog(now, timeout) {
             true => self.note_unreachable(endpoint, now),
             false => None,
         }
     }
 
-    /// Whether this exchange is the one that waits for room in the endpoint's
-    /// backlog. The others wait in the queue meanwhile.
-    pub fn claim_backlog(&self, endpoint: usize) -> bool {
-        self.states()[endpoint].set(Flag::Backlog, true)
-    }
-
-    /// Ends the wait of the exchange that [claimed](Self::claim_backlog) it.
-    pub fn give_up_backlog(&self, endpoint: usize, now: Instant) {
-        self.states()[endpoint].set(Flag::Backlog, false);
+    /// Ends the wait of the exchange that [claimed](EndpointState::claim_backlog)
+    /// the endpoint's backlog.
+    pub fn give_up_backlog(&self, endpoint: &EndpointState, now: Instant) {
+        endpoint.set(Flag::Backlog, false);
         self.serve(now);
     }
 
     /// A connection to the endpoint was opened.
-    pub fn reached(&self, endpoint: usize, now: Instant) -> Option<Change> {
-        let state = &self.states()[endpoint];
-        let is_news = state.count_opening();
-        if !state.has(Flag::Unreachable) {
+    pub fn reached(&self, endpoint: &EndpointState, now: Instant) -> Option<Change> {
+        let is_news = endpoint.count_opening();
+        if !endpoint.has(Flag::Unreachable) {
             if is_news {
                 // Exchanges that were refused there may go there again.
                 self.serve(now);
@@ -418,100 +493,106 @@ impl Dispatcher {
             return None;
         }
         let mut records = lock(&self.records.0);
-        records[endpoint].returned = Some(now);
-        let has_changed = state.set(Flag::Unreachable, false);
+        records.of(endpoint)?.returned = Some(now);
+        let has_changed = endpoint.set(Flag::Unreachable, false);
         self.ramp_up(&mut records, now);
         drop(records);
         self.serve(now);
-        has_changed.then(|| self.change(endpoint, ChangeKind::Reachable))
+        has_changed.then(|| self.change(ChangeKind::Reachable))
     }
 
     /// A probe passed or failed. The first one decides alone where nothing was
     /// known before: that the endpoint is well is no change then.
-    pub fn probed(&self, endpoint: usize, passed: bool, now: Instant) -> Option<Change> {
-        let state = &self.states()[endpoint];
+    pub fn probed(&self, endpoint: &EndpointState, passed: bool, now: Instant) -> Option<Change> {
         let mut records = lock(&self.records.0);
-        let record = &mut records[endpoint];
-        let is_first = state.has(Flag::Unprobed);
+        let record = records.of(endpoint)?;
+        let is_first = endpoint.has(Flag::Unprobed);
         let kind = match passed {
             true => {
                 record.probes_failed = 0;
                 record.probes_passed = record.probes_passed.saturating_add(1);
                 if is_first {
-                    state.set(Flag::Unprobed, false);
+                    endpoint.set(Flag::Unprobed, false);
                     drop(records);
                     self.serve(now);
                     return None;
                 }
-                if !state.has(Flag::Down) || record.probes_passed < self.health_settings.rise {
+                if !endpoint.has(Flag::Down) || record.probes_passed < self.health_settings.rise {
                     return None;
                 }
                 record.returned = Some(now);
-                state.count_opening();
+                endpoint.count_opening();
                 ChangeKind::Up
             }
             false => {
                 record.probes_passed = 0;
                 record.probes_failed = record.probes_failed.saturating_add(1);
                 let is_enough = is_first || record.probes_failed >= self.health_settings.fall;
-                if state.has(Flag::Down) || !is_enough {
+                if endpoint.has(Flag::Down) || !is_enough {
                     return None;
                 }
                 ChangeKind::Down
             }
         };
-        state.set(Flag::Down, !passed);
-        state.set(Flag::Unprobed, false);
+        endpoint.set(Flag::Down, !passed);
+        endpoint.set(Flag::Unprobed, false);
         self.ramp_up(&mut records, now);
         drop(records);
         self.serve(now);
-        Some(self.change(endpoint, kind))
+        Some(self.change(kind))
     }
 
     /// What the operator wants of the endpoint.
-    pub fn admin(&self, endpoint: usize) -> Admin {
-        lock(&self.records.0)[endpoint].admin
+    pub fn admin(&self, endpoint: &EndpointState) -> Admin {
+        let mut records = lock(&self.records.0);
+        records.of(endpoint).map(|it| it.admin).unwrap_or_default()
     }
 
     /// Does what the operator wants.
-    pub fn set_admin(&self, endpoint: usize, admin: Admin, now: Instant) -> Option<Change> {
-        let state = &self.states()[endpoint];
+    pub fn set_admin(
+        &self,
+        endpoint: &EndpointState,
+        admin: Admin,
+        now: Instant,
+    ) -> Option<Change> {
         let mut records = lock(&self.records.0);
-        if std::mem::replace(&mut records[endpoint].admin, admin) == admin {
+        let record = records.of(endpoint)?;
+        if std::mem::replace(&mut record.admin, admin) == admin {
             return None;
         }
         if admin == Admin::Ready {
             // A deploy by drain, restart and ready is what slow start is for.
-            records[endpoint].returned = Some(now);
+            record.returned = Some(now);
             self.ramp_up(&mut records, now);
         }
-        state.set(Flag::Drain, admin == Admin::Drain);
-        state.set(Flag::Stop, admin == Admin::Stop);
+        endpoint.set(Flag::Drain, admin == Admin::Drain);
+        endpoint.set(Flag::Stop, admin == Admin::Stop);
         drop(records);
         self.serve(now);
-        Some(self.change(endpoint, ChangeKind::Admin(admin)))
+        Some(self.change(ChangeKind::Admin(admin)))
     }
 
     /// Gives an endpoint another share of the traffic. One that had none
     /// returns slowly.
-    pub fn set_weight(&self, endpoint: usize, weight: u32, now: Instant) {
+    pub fn set_weight(&self, endpoint: &EndpointState, weight: u32, now: Instant) {
         let mut records = lock(&self.records.0);
-        let state = &self.states()[endpoint];
-        if weight > 0 && state.weight() == 0 {
-            records[endpoint].returned = Some(now);
+        if weight > 0
+            && endpoint.weight() == 0
+            && let Some(record) = records.of(endpoint)
+        {
+            record.returned = Some(now);
             self.ramp_up(&mut records, now);
         }
-        state.set_weight(weight);
+        endpoint.set_weight(weight);
         drop(records);
         self.serve(now);
     }
 
     /// Whether somebody should see if a connection to the endpoint opens: it
     /// can't be reached, or has just refused one while an exchange waits.
-    pub fn wants_connection(&self, endpoint: usize) -> bool {
-        let state = &self.states()[endpoint];
-        let is_suspect = state.is_refusing() || state.is_backlog_full();
-        state.has(Flag::Unreachable) || (is_suspect && self.waiting() > 0)
+    pub fn wants_connection(&self, endpoint: &EndpointState) -> bool {
+        let is_suspect = endpoint.is_refusing() || endpoint.is_backlog_full();
+        endpoint.has(Flag::Unreachable) || (is_suspect && self.waiting() > 0)
     }
 
     /// Lets time pass: ends phantoms and ejections, raises weights, and serves
@@ -519,7 +600,7 @@ impl Dispatcher {
     pub fn tick(&self, now: Instant) {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         let mut records = lock(&self.records.0);
-        for (state, record) in self.states().iter().zip(records.iter_mut()) {
+        for (state, record) in records.each() {
             if is_over(record.ghost_until) {
                 record.ghost_until = None;
                 state.set_ghosts(0);
@@ -531,7 +612,7 @@ impl Dispatcher {
                 state.set(Flag::Ejected, false);
             }
         }
-        self.count_trials();
+        self.count_trials(&records.members);
         self.ramp_up(&mut records, now);
         drop(records);
         self.serve(now);
@@ -540,7 +621,7 @@ impl Dispatcher {
     /// Publishes the weights of endpoints that returned not long ago: linear
     /// over the slow start, relative to the warmest endpoint, so that the
     /// return of all at once is not throttled.
-    fn ramp_up(&self, records: &mut [Record], now: Instant) {
+    pub(crate) fn ramp_up(&self, records: &mut Records, now: Instant) {
         let Some(slow_start) = self.health_settings.slow_start else {
             return;
         };
@@ -548,12 +629,11 @@ impl Dispatcher {
             let age = now.duration_since(record.returned?);
             (age < slow_start).then(|| (age.as_secs_f64() / slow_start.as_secs_f64()).max(RAMP_MIN))
         };
-        let takes_part = self.states().iter().zip(records.iter());
+        let takes_part = records.each().filter(|(state, _)| state.is_eligible());
         let warmest = takes_part
-            .filter(|(state, _)| state.is_eligible())
             .map(|(_, record)| warmth(record).unwrap_or(1.0))
             .fold(RAMP_MIN, f64::max);
-        for (state, record) in self.states().iter().zip(records.iter_mut()) {
+        for (state, record) in records.each() {
             let warmth = warmth(record);
             if warmth.is_none() {
                 record.returned = None;
@@ -563,19 +643,29 @@ impl Dispatcher {
         }
     }
 
-    fn change(&self, endpoint: usize, kind: ChangeKind) -> Change {
-        let states = self.states();
+    fn change(&self, kind: ChangeKind) -> Change {
+        let members = self.members();
+        let is_up = |it: &&Arc<EndpointState>| it.is_eligible() || it.is_only_unprobed();
         Change {
-            endpoint,
             kind,
-            up: states
-                .iter()
-                .filter(|state| state.is_eligible() || state.is_only_unprobed())
-                .count(),
-            count: states.len(),
+            up: members.endpoints().iter().filter(is_up).count(),
+            count: members.len(),
             waiting: self.waiting(),
         }
     }
+}
+
+/// How many of the answers of the other endpoints that take part were
+/// errors, over the last [`WINDOW`] seconds.
+fn failure_rate_of_rest(records: &mut Records, endpoint: &EndpointState, now: Instant) -> f64 {
+    let mut rest = Answers::default();
+    for (state, record) in records.each() {
+        if state.id() != endpoint.id() && state.is_eligible() {
+            rest.add(record.answers.sum(now));
+        }
+    }
+    let rate = f64::from(rest.errors) / f64::from(rest.count.max(1));
+    rate.max(LEAST_FAILURE_RATE)
 }
 
 /// Whether so many errors in a row are no chance, where the rest fails at this

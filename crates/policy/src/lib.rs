@@ -12,6 +12,7 @@ pub mod endpoint;
 pub mod hash;
 pub mod health;
 mod instant;
+pub mod members;
 pub mod observation;
 pub mod pool;
 pub mod queue;

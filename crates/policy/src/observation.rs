@@ -11,7 +11,7 @@ use crate::Instant;
 /// What was observed of an attempt at an endpoint, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observation {
-    /// Index of the endpoint.
+    /// Position of the endpoint among the members.
     pub endpoint: usize,
     /// The present.
     pub now: Instant,

@@ -309,13 +309,19 @@ fn limit(state: &EndpointState) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::endpoint::{EndpointId, EndpointSettings};
 
     const LATER: Instant = Instant::from_nanos(2_000_000_000);
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
     fn endpoint(limit: u32, in_flight: u32) -> EndpointState {
-        let state = EndpointState::new(1, Some(limit));
-        (0..in_flight).for_each(|_| assert!(state.try_reserve_for_probe(0).is_some()));
+        let settings = EndpointSettings {
+            name: "a",
+            weight: 1,
+            max_in_flight: Some(limit),
+        };
+        let state = EndpointState::new(EndpointId::new(0), &settings);
+        (0..in_flight).for_each(|_| assert!(state.try_reserve_for_probe().is_some()));
         state
     }
 
@@ -424,7 +430,7 @@ mod tests {
         let state = endpoint(3, 1);
         let (pool, owners) = pinned(&state, &[1, 2]);
         assert_eq!(pool.put(3, &state, NOW), Ok(()));
-        assert!(state.try_reserve_for_probe(0).is_some());
+        assert!(state.try_reserve_for_probe().is_some());
         assert_eq!(pool.take(&state, none), Taken::Idle(3));
         assert_eq!(pool.put(3, &state, NOW), Ok(()));
         assert_eq!(pool.make_room(&state), Room::Idle(3));
@@ -436,7 +442,7 @@ mod tests {
         );
         assert_eq!(pool.take_pinned(&owners[0]), None);
         assert_eq!(pool.take(&state, none), Taken::Nothing, "there is room now");
-        assert!(state.try_reserve_for_probe(0).is_some());
+        assert!(state.try_reserve_for_probe().is_some());
         assert_eq!(pool.make_room(&state), Room::Displaced(2));
         assert_eq!(pool.make_room(&state), Room::Free, "all are the holders'");
         assert!(is_displaced(&owners[1]));

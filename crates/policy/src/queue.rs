@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::Instant;
 use crate::dispatch::Refusal;
-use crate::endpoint::{Reservation, Tried};
+use crate::endpoint::{EndpointId, Reservation, Tried};
 
 /// Who is served next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,8 +103,7 @@ pub(crate) struct Waiter {
 /// Until when a waiter goes to no other endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeptTo {
-    /// Index in the upstream.
-    pub endpoint: usize,
+    pub endpoint: EndpointId,
     pub until: Instant,
 }
 
@@ -275,6 +274,20 @@ impl Queue {
         }
         for (lane, place, refusal) in refused {
             wakers.extend(self.dismiss(lane, place, Left::Refused(refusal)));
+        }
+    }
+
+    /// Has waiters forget the endpoints that have `left`: that they were there, and
+    /// that they wait for one of them alone.
+    pub fn forget(&mut self, left: impl Fn(EndpointId) -> bool) {
+        self.particular = 0;
+        for waiter in self.lanes.iter_mut().flat_map(BTreeMap::values_mut) {
+            waiter.kept_to = waiter.kept_to.filter(|it| !left(it.endpoint));
+            if waiter.tried.iter().any(|it| left(it.endpoint())) {
+                let tried = waiter.tried.iter().filter(|it| !left(it.endpoint()));
+                waiter.tried = tried.copied().collect();
+            }
+            self.particular += usize::from(waiter.is_particular());
         }
     }
 

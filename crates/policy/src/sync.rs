@@ -3,13 +3,13 @@
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 /// Locks. A thread that panicked while it held the lock has left whole values
@@ -26,5 +26,5 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// loom takes them for acquire and release only, so that its model gets one.
 pub(crate) fn between_sequential() {
     #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
+    fence(Ordering::SeqCst);
 }

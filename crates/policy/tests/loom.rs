@@ -6,10 +6,11 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::{Balance, Balancer};
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
-use evenkeel_policy::endpoint::Reservation;
+use evenkeel_policy::balance::Balance;
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::endpoint::{EndpointSettings, EndpointState, Reservation};
 use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::members::Chooser;
 use evenkeel_policy::pool::{Owner, SharedPool, Taken};
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 use loom::future::block_on;
@@ -17,8 +18,12 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
+const NAMES: [&str; 2] = ["a", "b"];
+
 struct Site {
     dispatcher: Dispatcher,
+    /// A worker's at its start. It knows the first members.
+    chooser: Chooser,
     /// Of the first endpoint.
     pool: SharedPool<Opened>,
     /// The client that pinned connections belong to.
@@ -35,15 +40,14 @@ struct Site {
 impl Site {
     fn new(limits: &[u32], lanes: &[u32]) -> Arc<Self> {
         let now = Instant::from_nanos(1_000_000_000);
-        let endpoints = limits.iter().map(|&limit| EndpointSettings {
-            name: "one of them",
-            weight: 1,
-            max_in_flight: Some(limit),
-        });
+        let endpoints = NAMES.iter().zip(limits);
+        let endpoints = endpoints.map(|(name, &limit)| settings(name, limit));
         let queue = QueueSettings::default();
         let health = HealthSettings::default();
+        let dispatcher = Dispatcher::new(endpoints, lanes, queue, health, now);
         Arc::new(Site {
-            dispatcher: Dispatcher::new(endpoints, lanes, queue, health, now),
+            chooser: Chooser::new(&dispatcher, Balance::RoundRobin, 0),
+            dispatcher,
             pool: SharedPool::new(8),
             owner: Arc::default(),
             occupied: Arc::new(AtomicU32::new(0)),
@@ -63,8 +67,19 @@ impl Site {
             arrived: self.now,
             now: self.now,
         };
-        let mut balancer = Balancer::new(Balance::RoundRobin, 0);
-        self.dispatcher.acquire(&mut balancer, &asking, waker)
+        let mut chooser = self.chooser.clone();
+        self.dispatcher.acquire(&mut chooser, &asking, waker)
+    }
+
+    /// The endpoint of a slot: one of the first members.
+    fn state(&self, slot: Reservation) -> &EndpointState {
+        let state = self.chooser.members().get(slot.endpoint());
+        state.expect("it is one of them")
+    }
+
+    fn release(&self, slot: Reservation, lane: Option<usize>) {
+        let state = self.state(slot);
+        self.dispatcher.release(state, slot, lane, || self.now);
     }
 
     /// Waits for as long as it takes: a waiter that is forgotten is a deadlock,
@@ -98,20 +113,21 @@ impl Site {
     /// An exchange at the first endpoint, which keeps its connection.
     fn connected_exchange(&self, wanted: Wanted) {
         let slot = self.wait_for_slot(None);
-        self.use_connection(wanted, slot.endpoint());
-        self.dispatcher.release(slot, None, || self.now);
+        self.use_connection(wanted, slot);
+        self.release(slot, None);
     }
 
     /// A probe, which waits for nobody.
     fn probe(&self) {
-        if let Some(slot) = self.dispatcher.try_reserve_at(0) {
-            self.use_connection(Wanted::New, 0);
-            self.dispatcher.release(slot, None, || self.now);
+        let state = &self.chooser.members().endpoints()[0];
+        if let Some(slot) = state.try_reserve_for_probe() {
+            self.use_connection(Wanted::New, slot);
+            self.release(slot, None);
         }
     }
 
-    fn use_connection(&self, wanted: Wanted, endpoint: usize) {
-        let state = &self.dispatcher.states()[endpoint];
+    fn use_connection(&self, wanted: Wanted, slot: Reservation) {
+        let state = self.state(slot);
         let idle = match wanted {
             Wanted::Any | Wanted::Pinned => match self.pool.take(state, |_| false) {
                 Taken::Idle(idle) => Some(idle),
@@ -136,12 +152,12 @@ impl Site {
     /// The next request of the client that a connection is pinned to.
     fn pinned_exchange(&self) {
         let slot = self.wait_for_slot(None);
-        let state = &self.dispatcher.states()[slot.endpoint()];
+        let state = self.state(slot);
         match self.pool.take_pinned(&self.owner) {
             Some(pinned) => drop(self.pool.pin(pinned, &self.owner, state)),
-            None => self.use_connection(Wanted::Pinned, slot.endpoint()),
+            None => self.use_connection(Wanted::Pinned, slot),
         }
-        self.dispatcher.release(slot, None, || self.now);
+        self.release(slot, None);
     }
 
     /// Leaves at once where it would have to wait.
@@ -160,13 +176,21 @@ impl Site {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         assert!(inside <= self.limit, "{inside} of {} at once", self.limit);
         self.inside.fetch_sub(1, Ordering::SeqCst);
-        self.dispatcher.release(reservation, lane, || self.now);
+        self.release(reservation, lane);
     }
 
     fn is_at_rest(&self) {
         assert_eq!(self.dispatcher.waiting(), 0);
-        let states = self.dispatcher.states();
+        let states = self.chooser.members().endpoints();
         assert!(states.iter().all(|state| state.in_flight() == 0));
+    }
+}
+
+fn settings(name: &'static str, limit: u32) -> EndpointSettings<'static> {
+    EndpointSettings {
+        name,
+        weight: 1,
+        max_in_flight: Some(limit),
     }
 }
 
@@ -264,6 +288,42 @@ fn a_waiter_leaves_while_a_slot_is_handed_over() {
 #[test]
 fn a_lane_is_left_and_entered() {
     check(3, (&[2], &[1]), &[Client::Impatient, Client::Patient]);
+}
+
+/// Exchanges on two threads while one of these endpoints leaves: each finds a slot,
+/// and none is lost.
+fn check_replacement(preemptions: usize, limits: &'static [u32], staying: &'static [u32]) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        let site = Site::new(limits, &[]);
+        let other = {
+            let site = site.clone();
+            thread::spawn(move || site.exchange(None))
+        };
+        let replacing = {
+            let site = site.clone();
+            thread::spawn(move || {
+                let members = NAMES.iter().rev().zip(staying);
+                let members = members.map(|(name, &limit)| settings(name, limit));
+                site.dispatcher.replace_members(members, site.now);
+            })
+        };
+        site.exchange(None);
+        other.join().expect("it ends");
+        replacing.join().expect("it ends");
+        site.is_at_rest();
+    });
+}
+
+#[test]
+fn an_endpoint_leaves_while_exchanges_come() {
+    check_replacement(2, &[1, 1], &[1]);
+}
+
+#[test]
+fn endpoints_change_places_while_exchanges_come() {
+    check_replacement(2, &[1, 1], &[1, 1]);
 }
 
 /// An endpoint with as many threads as slots, each of which serves one

@@ -1,6 +1,6 @@
 //! A million exchanges over several threads, with clients that leave,
-//! endpoints that fail and weights and limits that change meanwhile: no limit
-//! is exceeded, and nothing is left over.
+//! endpoints that fail, leave and return, and weights and limits that change
+//! meanwhile: no limit is exceeded, and nothing is left over.
 #![cfg(not(loom))]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -10,15 +10,17 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::{Balance, Balancer};
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
-use evenkeel_policy::endpoint::{Admin, Reservation, Tried};
-use evenkeel_policy::health::{Guard, HealthSettings};
+use evenkeel_policy::balance::Balance;
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::endpoint::{Admin, EndpointId, EndpointSettings, Reservation, Tried};
+use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::members::Chooser;
 use evenkeel_policy::observation::{Answer, Observed};
 use evenkeel_policy::queue::{Discipline, Left, QueueSettings, Ticket};
 
 const EXCHANGES: u64 = 1_000_000;
 const THREADS: u64 = 6;
+const NAMES: [&str; 3] = ["a", "b", "c"];
 const LIMITS: [u32; 3] = [1, 2, 1];
 const LANE: u32 = 1;
 
@@ -50,8 +52,7 @@ struct Site {
 /// What a thread does its exchanges with.
 struct Worker<'a> {
     site: &'a Site,
-    balancer: Balancer,
-    guard: Guard,
+    chooser: Chooser,
     random: fastrand::Rng,
     waker: Waker,
 }
@@ -60,7 +61,9 @@ impl Worker<'_> {
     fn exchange(&mut self) {
         let now = now();
         let lane = (self.random.u8(..4) == 0).then_some(0);
-        let sent = |endpoint| Tried::Sent { endpoint };
+        let sent = |number| Tried::Sent {
+            endpoint: EndpointId::new(number),
+        };
         let tried: &[Tried] = match self.random.u8(..8) {
             0 => &[sent(0)],
             1 => &[sent(1), sent(2)],
@@ -76,7 +79,7 @@ impl Worker<'_> {
             now,
         };
         let dispatcher = &self.site.dispatcher;
-        match dispatcher.acquire(&mut self.balancer, &asking, &self.waker) {
+        match dispatcher.acquire(&mut self.chooser, &asking, &self.waker) {
             Acquired::Reserved { reservation, .. } => self.hold(reservation, lane),
             Acquired::Refused(_) => {}
             Acquired::Queued(ticket) => {
@@ -109,7 +112,13 @@ impl Worker<'_> {
 
     fn hold(&mut self, reservation: Reservation, lane: Option<usize>) {
         let site = self.site;
-        let endpoint = reservation.endpoint();
+        let id = reservation.endpoint();
+        let member = self.chooser.members().get(id).cloned();
+        // It may have joined and left since this worker chose last.
+        let state = member.or_else(|| site.dispatcher.endpoint(id));
+        let state = state.expect("it is in use");
+        let endpoint = NAMES.iter().position(|name| *name == state.name());
+        let endpoint = endpoint.expect("there is no other");
         let inside = site.inside[endpoint].fetch_add(1, Ordering::SeqCst) + 1;
         site.most[endpoint].fetch_max(inside, Ordering::Relaxed);
         assert!(inside <= LIMITS[endpoint], "{inside} at {endpoint}");
@@ -131,53 +140,71 @@ impl Worker<'_> {
         // What it changes is looked at elsewhere.
         let _ = site
             .dispatcher
-            .report(&mut self.guard, reservation, observed, now());
+            .report(&mut self.chooser, &state, reservation, observed, now());
         if lane.is_some() {
             site.inside_lane.fetch_sub(1, Ordering::SeqCst);
         }
         site.inside[endpoint].fetch_sub(1, Ordering::SeqCst);
-        site.dispatcher.release(reservation, lane, now);
+        site.dispatcher.release(&state, reservation, lane, now);
+    }
+}
+
+/// The endpoint of the name at this index.
+fn settings(index: usize) -> EndpointSettings<'static> {
+    EndpointSettings {
+        name: NAMES[index],
+        weight: 1,
+        max_in_flight: Some(LIMITS[index]),
     }
 }
 
 /// Changes what can be changed from outside, again and again.
 fn meddle(site: &Site) {
     let mut random = fastrand::Rng::with_seed(99);
+    let dispatcher = &site.dispatcher;
     while !site.is_over.load(Ordering::Relaxed) {
         let now = now();
-        let endpoint = random.usize(..3);
-        let dispatcher = &site.dispatcher;
-        let state = &dispatcher.states()[endpoint];
-        match random.u8(..6) {
-            0 => dispatcher.set_weight(endpoint, random.u32(1..5), now),
-            // Never above what it began with.
-            1 => state.set_max_in_flight(Some(random.u32(1..=LIMITS[endpoint]))),
-            2 => _ = dispatcher.set_admin(endpoint, Admin::Drain, now),
-            3 => _ = dispatcher.set_admin(endpoint, Admin::Ready, now),
-            4 => _ = dispatcher.probed(endpoint, random.bool(), now),
-            _ => _ = dispatcher.reached(endpoint, now),
+        let members = dispatcher.members();
+        if let Some(state) = random.choice(members.endpoints()) {
+            let limit = NAMES.iter().position(|name| *name == state.name());
+            let limit = LIMITS[limit.expect("there is no other")];
+            match random.u8(..6) {
+                0 => dispatcher.set_weight(state, random.u32(1..5), now),
+                // Never above what it began with.
+                1 => state.set_max_in_flight(Some(random.u32(1..=limit))),
+                2 => _ = dispatcher.set_admin(state, Admin::Drain, now),
+                3 => _ = dispatcher.set_admin(state, Admin::Ready, now),
+                4 => _ = dispatcher.probed(state, random.bool(), now),
+                _ => _ = dispatcher.reached(state, now),
+            }
+        }
+        if random.u8(..4) == 0 {
+            let mut order = [0, 1, 2];
+            random.shuffle(&mut order);
+            let count = match random.u8(..32) {
+                0 => 0,
+                1..8 => random.usize(1..3),
+                _ => 3,
+            };
+            let members = order[..count].iter().map(|&index| settings(index));
+            dispatcher.replace_members(members, now);
         }
         dispatcher.tick(now + Duration::from_secs(random.u64(..20)));
         thread::sleep(Duration::from_micros(50));
     }
-    for endpoint in 0..3 {
+    dispatcher.replace_members((0..3).map(settings), now());
+    for state in dispatcher.members().endpoints() {
         let now = now();
         // What they change is of no interest any more.
-        let _ = site.dispatcher.set_admin(endpoint, Admin::Ready, now);
-        let _ = site.dispatcher.reached(endpoint, now);
-        let _ = site.dispatcher.probed(endpoint, true, now);
-        let _ = site.dispatcher.probed(endpoint, true, now);
+        let _ = site.dispatcher.set_admin(state, Admin::Ready, now);
+        let _ = site.dispatcher.reached(state, now);
+        let _ = site.dispatcher.probed(state, true, now);
+        let _ = site.dispatcher.probed(state, true, now);
     }
     site.dispatcher.tick(now() + Duration::from_secs(60));
 }
 
 fn run(discipline: Discipline, exchanges: u64) {
-    let endpoints = ["a", "b", "c"].iter().zip(LIMITS);
-    let endpoints = endpoints.map(|(name, limit)| EndpointSettings {
-        name,
-        weight: 1,
-        max_in_flight: Some(limit),
-    });
     let queue = QueueSettings {
         max: 4,
         discipline,
@@ -186,7 +213,7 @@ fn run(discipline: Discipline, exchanges: u64) {
     };
     let health = HealthSettings::default();
     let site = Site {
-        dispatcher: Dispatcher::new(endpoints, &[LANE], queue, health, now()),
+        dispatcher: Dispatcher::new((0..3).map(settings), &[LANE], queue, health, now()),
         inside: Default::default(),
         inside_lane: AtomicU32::new(0),
         most: Default::default(),
@@ -201,8 +228,7 @@ fn run(discipline: Discipline, exchanges: u64) {
                 scope.spawn(move || {
                     let mut worker = Worker {
                         site,
-                        balancer: Balancer::new(Balance::ShortestQueue, seed),
-                        guard: Guard::default(),
+                        chooser: Chooser::new(&site.dispatcher, Balance::ShortestQueue, seed),
                         random: fastrand::Rng::with_seed(seed),
                         waker: Waker::from(Arc::new(Unpark(thread::current()))),
                     };
@@ -222,10 +248,11 @@ fn run(discipline: Discipline, exchanges: u64) {
     });
     assert_eq!(site.dispatcher.waiting(), 0);
     assert_eq!(site.dispatcher.lane_in_flight(0), 0);
-    for (endpoint, state) in site.dispatcher.states().iter().enumerate() {
-        assert_eq!(state.in_flight(), 0, "at {endpoint}");
-        let most = site.most[endpoint].load(Ordering::Relaxed);
-        assert_eq!(most, LIMITS[endpoint], "it was never full");
+    let members = site.dispatcher.members();
+    for (index, state) in members.endpoints().iter().enumerate() {
+        assert_eq!(state.in_flight(), 0, "at {}", state.name());
+        let most = site.most[index].load(Ordering::Relaxed);
+        assert_eq!(most, LIMITS[index], "it was never full");
     }
     assert!(site.waited.load(Ordering::Relaxed) > exchanges / 1000);
     assert!(site.left.load(Ordering::Relaxed) > 0);

@@ -93,7 +93,8 @@ impl Place<'_> {
     }
 
     fn weight(&self, sources: &Sources) -> u32 {
-        sources.dispatchers[self.upstream_index].states()[self.index].weight()
+        let members = sources.dispatchers[self.upstream_index].members();
+        members.endpoints()[self.index].weight()
     }
 }
 
@@ -238,8 +239,9 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
         if backend.is_some_and(|name| name != upstream.name) {
             continue;
         }
+        let members = sources.dispatchers[index].members();
         for (place, endpoint) in upstream.endpoints.iter().enumerate() {
-            let state = &sources.dispatchers[index].states()[place];
+            let state = &members.endpoints()[place];
             let (address, port) = match &endpoint.address {
                 Address::Tcp(address) => (address.ip().to_string(), address.port()),
                 Address::Unix(path) => (path.display().to_string(), 0),
@@ -255,7 +257,7 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
                 | State::Ejected => 0,
             };
             // Bits of SRV_ADMF: 1 forced maintenance, 8 forced drain.
-            let wanted = sources.dispatchers[index].admin(place);
+            let wanted = sources.dispatchers[index].admin(state);
             let admin = match AdminWord(wanted).0 {
                 Wanted::Ready => 0,
                 Wanted::Stop => 1,

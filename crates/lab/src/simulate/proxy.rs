@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::{Balance, Balancer};
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
-use evenkeel_policy::endpoint::{Reservation, Tried};
+use evenkeel_policy::balance::Balance;
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
+use evenkeel_policy::members::Chooser;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 
-use super::watch::{AttemptOver, Guarding, Watch};
+use super::watch::{self, AttemptOver, Guarding};
 
 /// How many balancers there are, and what they know of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +77,7 @@ fn locked(woken: &Woken) -> MutexGuard<'_, VecDeque<usize>> {
 #[derive(Debug)]
 struct Worker {
     dispatcher: usize,
-    balancer: Balancer,
-    watch: Watch,
+    chooser: Chooser,
 }
 
 /// All balancers.
@@ -124,15 +124,18 @@ impl Proxy {
             Balancers::Workers(_) => 1,
             Balancers::Proxies(count) => count,
         };
+        let dispatchers: Vec<_> = (0..dispatcher_count).map(|_| dispatcher()).collect();
         let mut seeds = fastrand::Rng::with_seed(!seed);
-        let workers = (0..balancers.count()).map(|index| Worker {
-            dispatcher: index % dispatcher_count,
-            balancer: Balancer::new(policy.balance, seeds.u64(..)),
-            watch: Watch::default(),
+        let workers = (0..balancers.count()).map(|index| {
+            let dispatcher = index % dispatcher_count;
+            Worker {
+                dispatcher,
+                chooser: Chooser::new(&dispatchers[dispatcher], policy.balance, seeds.u64(..)),
+            }
         });
         Proxy {
             workers: workers.collect(),
-            dispatchers: (0..dispatcher_count).map(|_| dispatcher()).collect(),
+            dispatchers,
             woken: Woken::default(),
             wakers: Vec::new(),
         }
@@ -149,16 +152,16 @@ impl Proxy {
         }
         let worker = &mut self.workers[worker];
         let dispatcher = &self.dispatchers[worker.dispatcher];
-        dispatcher.acquire(&mut worker.balancer, asking, &self.wakers[slot])
+        dispatcher.acquire(&mut worker.chooser, asking, &self.wakers[slot])
     }
 
     /// An endpoint as one that refused a connection.
     #[must_use]
-    pub fn refused_until(&self, worker: usize, endpoint: usize, until: Instant) -> Tried {
+    pub fn refused_until(&self, worker: usize, endpoint: EndpointId, until: Instant) -> Tried {
         Tried::Refused {
-            endpoint: endpoint as u32,
+            endpoint,
             until,
-            openings: self.dispatcher(worker).states()[endpoint].openings(),
+            openings: self.state(worker, endpoint).openings(),
         }
     }
 
@@ -182,34 +185,40 @@ impl Proxy {
     pub fn attempt_over(&mut self, worker: usize, lane: Option<usize>, attempt: &AttemptOver) {
         let worker = &mut self.workers[worker];
         let dispatcher = &self.dispatchers[worker.dispatcher];
-        worker
-            .watch
-            .attempt_over(dispatcher, &mut worker.balancer, attempt);
-        dispatcher.release(attempt.reservation, lane, || attempt.now);
+        watch::attempt_over(dispatcher, &mut worker.chooser, attempt);
+        let endpoint = worker.chooser.members().get(attempt.reservation.endpoint());
+        let endpoint = endpoint.expect("members stay");
+        dispatcher.release(endpoint, attempt.reservation, lane, || attempt.now);
     }
 
     /// What every balancer does now and then.
     pub fn tick(&mut self, now: Instant, is_reachable: impl Fn(usize) -> bool) {
         for dispatcher in &self.dispatchers {
-            Watch::tick(dispatcher, now, &is_reachable);
+            watch::tick(dispatcher, now, &is_reachable);
         }
     }
 
     /// Exchanges in flight at an endpoint, as this balancer knows it.
     #[must_use]
-    pub fn in_flight(&self, worker: usize, endpoint: usize) -> u32 {
-        self.dispatcher(worker).states()[endpoint].in_flight()
+    pub fn in_flight(&self, worker: usize, endpoint: EndpointId) -> u32 {
+        self.state(worker, endpoint).in_flight()
     }
 
     /// Slots and places that somebody still has.
     #[must_use]
     pub fn held(&self) -> u64 {
         let held = |dispatcher: &Dispatcher| {
-            let states = dispatcher.states().iter();
+            let members = dispatcher.members();
+            let states = members.endpoints().iter();
             let in_flight: u64 = states.map(|state| u64::from(state.in_flight())).sum();
             in_flight + dispatcher.waiting() as u64
         };
         self.dispatchers.iter().map(held).sum()
+    }
+
+    fn state(&self, worker: usize, endpoint: EndpointId) -> &EndpointState {
+        let members = self.workers[worker].chooser.members();
+        members.get(endpoint).expect("members stay")
     }
 
     fn dispatcher(&self, worker: usize) -> &Dispatcher {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::dispatch::{Acquired, Asking};
-use evenkeel_policy::endpoint::{Reservation, Tried};
+use evenkeel_policy::endpoint::{EndpointId, Reservation, Tried};
 use evenkeel_policy::queue::{Left, Ticket};
 use slab::Slab;
 
@@ -296,10 +296,11 @@ impl Simulation<'_> {
         let in_flight = self.proxy.in_flight(request.worker, endpoint);
         let is_over = self.policy.max_in_flight.is_some_and(|max| in_flight > max);
         self.over_limit += u64::from(is_over);
-        match self.origins[endpoint].condition() {
+        let origin = endpoint.index();
+        match self.origins[origin].condition() {
             Condition::Up { .. } => {
-                let due = self.origins[endpoint].begin(attempt, request.work.time, now);
-                self.plan_finish(endpoint, due);
+                let due = self.origins[origin].begin(attempt, request.work.time, now);
+                self.plan_finish(origin, due);
                 Sent::Yes
             }
             Condition::Failing { after } => {
@@ -314,7 +315,7 @@ impl Simulation<'_> {
     }
 
     /// Reports the present attempt and gives its slot back: at which endpoint.
-    fn give_back(&mut self, slot: usize, outcome: Outcome) -> Option<usize> {
+    fn give_back(&mut self, slot: usize, outcome: Outcome) -> Option<EndpointId> {
         let request = &mut self.requests[slot];
         let Stage::At { reservation, since } = request.stage else {
             return None;
@@ -334,14 +335,12 @@ impl Simulation<'_> {
 
     /// As the exchanges of the program do: one that nothing was sent of waits
     /// for the endpoint where it may, and costs no retry then.
-    fn try_elsewhere(&mut self, slot: usize, endpoint: usize, outcome: Outcome) -> Sent {
+    fn try_elsewhere(&mut self, slot: usize, endpoint: EndpointId, outcome: Outcome) -> Sent {
         let now = self.agenda.instant();
         let worker = self.requests[slot].worker;
         let tried = match outcome {
             Outcome::Unreachable => self.proxy.refused_until(worker, endpoint, now + PAUSE),
-            _ => Tried::Sent {
-                endpoint: endpoint as u32,
-            },
+            _ => Tried::Sent { endpoint },
         };
         let is_held = outcome == Outcome::Unreachable && self.policy.queue.hold;
         let request = &mut self.requests[slot];

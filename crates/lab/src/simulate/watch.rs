@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::Balancer;
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::{Flag, Reservation};
-use evenkeel_policy::health::Guard;
-use evenkeel_policy::observation::{Answer, Observation, Observed};
+use evenkeel_policy::members::Chooser;
+use evenkeel_policy::observation::{Answer, Observed};
 
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -48,45 +47,32 @@ pub struct AttemptOver {
     pub now: Instant,
 }
 
-/// One balancer's guard.
-#[derive(Debug, Default)]
-pub struct Watch {
-    guard: Guard,
+/// Takes note of an attempt, before its slot is given back.
+pub fn attempt_over(dispatcher: &Dispatcher, chooser: &mut Chooser, attempt: &AttemptOver) {
+    let id = attempt.reservation.endpoint();
+    let Some(endpoint) = chooser.members().get(id).cloned() else {
+        return;
+    };
+    let observed = match attempt.outcome {
+        Outcome::Answered | Outcome::Failed => Observed::Head(Answer {
+            first_byte: Some(attempt.took),
+            is_error: attempt.outcome == Outcome::Failed,
+        }),
+        Outcome::Broken => Observed::Failed,
+        Outcome::Unreachable => Observed::Unreachable,
+    };
+    chooser.observe(id, attempt.now, observed);
+    // The change would be a line of the event log.
+    let (slot, now) = (attempt.reservation, attempt.now);
+    let _ = dispatcher.report(chooser, &endpoint, slot, observed, now);
 }
 
-impl Watch {
-    /// Takes note of an attempt, before its slot is given back.
-    pub fn attempt_over(
-        &mut self,
-        dispatcher: &Dispatcher,
-        balancer: &mut Balancer,
-        attempt: &AttemptOver,
-    ) {
-        let endpoint = attempt.reservation.endpoint();
-        let observed = match attempt.outcome {
-            Outcome::Answered | Outcome::Failed => Observed::Head(Answer {
-                first_byte: Some(attempt.took),
-                is_error: attempt.outcome == Outcome::Failed,
-            }),
-            Outcome::Broken => Observed::Failed,
-            Outcome::Unreachable => Observed::Unreachable,
-        };
-        balancer.observe(&Observation {
-            endpoint,
-            now: attempt.now,
-            observed,
-        });
-        // The change would be a line of the event log.
-        let _ = dispatcher.report(&mut self.guard, attempt.reservation, observed, attempt.now);
-    }
-
-    /// Lets time pass, and endpoints return that `is_reachable` finds well.
-    pub fn tick(dispatcher: &Dispatcher, now: Instant, is_reachable: impl Fn(usize) -> bool) {
-        dispatcher.tick(now);
-        for (endpoint, state) in dispatcher.states().iter().enumerate() {
-            if state.has(Flag::Unreachable) && is_reachable(endpoint) {
-                let _ = dispatcher.reached(endpoint, now);
-            }
+/// Lets time pass, and endpoints return that `is_reachable` finds well.
+pub fn tick(dispatcher: &Dispatcher, now: Instant, is_reachable: impl Fn(usize) -> bool) {
+    dispatcher.tick(now);
+    for (index, state) in dispatcher.members().endpoints().iter().enumerate() {
+        if state.has(Flag::Unreachable) && is_reachable(index) {
+            let _ = dispatcher.reached(state, now);
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::Instant;
 use super::draw::Draw;
 use super::least::{Compared, Least, Share};
 use super::{Learned, LearnsFrom, Promises, Ranking, Split, View};
+use crate::members::Moved;
 use crate::observation::{Answer, Observation};
 
 /// Part of the upstream's mean that each answer makes up.
@@ -293,6 +294,12 @@ impl Ranking for Adaptive {
 
     fn learned(&self, index: usize, _now: Instant) -> Option<Learned> {
         self.slowness(index).map(Learned::Slowness)
+    }
+
+    fn follow(&mut self, moved: &Moved) {
+        self.least.follow(moved);
+        moved.carry(&mut self.evidence, Evidence::default);
+        moved.carry(&mut self.factors, || 1.0);
     }
 
     fn promises(&self) -> Promises {

@@ -58,9 +58,9 @@ impl Ranking for ConsistentHash {
         // endpoint at least: the bounds add up to more than the loads.
         let mut in_flight = 1_u64;
         let mut weights = 0_u64;
-        let endpoints = view.endpoints.iter().zip(view.identities).enumerate();
-        for ((index, (state, &identity)), found) in endpoints.zip(&mut self.found) {
-            if !view.admits(index, state) {
+        let endpoints = view.endpoints.iter().zip(view.identities);
+        for ((state, &identity), found) in endpoints.zip(&mut self.found) {
+            if !view.admits(state) {
                 *found = Found::NONE;
                 continue;
             }
@@ -143,7 +143,7 @@ mod tests {
             for _ in 0..6 {
                 let index = balancer.pick(&site.view_of(crate::hash::mix(key)));
                 let state = site.state(index.expect("all are up"));
-                assert!(state.try_reserve(0, u32::MAX).is_some());
+                assert!(state.try_reserve(u32::MAX).is_some());
             }
             let loads = (0..4).map(|index| site.state(index).load());
             assert_eq!(loads.filter(|&load| load > 0).count(), 2, "key {key}");

@@ -1,5 +1,7 @@
 //! Where a balancer begins its search, so that ties go round.
 
+use crate::members::Moved;
+
 /// The endpoint picked last, by one worker.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor {
@@ -18,6 +20,11 @@ impl Cursor {
     /// The endpoint after the last one picked, of `count`.
     pub(super) fn next(&self, count: usize) -> usize {
         (self.last + 1) % count.max(1)
+    }
+
+    /// Takes over other members: what is known of an endpoint goes with it.
+    pub(super) fn follow(&mut self, moved: &Moved) {
+        self.last = moved.position_of(self.last).unwrap_or(self.last);
     }
 
     /// Remembers what was picked.

@@ -109,8 +109,8 @@ impl Draw {
         self.sums.resize(view.len(), 0);
         let mut total = 0;
         let mut most = 0;
-        for (index, (state, sum)) in view.endpoints.iter().zip(&mut self.sums).enumerate() {
-            let weight = match view.admits(index, state) {
+        for (state, sum) in view.endpoints.iter().zip(&mut self.sums) {
+            let weight = match view.admits(state) {
                 true => View::weight_of(state),
                 false => 0,
             };

@@ -15,6 +15,7 @@
 use super::cursor::Cursor;
 use super::{Promises, Ranking, Split, View};
 use crate::endpoint::EndpointState;
+use crate::members::Moved;
 
 /// Bits of the score that say how long ago an endpoint was chosen.
 const TURN_BITS: u32 = 20;
@@ -100,7 +101,7 @@ impl Fair {
         let mut busy = None;
         for (first, part) in view.parts_from(start) {
             for (index, state) in (first..).zip(part) {
-                if !view.admits(index, state) {
+                if !view.admits(state) {
                     continue;
                 }
                 let load = state.load();
@@ -176,6 +177,11 @@ impl Ranking for Fair {
     /// Whether an exchange is refused when all have what they may.
     fn refuses_when_busy(&self) -> bool {
         self.options.weight_mode == WeightMode::Peak
+    }
+
+    fn follow(&mut self, moved: &Moved) {
+        self.cursor.follow(moved);
+        moved.carry(&mut self.chosen, || 0);
     }
 
     fn promises(&self) -> Promises {

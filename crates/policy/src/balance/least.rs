@@ -9,6 +9,7 @@ use super::View;
 use super::cursor::Cursor;
 use super::turns::Turns;
 use crate::endpoint::EndpointState;
+use crate::members::Moved;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -56,6 +57,12 @@ impl Least {
         }
     }
 
+    /// Takes over other members: what is known of an endpoint goes with it.
+    pub(super) fn follow(&mut self, moved: &Moved) {
+        self.cursor.follow(moved);
+        self.turns.follow(moved);
+    }
+
     /// The idle endpoint whose turn it is; if none is idle, the one with the
     /// least load by share, searching from the one after the last picked.
     #[inline(always)]
@@ -67,7 +74,7 @@ impl Least {
     ) -> Option<usize> {
         // The commonest upstream, and there is nothing to compare.
         if let [state] = view.endpoints {
-            return view.admits(0, state).then_some(0);
+            return view.admits(state).then_some(0);
         }
         let with_this = match compared {
             Compared::Load => 0.0,
@@ -80,7 +87,7 @@ impl Least {
         let mut busy = None;
         for (first, part) in view.parts_from(start) {
             for (index, state) in (first..).zip(part) {
-                if !view.admits(index, state) {
+                if !view.admits(state) {
                     continue;
                 }
                 let share = share(index, state);

@@ -9,6 +9,7 @@
 use super::least::{Compared, Least, Share};
 use super::{Promises, Ranking, Split, View};
 use crate::endpoint::EndpointState;
+use crate::members::Moved;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -30,6 +31,10 @@ impl Ranking for LeastConnections {
     fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let share = |_, state: &EndpointState| Share::of_weight(state);
         self.least.pick(view, Compared::Load, share)
+    }
+
+    fn follow(&mut self, moved: &Moved) {
+        self.least.follow(moved);
     }
 
     fn promises(&self) -> Promises {

@@ -27,11 +27,13 @@ mod two_choices;
 
 pub use fair::{FairOptions, WeightMode};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Instant;
 use crate::dispatch::Tier;
 use crate::endpoint::{EndpointState, Tried};
+use crate::members::{Members, Moved};
 use crate::observation::Observation;
 
 /// The table of balancers: from each row come the variants of [`Balance`] and
@@ -123,6 +125,13 @@ macro_rules! balancers {
             pub fn observe(&mut self, observation: &Observation) {
                 match &mut self.0 {
                     $( State::$name(it) => it.observe(observation), )*
+                }
+            }
+
+            /// Takes over other members: what is known of an endpoint goes with it.
+            pub(crate) fn follow(&mut self, moved: &Moved) {
+                match &mut self.0 {
+                    $( State::$name(it) => it.follow(moved), )*
                 }
             }
 
@@ -249,6 +258,9 @@ trait Ranking {
     /// Learns from an attempt.
     fn observe(&mut self, _observation: &Observation) {}
 
+    /// Takes over other members. State that goes by positions goes by the new ones.
+    fn follow(&mut self, _moved: &Moved) {}
+
     /// What it has learned of the endpoint, if anything.
     fn learned(&self, _index: usize, _now: Instant) -> Option<Learned> {
         None
@@ -313,7 +325,7 @@ pub enum Split {
 /// The endpoints as a balancer sees them during one pick.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    pub(crate) endpoints: &'a [EndpointState],
+    pub(crate) endpoints: &'a [Arc<EndpointState>],
     pub(crate) identities: &'a [u64],
     pub(crate) tried: &'a [Tried],
     /// Which endpoints may be picked.
@@ -328,16 +340,11 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Endpoints and the hash of what each is known by; none was tried yet,
-    /// and there is no key.
-    ///
-    /// # Panics
-    /// There are not as many identities as endpoints.
-    pub fn new(endpoints: &'a [EndpointState], identities: &'a [u64], now: Instant) -> Self {
-        assert_eq!(endpoints.len(), identities.len(), "one identity each");
+    /// Members of which none was tried yet; there is no key.
+    pub fn new(members: &'a Members, now: Instant) -> Self {
         View {
-            endpoints,
-            identities,
+            endpoints: members.endpoints(),
+            identities: members.identities(),
             tried: &[],
             tier: Tier::Untried,
             key: 0,
@@ -358,7 +365,7 @@ impl<'a> View<'a> {
 
     /// Whether the endpoint may be picked.
     pub fn is_eligible(&self, index: usize) -> bool {
-        self.admits(index, &self.endpoints[index])
+        self.admits(&self.endpoints[index])
     }
 
     /// Exchanges in flight at the endpoint over all workers, and phantoms that
@@ -390,20 +397,19 @@ impl<'a> View<'a> {
 
     // A call at every endpoint would cost a third of a pick.
     #[inline(always)]
-    fn admits(&self, index: usize, state: &EndpointState) -> bool {
+    fn admits(&self, state: &EndpointState) -> bool {
         let is_first_try =
             self.tried.is_empty() && !self.only_with_room && self.tier == Tier::Untried;
         match is_first_try {
             true => state.is_eligible(),
-            false => self.admits_again(index, state),
+            false => self.admits_again(state),
         }
     }
 
     /// Whether an exchange that was here before may come again.
     #[inline(never)]
-    fn admits_again(&self, index: usize, state: &EndpointState) -> bool {
-        (!self.only_with_room || state.has_room())
-            && self.tier.has(index, state, self.tried, self.now)
+    fn admits_again(&self, state: &EndpointState) -> bool {
+        (!self.only_with_room || state.has_room()) && self.tier.has(state, self.tried, self.now)
     }
 
     fn weight_of(state: &EndpointState) -> u32 {
@@ -414,14 +420,14 @@ impl<'a> View<'a> {
     fn eligible(&self) -> impl Iterator<Item = (usize, &'a EndpointState, u64)> {
         let endpoints = self.endpoints.iter().zip(self.identities).enumerate();
         endpoints
-            .filter(|&(index, (state, _))| self.admits(index, state))
-            .map(|(index, (state, &identity))| (index, state, identity))
+            .filter(|(_, (state, _))| self.admits(state))
+            .map(|(index, (state, &identity))| (index, &**state, identity))
     }
 
     /// All endpoints from `start` on, then those before it, each part with the
     /// index of its first. Two loops over them are a good deal faster than one
     /// over an iterator that chains them.
-    fn parts_from(&self, start: usize) -> [(usize, &'a [EndpointState]); 2] {
+    fn parts_from(&self, start: usize) -> [(usize, &'a [Arc<EndpointState>]); 2] {
         let (before, after) = self.endpoints.split_at(start);
         [(start, after), (0, before)]
     }

@@ -20,6 +20,7 @@ use crate::Instant;
 
 use super::draw::Draw;
 use super::{Learned, LearnsFrom, Promises, Ranking, Split, View};
+use crate::members::Moved;
 use crate::observation::{Answer, Observation};
 
 /// Time over which a cost fades to 1/e.
@@ -142,6 +143,10 @@ impl Ranking for PeakEwma {
     fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
         let seconds = self.seconds(index, now)?;
         Some(Learned::Time(Duration::from_secs_f64(seconds)))
+    }
+
+    fn follow(&mut self, moved: &Moved) {
+        moved.carry(&mut self.costs, || None);
     }
 
     fn promises(&self) -> Promises {

@@ -6,6 +6,7 @@
 
 use super::turns::Turns;
 use super::{Promises, Ranking, Split, View};
+use crate::members::Moved;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -27,12 +28,16 @@ impl Ranking for RoundRobin {
     fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let mut round = self.turns.begin(view.len());
         for (index, state) in view.endpoints.iter().enumerate() {
-            if view.admits(index, state) {
+            if view.admits(state) {
                 round.offer(index, f64::from(View::weight_of(state)));
             }
         }
         let all = round.total();
         round.end(all)
+    }
+
+    fn follow(&mut self, moved: &Moved) {
+        self.turns.follow(moved);
     }
 
     fn promises(&self) -> Promises {

@@ -8,6 +8,7 @@
 use super::least::{Compared, Least, Share};
 use super::{Promises, Ranking, Split, View};
 use crate::endpoint::EndpointState;
+use crate::members::Moved;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -29,6 +30,10 @@ impl Ranking for ShortestQueue {
     fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let share = |_, state: &EndpointState| Share::of_weight(state);
         self.least.pick(view, Compared::Load, share)
+    }
+
+    fn follow(&mut self, moved: &Moved) {
+        self.least.follow(moved);
     }
 
     fn promises(&self) -> Promises {

@@ -7,9 +7,10 @@ use std::task::Waker;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dispatch::{Acquired, Asking, Dispatcher, EndpointSettings};
-use crate::endpoint::Flag;
+use crate::dispatch::{Acquired, Asking, Dispatcher};
+use crate::endpoint::{EndpointId, EndpointSettings, Flag};
 use crate::hash;
+use crate::members::Chooser;
 use crate::observation::{Answer, Observed};
 use crate::queue::QueueSettings;
 
@@ -56,7 +57,7 @@ pub(super) fn tunnel(endpoint: usize, now: Instant) -> Observation {
 /// An upstream without limits and without a queue, and a clock.
 pub(super) struct Site {
     dispatcher: Dispatcher,
-    identities: Vec<u64>,
+    members: Arc<Members>,
     pub(super) now: Instant,
 }
 
@@ -82,21 +83,17 @@ impl Site {
             ..QueueSettings::default()
         };
         let now = Instant::from_nanos(1_000_000_000);
+        let health = crate::health::HealthSettings::default();
+        let dispatcher = Dispatcher::new(endpoints, &[], queue, health, now);
         Site {
-            dispatcher: Dispatcher::new(
-                endpoints,
-                &[],
-                queue,
-                crate::health::HealthSettings::default(),
-                now,
-            ),
-            identities: names.iter().map(|it| hash::hash(it.as_bytes())).collect(),
+            members: dispatcher.members(),
+            dispatcher,
             now,
         }
     }
 
     pub(super) fn view(&self) -> View<'_> {
-        View::new(self.dispatcher.states(), &self.identities, self.now)
+        View::new(&self.members, self.now)
     }
 
     pub(super) fn view_of(&self, key: u64) -> View<'_> {
@@ -104,17 +101,17 @@ impl Site {
     }
 
     pub(super) fn state(&self, index: usize) -> &EndpointState {
-        &self.dispatcher.states()[index]
+        &self.members.endpoints()[index]
     }
 
     /// Makes it so many exchanges in flight at each endpoint.
     pub(super) fn load(&mut self, loads: &[u32]) {
-        for (state, &load) in self.dispatcher.states().iter().zip(loads) {
+        for (state, &load) in self.members.endpoints().iter().zip(loads) {
             while state.in_flight() > load {
                 state.release();
             }
             while state.in_flight() < load {
-                assert!(state.try_reserve(0, u32::MAX).is_some(), "it has a limit");
+                assert!(state.try_reserve(u32::MAX).is_some(), "it has a limit");
             }
         }
     }
@@ -129,15 +126,22 @@ impl Site {
             arrived: self.now,
             now: self.now,
         };
-        match self.dispatcher.acquire(balancer, &asking, Waker::noop()) {
-            Acquired::Reserved { reservation, .. } => Some(reservation.endpoint()),
+        let mut chooser = Chooser::new(&self.dispatcher, Balance::First, 0);
+        std::mem::swap(&mut chooser.balancer, balancer);
+        let acquired = self
+            .dispatcher
+            .acquire(&mut chooser, &asking, Waker::noop());
+        *balancer = chooser.balancer;
+        match acquired {
+            Acquired::Reserved { reservation, .. } => Some(reservation.endpoint().index()),
             _ => None,
         }
     }
 
     pub(super) fn release(&self, endpoint: usize) {
-        let reservation = self.state(endpoint).reservation(endpoint);
-        self.dispatcher.release(reservation, None, || self.now);
+        let state = self.state(endpoint);
+        self.dispatcher
+            .release(state, state.reservation(), None, || self.now);
     }
 }
 
@@ -222,7 +226,7 @@ proptest! {
             shape.flag.iter().for_each(|&flag| _ = state.set(flag, true));
             if shape.is_tried {
                 tried.push(Tried::Sent {
-                    endpoint: index as u32,
+                    endpoint: EndpointId::new(index as u32),
                 });
             }
         }
@@ -601,7 +605,7 @@ impl Simulation<'_> {
                 ..site.view()
             };
             let endpoint = balancer.pick(&view).expect("all are up");
-            assert!(site.state(endpoint).try_reserve(0, u32::MAX).is_some());
+            assert!(site.state(endpoint).try_reserve(u32::MAX).is_some());
             let takes = (self.takes)(endpoint, arrives, &mut random);
             let Reverse(thread) = free[endpoint].pop().expect("it has threads");
             let end = nanos.max(thread) + (takes * 1e9) as u64;

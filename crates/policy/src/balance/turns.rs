@@ -9,6 +9,7 @@
 //! either way, whatever becomes of the weights meanwhile.
 
 use crate::endpoint::WEIGHT_ONE;
+use crate::members::Moved;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -54,12 +55,22 @@ impl Turns {
         }
     }
 
+    /// Takes over other members: what is known of an endpoint goes with it.
+    pub(super) fn follow(&mut self, moved: &Moved) {
+        let random = &mut self.random;
+        moved.carry(&mut self.credits, || first_credit(random));
+    }
+
     #[inline(never)]
     fn start(&mut self, count: usize) {
-        // Less than a weight of one: it decides ties only.
-        let credit = || self.random.f64() * f64::from(WEIGHT_ONE);
+        let credit = || first_credit(&mut self.random);
         self.credits = std::iter::repeat_with(credit).take(count).collect();
     }
+}
+
+/// Less than a weight of one: it decides ties only.
+fn first_credit(random: &mut fastrand::Rng) -> f64 {
+    random.f64() * f64::from(WEIGHT_ONE)
 }
 
 impl Round<'_> {

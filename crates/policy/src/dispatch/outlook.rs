@@ -1,15 +1,16 @@
 //! What would become of an exchange that asked now; takes no slot.
 
 use super::{Asking, Dispatcher, NoSlot, OnFull, Refusal, lane_index, lock};
-use crate::balance::Balancer;
+use crate::endpoint::EndpointId;
+use crate::members::Chooser;
 
 /// What would become of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
     /// It would get a slot at once: at this endpoint, or one like it.
     Served {
-        /// Index in the upstream.
-        endpoint: usize,
+        /// The endpoint.
+        endpoint: EndpointId,
     },
     /// It would wait in the queue, behind so many others.
     Waits {
@@ -21,15 +22,22 @@ pub enum Outlook {
 }
 
 impl Dispatcher {
-    /// What [`acquire`](Dispatcher::acquire) would come to at this moment.
-    pub fn outlook(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Outlook {
+    /// What [`acquire`](Dispatcher::acquire) would come to at this moment. A copy of
+    /// the chooser picks.
+    pub fn outlook(&self, chooser: &Chooser, asking: &Asking<'_>) -> Outlook {
+        let mut chooser = chooser.clone();
         let lane = lane_index(asking.lane);
-        let may_join = lock(&self.queue.0).has_room(lane, self.lane_max(lane), asking.priority);
+        let may_join = {
+            let waiters = lock(&self.waiters.0);
+            chooser.follow(&waiters.members);
+            let lane_max = self.lane_max(&waiters.members, lane);
+            waiters.queue.has_room(lane, lane_max, asking.priority)
+        };
         let on_full = match may_join {
-            true => self.on_full(balancer),
+            true => self.on_full(&chooser.balancer),
             false => OnFull::Next,
         };
-        match self.find_room(balancer, asking, on_full) {
+        match self.find_room(&mut chooser, asking, on_full) {
             // A slot that is free while others wait is none that they may take.
             Ok(endpoint) => Outlook::Served { endpoint },
             Err(none) if !self.may_wait(none) => Outlook::Refused(Self::refusal(none)),
@@ -40,41 +48,51 @@ impl Dispatcher {
         }
     }
 
-    /// What the balancer would pick of these endpoints, with room or without.
-    pub fn pick(&self, balancer: &mut Balancer, asking: &Asking<'_>) -> Option<usize> {
-        let mut view = self.view(asking);
-        view.tier = self.tier(asking.tried, asking.now)?;
-        balancer.pick(&view)
+    /// What the balancer would pick of the members, with room or without.
+    pub fn pick(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Option<EndpointId> {
+        self.update(chooser);
+        let members = &chooser.members;
+        let mut view = members.view(asking);
+        view.tier = members.tier(asking.tried, asking.now)?;
+        let position = chooser.balancer.pick(&view)?;
+        Some(members.endpoints()[position].id())
     }
 
     /// Where a slot would be taken.
     fn find_room(
         &self,
-        balancer: &mut Balancer,
+        Chooser {
+            members, balancer, ..
+        }: &mut Chooser,
         asking: &Asking<'_>,
         on_full: OnFull,
-    ) -> Result<usize, NoSlot> {
+    ) -> Result<EndpointId, NoSlot> {
         if !self.is_open(lane_index(asking.lane)) {
             return Err(NoSlot::Room);
         }
-        if let Some(endpoint) = self.trial_due(asking.tried, asking.now) {
+        if let Some(endpoint) = self.trial_due(members, asking.tried, asking.now) {
             return Ok(endpoint);
         }
-        let mut view = self.view(asking);
+        let mut view = members.view(asking);
         loop {
-            let Some(endpoint) = balancer.pick(&view) else {
-                view.tier = self.tier_after(&view, balancer)?;
+            let Some(position) = balancer.pick(&view) else {
+                view.tier = members.tier_after(&view, balancer)?;
                 continue;
             };
-            let state = &self.states[endpoint];
-            if state.has_room() && state.in_flight() < balancer.cap(&view, endpoint) {
+            let state = &members.endpoints()[position];
+            let endpoint = state.id();
+            if state.has_room() && state.in_flight() < balancer.cap(&view, position) {
                 return Ok(endpoint);
             }
             if on_full == OnFull::Wait {
                 return Err(NoSlot::Key { endpoint });
             }
             if view.only_with_room {
-                return Err(self.no_slot(balancer.refuses_when_busy(), asking.tried, asking.now));
+                return Err(members.no_slot(
+                    balancer.refuses_when_busy(),
+                    asking.tried,
+                    asking.now,
+                ));
             }
             view.only_with_room = true;
         }

@@ -10,10 +10,10 @@ use crate::queue::Discipline;
 
 const BALANCES: [Balance; 3] = [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue];
 
-/// An upstream, a worker's balancer for it, and a clock.
+/// An upstream, a worker's chooser for it, and a clock.
 struct Site {
     dispatcher: Dispatcher,
-    balancer: Balancer,
+    chooser: Chooser,
     epoch: Instant,
     now: Instant,
 }
@@ -44,9 +44,11 @@ impl Site {
                 max_in_flight: limits.1,
             });
         let epoch = Instant::from_nanos(1_000_000_000);
+        let health = HealthSettings::default();
+        let dispatcher = Dispatcher::new(endpoints, lanes, queue, health, epoch);
         Site {
-            dispatcher: Dispatcher::new(endpoints, lanes, queue, HealthSettings::default(), epoch),
-            balancer: Balancer::new(balance, 7),
+            chooser: Chooser::new(&dispatcher, balance, 7),
+            dispatcher,
             epoch,
             now: epoch,
         }
@@ -75,12 +77,17 @@ impl Site {
 
     fn acquire_with(&mut self, asking: &Asking<'_>) -> Acquired {
         self.dispatcher
-            .acquire(&mut self.balancer, asking, Waker::noop())
+            .acquire(&mut self.chooser, asking, Waker::noop())
+    }
+
+    /// The member at this position.
+    fn state(&self, index: usize) -> Arc<EndpointState> {
+        at(&self.dispatcher, index)
     }
 
     fn reserved(&mut self, tried: &[Tried]) -> Option<usize> {
         match self.acquire(tried) {
-            Acquired::Reserved { reservation, .. } => Some(reservation.endpoint()),
+            Acquired::Reserved { reservation, .. } => Some(reservation.endpoint().index()),
             _ => None,
         }
     }
@@ -102,8 +109,10 @@ impl Site {
     }
 
     fn release_lane(&self, endpoint: usize, lane: Option<usize>) {
-        let reservation = self.dispatcher.states()[endpoint].reservation(endpoint);
-        self.dispatcher.release(reservation, lane, || self.now);
+        let state = self.state(endpoint);
+        let reservation = state.reservation();
+        self.dispatcher
+            .release(&state, reservation, lane, || self.now);
     }
 
     fn left(&self, ticket: &Ticket) -> Option<Left> {
@@ -112,16 +121,21 @@ impl Site {
 
     fn granted(&self, ticket: &Ticket) -> Option<usize> {
         match self.left(ticket)? {
-            Left::Granted(reservation) => Some(reservation.endpoint()),
+            Left::Granted(reservation) => Some(reservation.endpoint().index()),
             left => panic!("{left:?}"),
         }
     }
 }
 
+/// The member at this position.
+fn at(dispatcher: &Dispatcher, index: usize) -> Arc<EndpointState> {
+    dispatcher.members().endpoints()[index].clone()
+}
+
 /// Something was sent there.
-fn sent(endpoint: usize) -> Tried {
+fn sent(endpoint: u32) -> Tried {
     Tried::Sent {
-        endpoint: endpoint as u32,
+        endpoint: EndpointId::new(endpoint),
     }
 }
 
@@ -185,16 +199,15 @@ fn limits_hold_and_then_it_is_saturated() {
 fn tried_down_drained_and_stopped_are_left_out() {
     for balance in BALANCES {
         let mut site = Site::new(balance, &[(1, None); 5], no_queue());
-        let states = site.dispatcher.states();
-        states[0].set(Flag::Down, true);
-        states[1].set(Flag::Drain, true);
-        states[2].set(Flag::Stop, true);
+        site.state(0).set(Flag::Down, true);
+        site.state(1).set(Flag::Drain, true);
+        site.state(2).set(Flag::Stop, true);
         for _ in 0..20 {
             assert_eq!(site.reserved(&[sent(3)]), Some(4));
         }
         let again = site.reserved(&[sent(3), sent(4)]);
         assert!(matches!(again, Some(3 | 4)), "there is no other: {again:?}");
-        site.dispatcher.states()[0].set(Flag::Down, false);
+        site.state(0).set(Flag::Down, false);
         assert_eq!(site.reserved(&[sent(3), sent(4)]), Some(0));
     }
     let mut none = Site::new(Balance::Random, &[], QueueSettings::default());
@@ -213,11 +226,7 @@ fn a_slot_goes_to_who_came_first_and_to_no_newcomer() {
     site.pass(1);
     assert_eq!(site.dispatcher.waiting(), 2);
     site.release(held[1]);
-    assert_eq!(
-        site.dispatcher.states()[held[1]].in_flight(),
-        1,
-        "never free"
-    );
+    assert_eq!(site.state(held[1]).in_flight(), 1, "never free");
     let third = site.queued(&[]);
     assert_eq!(site.granted(&first), Some(held[1]));
     assert_eq!(site.granted(&second), None);
@@ -229,7 +238,8 @@ fn a_slot_goes_to_who_came_first_and_to_no_newcomer() {
     held.iter().for_each(|&endpoint| site.release(endpoint));
     assert!(
         site.dispatcher
-            .states()
+            .members()
+            .endpoints()
             .iter()
             .all(|it| it.in_flight() == 0)
     );
@@ -243,7 +253,7 @@ fn who_tries_again_keeps_its_place_and_goes_elsewhere() {
     let early = site.epoch;
     site.pass(5);
     let newer = site.queued(&[]);
-    let tried = [sent(held[0])];
+    let tried = [sent(held[0] as u32)];
     let retried = Asking {
         arrived: early,
         ..site.asking(&tried)
@@ -275,7 +285,9 @@ fn who_leaves_frees_its_place_and_its_slot() {
     site.release(0);
     // Granted, but it has not heard of it: the slot is its to give back.
     assert_eq!(
-        site.dispatcher.leave(second).map(|it| it.endpoint()),
+        site.dispatcher
+            .leave(second)
+            .map(|it| it.endpoint().index()),
         Some(0)
     );
     site.release(0);
@@ -285,11 +297,11 @@ fn who_leaves_frees_its_place_and_its_slot() {
 #[test]
 fn waiters_are_held_while_nothing_is_up_and_released_through_the_limits() {
     let mut site = Site::with_slots(2, QueueSettings::default());
-    site.dispatcher.states()[0].set(Flag::Down, true);
+    site.state(0).set(Flag::Down, true);
     let waiters: Vec<_> = (0..5).map(|_| site.queued(&[])).collect();
     site.dispatcher.serve(site.now);
     assert_eq!(site.granted(&waiters[0]), None);
-    site.dispatcher.states()[0].set(Flag::Down, false);
+    site.state(0).set(Flag::Down, false);
     site.dispatcher.serve(site.now);
     let granted = |site: &Site, from: usize| {
         let waiters = waiters[from..].iter();
@@ -298,14 +310,14 @@ fn waiters_are_held_while_nothing_is_up_and_released_through_the_limits() {
     assert_eq!(granted(&site, 0), 2);
     site.release(0);
     assert_eq!(granted(&site, 2), 1);
-    assert_eq!(site.dispatcher.states()[0].in_flight(), 2);
+    assert_eq!(site.state(0).in_flight(), 2);
 
     let without_hold = QueueSettings {
         hold: false,
         ..QueueSettings::default()
     };
     let mut site = Site::with_slots(2, without_hold);
-    site.dispatcher.states()[0].set(Flag::Down, true);
+    site.state(0).set(Flag::Down, true);
     let refused = site.acquire(&[]);
     assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
 }
@@ -313,7 +325,7 @@ fn waiters_are_held_while_nothing_is_up_and_released_through_the_limits() {
 #[test]
 fn an_operators_stop_is_not_waited_out() {
     let mut site = Site::new(Balance::RoundRobin, &[(1, None)], QueueSettings::default());
-    site.dispatcher.states()[0].set(Flag::Stop, true);
+    site.state(0).set(Flag::Stop, true);
     let refused = site.acquire(&[]);
     assert!(matches!(refused, Acquired::Refused(Refusal::NoEndpoint)));
 }
@@ -343,7 +355,7 @@ fn lanes_leave_slots_to_the_others() {
     assert_eq!(site.dispatcher.lane_in_flight(0), 1);
     site.release_lane(0, Some(0));
     assert_eq!(site.dispatcher.lane_in_flight(0), 0);
-    assert_eq!(site.dispatcher.states()[0].in_flight(), 2);
+    assert_eq!(site.state(0).in_flight(), 2);
 }
 
 #[test]
@@ -418,12 +430,12 @@ fn a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() {
 fn a_waiter_is_judged_anew_when_its_endpoint_goes() {
     type Change = fn(&Dispatcher, Instant);
     let changes: [Change; 4] = [
-        |it, now| _ = it.set_admin(1, Admin::Stop, now),
-        |it, now| _ = it.set_admin(1, Admin::Drain, now),
-        |it, now| it.set_weight(1, 0, now),
+        |it, now| _ = it.set_admin(&at(it, 1), Admin::Stop, now),
+        |it, now| _ = it.set_admin(&at(it, 1), Admin::Drain, now),
+        |it, now| it.set_weight(&at(it, 1), 0, now),
         |it, now| {
             for _ in 0..3 {
-                let _ = it.probed(1, false, now);
+                let _ = it.probed(&at(it, 1), false, now);
             }
         },
     ];
@@ -448,13 +460,15 @@ fn who_waits_is_refused_where_a_newcomer_would_be() {
         assert_eq!(site.reserved(&[]), Some(0));
         let waiter = site.queued(&[]);
         for _ in 0..3 {
-            let _ = site.dispatcher.probed(0, false, site.now);
+            let _ = site.dispatcher.probed(&site.state(0), false, site.now);
         }
         let refused = Some(Left::Refused(Refusal::NoEndpoint));
         match hold {
             true => {
                 assert_eq!(site.left(&waiter), None, "it may come back");
-                let _ = site.dispatcher.set_admin(0, Admin::Stop, site.now);
+                let _ = site
+                    .dispatcher
+                    .set_admin(&site.state(0), Admin::Stop, site.now);
                 assert_eq!(site.left(&waiter), refused);
             }
             false => assert_eq!(site.left(&waiter), refused),
@@ -469,9 +483,9 @@ fn an_endpoint_that_refused_is_asked_again_in_time_or_once_a_connection_opens() 
     let mut site = Site::new(Balance::First, &limits, QueueSettings::default());
     assert_eq!(site.reserved(&[sent(0)]), Some(1));
     let refused = |site: &Site, milliseconds: u64| Tried::Refused {
-        endpoint: 0,
+        endpoint: EndpointId::new(0),
         until: site.now + Duration::from_millis(milliseconds),
-        openings: site.dispatcher.states()[0].openings(),
+        openings: site.state(0).openings(),
     };
     let tried = refused(&site, 100);
     let waiter = site.queued(&[tried]);
@@ -484,14 +498,22 @@ fn an_endpoint_that_refused_is_asked_again_in_time_or_once_a_connection_opens() 
     site.release(0);
     // The connection of somebody else opens, after one that was refused.
     let tried = refused(&site, 1_000_000);
-    let mut guard = crate::health::Guard::default();
-    let slot = site.dispatcher.states()[0].reservation(0);
+    let state = site.state(0);
     let observed = crate::observation::Observed::Unreachable;
-    let _ = site.dispatcher.report(&mut guard, slot, observed, site.now);
-    assert!(!site.dispatcher.wants_connection(0), "nobody waits");
+    let (chooser, slot) = (&mut site.chooser, state.reservation());
+    let _ = site
+        .dispatcher
+        .report(chooser, &state, slot, observed, site.now);
+    assert!(
+        !site.dispatcher.wants_connection(&site.state(0)),
+        "nobody waits"
+    );
     let waiter = site.queued(&[tried]);
-    assert!(site.dispatcher.wants_connection(0), "after one refusal");
-    let _ = site.dispatcher.reached(0, site.now);
+    assert!(
+        site.dispatcher.wants_connection(&site.state(0)),
+        "after one refusal"
+    );
+    let _ = site.dispatcher.reached(&site.state(0), site.now);
     assert_eq!(site.granted(&waiter), Some(0));
 }
 
@@ -507,7 +529,10 @@ fn a_key_waits_for_its_endpoint_for_a_while() {
     let Acquired::Reserved { reservation, .. } = site.acquire_with(&asking) else {
         panic!("there is room");
     };
-    let (own, other) = (reservation.endpoint(), 1 - reservation.endpoint());
+    let (own, other) = (
+        reservation.endpoint().index(),
+        1 - reservation.endpoint().index(),
+    );
     // The other one is idle all the while.
     let patient = site.queued_with(&asking);
     site.release(own);
@@ -523,7 +548,9 @@ fn a_key_waits_for_its_endpoint_for_a_while() {
     // An endpoint that goes is not waited for.
     let asking = key(&site, 7);
     let waiter = site.queued_with(&asking);
-    let _ = site.dispatcher.set_admin(own, Admin::Drain, site.now);
+    let _ = site
+        .dispatcher
+        .set_admin(&site.state(own), Admin::Drain, site.now);
     assert_eq!(site.granted(&waiter), Some(other));
 
     let without_wait = QueueSettings {
@@ -544,7 +571,7 @@ fn reserved(site: &mut Site, asking: &Asking<'_>) -> (usize, Choice) {
         Acquired::Reserved {
             reservation,
             choice,
-        } => (reservation.endpoint(), choice),
+        } => (reservation.endpoint().index(), choice),
         _ => panic!("there is room"),
     }
 }
@@ -554,7 +581,7 @@ fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
     let limits = [(1, Some(1)), (1000, Some(1))];
     let mut site = Site::new(Balance::ShortestQueue, &limits, QueueSettings::default());
     let pinned_to_first = |site: &Site| Asking {
-        pinned_to: Some(0),
+        pinned_to: Some(EndpointId::new(0)),
         ..site.asking(&[])
     };
     let asking = pinned_to_first(&site);
@@ -569,7 +596,9 @@ fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
     assert_eq!(site.granted(&late), Some(1));
     site.release(1);
     // One that is not eligible is not waited for.
-    let _ = site.dispatcher.set_admin(0, Admin::Drain, site.now);
+    let _ = site
+        .dispatcher
+        .set_admin(&site.state(0), Admin::Drain, site.now);
     let asking = pinned_to_first(&site);
     assert_eq!(reserved(&mut site, &asking), (1, Choice::First));
 }
@@ -634,11 +663,11 @@ fn codel_sends_away_who_waited_beyond_the_target_but_not_while_nothing_is_up() {
         assert_eq!(site.left(ticket), Some(Left::TimedOut));
     }
     assert_eq!(site.dispatcher.waiting(), 0);
-    site.dispatcher.states()[0].set(Flag::Down, true);
+    site.state(0).set(Flag::Down, true);
     site.release(0);
     let held = [site.queued(&[]), site.queued(&[])];
     site.pass(5_000);
-    site.dispatcher.states()[0].set(Flag::Down, false);
+    site.state(0).set(Flag::Down, false);
     site.dispatcher.serve(site.now);
     assert_eq!(site.granted(&held[0]), Some(0));
     site.pass(50);
@@ -671,10 +700,10 @@ fn codel_sees_the_late_ones_of_every_priority() {
 fn nobody_waits_for_another_endpoint_while_one_that_was_tried_is_up() {
     let limits = [(1, None), (1, None)];
     let mut site = Site::new(Balance::RoundRobin, &limits, QueueSettings::default());
-    site.dispatcher.states()[1].set(Flag::Down, true);
-    assert!(!site.dispatcher.has_untried(&[sent(0)], site.now));
+    site.state(1).set(Flag::Down, true);
+    assert!(!site.chooser.members().has_untried(&[sent(0)], site.now));
     assert_eq!(site.reserved(&[sent(0)]), Some(0), "there is no other");
-    site.dispatcher.states()[0].set(Flag::Down, true);
+    site.state(0).set(Flag::Down, true);
     let ticket = site.queued(&[sent(0)]);
     assert_eq!(site.dispatcher.leave(ticket), None);
 }
@@ -693,7 +722,7 @@ fn waiters_are_woken_once_and_slots_are_lost_by_nobody() {
     let woken = Arc::new(Count(AtomicUsize::new(0)));
     let asking = site.asking(&[]);
     let waker = Waker::from(woken.clone());
-    let Acquired::Queued(ticket) = site.dispatcher.acquire(&mut site.balancer, &asking, &waker)
+    let Acquired::Queued(ticket) = site.dispatcher.acquire(&mut site.chooser, &asking, &waker)
     else {
         panic!("it is not queued");
     };
@@ -701,7 +730,7 @@ fn waiters_are_woken_once_and_slots_are_lost_by_nobody() {
     site.release(0);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert_eq!(site.granted(&ticket), Some(0));
-    assert_eq!(site.dispatcher.states()[0].in_flight(), 1);
+    assert_eq!(site.state(0).in_flight(), 1);
 }
 
 #[test]
@@ -710,17 +739,19 @@ fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
     site.reserved(&[]).expect("there is room");
     site.reserved(&[]).expect("there is room");
     let ticket = site.queued(&[]);
-    site.dispatcher.states()[0].set_max_in_flight(Some(1));
+    site.state(0).set_max_in_flight(Some(1));
     site.release(0);
     assert_eq!(site.granted(&ticket), None);
-    assert_eq!(site.dispatcher.states()[0].in_flight(), 1);
-    site.dispatcher.states()[0].set(Flag::Drain, true);
+    assert_eq!(site.state(0).in_flight(), 1);
+    site.state(0).set(Flag::Drain, true);
     site.release(0);
     assert_eq!(site.granted(&ticket), None);
-    site.dispatcher.states()[0].set(Flag::Drain, false);
+    site.state(0).set(Flag::Drain, false);
     site.dispatcher.serve(site.now);
     assert_eq!(site.granted(&ticket), Some(0));
 }
+
+mod replace;
 
 mod outlook {
     use super::*;
@@ -754,23 +785,23 @@ mod outlook {
             let queue = QueueSettings { max, hold, ..QueueSettings::default() };
             let limits = [(1, Some(1)), (1, Some(2)), (0, Some(1))];
             let mut site = Site::with_lanes(Balance::First, &limits, &[1], queue);
-            let mut held = Vec::new();
+            let mut held: Vec<(Reservation, _)> = Vec::new();
             let mut tickets = Vec::new();
             for step in steps {
                 match step {
                     Step::Down(at, down) => {
-                        site.dispatcher.states()[at].set(Flag::Down, down);
+                        site.state(at).set(Flag::Down, down);
                         site.dispatcher.serve(site.now);
                     }
                     Step::Release => {
                         if let Some((reservation, lane)) = held.pop() {
-                            let now = site.now;
-                            site.dispatcher.release(reservation, lane, || now);
+                            let state = site.state(reservation.endpoint().index());
+                            site.dispatcher.release(&state, reservation, lane, || site.now);
                         }
                     }
                     Step::Ask { lane } => {
                         let asking = Asking { lane, ..site.asking(&[]) };
-                        let outlook = site.dispatcher.outlook(&mut site.balancer, &asking);
+                        let outlook = site.dispatcher.outlook(&site.chooser, &asking);
                         let behind = site.dispatcher.waiting();
                         let acquired = match site.acquire_with(&asking) {
                             Acquired::Reserved { reservation, .. } => {

@@ -17,7 +17,8 @@
 use super::{Asking, Dispatcher, NoSlot, Ordering};
 use crate::Instant;
 use crate::balance::{Balancer, View};
-use crate::endpoint::{EndpointState, Flag, Reservation, Tried};
+use crate::endpoint::{EndpointId, EndpointState, Flag, Reservation, Tried};
+use crate::members::Members;
 
 /// Endpoints among which one is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,16 +36,10 @@ impl Tier {
 
     /// Whether the endpoint is one of this tier, for an exchange that was at
     /// `tried`.
-    pub(crate) fn has(
-        self,
-        index: usize,
-        state: &EndpointState,
-        tried: &[Tried],
-        now: Instant,
-    ) -> bool {
-        let index = index as u32;
-        let is_refusing = || tried.iter().any(|it| it.is_refusing(index, state, now));
-        let was_sent = |it: &Tried| matches!(it, Tried::Sent { endpoint } if *endpoint == index);
+    pub(crate) fn has(self, state: &EndpointState, tried: &[Tried], now: Instant) -> bool {
+        let id = state.id();
+        let is_refusing = || tried.iter().any(|it| it.is_refusing(state, now));
+        let was_sent = |it: &Tried| matches!(it, Tried::Sent { endpoint } if *endpoint == id);
         let is_untried = || !tried.iter().any(was_sent) && !is_refusing();
         match self {
             Tier::Untried => state.is_eligible() && is_untried(),
@@ -54,12 +49,12 @@ impl Tier {
     }
 }
 
-impl Dispatcher {
+impl Members {
     /// The first tier that has an endpoint, if any has.
     pub(super) fn tier(&self, tried: &[Tried], now: Instant) -> Option<Tier> {
         let is_there = |tier: &Tier| {
-            let mut states = self.states.iter().enumerate();
-            states.any(|(index, state)| tier.has(index, state, tried, now))
+            let mut states = self.endpoints().iter();
+            states.any(|state| tier.has(state, tried, now))
         };
         Tier::ALL.into_iter().find(is_there)
     }
@@ -70,25 +65,24 @@ impl Dispatcher {
         matches!(self.tier(tried, now), Some(Tier::Untried | Tier::Ejected))
     }
 
-    /// Whether an endpoint other than `endpoint` has room. One whose backlog was
+    /// Whether an endpoint other than this one has room. One whose backlog was
     /// full when it was looked at last has none: two of them would send an
     /// exchange to and fro.
-    pub fn has_room_elsewhere(&self, endpoint: usize, now: Instant) -> bool {
-        let mut states = self.states.iter().enumerate();
-        states.any(|(index, state)| {
-            let is_other = index != endpoint && Tier::Untried.has(index, state, &[], now);
+    pub fn has_room_elsewhere(&self, endpoint: EndpointId, now: Instant) -> bool {
+        self.endpoints().iter().any(|state| {
+            let is_other = state.id() != endpoint && Tier::Untried.has(state, &[], now);
             is_other && state.has_room() && !state.is_backlog_full()
         })
     }
 
     /// Whether an endpoint takes exchanges, by a guess of the guard or not.
     pub(super) fn is_up(&self) -> bool {
-        self.states.iter().any(EndpointState::is_available)
+        self.endpoints().iter().any(|it| it.is_available())
     }
 
     /// Whether an endpoint takes exchanges, and its last connection opened.
     pub fn is_reachable(&self) -> bool {
-        let mut states = self.states.iter();
+        let mut states = self.endpoints().iter();
         states.any(|state| state.is_available() && !state.is_refusing())
     }
 
@@ -109,16 +103,31 @@ impl Dispatcher {
         match self.tier(tried, now) {
             Some(_) if refuses_when_busy => NoSlot::Busy,
             Some(_) => NoSlot::Room,
-            None if self.states.iter().any(EndpointState::may_return) => NoSlot::Up,
+            None if self.endpoints().iter().any(|it| it.may_return()) => NoSlot::Up,
             None => NoSlot::Endpoint,
         }
     }
 
+    pub(super) fn view<'a>(&'a self, asking: &Asking<'a>) -> View<'a> {
+        View {
+            tried: asking.tried,
+            key: asking.key,
+            ..View::new(self, asking.now)
+        }
+    }
+}
+
+impl Dispatcher {
     /// The slot of a trial that is due, if there is one for this exchange.
-    pub(super) fn reserve_trial(&self, tried: &[Tried], now: Instant) -> Option<Reservation> {
-        self.on_trial(tried, now).find_map(|(endpoint, state)| {
+    pub(super) fn reserve_trial(
+        &self,
+        members: &Members,
+        tried: &[Tried],
+        now: Instant,
+    ) -> Option<Reservation> {
+        self.on_trial(members, tried, now).find_map(|state| {
             let trial = state.begin_trial(now)?;
-            let reservation = state.try_reserve(endpoint, u32::MAX);
+            let reservation = state.try_reserve(u32::MAX);
             if reservation.is_none() {
                 state.end_trial(trial);
             }
@@ -127,55 +136,45 @@ impl Dispatcher {
     }
 
     /// The endpoint that this exchange would be the trial of.
-    pub(super) fn trial_due(&self, tried: &[Tried], now: Instant) -> Option<usize> {
-        let may_begin = |state: &EndpointState| state.has_room() && !state.is_tried_now(now);
-        let mut on_trial = self.on_trial(tried, now);
-        on_trial.find_map(|(index, state)| may_begin(state).then_some(index))
+    pub(super) fn trial_due(
+        &self,
+        members: &Members,
+        tried: &[Tried],
+        now: Instant,
+    ) -> Option<EndpointId> {
+        let mut on_trial = self.on_trial(members, tried, now);
+        let due = on_trial.find(|it| it.has_room() && !it.is_tried_now(now))?;
+        Some(due.id())
     }
 
     /// Endpoints on trial that this exchange has not tried.
-    fn on_trial(
+    fn on_trial<'a>(
         &self,
+        members: &'a Members,
         tried: &[Tried],
         now: Instant,
-    ) -> impl Iterator<Item = (usize, &EndpointState)> {
+    ) -> impl Iterator<Item = &'a EndpointState> {
         let states = match self.trials.load(Ordering::Relaxed) {
             0 => &[][..],
-            _ => &self.states,
+            _ => members.endpoints(),
         };
-        let states = states.iter().enumerate();
-        states.filter(move |&(index, state)| {
-            state.has(Flag::Trial) && Tier::Ejected.has(index, state, tried, now)
-        })
+        let states = states.iter().map(|it| &**it);
+        states.filter(move |state| state.has(Flag::Trial) && Tier::Ejected.has(state, tried, now))
     }
+}
 
-    /// A slot at this endpoint of a tier, if there is one below its limit and
-    /// below `cap`. The first exchange at an endpoint that is out is its trial.
-    pub(super) fn reserve_at(
-        &self,
-        endpoint: usize,
-        cap: u32,
-        tier: Tier,
-        now: Instant,
-    ) -> Option<Reservation> {
-        let state = &self.states[endpoint];
-        let reservation = state.try_reserve(endpoint, cap)?;
-        let is_out = tier != Tier::Untried && state.is_guessed_out();
-        Some(match is_out {
-            true => reservation.as_trial(state.begin_trial(now)),
-            false => reservation,
-        })
-    }
-
-    pub(super) fn view<'a>(&'a self, asking: &Asking<'a>) -> View<'a> {
-        View {
-            endpoints: &self.states,
-            identities: &self.identities,
-            tried: asking.tried,
-            tier: Tier::Untried,
-            key: asking.key,
-            now: asking.now,
-            only_with_room: false,
-        }
-    }
+/// A slot at this endpoint of a tier, if there is one below its limit and
+/// below `cap`. The first exchange at an endpoint that is out is its trial.
+pub(super) fn reserve_at(
+    state: &EndpointState,
+    cap: u32,
+    tier: Tier,
+    now: Instant,
+) -> Option<Reservation> {
+    let reservation = state.try_reserve(cap)?;
+    let is_out = tier != Tier::Untried && state.is_guessed_out();
+    Some(match is_out {
+        true => reservation.as_trial(state.begin_trial(now)),
+        false => reservation,
+    })
 }

@@ -7,11 +7,12 @@
 use std::cell::Cell;
 use std::task::Waker;
 
-use super::tier::Tier;
-use super::{Dispatcher, Refusal, lane_index, lock, wake};
+use super::tier::{Tier, reserve_at};
+use super::{Dispatcher, Refusal, Waiters, lane_index, lock, wake};
 use crate::Instant;
 use crate::endpoint::{EndpointState, Reservation, Tried};
-use crate::queue::{Fit, KeptTo, Queue, Waiter};
+use crate::members::Members;
+use crate::queue::{Fit, KeptTo, Waiter};
 use crate::sync::Ordering;
 
 impl Dispatcher {
@@ -20,42 +21,47 @@ impl Dispatcher {
     pub fn serve(&self, now: Instant) {
         let mut wakers = Vec::new();
         {
-            let mut queue = lock(&self.queue.0);
-            self.serve_locked(&mut queue, now, &mut wakers);
-            self.judge(&mut queue, now, &mut wakers);
+            let mut waiters = lock(&self.waiters.0);
+            self.serve_locked(&mut waiters, now, &mut wakers);
+            self.judge(&mut waiters, now, &mut wakers);
         }
         wake(wakers);
     }
 
-    pub(super) fn serve_locked(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
+    pub(super) fn serve_locked(
+        &self,
+        waiters: &mut Waiters,
+        now: Instant,
+        wakers: &mut Vec<Waker>,
+    ) {
         if self.waiting() == 0 {
             return;
         }
-        self.note_time(queue, now, wakers);
-        self.serve_free(queue, now, wakers);
+        self.note_time(waiters, now, wakers);
+        self.serve_free(waiters, now, wakers);
     }
 
     /// Gives a slot back while somebody waits.
     pub(super) fn release_to_waiter(
         &self,
-        endpoint: usize,
+        endpoint: &EndpointState,
         lane: Option<usize>,
         now: impl FnOnce() -> Instant,
     ) {
         let mut wakers = Vec::new();
         {
-            let mut queue = lock(&self.queue.0);
+            let mut waiters = lock(&self.waiters.0);
             let now = now();
             self.leave_lane(lane_index(lane));
-            self.note_time(&mut queue, now, &mut wakers);
-            let granted = self.hand_over(&mut queue, endpoint, now);
+            self.note_time(&mut waiters, now, &mut wakers);
+            let granted = self.hand_over(&mut waiters, endpoint, now);
             if granted.is_none() {
-                self.states[endpoint].release();
+                endpoint.release();
             }
             // Only room in a lane may let somebody go elsewhere, and an
             // endpoint that is out hands nothing over.
             if granted.is_none() || lane.is_some() {
-                self.serve_free(&mut queue, now, &mut wakers);
+                self.serve_free(&mut waiters, now, &mut wakers);
             }
             wakers.extend(granted);
         }
@@ -63,15 +69,20 @@ impl Dispatcher {
     }
 
     /// Gives a slot that its holder leaves to the first waiter that can use it.
-    fn hand_over(&self, queue: &mut Queue, endpoint: usize, now: Instant) -> Option<Waker> {
-        if !self.states[endpoint].may_hand_over() {
+    fn hand_over(
+        &self,
+        Waiters { members, queue }: &mut Waiters,
+        endpoint: &EndpointState,
+        now: Instant,
+    ) -> Option<Waker> {
+        if !endpoint.may_hand_over() {
             return None;
         }
         let granted = queue.grant(
             now,
             |lane| self.is_open(lane),
-            |lane, waiter| match self.takes(waiter, endpoint, now) && self.enter(lane) {
-                true => Fit::Slot(self.states[endpoint].reservation(endpoint)),
+            |lane, waiter| match takes(members, waiter, endpoint, now) && self.enter(lane) {
+                true => Fit::Slot(endpoint.reservation()),
                 false => Fit::NotThis,
             },
         );
@@ -80,35 +91,15 @@ impl Dispatcher {
         Some(waker)
     }
 
-    /// Whether a waiter may go to an endpoint that is eligible.
-    fn takes(&self, waiter: &Waiter, endpoint: usize, now: Instant) -> bool {
-        if !waiter.is_particular() {
-            return true;
-        }
-        match self.kept_to(waiter, now) {
-            Some(only) => only == endpoint,
-            None => {
-                let (state, tried) = (&self.states[endpoint], &waiter.tried);
-                let is_of = |tier: Tier| tier.has(endpoint, state, tried, now);
-                is_of(Tier::Untried) || self.tier(tried, now).is_some_and(is_of)
-            }
-        }
-    }
-
-    /// The endpoint that a waiter is kept to for now: that of its key, or of its
-    /// client's connection.
-    fn kept_to(&self, waiter: &Waiter, now: Instant) -> Option<usize> {
-        let KeptTo { endpoint, .. } = waiter.kept_to.filter(|it| now < it.until)?;
-        let state = &self.states[endpoint];
-        Tier::Untried
-            .has(endpoint, state, &waiter.tried, now)
-            .then_some(endpoint)
-    }
-
     /// Serves with the slots that nobody holds.
-    fn serve_free(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
+    fn serve_free(
+        &self,
+        Waiters { members, queue }: &mut Waiters,
+        now: Instant,
+        wakers: &mut Vec<Waker>,
+    ) {
         // In an overload all are full: then no waiter is looked at.
-        if !self.states.iter().any(EndpointState::has_room) {
+        if !members.endpoints().iter().any(|it| it.has_room()) {
             return;
         }
         // Whether those that take any endpoint were found to get nothing.
@@ -120,7 +111,7 @@ impl Dispatcher {
                 if (takes_any && is_full.get()) || !self.enter(lane) {
                     return Fit::NotThis;
                 }
-                if let Some(reservation) = self.reserve_for(waiter, now) {
+                if let Some(reservation) = self.reserve_for(members, waiter, now) {
                     return Fit::Slot(reservation);
                 }
                 self.leave_lane(lane);
@@ -142,46 +133,26 @@ impl Dispatcher {
     }
 
     /// A slot for this waiter, if one is free.
-    fn reserve_for(&self, waiter: &Waiter, now: Instant) -> Option<Reservation> {
-        if let Some(only) = self.kept_to(waiter, now) {
-            return self.reserve_at(only, u32::MAX, Tier::Untried, now);
+    fn reserve_for(&self, members: &Members, waiter: &Waiter, now: Instant) -> Option<Reservation> {
+        if let Some(only) = kept_to(members, waiter, now) {
+            return reserve_at(only, u32::MAX, Tier::Untried, now);
         }
-        if let Some(reservation) = self.reserve_trial(&waiter.tried, now) {
+        if let Some(reservation) = self.reserve_trial(members, &waiter.tried, now) {
             return Some(reservation);
         }
-        let tier = self.tier(&waiter.tried, now)?;
-        self.reserve_least_loaded(tier, &waiter.tried, now)
-    }
-
-    fn reserve_least_loaded(
-        &self,
-        tier: Tier,
-        tried: &[Tried],
-        now: Instant,
-    ) -> Option<Reservation> {
-        loop {
-            let mut best: Option<(usize, u64, u64)> = None;
-            for (index, state) in self.states.iter().enumerate() {
-                if !tier.has(index, state, tried, now) || !state.has_room() {
-                    continue;
-                }
-                let load = u64::from(state.load()) + 1;
-                let weight = u64::from(state.effective_weight()).max(1);
-                if best.is_none_or(|(_, least, of)| load * of < least * weight) {
-                    best = Some((index, load, weight));
-                }
-            }
-            let (endpoint, ..) = best?;
-            if let Some(reservation) = self.reserve_at(endpoint, u32::MAX, tier, now) {
-                return Some(reservation);
-            }
-        }
+        let tier = members.tier(&waiter.tried, now)?;
+        reserve_least_loaded(members, tier, &waiter.tried, now)
     }
 
     /// Sends those away who would be refused if they came now.
-    fn judge(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
+    pub(super) fn judge(
+        &self,
+        Waiters { members, queue }: &mut Waiters,
+        now: Instant,
+        wakers: &mut Vec<Waker>,
+    ) {
         let verdict = |tried: &[Tried]| {
-            let none = self.no_slot(false, tried, now);
+            let none = members.no_slot(false, tried, now);
             (!self.may_wait(none)).then(|| Self::refusal(none))
         };
         // The same for all that were nowhere yet.
@@ -200,12 +171,67 @@ impl Dispatcher {
     }
 
     /// Does what the discipline asks for at this time.
-    fn note_time(&self, queue: &mut Queue, now: Instant, wakers: &mut Vec<Waker>) {
-        queue.note_held(!self.is_up(), now);
+    fn note_time(
+        &self,
+        Waiters { members, queue }: &mut Waiters,
+        now: Instant,
+        wakers: &mut Vec<Waker>,
+    ) {
+        queue.note_held(!members.is_up(), now);
         let before = wakers.len();
         queue.shed(now, wakers);
         self.waiting
             .0
             .fetch_sub(wakers.len() - before, Ordering::SeqCst);
+    }
+}
+
+/// Whether a waiter may go to an endpoint that is eligible.
+fn takes(members: &Members, waiter: &Waiter, endpoint: &EndpointState, now: Instant) -> bool {
+    if !waiter.is_particular() {
+        return true;
+    }
+    match kept_to(members, waiter, now) {
+        Some(only) => std::ptr::eq(only, endpoint),
+        None => {
+            let tried = &waiter.tried;
+            let is_of = |tier: Tier| tier.has(endpoint, tried, now);
+            is_of(Tier::Untried) || members.tier(tried, now).is_some_and(is_of)
+        }
+    }
+}
+
+/// The endpoint that a waiter is kept to for now: that of its key, or of its
+/// client's connection.
+fn kept_to<'a>(members: &'a Members, waiter: &Waiter, now: Instant) -> Option<&'a EndpointState> {
+    let KeptTo { endpoint, .. } = waiter.kept_to.filter(|it| now < it.until)?;
+    let state = members.get(endpoint)?;
+    Tier::Untried
+        .has(state, &waiter.tried, now)
+        .then_some(&**state)
+}
+
+fn reserve_least_loaded(
+    members: &Members,
+    tier: Tier,
+    tried: &[Tried],
+    now: Instant,
+) -> Option<Reservation> {
+    loop {
+        let mut best: Option<(&EndpointState, u64, u64)> = None;
+        for state in members.endpoints() {
+            if !tier.has(state, tried, now) || !state.has_room() {
+                continue;
+            }
+            let load = u64::from(state.load()) + 1;
+            let weight = u64::from(state.effective_weight()).max(1);
+            if best.is_none_or(|(_, least, of)| load * of < least * weight) {
+                best = Some((state, load, weight));
+            }
+        }
+        let (endpoint, ..) = best?;
+        if let Some(reservation) = reserve_at(endpoint, u32::MAX, tier, now) {
+            return Some(reservation);
+        }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::balance::{Balance, Balancer};
-use crate::dispatch::{Acquired, Asking, EndpointSettings};
-use crate::endpoint::{EndpointState, Reservation, Tried};
+use crate::balance::Balance;
+use crate::dispatch::{Acquired, Asking};
+use crate::endpoint::Tried;
 use crate::queue::QueueSettings;
 use std::task::Waker;
 
@@ -12,7 +12,7 @@ const SUCCESS: Observed = Observed::Head(Answer {
 
 struct Site {
     dispatcher: Dispatcher,
-    guard: Guard,
+    chooser: Chooser,
     now: Instant,
 }
 
@@ -26,27 +26,30 @@ impl Site {
         });
         let now = Instant::from_nanos(1_000_000_000);
         let queue = QueueSettings::default();
+        let dispatcher = Dispatcher::new(endpoints, &[], queue, settings, now);
         Site {
-            dispatcher: Dispatcher::new(endpoints, &[], queue, settings, now),
-            guard: Guard::default(),
+            chooser: Chooser::new(&dispatcher, Balance::First, 1),
+            dispatcher,
             now,
         }
     }
 
     fn state(&self, endpoint: usize) -> &EndpointState {
-        &self.dispatcher.states()[endpoint]
+        &self.chooser.members.endpoints()[endpoint]
     }
 
     /// An exchange that begins and ends now.
     fn report(&mut self, endpoint: usize, outcome: Observed) -> Option<ChangeKind> {
-        let slot = self.state(endpoint).reservation(endpoint);
+        let slot = self.state(endpoint).reservation();
         self.report_of(slot, outcome)
     }
 
     fn report_of(&mut self, slot: Reservation, outcome: Observed) -> Option<ChangeKind> {
+        let endpoint = self.chooser.members.get(slot.endpoint()).cloned();
+        let endpoint = endpoint.expect("it is a member");
         let change = self
             .dispatcher
-            .report(&mut self.guard, slot, outcome, self.now);
+            .report(&mut self.chooser, &endpoint, slot, outcome, self.now);
         change.map(|change| change.kind)
     }
 
@@ -60,9 +63,9 @@ impl Site {
             arrived: self.now,
             now: self.now,
         };
-        let mut balancer = Balancer::new(Balance::First, 1);
+        let mut chooser = self.chooser.clone();
         self.dispatcher
-            .acquire(&mut balancer, &asking, Waker::noop())
+            .acquire(&mut chooser, &asking, Waker::noop())
     }
 
     /// The slot of a newcomer.
@@ -74,7 +77,8 @@ impl Site {
     }
 
     fn release(&self, slot: Reservation) {
-        self.dispatcher.release(slot, None, || self.now);
+        let endpoint = self.state(slot.endpoint().index());
+        self.dispatcher.release(endpoint, slot, None, || self.now);
     }
 
     /// Errors until something changes.
@@ -95,8 +99,15 @@ impl Site {
     }
 
     fn shares(&self) -> Vec<u32> {
-        let states = self.dispatcher.states().iter();
-        states.map(EndpointState::effective_weight).collect()
+        let states = self.chooser.members.endpoints().iter();
+        states.map(|it| it.effective_weight()).collect()
+    }
+}
+
+/// Something was sent there.
+fn sent(endpoint: u32) -> Tried {
+    Tried::Sent {
+        endpoint: EndpointId::new(endpoint),
     }
 }
 
@@ -114,12 +125,16 @@ fn five_errors_in_a_row_put_it_out_and_one_trial_brings_it_back() {
     assert!(!site.state(0).is_eligible());
     assert_eq!(site.state(0).load(), 1, "a phantom");
     site.pass(900);
-    assert_eq!(site.reserve().endpoint(), 1);
+    assert_eq!(site.reserve().endpoint().index(), 1);
     site.pass(100);
     for (errors, seconds) in [(6, 2), (7, 4), (8, 8), (9, 16), (10, 16)] {
         let trial = site.reserve();
-        assert_eq!(trial.endpoint(), 0, "the next exchange, phantom or not");
-        assert_eq!(site.reserve().endpoint(), 1, "one trial at a time");
+        assert_eq!(
+            trial.endpoint().index(),
+            0,
+            "the next exchange, phantom or not"
+        );
+        assert_eq!(site.reserve().endpoint().index(), 1, "one trial at a time");
         assert_eq!(
             site.report_of(trial, Observed::Failed),
             ejected(errors, seconds)
@@ -160,24 +175,24 @@ fn a_trial_is_nobodys_to_hold() {
     assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
     site.pass(1_000);
     let long = site.reserve();
-    assert_eq!(long.endpoint(), 0);
+    assert_eq!(long.endpoint().index(), 0);
     site.pass(900);
-    assert_eq!(site.reserve().endpoint(), 1);
+    assert_eq!(site.reserve().endpoint().index(), 1);
     site.pass(200);
     let second = site.reserve();
-    assert_eq!(second.endpoint(), 0);
+    assert_eq!(second.endpoint().index(), 0);
     // The end of the first one frees no place for a third.
     site.release(long);
-    assert_eq!(site.reserve().endpoint(), 1);
+    assert_eq!(site.reserve().endpoint().index(), 1);
     assert_eq!(site.report_of(second, Observed::Failed), ejected(6, 2));
     // The trial of the first ejection does not decide about the second.
     assert_eq!(site.report_of(long, SUCCESS), None);
     site.pass(2_000);
     let left = site.reserve();
-    assert_eq!(left.endpoint(), 0);
+    assert_eq!(left.endpoint().index(), 0);
     // Its client left without an outcome: another may try at once.
     site.release(left);
-    assert_eq!(site.reserve().endpoint(), 0);
+    assert_eq!(site.reserve().endpoint().index(), 0);
 }
 
 #[test]
@@ -189,23 +204,23 @@ fn an_ejection_is_void_where_nothing_else_is_eligible() {
     let mut site = Site::new(2, settings);
     assert_eq!(site.errors_until_change(0), (5, ejected(5, 1)));
     let refused = Tried::Refused {
-        endpoint: 1,
+        endpoint: EndpointId::new(1),
         until: site.now + Duration::from_millis(100),
         openings: 0,
     };
-    for tried in [refused, Tried::Sent { endpoint: 1 }] {
+    for tried in [refused, sent(1)] {
         let Acquired::Reserved { reservation, .. } = site.acquire(&[tried]) else {
             panic!("it goes nowhere");
         };
-        assert_eq!(reservation.endpoint(), 0);
+        assert_eq!(reservation.endpoint().index(), 0);
         site.release(reservation);
     }
-    assert_eq!(site.reserve().endpoint(), 1);
-    site.dispatcher.probed(1, false, site.now);
+    assert_eq!(site.reserve().endpoint().index(), 1);
+    site.dispatcher.probed(site.state(1), false, site.now);
     let first = site.reserve();
-    assert_eq!(first.endpoint(), 0);
+    assert_eq!(first.endpoint().index(), 0);
     let second = site.reserve();
-    assert_eq!(second.endpoint(), 0);
+    assert_eq!(second.endpoint().index(), 0);
     assert_eq!(site.report_of(second, Observed::Failed), None);
     assert_eq!(
         site.report_of(first, SUCCESS),
@@ -307,7 +322,7 @@ fn never_more_than_half_are_out() {
         for endpoint in 0..count {
             site.errors_until_change(endpoint);
         }
-        let states = site.dispatcher.states().iter();
+        let states = site.chooser.members.endpoints().iter();
         let out = states.filter(|state| !state.is_eligible()).count();
         assert_eq!(out, most, "of {count}");
     }
@@ -361,7 +376,7 @@ fn without_the_guard_errors_change_nothing() {
 fn probes_rise_and_fall() {
     let site = Site::new(2, HealthSettings::default());
     let mut probe = |passed: bool| {
-        let change = site.dispatcher.probed(0, passed, site.now);
+        let change = site.dispatcher.probed(site.state(0), passed, site.now);
         change.map(|change| (change.kind, change.up))
     };
     assert_eq!([false, false, true].map(&mut probe), [None; 3]);
@@ -384,7 +399,7 @@ fn what_cannot_be_reached_is_out_until_it_can() {
     let Acquired::Queued(ticket) = acquired else {
         panic!("{acquired:?}");
     };
-    let change = site.dispatcher.reached(0, site.now);
+    let change = site.dispatcher.reached(site.state(0), site.now);
     assert_eq!(change.map(|it| it.kind), Some(ChangeKind::Reachable));
     assert!(site.dispatcher.leave(ticket).is_some(), "it was granted");
 }
@@ -399,8 +414,8 @@ fn weights_rise_relative_to_the_warmest() {
     };
     let mut site = Site::new(2, settings);
     assert_eq!(site.shares(), [256, 256]);
-    site.dispatcher.probed(0, false, site.now);
-    site.dispatcher.probed(0, true, site.now);
+    site.dispatcher.probed(site.state(0), false, site.now);
+    site.dispatcher.probed(site.state(0), true, site.now);
     assert_eq!(site.shares(), [5, 256]);
     site.pass(5_000);
     assert_eq!(site.shares(), [128, 256]);
@@ -408,10 +423,11 @@ fn weights_rise_relative_to_the_warmest() {
     assert_eq!(site.shares(), [256, 256]);
     // All at once: nobody is throttled.
     for endpoint in [0, 1] {
-        site.dispatcher.probed(endpoint, false, site.now);
+        site.dispatcher
+            .probed(site.state(endpoint), false, site.now);
     }
     for endpoint in [0, 1] {
-        site.dispatcher.probed(endpoint, true, site.now);
+        site.dispatcher.probed(site.state(endpoint), true, site.now);
     }
     assert_eq!(site.shares(), [256, 256]);
 }
@@ -425,11 +441,11 @@ fn a_return_by_the_operator_is_slow_too() {
     for how in ["drain", "stop", "weight"] {
         let mut site = Site::new(2, settings);
         let now = site.now;
-        let operate = |admin| site.dispatcher.set_admin(0, admin, now);
+        let operate = |admin| site.dispatcher.set_admin(site.state(0), admin, now);
         match how {
             "weight" => {
-                site.dispatcher.set_weight(0, 0, now);
-                site.dispatcher.set_weight(0, 1, now);
+                site.dispatcher.set_weight(site.state(0), 0, now);
+                site.dispatcher.set_weight(site.state(0), 1, now);
             }
             _ => {
                 let _ = operate(if how == "drain" {
@@ -445,18 +461,26 @@ fn a_return_by_the_operator_is_slow_too() {
         assert_eq!(site.shares(), [128, 256], "{how}");
         // A weight that was not 0 is no return.
         site.pass(10_000);
-        site.dispatcher.set_weight(0, 2, site.now);
+        site.dispatcher.set_weight(site.state(0), 2, site.now);
         assert_eq!(site.shares(), [512, 256], "{how}");
+    }
+}
+
+fn with_slots(max_in_flight: u32) -> EndpointSettings<'static> {
+    EndpointSettings {
+        name: "a",
+        weight: 1,
+        max_in_flight: Some(max_in_flight),
     }
 }
 
 #[test]
 fn the_limit_rises_with_the_weight() {
-    let state = EndpointState::new(1, Some(8));
+    let state = EndpointState::new(EndpointId::new(0), &with_slots(8));
     let room = |ramp: u16| {
         state.set_ramp(ramp);
         let mut taken = 0;
-        while state.try_reserve(0, u32::MAX).is_some() {
+        while state.try_reserve(u32::MAX).is_some() {
             taken += 1;
         }
         (0..taken).for_each(|_| state.release());
@@ -474,19 +498,26 @@ fn the_operators_wish_is_kept_apart_from_what_is_observed() {
         ..HealthSettings::default()
     };
     let site = Site::new(2, settings);
-    let change = site.dispatcher.set_admin(0, Admin::Drain, site.now);
+    let change = site
+        .dispatcher
+        .set_admin(site.state(0), Admin::Drain, site.now);
     assert_eq!(
         change.map(|it| it.kind),
         Some(ChangeKind::Admin(Admin::Drain))
     );
-    assert_eq!(site.dispatcher.set_admin(0, Admin::Drain, site.now), None);
-    site.dispatcher.probed(0, false, site.now);
-    site.dispatcher.probed(0, true, site.now);
+    assert_eq!(
+        site.dispatcher
+            .set_admin(site.state(0), Admin::Drain, site.now),
+        None
+    );
+    site.dispatcher.probed(site.state(0), false, site.now);
+    site.dispatcher.probed(site.state(0), true, site.now);
     assert!(!site.state(0).is_eligible());
-    site.dispatcher.probed(0, false, site.now);
-    site.dispatcher.set_admin(0, Admin::Ready, site.now);
+    site.dispatcher.probed(site.state(0), false, site.now);
+    site.dispatcher
+        .set_admin(site.state(0), Admin::Ready, site.now);
     assert!(!site.state(0).is_eligible());
-    site.dispatcher.probed(0, true, site.now);
+    site.dispatcher.probed(site.state(0), true, site.now);
     assert!(site.state(0).is_eligible());
 }
 
@@ -501,17 +532,17 @@ fn the_first_probe_decides_alone_and_nothing_comes_before_it() {
     let site = Site::new(3, settings);
     assert!(!site.state(0).is_eligible() && !site.state(1).is_eligible());
     // Passing is no change: nobody had heard otherwise.
-    assert_eq!(site.dispatcher.probed(0, true, site.now), None);
+    assert_eq!(site.dispatcher.probed(site.state(0), true, site.now), None);
     assert!(site.state(0).is_eligible() && !site.state(1).is_eligible());
-    let change = site.dispatcher.probed(1, false, site.now);
+    let change = site.dispatcher.probed(site.state(1), false, site.now);
     let change = change.map(|it| (it.kind, it.up));
     assert_eq!(change, Some((ChangeKind::Down, 2)), "one is not probed yet");
     assert!(site.state(1).has(Flag::Down) && !site.state(1).has(Flag::Unprobed));
     let outages = [0, 1].map(|endpoint| site.state(endpoint).outages().downs);
     assert_eq!(outages, [0, 1]);
     // From then on rise and fall count.
-    assert_eq!(site.dispatcher.probed(0, false, site.now), None);
-    assert_eq!(site.dispatcher.probed(1, true, site.now), None);
+    assert_eq!(site.dispatcher.probed(site.state(0), false, site.now), None);
+    assert_eq!(site.dispatcher.probed(site.state(1), true, site.now), None);
     assert!(site.state(0).is_eligible() && !site.state(1).is_eligible());
 }
 
@@ -526,30 +557,26 @@ fn who_came_before_the_first_probe_is_served_after_it() {
     let Acquired::Queued(ticket) = acquired else {
         panic!("{acquired:?}");
     };
-    site.dispatcher.probed(0, true, site.now);
+    site.dispatcher.probed(site.state(0), true, site.now);
     assert!(site.dispatcher.leave(ticket).is_some());
 }
 
 #[test]
 fn a_slot_that_is_set_aside_is_for_a_probe() {
     let dispatcher = Dispatcher::new(
-        [EndpointSettings {
-            name: "a",
-            weight: 1,
-            max_in_flight: Some(1),
-        }],
+        [with_slots(1)],
         &[],
         QueueSettings::default(),
         HealthSettings::default(),
         Instant::from_nanos(1_000_000_000),
     );
-    let state = &dispatcher.states()[0];
-    let probe = || dispatcher.try_reserve_at(0);
+    let state = dispatcher.members().endpoints()[0].clone();
+    let probe = || state.try_reserve_for_probe();
     assert!(probe().is_some() && probe().is_none());
     state.set_aside();
     assert!(!state.may_hand_over());
     state.release();
-    let exchange = || state.try_reserve(0, u32::MAX);
+    let exchange = || state.try_reserve(u32::MAX);
     assert!(!state.has_room() && exchange().is_none());
     assert!(probe().is_some());
     state.release();

@@ -1,0 +1,65 @@
+//! Other members in place of those of an upstream, as a whole.
+//!
+//! An endpoint is recognised by its name: one that stays keeps its load, its health
+//! and its id, wherever it stands. One that leaves finishes what it has.
+//!
+//! Invariant: workers see the new members before they see that an endpoint left, so
+//! that no exchange is refused because all that it knows of have left.
+
+use std::sync::Arc;
+
+use super::{Dispatcher, lock, wake};
+use crate::Instant;
+use crate::endpoint::{EndpointId, EndpointSettings, EndpointState, Flag};
+use crate::members::Members;
+use crate::sync::{Ordering, fence};
+
+impl Dispatcher {
+    /// Makes these endpoints the members, in this order. Who waits is judged anew.
+    pub fn replace_members<'a>(
+        &self,
+        endpoints: impl IntoIterator<Item = EndpointSettings<'a>>,
+        now: Instant,
+    ) {
+        let mut records = lock(&self.records.0);
+        let mut leaving = records.members.endpoints().to_vec();
+        let mut staying = Vec::new();
+        for settings in endpoints {
+            staying.push(
+                match leaving.iter().position(|it| it.name() == settings.name) {
+                    Some(at) => leaving.remove(at),
+                    None => records.add(&settings, &self.health_settings),
+                },
+            );
+        }
+        let version = records.members.version().wrapping_add(1);
+        let members = Arc::new(Members::new(version, staying));
+        records.members = members.clone();
+        records.removed.extend_from_slice(&leaving);
+        self.count_trials(&members);
+        self.ramp_up(&mut records, now);
+        let mut wakers = Vec::new();
+        {
+            // Both locks, so that of two replacements one is the last in both.
+            let mut waiters = lock(&self.waiters.0);
+            waiters.queue.forget(|id| members.get(id).is_none());
+            waiters.members = members;
+            self.version.store(version, Ordering::Release);
+            fence(Ordering::Release);
+            leaving
+                .iter()
+                .for_each(|it| _ = it.set(Flag::Removed, true));
+            self.serve_locked(&mut waiters, now, &mut wakers);
+            self.judge(&mut waiters, now, &mut wakers);
+        }
+        drop(records);
+        wake(wakers);
+    }
+
+    /// The endpoint with this id: a member, or one that left and is still in use.
+    pub fn endpoint(&self, id: EndpointId) -> Option<Arc<EndpointState>> {
+        let records = lock(&self.records.0);
+        let removed = || records.removed.iter().find(|it| it.id() == id);
+        records.members.get(id).or_else(removed).cloned()
+    }
+}

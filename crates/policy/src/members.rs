@@ -1,0 +1,186 @@
+//! The endpoints of an upstream at one moment, and one worker's view of them.
+//!
+//! [`Members`] is a snapshot that never changes; the dispatcher replaces it as a
+//! whole. Each worker has a [`Chooser`] with the snapshot that it chooses from, and
+//! takes the next one over before a pick.
+//!
+//! Invariant: within one snapshot an endpoint is found by its position, which is
+//! what keeps a pick fast. Across snapshots it is found by its [`EndpointId`].
+
+use std::sync::Arc;
+
+use crate::Instant;
+use crate::balance::{Balance, Balancer, Learned};
+use crate::dispatch::Dispatcher;
+use crate::endpoint::{EndpointId, EndpointState};
+use crate::health::Guard;
+use crate::observation::{Observation, Observed};
+
+/// No position.
+const NONE: u32 = u32::MAX;
+
+/// The endpoints of an upstream, in order.
+///
+/// The count of each `Arc` says whether an endpoint that left is still in use: it
+/// is touched where the members change, and by no exchange.
+#[derive(Debug)]
+pub struct Members {
+    /// Tells snapshots of one dispatcher apart.
+    version: u32,
+    endpoints: Box<[Arc<EndpointState>]>,
+    /// Of each endpoint, side by side for balancers by key.
+    identities: Box<[u64]>,
+    /// By id.
+    positions: Box<[u32]>,
+}
+
+impl Members {
+    pub(crate) fn new(version: u32, endpoints: Vec<Arc<EndpointState>>) -> Self {
+        let ids = endpoints.iter().map(|it| it.id().index() + 1);
+        let mut positions = vec![NONE; ids.max().unwrap_or(0)];
+        for (position, endpoint) in endpoints.iter().enumerate() {
+            positions[endpoint.id().index()] = position as u32;
+        }
+        Members {
+            version,
+            identities: endpoints.iter().map(|it| it.identity()).collect(),
+            endpoints: endpoints.into(),
+            positions: positions.into(),
+        }
+    }
+
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.endpoints.is_empty()
+    }
+
+    /// All of them, in their order.
+    pub fn endpoints(&self) -> &[Arc<EndpointState>] {
+        &self.endpoints
+    }
+
+    pub(crate) fn identities(&self) -> &[u64] {
+        &self.identities
+    }
+
+    /// The member with this id.
+    pub fn get(&self, id: EndpointId) -> Option<&Arc<EndpointState>> {
+        self.endpoints.get(self.position(id)?)
+    }
+
+    /// The first member of this name.
+    pub fn named(&self, name: &str) -> Option<&Arc<EndpointState>> {
+        self.endpoints.iter().find(|it| it.name() == name)
+    }
+
+    /// The place of the member with this id in the order.
+    pub fn position(&self, id: EndpointId) -> Option<usize> {
+        let position = *self.positions.get(id.index())?;
+        (position != NONE).then_some(position as usize)
+    }
+
+    /// Whether this very endpoint is a member.
+    pub(crate) fn has(&self, endpoint: &EndpointState) -> bool {
+        self.get(endpoint.id())
+            .is_some_and(|it| std::ptr::eq(&**it, endpoint))
+    }
+}
+
+/// Where the endpoints of a snapshot stood in the one before it.
+#[derive(Debug)]
+pub struct Moved {
+    /// For each position its old one; `None` where the endpoint is new.
+    sources: Vec<Option<usize>>,
+}
+
+impl Moved {
+    fn between(old: &Members, new: &Members) -> Self {
+        let source = |it: &Arc<EndpointState>| old.position(it.id()).filter(|_| old.has(it));
+        Moved {
+            sources: new.endpoints.iter().map(source).collect(),
+        }
+    }
+
+    /// Brings a table that goes by positions into the new order. `fresh` is for
+    /// endpoints that are new.
+    pub(crate) fn carry<T>(&self, table: &mut Vec<T>, mut fresh: impl FnMut() -> T) {
+        let mut old: Vec<_> = std::mem::take(table).into_iter().map(Some).collect();
+        let mut taken = |at: usize| old.get_mut(at)?.take();
+        let sources = self.sources.iter();
+        table.extend(sources.map(|it| it.and_then(&mut taken).unwrap_or_else(&mut fresh)));
+    }
+
+    /// The new position of what stood there; `None` where it left.
+    pub(crate) fn position_of(&self, old: usize) -> Option<usize> {
+        self.sources.iter().position(|&it| it == Some(old))
+    }
+}
+
+/// One worker's side of a dispatcher: the members that it chooses from, its
+/// balancer, and the answers that the others do not know of yet.
+#[derive(Debug, Clone)]
+pub struct Chooser {
+    pub(crate) members: Arc<Members>,
+    pub(crate) balancer: Balancer,
+    pub(crate) guard: Guard,
+}
+
+impl Chooser {
+    /// One that has learned nothing; `seed` makes the workers differ.
+    pub fn new(dispatcher: &Dispatcher, balance: Balance, seed: u64) -> Self {
+        Chooser {
+            members: dispatcher.members(),
+            balancer: Balancer::new(balance, seed),
+            guard: Guard::default(),
+        }
+    }
+
+    /// The members that it chooses from.
+    pub fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    /// Chooses from these members from now on. What is known of an endpoint stays
+    /// known of it, wherever it stands.
+    pub(crate) fn follow(&mut self, members: &Arc<Members>) {
+        if self.members.version == members.version {
+            return;
+        }
+        let moved = Moved::between(&self.members, members);
+        self.balancer.follow(&moved);
+        self.guard.forget(|id| members.get(id).is_none());
+        self.members = members.clone();
+    }
+
+    /// Whether it is to be told where responses end.
+    pub fn learns_from_end(&self) -> bool {
+        self.balancer.learns_from_end()
+    }
+
+    /// Learns what was observed of an attempt.
+    pub fn observe(&mut self, endpoint: EndpointId, now: Instant, observed: Observed) {
+        // One that left is chosen no more.
+        if let Some(position) = self.members.position(endpoint) {
+            self.balancer.observe(&Observation {
+                endpoint: position,
+                now,
+                observed,
+            });
+        }
+    }
+
+    /// What its balancer has learned of a member: see [`Balancer::learned`].
+    pub fn learned(&self, endpoint: EndpointId, now: Instant) -> Option<Learned> {
+        let position = self.members.position(endpoint)?;
+        self.balancer.learned(position, now)
+    }
+}
