@@ -8,7 +8,6 @@ use evenkeel_net as net;
 
 pub mod admin;
 pub mod client;
-pub mod config;
 pub mod exchange;
 pub mod explain;
 pub mod files;
@@ -19,4 +18,5 @@ pub mod runtime;
 pub mod scheduling;
 pub mod upstream;
 
+pub use evenkeel_config as config;
 use evenkeel_metrics as metrics;

@@ -11,7 +11,7 @@ use super::super::written::{self, AccessLog, File, OwnAccessLog};
 use evenkeel_net::Address;
 
 /// Warns of addresses and folders that this process could not use.
-pub(in crate::config) fn check(file: &File, report: &mut Report) {
+pub(crate) fn check(file: &File, report: &mut Report) {
     for (address, place) in addresses(file) {
         warn(Obstacle::of(address), place, report);
     }

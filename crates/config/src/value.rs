@@ -23,7 +23,7 @@ macro_rules! choice {
     ($(#[doc = $about:literal])* $type:ty { $($word:literal => $value:expr, $help:literal;)* }) => {
         impl Setting for $type {
             fn read(node: &Node, report: &mut Report) -> Option<Self> {
-                $crate::config::value::read_word(node, report, |word| match word {
+                $crate::value::read_word(node, report, |word| match word {
                     $($word => Some($value),)*
                     _ => None,
                 })

@@ -558,7 +558,7 @@ pub(super) fn value(word: &str, known: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::unknown::tables;
+    use crate::unknown::tables;
 
     #[test]
     fn every_table_and_key_that_is_proposed_is_there() {

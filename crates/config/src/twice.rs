@@ -124,8 +124,8 @@ fn bare(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::diagnostics::Report;
-    use crate::config::tree::read_document;
+    use crate::diagnostics::Report;
+    use crate::tree::read_document;
 
     #[test]
     fn the_first_of_two() {

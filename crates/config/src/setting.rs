@@ -317,20 +317,20 @@ macro_rules! options {
         $(#[doc = $about])*
         #[derive(Debug)]
         pub struct $name {
-            $( $(#[doc = $help])* pub $key: $crate::config::setting::Field<$type>, )*
+            $( $(#[doc = $help])* pub $key: $crate::setting::Field<$type>, )*
         }
 
-        impl $crate::config::setting::Setting for $name {
+        impl $crate::setting::Setting for $name {
             fn read(
-                node: &$crate::config::tree::Node,
-                report: &mut $crate::config::diagnostics::Report,
+                node: &$crate::tree::Node,
+                report: &mut $crate::diagnostics::Report,
             ) -> Option<Self> {
-                use $crate::config::setting::{self, Presence::*};
-                let $crate::config::tree::Value::Table(entries) = &node.value else {
+                use $crate::setting::{self, Presence::*};
+                let $crate::tree::Value::Table(entries) = &node.value else {
                     return setting::wrong_type(node, report);
                 };
                 let known = [$( setting::key_name(stringify!($key)) ),*];
-                $crate::config::unknown::check_keys(entries, $title, &known, report);
+                $crate::unknown::check_keys(entries, $title, &known, report);
                 Some(Self {
                     $( $key: {
                         let key = setting::key_name(stringify!($key));
@@ -339,8 +339,8 @@ macro_rules! options {
                 })
             }
 
-            fn shape() -> $crate::config::setting::Shape {
-                use $crate::config::setting::{self, Presence::*};
+            fn shape() -> $crate::setting::Shape {
+                use $crate::setting::{self, Presence::*};
                 setting::Shape::Table(setting::TableShape {
                     about: setting::prose(&[$($about),*]),
                     keys: vec![$( setting::KeyShape {

@@ -28,7 +28,7 @@ mod layers;
 mod level;
 mod load;
 mod log_value;
-pub(crate) mod machine;
+pub mod machine;
 mod not_toml;
 mod peers;
 mod print;
@@ -53,7 +53,7 @@ pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use resolve::NameLookup;
 pub use schema::schema;
-pub(crate) use secret::without_passwords;
+pub use secret::without_passwords;
 
 /// Everything the process runs on, checked and with every default filled in.
 #[derive(Debug)]

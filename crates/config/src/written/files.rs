@@ -3,12 +3,12 @@
 use evenkeel_proto::coding::Coding;
 
 use super::{QueueAnswer, Switch};
-use crate::config::file_value::{
+use crate::file_value::{
     Candidate, FileName, FolderPath, Front, InnerPath, MediaType, TypePrefix,
 };
-use crate::config::quantity::{Length, Size, Span, Timeout};
-use crate::config::setting::{Bounded, Map, OneOrMore, Placed, options};
-use crate::config::value::{FieldValue, Text};
+use crate::quantity::{Length, Size, Span, Timeout};
+use crate::setting::{Bounded, Map, OneOrMore, Placed, options};
+use crate::value::{FieldValue, Text};
 
 options! {
     /// How much is asked of each disk at once, and what is kept of files that

@@ -3,12 +3,12 @@
 
 use std::path::Component;
 
-use crate::config::access_log::{
+use crate::access_log::{
     AccessLogFormat, AccessLogs, LogDestination, Selection, Settings, Syslog,
 };
-use crate::config::log_value::Only;
-use crate::config::setting::Field;
-use crate::config::written::{self, AccessLog, File, OwnAccessLog, OwnAccessLogTable};
+use crate::log_value::Only;
+use crate::setting::Field;
+use crate::written::{self, AccessLog, File, OwnAccessLog, OwnAccessLogTable};
 
 /// What one table says, and what it leaves to the one above it.
 #[derive(Debug, Clone, Default)]
@@ -132,14 +132,14 @@ impl Layer {
     }
 }
 
-fn slower_than(time: crate::config::quantity::Span) -> Option<std::time::Duration> {
+fn slower_than(time: crate::quantity::Span) -> Option<std::time::Duration> {
     // Zero takes the condition of the table above away.
     Some(time.0).filter(|it| !it.is_zero())
 }
 
 /// The outer `None` is a mistake, the inner one nothing written.
 fn destination(
-    path: &Field<crate::config::log_value::LogPath>,
+    path: &Field<crate::log_value::LogPath>,
     syslog: &Field<written::Syslog>,
 ) -> Option<Option<LogDestination>> {
     if let Some(table) = syslog.value.as_ref().map(|it| &it.0) {
@@ -166,7 +166,7 @@ fn destination(
 
 fn format(
     format: &Field<AccessLogFormat>,
-    template: &Field<crate::config::template::Template>,
+    template: &Field<crate::template::Template>,
 ) -> Option<AccessLogFormat> {
     let template = template.value.clone().map(AccessLogFormat::Template);
     template.or_else(|| format.value.clone())

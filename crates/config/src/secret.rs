@@ -321,7 +321,7 @@ pub(super) fn passwords(text: &str) -> Vec<Range<usize>> {
 }
 
 /// The text with [`HIDDEN`] in place of passwords.
-pub(crate) fn without_passwords(text: &str) -> String {
+pub fn without_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut from = 0;
     for range in passwords(text) {
