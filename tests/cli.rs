@@ -60,7 +60,15 @@ fn exit_status() {
         (&["check", "--schema"], 0),
         (&["version"], 0),
         (&["--help"], 0),
-        (&["check", "-c", "tests/config/types.toml", "--offline"], 1),
+        (
+            &[
+                "check",
+                "-c",
+                "crates/config/tests/config/types.toml",
+                "--offline",
+            ],
+            1,
+        ),
         (&["check", "-c", "examples/no-such-file.toml"], 1),
         (
             &[
@@ -88,10 +96,15 @@ fn exit_status() {
 
 #[test]
 fn mistakes_go_to_standard_error_without_colour() {
-    let output = evenkeel(&["check", "-c", "tests/config/types.toml", "--offline"]);
+    let output = evenkeel(&[
+        "check",
+        "-c",
+        "crates/config/tests/config/types.toml",
+        "--offline",
+    ]);
     assert_eq!(stdout(&output), "");
     assert!(
-        stderr(&output).contains("tests/config/types.toml:3:10"),
+        stderr(&output).contains("crates/config/tests/config/types.toml:3:10"),
         "{}",
         stderr(&output)
     );

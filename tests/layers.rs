@@ -34,10 +34,9 @@ const CRATES: [&str; 10] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 11] = [
     "scheduling",
     "lifecycle",
-    "config",
     "files",
     "observe",
     "upstream",
@@ -53,7 +52,7 @@ const LAYERS: [&str; 12] = [
 const CIRCLES_LEFT: [&str; 13] = [
     "evenkeel::admin::control",
     "evenkeel::admin::metrics",
-    "evenkeel::config",
+    "evenkeel_config",
     "evenkeel::exchange",
     "evenkeel::handler::files",
     "evenkeel::observe",

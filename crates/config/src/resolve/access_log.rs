@@ -3,9 +3,7 @@
 
 use std::path::Component;
 
-use crate::access_log::{
-    AccessLogFormat, AccessLogs, LogDestination, Selection, Settings, Syslog,
-};
+use crate::access_log::{AccessLogFormat, AccessLogs, LogDestination, Selection, Settings, Syslog};
 use crate::log_value::Only;
 use crate::setting::Field;
 use crate::written::{self, AccessLog, File, OwnAccessLog, OwnAccessLogTable};

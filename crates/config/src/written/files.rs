@@ -3,9 +3,7 @@
 use evenkeel_proto::coding::Coding;
 
 use super::{QueueAnswer, Switch};
-use crate::file_value::{
-    Candidate, FileName, FolderPath, Front, InnerPath, MediaType, TypePrefix,
-};
+use crate::file_value::{Candidate, FileName, FolderPath, Front, InnerPath, MediaType, TypePrefix};
 use crate::quantity::{Length, Size, Span, Timeout};
 use crate::setting::{Bounded, Map, OneOrMore, Placed, options};
 use crate::value::{FieldValue, Text};

@@ -1,7 +1,7 @@
 //! Configurations as users write them: golden diagnostics, layers, examples,
 //! and the pages that derive from the types.
 //!
-//! `BLESS=1 cargo test --test config` writes the expected diagnostics and the
+//! `BLESS=1 cargo test -p evenkeel-config --test config` writes the expected diagnostics and the
 //! derived pages anew; look at the difference before committing it.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
@@ -10,17 +10,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel::config::{
-    self, AccessLogFormat, Action, BalanceKey, Colour, Disk, Files, Loaded, NameLookup, Proxying,
-    Report, Upstream,
+use evenkeel_config::{
+    AccessLogFormat, Action, BalanceKey, Colour, Disk, Files, Loaded, NameLookup, Proxying, Report,
+    Upstream,
 };
 use evenkeel_net::Address;
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_proto::coding::Coding;
 
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(REPOSITORY)
 }
 
 fn toml_files(folder: &str) -> Vec<PathBuf> {
@@ -35,7 +37,7 @@ fn toml_files(folder: &str) -> Vec<PathBuf> {
 }
 
 fn load_text(text: &str) -> Result<Loaded, Report> {
-    config::load_text("test.toml", text, NameLookup::Skip)
+    evenkeel_config::load_text("test.toml", text, NameLookup::Skip)
 }
 
 /// Compares with what stands in `path`, or writes it there when blessing;
@@ -56,10 +58,10 @@ fn is_as_expected(path: &Path, actual: &str) -> bool {
 #[test]
 fn diagnostics_are_as_expected() {
     let mut different = Vec::new();
-    for path in toml_files("tests/config") {
+    for path in toml_files("crates/config/tests/config") {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let bytes = fs::read(&path).unwrap();
-        let report = match config::load_text(&name, &bytes, NameLookup::Skip) {
+        let report = match evenkeel_config::load_text(&name, &bytes, NameLookup::Skip) {
             Ok(loaded) => loaded.warnings,
             Err(report) => report,
         };
@@ -80,7 +82,7 @@ fn every_example_loads_without_a_warning() {
     for path in toml_files("examples") {
         let text = fs::read_to_string(&path).unwrap();
         let name = path.display().to_string();
-        match config::load_text(&name, &text, NameLookup::Skip) {
+        match evenkeel_config::load_text(&name, &text, NameLookup::Skip) {
             Ok(loaded) => assert_eq!(loaded.warnings.render(Colour::Off), "", "{name}"),
             Err(report) => panic!("{report}"),
         }
@@ -101,7 +103,7 @@ fn the_effective_configuration_is_one_that_loads_to_itself() {
 /// mean the same, but for secrets.
 fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
     let load = |text: &str| {
-        let loaded = config::load_text(name, text, NameLookup::Skip);
+        let loaded = evenkeel_config::load_text(name, text, NameLookup::Skip);
         loaded.unwrap_or_else(|report| panic!("{report}"))
     };
     let first = load(text);
@@ -127,8 +129,14 @@ fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
 #[test]
 fn derived_pages_are_up_to_date() {
     let docs = repository().join("docs");
-    let page = is_as_expected(&docs.join("configuration.md"), &config::reference());
-    let schema = is_as_expected(&docs.join("configuration.schema.json"), &config::schema());
+    let page = is_as_expected(
+        &docs.join("configuration.md"),
+        &evenkeel_config::reference(),
+    );
+    let schema = is_as_expected(
+        &docs.join("configuration.schema.json"),
+        &evenkeel_config::schema(),
+    );
     assert!(
         page && schema,
         "run `make docs` (BLESS=1 cargo test --test config)"
@@ -137,7 +145,7 @@ fn derived_pages_are_up_to_date() {
 
 #[test]
 fn the_example_of_the_reference_page_loads() {
-    let page = config::reference();
+    let page = evenkeel_config::reference();
     let example = page
         .split("```toml\n")
         .nth(1)
@@ -473,7 +481,7 @@ fn a_folder_that_is_not_there_is_a_warning() {
     )
     .unwrap();
     let warnings = |lookup| {
-        let loaded = config::load(&path, &[], [], lookup).unwrap();
+        let loaded = evenkeel_config::load(&path, &[], [], lookup).unwrap();
         loaded.warnings.to_string()
     };
     assert!(!warnings(NameLookup::Skip).contains("no folder"));
@@ -966,7 +974,7 @@ impl Folder {
         let variables = variables
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()));
-        config::load(
+        evenkeel_config::load(
             &self.0.join("evenkeel.toml"),
             &sets,
             variables,
@@ -1176,7 +1184,7 @@ fn names_are_looked_up_when_asked_for() {
     let load = |host: &str, lookup| {
         let endpoint = format!("endpoints = [\"{host}\"]");
         let text = PLAIN.replace("endpoints = [\"10.0.0.1:80\"]", &endpoint);
-        config::load_text("test.toml", &text, lookup)
+        evenkeel_config::load_text("test.toml", &text, lookup)
     };
     let endpoint =
         |host, lookup| load(host, lookup).unwrap().config.upstreams[0].endpoints[0].clone();
@@ -1221,7 +1229,7 @@ fn a_damaged_configuration_is_reported() {
             let damaged = format!("{before}{}{after}", typed[(at + number) % typed.len()]);
             for text in [before, &damaged] {
                 let name = path.to_str().unwrap();
-                if let Err(report) = config::load_text(name, text, NameLookup::Skip) {
+                if let Err(report) = evenkeel_config::load_text(name, text, NameLookup::Skip) {
                     assert!(report.mistake_count() > 0);
                     assert!(report.render(Colour::Off).contains("error: "), "{text}");
                 }
