@@ -1,5 +1,6 @@
 # What there is to do here. Each target installs what it needs by itself
-# (scripts/need), and nothing where all of it is there.
+# (scripts/need), and nothing where all of it is there; `quick` and `miri` only
+# say what is missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,7 +24,7 @@ BENCH_TOOLS := $(RELEASE_TOOLS) nginx haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo test loom check format lint rustdoc release bench bench-files bench-policies simulate fuzz docs screenshots setup
+.PHONY: help demo quick test loom miri check format lint rustdoc release bench bench-files bench-policies simulate fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -32,6 +33,16 @@ demo: ## Run the load balancer with four test origins (ARGS=--load sends request
 	@scripts/need $(BUILD_TOOLS)
 	@echo "demo: building and starting evenkeel demo $(ARGS)"
 	@exec cargo run --profile $(PROFILE) -- demo $(ARGS)
+
+# The mutation test of the configuration tries one character of SAMPLE.
+SAMPLE := 50
+
+quick: ## Check format and lints, and run unit, configuration and docs tests
+	@scripts/need --check $(BUILD_TOOLS)
+	@$(MAKE) format lint
+	@echo "quick: unit tests, tests of the configuration and of the documentation"
+	@EVENKEEL_TEST_SAMPLE=$(SAMPLE) cargo test --quiet --workspace --profile $(PROFILE) \
+		--lib --bins --test config --test docs
 
 test: ## Run all tests
 	@scripts/need $(TEST_TOOLS)
@@ -48,6 +59,13 @@ loom: ## Check the hand-over of slots under every order of memory accesses
 	@scripts/need $(BUILD_TOOLS)
 	@echo "loom: cargo test --test loom"
 	@RUSTFLAGS="--cfg loom" cargo test --quiet --release --package evenkeel-policy --test loom --target-dir target/loom
+
+# An interpreter is slow: a few inputs of each property, and of the fuzz corpus.
+miri: ## Run the unit tests of the parsers and the decisions in Miri
+	@scripts/need --check $(BUILD_TOOLS) miri
+	@echo "miri: cargo +nightly miri test"
+	@MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=2 \
+		cargo +nightly miri test --quiet --lib --package evenkeel-policy --package evenkeel-proto
 
 check: format lint rustdoc test ## Check format, lints and documentation, and run all tests
 
@@ -117,5 +135,5 @@ screenshots: ## Take the pictures of the status page that the documentation show
 	@.venv/bin/python scripts/screenshots target/$(PROFILE)/evenkeel docs/images
 
 setup: ## Install everything that any target needs
-	@scripts/need $(TEST_TOOLS) $(PICTURE_TOOLS) $(BENCH_TOOLS) $(POLICY_TOOLS) cargo-fuzz
+	@scripts/need $(TEST_TOOLS) $(PICTURE_TOOLS) $(BENCH_TOOLS) $(POLICY_TOOLS) cargo-fuzz miri
 	@echo "setup: everything is there"

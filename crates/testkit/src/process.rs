@@ -113,8 +113,11 @@ pub fn run(mut command: Command, limit: Duration) -> io::Result<Output> {
 }
 
 fn named(command: &Command, error: &io::Error) -> io::Error {
-    io::Error::new(
-        error.kind(),
-        format!("start {:?}: {error}", command.get_program()),
-    )
+    let advice = if error.kind() == io::ErrorKind::NotFound {
+        " (run `make setup`)"
+    } else {
+        ""
+    };
+    let program = command.get_program();
+    io::Error::new(error.kind(), format!("start {program:?}: {error}{advice}"))
 }
