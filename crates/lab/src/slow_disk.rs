@@ -8,7 +8,6 @@
 //! kernel's makes a disk of it, with ext4 on it. Its bytes are in memory, and writes
 //! take no time.
 
-use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -17,13 +16,10 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
-};
+use evenkeel_testkit::shown_disk::{DISK, Disk, Shown};
+use fuser::{Config, MountOption, ReplyData, ReplyWrite};
 use rustix::process::setpriority_process;
 
 use crate::bench::process::{LOAD_CORE, Process, output_of, pinned};
@@ -36,12 +32,6 @@ pub const READ_TIME: Duration = Duration::from_micros(600);
 /// Where the bytes are: in memory, for nothing else is to have an influence on how
 /// long a read takes.
 const MEMORY: &str = "/dev/shm";
-
-/// The one file that is shown.
-const DISK: &str = "disk";
-const DISK_NODE: INodeNo = INodeNo(2);
-/// For how long the kernel may believe what it was told of that.
-const TTL: Duration = Duration::from_secs(3600);
 
 /// What `evenkeel-lab slow-disk` is told.
 #[derive(Debug, clap::Args)]
@@ -81,87 +71,29 @@ pub fn run(options: &Options) -> io::Result<()> {
     config.mount_options = vec![MountOption::FSName("evenkeel-lab".into())];
     config.n_threads = Some(CHANNELS);
     config.clone_fd = true;
-    let shown = Shown {
+    let disk = TimedDisk {
         image,
         len,
         read_us,
     };
-    fuser::mount(shown, &options.at, &config)
+    fuser::mount(Shown(disk), &options.at, &config)
 }
 
-struct Shown {
+/// The bytes, and how long a read of them takes.
+struct TimedDisk {
     image: File,
     len: u64,
-    /// How long a read takes.
     read_us: Arc<AtomicU64>,
 }
 
-impl Shown {
-    fn attributes(&self, node: INodeNo) -> FileAttr {
-        let (kind, perm, size) = match node {
-            DISK_NODE => (FileType::RegularFile, 0o600, self.len),
-            _ => (FileType::Directory, 0o700, 0),
-        };
-        FileAttr {
-            ino: node,
-            size,
-            blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        }
-    }
-}
-
-impl Filesystem for Shown {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What the kernel hands over at a time: more than go on.
-        const HANDED_OVER: u16 = 256;
-        let handed_over = config.set_max_background(HANDED_OVER);
-        let at_once = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
-        match handed_over.is_ok() && at_once.is_ok() {
-            true => Ok(()),
-            false => Err(io::Error::from(io::ErrorKind::Unsupported)),
-        }
+impl Disk for TimedDisk {
+    fn byte_len(&self) -> u64 {
+        self.len
     }
 
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name == DISK {
-            true => reply.entry(&TTL, &self.attributes(DISK_NODE), Generation(0)),
-            false => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&TTL, &self.attributes(node));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        len: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, offset: u64, len: usize, reply: ReplyData) {
         let begun = Instant::now();
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = vec![0; len];
         let read = self.image.read_exact_at(&mut bytes, offset);
         let whole = Duration::from_micros(self.read_us.load(Ordering::Relaxed));
         sleep(whole.saturating_sub(begun.elapsed()));
@@ -171,27 +103,11 @@ impl Filesystem for Shown {
         }
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        bytes: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, offset: u64, bytes: &[u8], reply: ReplyWrite) {
         match self.image.write_all_at(bytes, offset) {
             Ok(()) => reply.written(bytes.len() as u32),
             Err(error) => reply.error(error.into()),
         }
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // Nobody relies on what is on it.
-        reply.ok();
     }
 }
 

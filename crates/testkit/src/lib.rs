@@ -5,6 +5,7 @@
 //! * [`raw`]: HTTP by hand on either side, for what no library would send.
 //! * [`process`]: other programs, as servers and as clients.
 //! * [`slow_disk`]: a file system whose reads wait for the test.
+//! * [`shown_disk`]: what that and the slow disk of the measurements share.
 //! * [`wakes`]: a waker that counts.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
@@ -12,6 +13,7 @@ pub mod deadline;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod shown_disk;
 pub mod slow_disk;
 pub mod temp;
 pub mod wakes;
