@@ -5,9 +5,14 @@ use std::mem::take;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
+
 /// Direct I/O takes whole blocks, and memory that begins with one, in bytes: no
 /// disk has longer ones.
 pub(super) const BLOCK_LEN: usize = 4096;
+
+/// What a read came to.
+pub type ReadBytes = Result<FileBytes, Errno>;
 
 /// Bytes of a file, shared by all who waited for them.
 #[derive(Clone, Default)]

@@ -96,7 +96,7 @@ mod tests {
     /// So many files.
     fn files(count: usize) -> Vec<FileId> {
         let folder = TempDir::new().expect("a folder");
-        let root = crate::files::open::Root::open(folder.path()).expect("the folder");
+        let root = crate::files::root::Root::open(folder.path()).expect("the folder");
         let files = (0..count).map(|index| {
             let name = index.to_string();
             std::fs::write(folder.join(&name), &name).expect("a file");

@@ -9,8 +9,9 @@ use rustix::io::Errno;
 use super::folder::read_folder;
 use super::held::{AnswerMemory, HeldBytes, HeldPage, Page};
 use super::io_queue::Work;
+use super::part::Part;
 use super::{
-    Compressed, Contents, Entry, Fetched, Files, Missing, OpenFile, Part, Refused, Wanted,
+    Compressed, Contents, DiskRequest, Fetched, Files, Missing, OpenFile, Refused, WhenFull,
 };
 
 /// Compresses bytes.
@@ -44,12 +45,12 @@ impl Files {
         if !memory.has_room_or_refuses(file.id.len) {
             return Ok(Ok(Compressed::NotSmaller));
         }
-        let wanted = Wanted::Compressed(file.id, coding);
+        let wanted = DiskRequest::Compressed(file.id, coding);
         let source = file.clone();
         let work = Work::blocking(move || {
             Fetched::Compressed(compress(&source, coding, compressor, &memory))
         });
-        let fetched = queue.run(wanted, Entry::IfRoom, work).await?;
+        let fetched = queue.run(wanted, WhenFull::Refuse, work).await?;
         let Fetched::Compressed(compressed) = fetched else {
             return Ok(Err(Errno::IO));
         };
@@ -83,7 +84,7 @@ impl Files {
             Err(missing) => return Ok(Err(missing)),
         };
         let path: Box<[u8]> = path.into();
-        let wanted = Wanted::Page(route, path.clone(), shown.clone());
+        let wanted = DiskRequest::Page(route, path.clone(), shown.clone());
         let disks = self.disks.clone();
         let work = Work::blocking(move || {
             let page = read_folder(&root, &path, shows_hidden).and_then(|contents| {
@@ -93,10 +94,12 @@ impl Files {
             });
             Fetched::Page(page)
         });
-        Ok(match disk.queue.run(wanted, Entry::IfRoom, work).await? {
-            Fetched::Page(page) => page,
-            _ => Err(Missing::Absent),
-        })
+        Ok(
+            match disk.queue.run(wanted, WhenFull::Refuse, work).await? {
+                Fetched::Page(page) => page,
+                _ => Err(Missing::Absent),
+            },
+        )
     }
 }
 

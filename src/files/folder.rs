@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, ResolveFlags, Stat, fstat, statat};
 
-use super::open::{Missing, Root, missing, telling_time};
+use super::open::{Missing, missing, telling_time};
+use super::root::Root;
 
 /// Most entries that are read of a folder.
 pub const MAX_ENTRIES: usize = 10_000;

@@ -10,195 +10,49 @@ mod compressed;
 mod contents;
 mod derive;
 mod direct;
+mod disks;
 mod folder;
 mod held;
 pub mod io_queue;
 mod memory;
 mod open;
+mod part;
 mod ring;
+mod root;
 
-use std::cell::{Cell, LazyCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use evenkeel_policy::admission::Bounds;
-use evenkeel_proto::coding::Coding;
-use rustix::io::{Errno, pread};
+use rustix::io::Errno;
 
 use crate::config::{Action, Config};
 use crate::net::timer::TICK;
 use crate::net::{is_out_of_descriptors, tasks};
 use cache::OpenFiles;
 use compressed::CompressedFiles;
-use direct::{DirectReads, Way};
-use io_queue::{Begun, IoQueue, Work};
-use memory::Memory;
+use direct::DirectReads;
+use io_queue::{Begun, Work};
+use part::Part;
 use ring::Ring;
+use root::Root;
 
-pub use bytes::FileBytes;
+pub use bytes::{FileBytes, ReadBytes};
 pub use compressed::Compressed;
+pub use disks::{Disk, DiskRequest, Disks, Fetched};
 pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
-use held::HeldPages;
 pub use held::{AnswerMemory, HeldBytes, HeldPage, Holding, Page};
-pub use io_queue::{Entry, Refused};
-use open::Root;
+pub use io_queue::{Refused, WhenFull};
 pub use open::{Barrier, Fields, FileId, Hot, Missing, OpenFile};
 
 /// Files up to this length are read in one piece, and with the opening where
 /// that takes the disk anyway, in bytes.
 pub const WHOLE_LEN: u64 = 64 * 1024;
 
-/// Files that may wait to be compressed.
-const COMPRESSING_MAX: usize = 1000;
-/// How long one may, as far as can be foreseen; others are sent as they are.
-const COMPRESSING_WAIT: Duration = Duration::from_millis(200);
-
 /// What each worker keeps of compressed files, in bytes.
 const COMPRESSED_LEN: usize = 32 * 1024 * 1024;
-
-/// The queues of all disks, shared by all workers.
-#[derive(Debug)]
-pub struct Disks {
-    /// For each route, the index of its queue where it serves files.
-    of_route: Vec<Option<usize>>,
-    /// One for each device.
-    queues: Vec<Disk>,
-    /// For files that are compressed when they are asked for, if any are: it
-    /// takes the processor, and would keep the disks' queues from their disks.
-    compressing: Option<IoQueue<Wanted, Fetched>>,
-    /// What is held until clients have taken it.
-    pub answer_memory: Arc<AnswerMemory>,
-    /// Those of it that are listings.
-    pages: HeldPages,
-}
-
-/// A device, and its queue.
-#[derive(Debug)]
-pub struct Disk {
-    /// The folder that is on it, of the first route that has one there.
-    pub name: String,
-    /// Its queue.
-    pub queue: IoQueue<Wanted, Fetched>,
-    /// What of it is read past the page cache.
-    pub direct_reads: Arc<DirectReads>,
-}
-
-/// What a disk is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Wanted {
-    /// A route's folder.
-    Root(usize),
-    /// A path beneath a route's folder, for a variant: what is opened for one
-    /// has its fields.
-    Path(usize, u8, Box<[u8]>),
-    /// Bytes of a file: from where, and how many.
-    Bytes(FileId, u64, u64),
-    /// A file, compressed.
-    Compressed(FileId, Coding),
-    /// A page about what is in a folder of a route: the folder's path, and the
-    /// one that clients have for it.
-    Page(usize, Box<[u8]>, Box<[u8]>),
-}
-
-/// What a disk gave.
-#[derive(Debug, Clone)]
-pub enum Fetched {
-    /// The folder itself.
-    Root(Result<Arc<Root>, Errno>),
-    /// What a path leads to.
-    Path(Result<Found, Missing>),
-    /// A part of a file.
-    Bytes(ReadBytes),
-    /// What came of compressing a file.
-    Compressed(Result<Compressed, Errno>),
-    /// A page about a folder.
-    Page(Result<Arc<HeldPage>, Missing>),
-}
-
-impl Disks {
-    /// A queue for each device that a route's folder is on.
-    ///
-    /// # Errors
-    /// A thread can't be started.
-    pub fn start(config: &Config) -> io::Result<Self> {
-        let mut of_route = vec![None; config.routes.len()];
-        let memory = LazyCell::new(|| Arc::new(Memory::of_this_process()));
-        let mut devices = Vec::new();
-        let mut queues = Vec::new();
-        for (index, route) in config.routes.iter().enumerate() {
-            let Action::Files(files) = &route.action else {
-                continue;
-            };
-            // One that is not there yet has a queue of its own.
-            let device = std::fs::metadata(&files.root).map(|it| it.dev()).ok();
-            let known = devices
-                .iter()
-                .position(|it| device.is_some() && *it == device);
-            let at = match known {
-                Some(at) => at,
-                None => {
-                    devices.push(device);
-                    queues.push(Disk {
-                        name: files.root.display().to_string(),
-                        queue: IoQueue::start(
-                            "disk",
-                            Bounds {
-                                in_flight: config.disk.in_flight,
-                                waiting: config.disk.queue_max,
-                                wait: config.disk.queue_timeout,
-                            },
-                        )?,
-                        direct_reads: Arc::new(DirectReads::new(memory.clone())),
-                    });
-                    queues.len() - 1
-                }
-            };
-            of_route[index] = Some(at);
-        }
-        let mut actions = config.routes.iter().map(|route| &route.action);
-        let compresses = actions
-            .any(|action| matches!(action, Action::Files(files) if files.compression.is_some()));
-        let bounds = Bounds {
-            in_flight: config.server.workers.max(1),
-            waiting: COMPRESSING_MAX,
-            wait: COMPRESSING_WAIT,
-        };
-        let compressing = compresses.then(|| IoQueue::start("compress", bounds));
-        Ok(Disks {
-            of_route,
-            queues,
-            compressing: compressing.transpose()?,
-            answer_memory: Arc::new(AnswerMemory::new(config.server.answer_memory)),
-            pages: HeldPages::default(),
-        })
-    }
-
-    /// All of them.
-    pub fn all(&self) -> &[Disk] {
-        &self.queues
-    }
-
-    /// A ring for this worker's reads, each disk having at most so many, if
-    /// there is a disk.
-    fn ring(&self, in_flight: usize) -> Option<Ring> {
-        if self.queues.is_empty() {
-            return None;
-        }
-        match Ring::start(self.queues.len() * in_flight) {
-            Ok(ring) => Some(ring),
-            Err(error) => {
-                tracing::info!("files: no io_uring ({error}): threads read in its place");
-                None
-            }
-        }
-    }
-}
 
 /// One worker's files.
 #[derive(Debug)]
@@ -274,7 +128,7 @@ impl Files {
         });
         let settings = &config.disk;
         Files {
-            ring: disks.ring(settings.in_flight),
+            ring: start_ring(disks.all().len() * settings.in_flight),
             folders: folders.collect(),
             open_files: RefCell::new(OpenFiles::new(
                 settings.open_files / config.server.workers.max(1),
@@ -420,12 +274,12 @@ impl Files {
             Err(missing) => return Ok(Err(missing)),
         };
         let path: Box<[u8]> = path.into();
-        let wanted = Wanted::Path(route, variant, path.clone());
+        let wanted = DiskRequest::Path(route, variant, path.clone());
         let (ring, direct_reads) = (self.ring.clone(), disk.direct_reads.clone());
         let load = Work::Blocking(Box::new(move |begun| {
             load(&root, &path, direct_reads, ring.as_ref(), begun)
         }));
-        let fetched = disk.queue.run(wanted, Entry::IfRoom, load);
+        let fetched = disk.queue.run(wanted, WhenFull::Refuse, load);
         Ok(match fetched.await? {
             Fetched::Path(found) => found,
             _ => Err(Missing::Absent),
@@ -446,12 +300,12 @@ impl Files {
         file: &Arc<OpenFile>,
         offset: u64,
         len: u64,
-        entry: Entry,
+        when_full: WhenFull,
     ) -> Result<ReadBytes, Refused> {
         let Some(disk) = self.disk(route) else {
             return Err(Refused);
         };
-        let wanted = Wanted::Bytes(file.id, offset, len);
+        let wanted = DiskRequest::Bytes(file.id, offset, len);
         let part = Part {
             is_only_here: !file.is_shared(),
             direct_reads: Some(disk.direct_reads.clone()),
@@ -462,7 +316,7 @@ impl Files {
             Some(ring) => ring.work(part),
             None => Work::blocking(move || part.fetch()),
         };
-        Ok(match disk.queue.run(wanted, entry, work).await? {
+        Ok(match disk.queue.run(wanted, when_full, work).await? {
             Fetched::Bytes(bytes) => bytes,
             _ => Err(Errno::IO),
         })
@@ -503,8 +357,8 @@ impl Files {
     ) -> Result<Result<Arc<Root>, Errno>, Refused> {
         let path = folder.path.clone();
         let open = Work::blocking(move || Fetched::Root(Root::open(&path).map(Arc::new)));
-        let wanted = Wanted::Root(folder.route);
-        let fetched = disk.queue.run(wanted, Entry::IfRoom, open);
+        let wanted = DiskRequest::Root(folder.route);
+        let fetched = disk.queue.run(wanted, WhenFull::Refuse, open);
         let Fetched::Root(opened) = fetched.await? else {
             return Ok(Err(Errno::IO));
         };
@@ -552,130 +406,17 @@ impl Files {
     }
 }
 
-/// A part of a file that is to be read.
-#[derive(Debug)]
-struct Part {
-    file: Arc<OpenFile>,
-    offset: u64,
-    /// In bytes.
-    len: usize,
-    /// Whether nobody else has the file, or gets it before it was read.
-    is_only_here: bool,
-    /// What decides how it is read when its turn has come, where that is not by
-    /// way of the page cache in any case.
-    direct_reads: Option<Arc<DirectReads>>,
-    /// How it is read.
-    way: Way,
-    /// What is made of its bytes.
-    fetched: fn(Arc<OpenFile>, ReadBytes) -> Fetched,
-}
-
-/// What a read came to.
-pub type ReadBytes = Result<FileBytes, Errno>;
-
-/// What direct I/O gives at least, unless the file ends, in bytes.
-const SECTOR_LEN: usize = 512;
-
-impl Part {
-    fn of(file: Arc<OpenFile>, offset: u64, len: usize) -> Self {
-        Part {
-            file,
-            offset,
-            len,
-            is_only_here: false,
-            direct_reads: None,
-            way: Way::Cached,
-            fetched: |_, bytes| Fetched::Bytes(bytes),
+/// A ring for a worker's reads, for at most so many at once, if there are any.
+fn start_ring(most: usize) -> Option<Ring> {
+    if most == 0 {
+        return None;
+    }
+    match Ring::start(most) {
+        Ok(ring) => Some(ring),
+        Err(error) => {
+            tracing::info!("files: no io_uring ({error}): threads read in its place");
+            None
         }
-    }
-
-    /// All of a file that is no longer than [`WHOLE_LEN`] and was just opened.
-    fn whole(file: Arc<OpenFile>) -> Self {
-        let fetched = |file: Arc<OpenFile>, bytes: ReadBytes| {
-            if !file.has_same_contents() {
-                // What was read may be of two versions.
-                file.doubt();
-            }
-            let found = |bytes| Found {
-                file,
-                bytes: Some(bytes),
-            };
-            Fetched::Path(bytes.map(found).map_err(Missing::Failed))
-        };
-        let len = file.id.len as usize;
-        Part {
-            fetched,
-            is_only_here: true,
-            ..Part::of(file, 0, len)
-        }
-    }
-
-    /// Its turn has come.
-    fn choose_way(&mut self) {
-        if let Some(reads) = self.direct_reads.take() {
-            self.way = reads.way(&self.file, self.is_only_here, self.offset, self.len);
-        }
-    }
-
-    /// Room for its bytes, according to how it is read.
-    fn room(&self) -> FileBytes {
-        let mut room = FileBytes::blocks(self.len);
-        if !self.is_direct() {
-            room.truncate(self.len);
-        }
-        room
-    }
-
-    /// What it is read from.
-    fn source(&self) -> BorrowedFd<'_> {
-        match &self.way {
-            Way::Direct(direct) => direct.as_fd(),
-            Way::Cached | Way::Displacing => self.file.as_fd(),
-        }
-    }
-
-    fn is_direct(&self) -> bool {
-        matches!(self.way, Way::Direct(_))
-    }
-
-    /// Whether more is to be read after so many bytes. What direct I/O leaves
-    /// out of a sector is not there.
-    fn is_more(&self, filled: usize) -> bool {
-        filled < self.len && (!self.is_direct() || filled.is_multiple_of(SECTOR_LEN))
-    }
-
-    /// What is made of what its read came to.
-    fn end(mut self, bytes: ReadBytes) -> Fetched {
-        // The file is as it was before.
-        self.way = Way::Cached;
-        (self.fetched)(self.file, bytes)
-    }
-
-    /// What is made of it, once it was read. Blocks.
-    fn fetch(mut self) -> Fetched {
-        let bytes = self.read();
-        self.end(bytes)
-    }
-
-    /// Reads it. Blocks.
-    fn read(&mut self) -> ReadBytes {
-        self.choose_way();
-        let mut bytes = self.room();
-        let mut filled = 0;
-        while self.is_more(filled) {
-            let at = self.offset + filled as u64;
-            let room = &mut bytes.room_mut()[filled..];
-            match pread(self.source(), room, at) {
-                Ok(0) => break,
-                Ok(len) => filled += len,
-                Err(Errno::INTR) => {}
-                // Its blocks are longer than those that we know.
-                Err(Errno::INVAL) if self.is_direct() => self.way = Way::Displacing,
-                Err(error) => return Err(error),
-            }
-        }
-        bytes.truncate(self.len.min(filled));
-        Ok(bytes)
     }
 }
 
@@ -685,7 +426,7 @@ fn load(
     path: &[u8],
     direct_reads: Arc<DirectReads>,
     ring: Option<&Ring>,
-    begun: Begun<Wanted, Fetched>,
+    begun: Begun<DiskRequest, Fetched>,
 ) {
     let file = match root.open_from_disk(path) {
         Ok(file) => Arc::new(file),

@@ -17,8 +17,10 @@ use rustix::io::Errno;
 use slab::Slab;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
+use super::direct::Way;
 use super::io_queue::{Begun, Waiters, Work};
-use super::{Fetched, FileBytes, OpenFile, Part, WHOLE_LEN, Wanted, Way};
+use super::part::Part;
+use super::{DiskRequest, Fetched, FileBytes, OpenFile, WHOLE_LEN};
 use crate::net::poller::{Interest, Side, Source};
 use crate::net::tasks;
 use crate::net::timer_fd::TimerFd;
@@ -39,7 +41,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) struct Ring(UnboundedSender<Read>);
 
 /// What is to be read, and whose turn it is.
-pub(super) type Read = (Part, Begun<Wanted, Fetched>);
+pub(super) type Read = (Part, Begun<DiskRequest, Fetched>);
 
 impl Ring {
     /// A ring for at most so many reads at once, which belongs to this thread
@@ -82,7 +84,7 @@ impl Ring {
     }
 
     /// The work of reading a part, for the queue of its disk.
-    pub fn work(self, part: Part) -> Work<Wanted, Fetched> {
+    pub fn work(self, part: Part) -> Work<DiskRequest, Fetched> {
         Work::Prompt(Box::new(move |begun| match self.begin(part, begun) {
             Some((part, begun)) => Err((begun, Box::new(|begun| begun.finish(&part.fetch())))),
             None => Ok(()),
@@ -92,7 +94,7 @@ impl Ring {
     /// Begins a read soon; gives it back where it is for a thread: the kernel
     /// first makes room for it, which is no work for the worker, or the worker
     /// has ended.
-    pub fn begin(&self, mut part: Part, begun: Begun<Wanted, Fetched>) -> Option<Read> {
+    pub fn begin(&self, mut part: Part, begun: Begun<DiskRequest, Fetched>) -> Option<Read> {
         part.choose_way();
         match part.way {
             Way::Displacing => Some((part, begun)),
@@ -119,7 +121,7 @@ struct Reader {
 #[derive(Debug)]
 struct Reading {
     part: Part,
-    begun: Begun<Wanted, Fetched>,
+    begun: Begun<DiskRequest, Fetched>,
     /// Nobody else has it: the kernel writes to it.
     bytes: FileBytes,
     filled: usize,
@@ -311,15 +313,15 @@ mod tests {
 
     use super::*;
     use crate::files::direct::{DirectFile, DirectReads};
-    use crate::files::io_queue::{Entry, IoQueue};
+    use crate::files::io_queue::{IoQueue, WhenFull};
     use crate::files::memory::Memory;
-    use crate::files::{Hot, open};
+    use crate::files::{Hot, root};
 
     /// A file with these bytes, in a folder of its own.
     fn file(bytes: &[u8]) -> (TempDir, Arc<OpenFile>) {
         let folder = TempDir::new().expect("a folder");
         std::fs::write(folder.join("file"), bytes).expect("a file");
-        let root = open::Root::open(folder.path()).expect("the folder");
+        let root = root::Root::open(folder.path()).expect("the folder");
         let opened = root.open_from_disk(b"file").expect("the file");
         (folder, Arc::new(opened))
     }
@@ -329,7 +331,7 @@ mod tests {
         parts.iter().map(part).collect()
     }
 
-    fn queue(in_flight: usize, waiting: usize) -> IoQueue<Wanted, Fetched> {
+    fn queue(in_flight: usize, waiting: usize) -> IoQueue<DiskRequest, Fetched> {
         let bounds = Bounds {
             in_flight,
             waiting,
@@ -353,8 +355,8 @@ mod tests {
                 }
             };
             let reads = parts.into_iter().map(|part| {
-                let wanted = Wanted::Bytes(part.file.id, part.offset, part.len as u64);
-                queue.run(wanted, Entry::Always, ring.clone().work(part))
+                let wanted = DiskRequest::Bytes(part.file.id, part.offset, part.len as u64);
+                queue.run(wanted, WhenFull::Admit, ring.clone().work(part))
             });
             let mut read = Vec::new();
             let mut reads: Vec<_> = reads.map(Box::pin).collect();
@@ -541,7 +543,7 @@ mod tests {
             };
             let queue = queue(1, 1);
             for (way, is_for_thread) in [(Way::Cached, false), (Way::Displacing, true)] {
-                let wanted = Wanted::Bytes(file.id, 0, 10_000);
+                let wanted = DiskRequest::Bytes(file.id, 0, 10_000);
                 let (ring, part) = (
                     ring.clone(),
                     Part {
@@ -558,7 +560,7 @@ mod tests {
                     Ok(())
                 };
                 let work = Work::Prompt(Box::new(begin));
-                match queue.run(wanted, Entry::Always, work).await {
+                match queue.run(wanted, WhenFull::Admit, work).await {
                     Ok(Fetched::Bytes(Ok(bytes))) => assert_eq!(&*bytes, [7; 10_000]),
                     other => panic!("{other:?}"),
                 }

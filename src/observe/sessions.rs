@@ -5,6 +5,9 @@
 //! is being served has a [`Track`], which an exchange writes with plain stores
 //! where it goes from one phase to the next.
 
+mod closing;
+mod list;
+
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,8 +21,11 @@ use slab::Slab;
 
 use crate::metrics::end::Failure;
 use crate::net::clock;
-use crate::net::descriptors::Taker;
 use crate::net::tasks::TaskSlot;
+
+use closing::Stamp;
+pub use closing::{Age, Closable, Need};
+pub use list::{OngoingExchange, Session, SessionList};
 
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 96;
@@ -165,7 +171,7 @@ impl Track {
 
 /// A connection's entry.
 #[derive(Debug)]
-struct Entry {
+struct SessionEntry {
     /// `None` over a Unix socket.
     address: Option<IpAddr>,
     /// Why it was told to leave, where it has not heeded that yet.
@@ -186,7 +192,7 @@ struct Entry {
 /// The connections of a worker.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    entries: RefCell<Slab<Entry>>,
+    entries: RefCell<Slab<SessionEntry>>,
     free: RefCell<Vec<Rc<Track>>>,
     /// Tracks that there are, those in `free` included.
     tracks: Cell<usize>,
@@ -196,91 +202,7 @@ pub struct Sessions {
     stamp: Cell<Stamp>,
 }
 
-/// A moment on a worker, in a word: a tick, then a number of its own within the
-/// tick, as long as there is one. Wraps around after four days.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Stamp(u32);
-
-impl Stamp {
-    const NUMBER_BITS: u32 = 10;
-    const NUMBER: u32 = (1 << Self::NUMBER_BITS) - 1;
-
-    /// The first within a tick.
-    fn of(tick: u64) -> Self {
-        Stamp((tick as u32) << Self::NUMBER_BITS)
-    }
-
-    /// The next one after this one.
-    fn next(self, tick: u64) -> Self {
-        let first = Stamp::of(tick);
-        match self.0 & !Self::NUMBER == first.0 {
-            true if self.0 & Self::NUMBER < Self::NUMBER => Stamp(self.0 + 1),
-            true => self,
-            false => first,
-        }
-    }
-
-    /// How old it is at the end of a tick.
-    fn age(self, tick: u64) -> Age {
-        let last = Stamp::of(tick).0 | Self::NUMBER;
-        Age(last.wrapping_sub(self.0))
-    }
-}
-
-/// How long a connection has been without a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Age(u32);
-
-impl Age {
-    /// In ticks.
-    pub fn ticks(self) -> u32 {
-        self.0 >> Stamp::NUMBER_BITS
-    }
-}
-
-/// What there is too little of for another connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Need {
-    /// File descriptors of the process, for one that may have no higher numbers
-    /// than its limit.
-    Descriptor(Taker),
-    /// Connections that a listener, by index, may have at once.
-    Connection {
-        /// Its index.
-        listener: u16,
-    },
-}
-
-impl Need {
-    /// The failure of a need that nothing could be closed for.
-    pub fn failure(self) -> Failure {
-        match self {
-            Need::Descriptor(_) => Failure::NoDescriptor,
-            Need::Connection { .. } => Failure::Connections,
-        }
-    }
-}
-
-/// A client's connection that can be closed to make room, in the order in which
-/// such are closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Closable {
-    /// Its client has not sent a whole request yet. The oldest comes first.
-    Silent(Reverse<Age>),
-    /// It waits for a further request. The one that does for longest comes first.
-    Idle(Reverse<Age>),
-}
-
-impl Closable {
-    /// For how long it has been so.
-    pub fn age(self) -> Age {
-        match self {
-            Closable::Silent(Reverse(age)) | Closable::Idle(Reverse(age)) => age,
-        }
-    }
-}
-
-impl Entry {
+impl SessionEntry {
     /// Whether and in which order it is closed to make room.
     ///
     /// Invariant: a connection with a whole request is never closable.
@@ -322,7 +244,7 @@ pub struct Accepted {
 impl Sessions {
     /// A connection was accepted.
     pub fn open(&self, accepted: Accepted) -> SessionKey {
-        let entry = Entry {
+        let entry = SessionEntry {
             address: accepted.address,
             port: accepted.port,
             told: None,
@@ -504,110 +426,10 @@ impl Sessions {
     }
 }
 
-/// Some of the open connections.
-#[derive(Debug, Clone, Default)]
-pub struct SessionList {
-    /// How many are open in all.
-    pub open: usize,
-    /// Those that are shown.
-    pub rows: Vec<Session>,
-}
-
-impl SessionList {
-    /// Leaves at most `max`: those with an exchange first, the longest first.
-    pub fn keep_foremost(&mut self, max: usize) {
-        self.rows.sort_by_key(|it| match &it.exchange {
-            Some(exchange) => (0, Reverse(exchange.elapsed)),
-            None => (1, Reverse(it.age)),
-        });
-        self.rows.truncate(max);
-    }
-
-    /// Adds the connections of another worker.
-    pub fn merge(&mut self, other: SessionList) {
-        self.open += other.open;
-        self.rows.extend(other.rows);
-    }
-}
-
-/// An open connection.
-#[derive(Debug, Clone)]
-pub struct Session {
-    /// Index of the listener.
-    pub listener: usize,
-    /// `None` over a Unix socket.
-    pub address: Option<IpAddr>,
-    /// The client's port.
-    pub port: u16,
-    /// For how long it has been open, to a tenth of a second.
-    pub age: Duration,
-    /// Requests so far.
-    pub requests: u32,
-    /// The exchange in progress.
-    pub exchange: Option<OngoingExchange>,
-}
-
-/// An exchange in progress.
-#[derive(Debug, Clone)]
-pub struct OngoingExchange {
-    /// How far it is.
-    pub phase: Stage,
-    /// Since its head's first byte.
-    pub elapsed: Duration,
-    /// Index of the route.
-    pub route: Option<usize>,
-    /// Index of the endpoint, in the upstream that the route goes to.
-    pub endpoint: Option<usize>,
-    /// Attempts made.
-    pub attempts: u32,
-    /// Bytes received from the client.
-    pub bytes_in: u64,
-    /// Bytes sent to the client.
-    pub bytes_out: u64,
-    /// Method and target, or their beginning, as the client sent them.
-    pub line: Vec<u8>,
-}
-
-impl Session {
-    fn new(entry: &Entry, age: Duration, now: Instant) -> Self {
-        let track = entry.track.as_deref();
-        Session {
-            listener: usize::from(entry.listener),
-            address: entry.address,
-            port: entry.port,
-            age,
-            requests: entry
-                .requests
-                .wrapping_add(track.map_or(0, |it| it.requests.get())),
-            exchange: track
-                .filter(|it| it.phase.get() != Stage::Idle)
-                .map(|it| OngoingExchange::new(it, now)),
-        }
-    }
-}
-
-impl OngoingExchange {
-    fn new(track: &Track, now: Instant) -> Self {
-        let index = |cell: &Cell<u32>| match cell.get() {
-            NONE => None,
-            index => Some(index as usize),
-        };
-        OngoingExchange {
-            phase: track.phase.get(),
-            elapsed: now.duration_since(track.started.get()),
-            route: index(&track.route),
-            endpoint: index(&track.endpoint),
-            attempts: track.attempts.get(),
-            bytes_in: track.bytes_in.get(),
-            bytes_out: track.bytes_out.get(),
-            line: track.line.borrow()[..usize::from(track.line_len.get())].to_vec(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::descriptors::Taker;
 
     fn accepted(port: u16) -> Accepted {
         Accepted {
@@ -722,7 +544,7 @@ mod tests {
             stamp = next;
         }
         (0..3000).for_each(|_| stamp = stamp.next(9));
-        assert_eq!(stamp, Stamp(Stamp::of(9).0 | Stamp::NUMBER));
+        assert_eq!(stamp, Stamp::last_of(9));
     }
 
     #[test]
@@ -737,6 +559,10 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_a_few_words() {
-        assert!(size_of::<Entry>() <= 48, "{}", size_of::<Entry>());
+        assert!(
+            size_of::<SessionEntry>() <= 48,
+            "{}",
+            size_of::<SessionEntry>()
+        );
     }
 }

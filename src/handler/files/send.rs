@@ -11,7 +11,7 @@ use evenkeel_proto::representation::ByteRange;
 use super::{Request, fields, from_disk};
 use crate::exchange::answer::{begin_head, end_head, put};
 use crate::exchange::{Exchange, WriteFailure, box_cold, follow};
-use crate::files::{Entry, Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN};
+use crate::files::{Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN, WhenFull};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::stream::Follow;
@@ -346,7 +346,7 @@ impl Sending<'_> {
         &self,
         offset: u64,
         left: u64,
-        entry: Entry,
+        when_full: WhenFull,
         exchange: &mut Exchange<'_>,
     ) -> Result<ReadSlice, End> {
         let Request { context, route, .. } = self.request;
@@ -366,7 +366,7 @@ impl Sending<'_> {
         if let Some(bytes) = self.file.read_untold(offset, wanted) {
             return Ok(slice(bytes));
         }
-        let reading = context.files.read(route, self.file, offset, wanted, entry);
+        let reading = context.files.read(route, self.file, offset, wanted, when_full);
         match box_cold(from_disk(exchange, reading)).await {
             Ok(Ok(bytes)) => Ok(slice(bytes)),
             Ok(Err(error)) => Err(self.failed(&error.into())),
@@ -401,7 +401,7 @@ impl Sending<'_> {
         if exchange.client.stream.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len)) {
             return Ok(Slice::InMemory);
         }
-        let reading = self.ask_disk(offset, len, Entry::IfRoom, exchange);
+        let reading = self.ask_disk(offset, len, WhenFull::Refuse, exchange);
         reading.await.map(Slice::Read)
     }
 
@@ -428,7 +428,7 @@ impl Sending<'_> {
                     if !exchange.client.stream.can_send_file()
                         || !self.is_in_memory(at, slice_len) =>
                 {
-                    Slice::Read(self.ask_disk(at, end - at, Entry::Always, exchange).await?)
+                    Slice::Read(self.ask_disk(at, end - at, WhenFull::Admit, exchange).await?)
                 }
                 slice => slice,
             };

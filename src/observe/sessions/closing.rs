@@ -1,0 +1,96 @@
+//! Which connection is closed first to make room.
+
+use std::cmp::Reverse;
+
+use crate::metrics::end::Failure;
+use crate::net::descriptors::Taker;
+
+/// A moment on a worker, in a word: a tick, then a number of its own within the
+/// tick, as long as there is one. Wraps around after four days.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp(u32);
+
+impl Stamp {
+    pub(super) const NUMBER_BITS: u32 = 10;
+    pub(super) const NUMBER: u32 = (1 << Self::NUMBER_BITS) - 1;
+
+    /// The first within a tick.
+    pub(super) fn of(tick: u64) -> Self {
+        Stamp((tick as u32) << Self::NUMBER_BITS)
+    }
+
+    /// The last within a tick.
+    pub(super) fn last_of(tick: u64) -> Self {
+        Stamp(Stamp::of(tick).0 | Self::NUMBER)
+    }
+
+    /// The next one after this one.
+    pub(super) fn next(self, tick: u64) -> Self {
+        let first = Stamp::of(tick);
+        if self.0 & !Self::NUMBER != first.0 {
+            first
+        } else if self == Stamp::last_of(tick) {
+            self
+        } else {
+            Stamp(self.0 + 1)
+        }
+    }
+
+    /// How old it is at the end of a tick.
+    pub(super) fn age(self, tick: u64) -> Age {
+        Age(Stamp::last_of(tick).0.wrapping_sub(self.0))
+    }
+}
+
+/// How long a connection has been without a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(u32);
+
+impl Age {
+    /// In ticks.
+    pub fn ticks(self) -> u32 {
+        self.0 >> Stamp::NUMBER_BITS
+    }
+}
+
+/// What there is too little of for another connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// File descriptors of the process, for one that may have no higher numbers
+    /// than its limit.
+    Descriptor(Taker),
+    /// Connections that a listener, by index, may have at once.
+    Connection {
+        /// Its index.
+        listener: u16,
+    },
+}
+
+impl Need {
+    /// The failure of a need that nothing could be closed for.
+    pub fn failure(self) -> Failure {
+        match self {
+            Need::Descriptor(_) => Failure::NoDescriptor,
+            Need::Connection { .. } => Failure::Connections,
+        }
+    }
+}
+
+/// A client's connection that can be closed to make room, in the order in which
+/// such are closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closable {
+    /// Its client has not sent a whole request yet. The oldest comes first.
+    Silent(Reverse<Age>),
+    /// It waits for a further request. The one that does for longest comes first.
+    Idle(Reverse<Age>),
+}
+
+impl Closable {
+    /// For how long it has been so.
+    pub fn age(self) -> Age {
+        match self {
+            Closable::Silent(Reverse(age)) | Closable::Idle(Reverse(age)) => age,
+        }
+    }
+}

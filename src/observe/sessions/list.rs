@@ -1,0 +1,111 @@
+//! Open connections as they are shown.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
+
+use super::{NONE, SessionEntry, Stage, Track};
+
+/// Some of the open connections.
+#[derive(Debug, Clone, Default)]
+pub struct SessionList {
+    /// How many are open in all.
+    pub open: usize,
+    /// Those that are shown.
+    pub rows: Vec<Session>,
+}
+
+impl SessionList {
+    /// Leaves at most `max`: those with an exchange first, the longest first.
+    pub fn keep_foremost(&mut self, max: usize) {
+        self.rows.sort_by_key(|it| match &it.exchange {
+            Some(exchange) => (0, Reverse(exchange.elapsed)),
+            None => (1, Reverse(it.age)),
+        });
+        self.rows.truncate(max);
+    }
+
+    /// Adds the connections of another worker.
+    pub fn merge(&mut self, other: SessionList) {
+        self.open += other.open;
+        self.rows.extend(other.rows);
+    }
+}
+
+/// An open connection.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Index of the listener.
+    pub listener: usize,
+    /// `None` over a Unix socket.
+    pub address: Option<IpAddr>,
+    /// The client's port.
+    pub port: u16,
+    /// For how long it has been open, to a tenth of a second.
+    pub age: Duration,
+    /// Requests so far.
+    pub requests: u32,
+    /// The exchange in progress.
+    pub exchange: Option<OngoingExchange>,
+}
+
+/// An exchange in progress.
+#[derive(Debug, Clone)]
+pub struct OngoingExchange {
+    /// How far it is.
+    pub phase: Stage,
+    /// Since its head's first byte.
+    pub elapsed: Duration,
+    /// Index of the route.
+    pub route: Option<usize>,
+    /// Index of the endpoint, in the upstream that the route goes to.
+    pub endpoint: Option<usize>,
+    /// Attempts made.
+    pub attempts: u32,
+    /// Bytes received from the client.
+    pub bytes_in: u64,
+    /// Bytes sent to the client.
+    pub bytes_out: u64,
+    /// Method and target, or their beginning, as the client sent them.
+    pub line: Vec<u8>,
+}
+
+impl Session {
+    pub(super) fn new(entry: &SessionEntry, age: Duration, now: Instant) -> Self {
+        let track = entry.track.as_deref();
+        Session {
+            listener: usize::from(entry.listener),
+            address: entry.address,
+            port: entry.port,
+            age,
+            requests: entry
+                .requests
+                .wrapping_add(track.map_or(0, |it| it.requests.get())),
+            exchange: track
+                .filter(|it| it.phase.get() != Stage::Idle)
+                .map(|it| OngoingExchange::new(it, now)),
+        }
+    }
+}
+
+impl OngoingExchange {
+    pub(super) fn new(track: &Track, now: Instant) -> Self {
+        let index = |cell: &Cell<u32>| match cell.get() {
+            NONE => None,
+            index => Some(index as usize),
+        };
+        OngoingExchange {
+            phase: track.phase.get(),
+            elapsed: now.duration_since(track.started.get()),
+            route: index(&track.route),
+            endpoint: index(&track.endpoint),
+            attempts: track.attempts.get(),
+            bytes_in: track.bytes_in.get(),
+            bytes_out: track.bytes_out.get(),
+            line: track.line.borrow()[..usize::from(track.line_len.get())].to_vec(),
+        }
+    }
+}
