@@ -563,12 +563,13 @@ impl Source {
         match std::fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => {
                 let inside = path.join(DEFAULT_FILES[0]);
-                Err(match inside.exists() {
-                    true => format!(
+                Err(if inside.exists() {
+                    format!(
                         "{shown} is a folder: did you mean --config {}?",
                         inside.display()
-                    ),
-                    false => format!("{shown} is a folder: --config FILE takes a file"),
+                    )
+                } else {
+                    format!("{shown} is a folder: --config FILE takes a file")
                 })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(

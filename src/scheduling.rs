@@ -75,9 +75,12 @@ const NICE: i32 = 10;
 /// already stays there.
 pub fn step_back() {
     // On Linux the priority is a thread's, and `None` the one that calls.
-    let set = getpriority_process(None).and_then(|own| match own < NICE {
-        true => setpriority_process(None, NICE),
-        false => Ok(()),
+    let set = getpriority_process(None).and_then(|own| {
+        if own < NICE {
+            setpriority_process(None, NICE)
+        } else {
+            Ok(())
+        }
     });
     if let Err(error) = set {
         let thread = std::thread::current();

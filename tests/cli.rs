@@ -514,9 +514,10 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
         };
         let help = help.replace(
             "65534",
-            &match is_root {
-                true => NOBODY.to_string(),
-                false => rustix::process::getuid().as_raw().to_string(),
+            &if is_root {
+                NOBODY.to_string()
+            } else {
+                rustix::process::getuid().as_raw().to_string()
             },
         );
         let (before, start) = (said("check"), said("run"));

@@ -44,9 +44,10 @@ pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), String> {
     let mut answer = String::new();
     let read = asked.and_then(|()| std::io::stdin().read_line(&mut answer));
     let answer = answer.trim().to_ascii_lowercase();
-    match read.is_ok() && matches!(answer.as_str(), "y" | "yes") {
-        true => Ok(()),
-        false => Err("nothing was changed".to_owned()),
+    if read.is_ok() && matches!(answer.as_str(), "y" | "yes") {
+        Ok(())
+    } else {
+        Err("nothing was changed".to_owned())
     }
 }
 

@@ -22,12 +22,11 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
     };
     if is_refused(&answer, verb, json) {
         let said = answer.trim_end();
-        return Err(match json {
-            true => {
-                crate::print(&format!("{said}\n"))?;
-                Failed
-            }
-            false => complain(said.strip_prefix("error: ").unwrap_or(said)),
+        return Err(if json {
+            crate::print(&format!("{said}\n"))?;
+            Failed
+        } else {
+            complain(said.strip_prefix("error: ").unwrap_or(said))
         });
     }
     confirm::warn(&socket, verb);

@@ -80,12 +80,13 @@ impl Socket {
             }
             _ => format!("{}: {error}", self.path.display()),
         })?;
-        match answer.is_empty() {
-            true => Err(format!(
+        if answer.is_empty() {
+            Err(format!(
                 "{}: the process closed the connection without an answer",
                 self.path.display()
-            )),
-            false => Ok(String::from_utf8_lossy(&answer).into_owned()),
+            ))
+        } else {
+            Ok(String::from_utf8_lossy(&answer).into_owned())
         }
     }
 

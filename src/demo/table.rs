@@ -160,12 +160,13 @@ impl Table {
     ) -> String {
         let per_second = answers as f64 / elapsed.as_secs_f64();
         let in_flight = in_flight as f64 / self.looks.max(1) as f64;
-        let (mean, p99) = match latencies.is_empty() {
-            true => ("-".to_owned(), "-".to_owned()),
-            false => (
+        let (mean, p99) = if latencies.is_empty() {
+            ("-".to_owned(), "-".to_owned())
+        } else {
+            (
                 milliseconds(latencies.mean()),
                 milliseconds(latencies.value_at_quantile(0.99) as f64),
-            ),
+            )
         };
         format!("{name:<26}{per_second:>12.0}{in_flight:>12.1}{mean:>13}{p99:>13}\n")
     }

@@ -87,9 +87,10 @@ pub(super) enum DirectFile {
 impl DirectFile {
     /// `None` where there are no such reads: not every file system has them.
     pub(super) fn new(file: &Arc<OpenFile>, is_only_here: bool) -> Option<Self> {
-        match is_only_here {
-            true => file.read_directly().then(|| DirectFile::Only(file.clone())),
-            false => file.open_again_directly().map(DirectFile::Again),
+        if is_only_here {
+            file.read_directly().then(|| DirectFile::Only(file.clone()))
+        } else {
+            file.open_again_directly().map(DirectFile::Again)
         }
     }
 }

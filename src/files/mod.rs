@@ -342,12 +342,13 @@ impl Files {
             Some(root) => Ok(root),
             None => self.open_root(&folder, disk).await?,
         };
-        Ok(opened
-            .map(|root| (root, disk))
-            .map_err(|error| match is_out_of_descriptors(error) {
-                true => Missing::NoDescriptor,
-                false => Missing::NoRoot(error),
-            }))
+        Ok(opened.map(|root| (root, disk)).map_err(|error| {
+            if is_out_of_descriptors(error) {
+                Missing::NoDescriptor
+            } else {
+                Missing::NoRoot(error)
+            }
+        }))
     }
 
     async fn open_root(

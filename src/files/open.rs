@@ -236,10 +236,11 @@ impl OpenFile {
     /// Reads `len` bytes at `offset`, if no disk has to be asked for them; more
     /// where there is room for more and they come along.
     fn read_in_memory(&self, offset: u64, room: &mut [u8], len: usize) -> io::Result<Hot> {
-        let mut flags = match self.is_memory {
+        let mut flags = if self.is_memory {
             // It has no reads that do not wait, and needs none.
-            true => ReadWriteFlags::empty(),
-            false => ReadWriteFlags::NOWAIT,
+            ReadWriteFlags::empty()
+        } else {
+            ReadWriteFlags::NOWAIT
         };
         let is_believed = self.is_memory || self.is_hot.load(Ordering::Relaxed);
         if !is_believed && self.counted_in_memory(offset, len as u64) == Some(false) {

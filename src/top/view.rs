@@ -221,9 +221,10 @@ fn summary(model: &Model, paint: Paint, width: u16) -> Line<'static> {
         Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(traffic),
     ];
-    let style = match errors > 0.0 {
-        true => paint.alarm(),
-        false => Style::new(),
+    let style = if errors > 0.0 {
+        paint.alarm()
+    } else {
+        Style::new()
     };
     spans.push(Span::styled(format!("{} err/s", rate(errors)), style));
     spans.push(Span::raw(format!("  {open} connections")));
@@ -232,9 +233,10 @@ fn summary(model: &Model, paint: Paint, width: u16) -> Line<'static> {
 
 /// The columns for which there is room.
 fn columns(width: usize) -> Vec<(Column, &'static str, usize)> {
-    let layout = match width >= WIDE {
-        true => &WIDE_LAYOUT,
-        false => &NARROW_LAYOUT,
+    let layout = if width >= WIDE {
+        &WIDE_LAYOUT
+    } else {
+        &NARROW_LAYOUT
     };
     let mut columns = layout.columns.to_vec();
     for column in layout.left_out {
@@ -263,16 +265,18 @@ fn sorted(sort: Sort) -> Option<Column> {
 
 fn titles(columns: &[(Column, &str, usize)], model: &Model, width: usize) -> String {
     let name_width = name_width(columns, width);
-    let name = match name_width < "UPSTREAM, ENDPOINT".len() {
-        true => "ENDPOINT",
-        false => "UPSTREAM, ENDPOINT",
+    let name = if name_width < "UPSTREAM, ENDPOINT".len() {
+        "ENDPOINT"
+    } else {
+        "UPSTREAM, ENDPOINT"
     };
     let mut line = padded(name, name_width, Side::Left);
     for (column, title, width) in columns {
         // What marks the order takes the end's place where there is no room.
-        let title = match sorted(model.sort) == Some(*column) {
-            true => format!("*{title}").chars().take(*width).collect(),
-            false => (*title).to_owned(),
+        let title = if sorted(model.sort) == Some(*column) {
+            format!("*{title}").chars().take(*width).collect()
+        } else {
+            (*title).to_owned()
         };
         line.push(' ');
         line += &padded(&title, *width, side(*column));
@@ -309,9 +313,10 @@ fn padded(text: &str, width: usize, side: Side) -> String {
 /// A figure that is never cut: in thousands where it has too many digits.
 fn fitted(figure: f64, width: usize) -> String {
     let text = rate(figure);
-    match text.len() > width {
-        true => format!("{:.0}k", figure / 1e3),
-        false => text,
+    if text.len() > width {
+        format!("{:.0}k", figure / 1e3)
+    } else {
+        text
     }
 }
 
@@ -338,16 +343,18 @@ fn table(
         .map(|(index, row)| {
             let name = names.of(row);
             let line = row_line(row, &name, paint, columns);
-            match index == selected {
-                true => line.style(Style::new().add_modifier(Modifier::REVERSED)),
-                false => line,
+            if index == selected {
+                line.style(Style::new().add_modifier(Modifier::REVERSED))
+            } else {
+                line
             }
         })
         .collect();
     if rows.is_empty() {
-        lines.push(Line::raw(match model.filter.is_empty() {
-            true => "no upstream is configured",
-            false => "no row has this text: Esc shows all again",
+        lines.push(Line::raw(if model.filter.is_empty() {
+            "no upstream is configured"
+        } else {
+            "no row has this text: Esc shows all again"
         }));
     }
     model.offset = offset;
@@ -427,9 +434,10 @@ fn state(row: &Row<'_>, width: usize) -> String {
         Row::Endpoint(_, endpoint) => endpoint.state.clone(),
         Row::Upstream(upstream) => {
             let part = format!("{}/{}", upstream.eligible, upstream.endpoints.len());
-            match part.len() + 3 > width {
-                true => part,
-                false => part + " up",
+            if part.len() + 3 > width {
+                part
+            } else {
+                part + " up"
             }
         }
     }
@@ -540,9 +548,10 @@ fn endpoint_detail(upstream: &UpstreamRates, endpoint: &EndpointRates) -> String
 
 /// A question, a message, or what keys there are.
 fn last_line(model: &Model, paint: Paint, width: u16) -> (String, Style) {
-    let keys = match usize::from(width) >= KEYS.len() {
-        true => KEYS,
-        false => SHORT_KEYS,
+    let keys = if usize::from(width) >= KEYS.len() {
+        KEYS
+    } else {
+        SHORT_KEYS
     };
     let strong = Style::new().add_modifier(Modifier::BOLD);
     match &model.mode {

@@ -293,10 +293,7 @@ fn a_slow_download_holds_no_slot() {
             until("nothing is held", || buffered_bytes(&proxy) == 0);
             assert_serves(&mut slow);
             // The connection was idle while the client still read.
-            let connections = match path.starts_with("/close") {
-                true => 2,
-                false => 1,
-            };
+            let connections = if path.starts_with("/close") { 2 } else { 1 };
             assert_eq!(origin.stats().connections, connections, "{path}");
             until("it is logged", || {
                 let lines = proxy.access_log_json();

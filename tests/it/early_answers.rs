@@ -122,9 +122,10 @@ fn own_answers_keep_the_connection_of_a_request_with_a_body() {
         let mut client = proxy.client();
         for path in ["/fixed", "/moved"] {
             for framing in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
-                let body = match framing.starts_with('C') {
-                    true => BODY.to_owned(),
-                    false => format!("a\r\n{BODY}\r\n0\r\n\r\n"),
+                let body = if framing.starts_with('C') {
+                    BODY.to_owned()
+                } else {
+                    format!("a\r\n{BODY}\r\n0\r\n\r\n")
                 };
                 let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
                 // The body behind its answer, with it, and with the next request.

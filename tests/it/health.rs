@@ -150,9 +150,12 @@ fn one_failure_is_not_enough_and_neither_is_one_success() {
         until("a number of probes", || origin.connections() > 6);
         assert!(!proxy.stderr().contains("is down"), "{}", proxy.stderr());
 
-        let dead = answering(|number| match number < 4 || number % 2 == 0 {
-            true => "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
-            false => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        let dead = answering(|number| {
+            if number < 4 || number % 2 == 0 {
+                "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_owned()
+            } else {
+                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned()
+            }
         });
         let proxy = site_with(&health, &[dead.address.to_string()]);
         assert_said(
@@ -380,12 +383,11 @@ fn with_health(health: &'static str) -> (RawOrigin, Arc<AtomicUsize>) {
     let counted = requests.clone();
     let origin = RawOrigin::start(move |_, mut stream| {
         while let Ok(head) = stream.read_head() {
-            let status = match head.contains("/healthz") {
-                true => health,
-                false => {
-                    counted.fetch_add(1, Ordering::SeqCst);
-                    "200 OK"
-                }
+            let status = if head.contains("/healthz") {
+                health
+            } else {
+                counted.fetch_add(1, Ordering::SeqCst);
+                "200 OK"
             };
             let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 4\r\n\r\npong");
             if stream.send(answer).is_err() {

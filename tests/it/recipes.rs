@@ -102,9 +102,10 @@ impl Recipe {
         };
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, contents).unwrap();
-        match name.starts_with('/') {
-            true => self,
-            false => self.with(&format!("\"{name}\""), &format!("\"{}\"", path.display())),
+        if name.starts_with('/') {
+            self
+        } else {
+            self.with(&format!("\"{name}\""), &format!("\"{}\"", path.display()))
         }
     }
 

@@ -117,9 +117,10 @@ fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
         let shown = secrets.iter().fold(shown, |shown, (_, secret)| {
             shown.replace(&format!("{secret:?}"), "\"***\"")
         });
-        match secrets.is_empty() {
-            true => shown,
-            false => shown.replace(&format!("hash: {}", config.hash), "hash: 0"),
+        if secrets.is_empty() {
+            shown
+        } else {
+            shown.replace(&format!("hash: {}", config.hash), "hash: 0")
         }
     });
     assert_eq!(shown[0], shown[1], "{name}");

@@ -40,9 +40,10 @@ pub struct Options {
 
 impl Options {
     fn waiting(&self) -> Waiting {
-        match self.awake {
-            true => Waiting::Awake,
-            false => Waiting::Asleep,
+        if self.awake {
+            Waiting::Awake
+        } else {
+            Waiting::Asleep
         }
     }
 }

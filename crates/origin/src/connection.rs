@@ -150,9 +150,10 @@ impl Connection {
             };
             self.read_body(request, &mut body, &mut data, keep).await?;
         }
-        let _slot = match shared.service.is_limited() {
-            true => self.watching(shared.service.slot()).await,
-            false => None,
+        let _slot = if shared.service.is_limited() {
+            self.watching(shared.service.slot()).await
+        } else {
+            None
         };
         let fault = self.draw_fault();
         let time = match (fault, shared.options.fail_fast, &wanted) {

@@ -350,9 +350,10 @@ fn capture(pipe: impl io::Read, captured: &Mutex<String>) {
 fn listening_addresses(stderr: &str) -> HashMap<String, String> {
     let find = |line: &str| {
         let (before, address) = line.split_once(": listening on ")?;
-        let name = match before.ends_with("status page") {
-            true => STATUS_PAGE,
-            false => before.rsplit_once("listener ")?.1,
+        let name = if before.ends_with("status page") {
+            STATUS_PAGE
+        } else {
+            before.rsplit_once("listener ")?.1
         };
         let address = address.split_whitespace().next()?;
         Some((name.to_owned(), address.to_owned()))

@@ -366,7 +366,9 @@ impl Sending<'_> {
         if let Some(bytes) = self.file.read_untold(offset, wanted) {
             return Ok(slice(bytes));
         }
-        let reading = context.files.read(route, self.file, offset, wanted, when_full);
+        let reading = context
+            .files
+            .read(route, self.file, offset, wanted, when_full);
         match box_cold(from_disk(exchange, reading)).await {
             Ok(Ok(bytes)) => Ok(slice(bytes)),
             Ok(Err(error)) => Err(self.failed(&error.into())),
@@ -428,7 +430,10 @@ impl Sending<'_> {
                     if !exchange.client.stream.can_send_file()
                         || !self.is_in_memory(at, slice_len) =>
                 {
-                    Slice::Read(self.ask_disk(at, end - at, WhenFull::Admit, exchange).await?)
+                    Slice::Read(
+                        self.ask_disk(at, end - at, WhenFull::Admit, exchange)
+                            .await?,
+                    )
                 }
                 slice => slice,
             };

@@ -46,8 +46,9 @@ pub(super) fn push_request_line(line: &mut Line<'_>, basics: &Basics<'_>) {
 
 #[inline]
 fn push_text(line: &mut Line<'_>, basics: &Basics<'_>, text: &[u8]) {
-    match basics.is_plain {
-        true => line.bytes(text),
-        false => push_quoted(line, text),
+    if basics.is_plain {
+        line.bytes(text)
+    } else {
+        push_quoted(line, text)
     }
 }

@@ -83,9 +83,10 @@ fn time<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], time: Option<Dur
 #[inline(always)]
 fn text<const LEN: usize>(line: &mut Line<'_>, key: &[u8; LEN], value: &[u8], is_plain: bool) {
     line.literal(key);
-    match is_plain {
-        true => line.bytes(value),
-        false => push_json(line, value),
+    if is_plain {
+        line.bytes(value)
+    } else {
+        push_json(line, value)
     }
     line.byte(b'"');
 }

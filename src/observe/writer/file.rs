@@ -119,9 +119,10 @@ impl FileSink {
     /// Where lines are to be put.
     pub fn lines(&mut self) -> &mut Vec<u8> {
         if self.held.is_empty() {
-            self.held.begin(match self.is_direct {
-                true => file_len(&self.file),
-                false => 0,
+            self.held.begin(if self.is_direct {
+                file_len(&self.file)
+            } else {
+                0
             });
         }
         &mut self.held.memory
@@ -203,12 +204,11 @@ impl FileSink {
         }
         let is_failed = error.is_some();
         let written = self.wrote(held.bytes(), len, error);
-        match is_failed {
-            true => self.held = held.cleared(),
-            false => {
-                held.keep_from(len);
-                self.held = held;
-            }
+        if is_failed {
+            self.held = held.cleared()
+        } else {
+            held.keep_from(len);
+            self.held = held;
         }
         written
     }
@@ -415,11 +415,12 @@ fn ends_within_a_line(path: &Path) -> bool {
 fn open(path: &Path) -> io::Result<File> {
     let is_pipe = fs::metadata(path).is_ok_and(|it| it.file_type().is_fifo());
     let mut options = OpenOptions::new();
-    match is_pipe {
+    if is_pipe {
         // Without a reader yet, opening it only to write would wait for one;
         // and readers may come and go.
-        true => options.read(true).write(true),
-        false => options.create(true).append(true),
+        options.read(true).write(true)
+    } else {
+        options.create(true).append(true)
     };
     options.open(path)
 }

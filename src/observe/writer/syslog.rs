@@ -49,9 +49,10 @@ impl Socket {
                 let addresses = std::net::ToSocketAddrs::to_socket_addrs(&target)?;
                 let mut failure = io::Error::other(format!("{host} has no address"));
                 for address in addresses {
-                    let any = match address.is_ipv4() {
-                        true => "0.0.0.0:0",
-                        false => "[::]:0",
+                    let any = if address.is_ipv4() {
+                        "0.0.0.0:0"
+                    } else {
+                        "[::]:0"
                     };
                     let socket = UdpSocket::bind(any);
                     match socket.and_then(|socket| socket.connect(address).map(|()| socket)) {

@@ -32,13 +32,12 @@ impl ControlGroup {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("evenkeel-lab-{}-{number}", std::process::id());
-        let (hierarchy, file) = match Path::new(MEMORY).join("tasks").exists() {
-            true => (MEMORY, "memory.limit_in_bytes"),
-            false => {
-                // On most machines it is there already.
-                let _ = fs::write(format!("{UNIFIED}/cgroup.subtree_control"), "+memory");
-                (UNIFIED, "memory.max")
-            }
+        let (hierarchy, file) = if Path::new(MEMORY).join("tasks").exists() {
+            (MEMORY, "memory.limit_in_bytes")
+        } else {
+            // On most machines it is there already.
+            let _ = fs::write(format!("{UNIFIED}/cgroup.subtree_control"), "+memory");
+            (UNIFIED, "memory.max")
         };
         let folder = Path::new(hierarchy).join(name);
         let limit = || {

@@ -149,13 +149,12 @@ impl Connection {
         let Some(socket) = &self.socket else {
             return Outcome::Pending;
         };
-        let transfer = match self.is_stamped {
-            true => {
-                let (transfer, lay_waiting) = receive_stamped(socket, buffer);
-                self.lay_waiting = lay_waiting;
-                transfer
-            }
-            false => receive(socket, buffer),
+        let transfer = if self.is_stamped {
+            let (transfer, lay_waiting) = receive_stamped(socket, buffer);
+            self.lay_waiting = lay_waiting;
+            transfer
+        } else {
+            receive(socket, buffer)
         };
         let len = match transfer {
             Transfer::Moved(len) => len,

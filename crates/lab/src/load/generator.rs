@@ -65,9 +65,10 @@ impl Generator {
     /// Options that make no sense, and the kernel's.
     pub fn new(options: &Options) -> io::Result<Self> {
         let now = Instant::now();
-        let waiting = match options.awake {
-            true => Waiting::Awake,
-            false => Waiting::Asleep,
+        let waiting = if options.awake {
+            Waiting::Awake
+        } else {
+            Waiting::Asleep
         };
         let poller = Poller::new(waiting)?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;

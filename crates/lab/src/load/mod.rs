@@ -109,9 +109,10 @@ impl Options {
             }
             Some(rate) => {
                 let mean = Duration::from_secs_f64(1.0 / rate);
-                match self.poisson {
-                    true => Arrivals::Random { mean },
-                    false => Arrivals::Even { interval: mean },
+                if self.poisson {
+                    Arrivals::Random { mean }
+                } else {
+                    Arrivals::Even { interval: mean }
                 }
             }
         }

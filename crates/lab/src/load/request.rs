@@ -126,9 +126,10 @@ impl Requests {
         if weight == 0 || entries.peek().is_none() {
             return Ok(());
         }
-        let connection = match options.no_keepalive {
-            true => "Connection: close\r\n",
-            false => "",
+        let connection = if options.no_keepalive {
+            "Connection: close\r\n"
+        } else {
+            ""
         };
         let first = self.all.len();
         let kind = self.kinds.len();

@@ -190,9 +190,10 @@ fn row(trial: &Trial, series: &Series) -> String {
     let cell = |figure: Option<f64>| figure.map_or_else(|| "-".into(), number);
     let latency = |percent: f64| {
         let ms = |round: &Round| round.latency_us(percent).map(|us| us / 1e3);
-        match percent >= 100.0 {
-            true => cell(trial.worst(series.label, ms)),
-            false => cell(trial.median(series.label, ms)),
+        if percent >= 100.0 {
+            cell(trial.worst(series.label, ms))
+        } else {
+            cell(trial.median(series.label, ms))
         }
     };
     format!(

@@ -85,9 +85,10 @@ const SCENARIOS: [(&str, Scenario); 6] = [
 pub fn run(options: &Options) -> io::Result<bool> {
     let setting = Setting {
         site: Site::new(&options.out, &options.evenkeel)?,
-        effort: match options.quick {
-            true => Effort::Quick,
-            false => Effort::Full,
+        effort: if options.quick {
+            Effort::Quick
+        } else {
+            Effort::Full
         },
         out: options.out.clone(),
     };

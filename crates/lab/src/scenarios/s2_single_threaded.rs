@@ -51,9 +51,10 @@ pub fn run(setting: &Setting) -> io::Result<Report> {
         let limit = Some(Limit::AtMost(limit));
         findings.push(Finding::new(what, limit, &ten, ADAPTIVE, &PEERS, |at| {
             // The longest of all rounds counts, and not that of a usual one.
-            match percent >= 100.0 {
-                true => ten.worst(at, over_median(percent)),
-                false => ten.median(at, over_median(percent)),
+            if percent >= 100.0 {
+                ten.worst(at, over_median(percent))
+            } else {
+                ten.median(at, over_median(percent))
             }
         }));
     }
@@ -115,9 +116,10 @@ fn ten_clients(effort: Effort, service: &str) -> Plan {
         1,
         Entrant::evenkeel(SHORTEST, Settings::balance("shortest-queue")),
     );
-    let kind = match service.starts_with("exp") {
-        true => "exponential",
-        false => "fixed",
+    let kind = if service.starts_with("exp") {
+        "exponential"
+    } else {
+        "fixed"
     };
     Plan {
         title: format!("{kind} 20 ms pages, 10 clients"),

@@ -44,9 +44,12 @@ pub fn run(setting: &Setting) -> io::Result<Report> {
     };
     let trial = plan.run(&setting.site)?;
     // Each against the round-robin of the same program.
-    let under = |label: &str| match label.starts_with("nginx") {
-        true => NGINX_ROUND_ROBIN,
-        false => ROUND_ROBIN,
+    let under = |label: &str| {
+        if label.starts_with("nginx") {
+            NGINX_ROUND_ROBIN
+        } else {
+            ROUND_ROBIN
+        }
     };
     let beside = [NGINX_FAIR, NGINX_LEAST_CONN, SHORTEST];
     let limit = Some(Limit::AtLeast(0.98));

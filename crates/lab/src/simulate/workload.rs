@@ -112,10 +112,13 @@ impl ServiceTime {
                 fast,
                 slow,
                 slow_share,
-            } => match random.f64() < slow_share {
-                true => return (slow, Class::Slow),
-                false => fast,
-            },
+            } => {
+                if random.f64() < slow_share {
+                    return (slow, Class::Slow);
+                } else {
+                    fast
+                }
+            }
         };
         (time, Class::Fast)
     }

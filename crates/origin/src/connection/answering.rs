@@ -191,9 +191,10 @@ impl Connection {
         let mut id = 0;
         while count.is_none_or(|count| id < count) {
             let event = format!("id: {id}\ndata: event {id}\n\n");
-            match chunked {
-                true => self.push_chunk(event.as_bytes()),
-                false => self.output.extend_from_slice(event.as_bytes()),
+            if chunked {
+                self.push_chunk(event.as_bytes())
+            } else {
+                self.output.extend_from_slice(event.as_bytes())
             }
             self.flush().await?;
             id += 1;
@@ -223,9 +224,10 @@ impl Connection {
         self.output.clear();
         self.output.extend_from_slice(head.as_bytes());
         loop {
-            match chunked {
-                true => self.push_chunk(&data),
-                false => self.output.extend_from_slice(&data),
+            if chunked {
+                self.push_chunk(&data)
+            } else {
+                self.output.extend_from_slice(&data)
             }
             data.clear();
             if body.is_done() {
