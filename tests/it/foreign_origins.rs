@@ -2,8 +2,7 @@
 
 use std::process::Command;
 
-use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::process::Running;
+use evenkeel_testkit::process::{Peer, Running};
 use evenkeel_testkit::{Proxy, TempDir};
 
 use crate::foreign_clients::python;
@@ -132,17 +131,7 @@ pub fn start_nginx(dir: &TempDir, http: &str, server: &str) -> Running {
            server {{ listen unix:{at}/nginx.sock; {server} }}
          }}"
     );
-    let config = dir.join("nginx.conf");
-    std::fs::write(&config, text).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-e").arg(dir.join("error.log"));
-    command.arg("-c").arg(&config);
-    let nginx = Running::start(command).unwrap();
-    let socket = dir.join("nginx.sock");
-    until("nginx listens", || {
-        std::os::unix::net::UnixStream::connect(&socket).is_ok()
-    });
-    nginx
+    Running::start_peer(Peer::Nginx, dir, &text, &dir.join("nginx.sock")).unwrap()
 }
 
 #[test]

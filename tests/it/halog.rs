@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::{STEP, until};
-use evenkeel_testkit::process::Running;
+use evenkeel_testkit::process::{Peer, Running};
 use evenkeel_testkit::raw::RawStream;
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
 
@@ -111,13 +111,8 @@ impl Subject {
              backend empty\n\
              backend queued\n  timeout server 20s\n  server one {endpoint} maxconn 1\n"
         );
-        std::fs::write(dir.join("haproxy.cfg"), config).unwrap();
-        let mut command = Command::new("haproxy");
-        command.arg("-db").arg("-f").arg(dir.join("haproxy.cfg"));
-        let running = Running::start(command).unwrap();
-        until("HAProxy listens", || {
-            RawClient::connect_unix(dir.join("web.sock")).is_ok()
-        });
+        let socket = dir.join("web.sock");
+        let running = Running::start_peer(Peer::Haproxy, &dir, &config, &socket).unwrap();
         Subject::Haproxy {
             _running: running,
             dir,

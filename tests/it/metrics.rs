@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::process::{Running, run};
+use evenkeel_testkit::process::{Peer, Running, run};
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, Response, TempDir};
 use serde_json::Value;
 
@@ -417,7 +417,7 @@ fn names_and_fields_are_haproxys() {
              default_backend app\nbackend app\n server s1 127.0.0.1:1 maxconn 5\n",
             socket = socket.display()
         );
-        let _haproxy = haproxy(&dir, &config, &socket);
+        let _haproxy = Running::start_peer(Peer::Haproxy, &dir, &config, &socket).unwrap();
         let theirs = from_unix(&socket, "/metrics");
         let (_origin, proxy) = site();
         let ours = body(&proxy, "/metrics?names=haproxy");
@@ -480,7 +480,7 @@ fn probes_end_in_haproxys_words() {
             socket = socket.display(),
             servers = servers.collect::<String>()
         );
-        let _haproxy = haproxy(&dir, &config, &socket);
+        let _haproxy = Running::start_peer(Peer::Haproxy, &dir, &config, &socket).unwrap();
         let site = Site {
             server: "[status]\nbind = \"127.0.0.1:0\"",
             upstream: "health = { path = \"/ping\", interval = \"400ms\", timeout = \"300ms\", fall = 1 }",
@@ -530,19 +530,6 @@ fn probes_end_in_haproxys_words() {
             seen.iter().all(|it| *it > 0) && times == [0, 0]
         });
     });
-}
-
-/// Starts HAProxy, which listens on this socket.
-fn haproxy(dir: &TempDir, config: &str, socket: &Path) -> Running {
-    std::fs::write(dir.join("haproxy.cfg"), config).unwrap();
-    let mut haproxy = Command::new("haproxy");
-    haproxy.args(["-q", "-db", "-f"]);
-    haproxy.arg(dir.join("haproxy.cfg"));
-    let haproxy = Running::start(haproxy).unwrap();
-    until("HAProxy listens", || {
-        RawClient::connect_unix(socket).is_ok()
-    });
-    haproxy
 }
 
 fn from_unix(socket: &Path, path: &str) -> String {

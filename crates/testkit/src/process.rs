@@ -2,6 +2,8 @@
 //! it.
 
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -9,6 +11,16 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use crate::deadline::{self, STEP};
+use crate::temp::TempDir;
+
+/// A program like ours, which listens where its configuration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// nginx.
+    Nginx,
+    /// HAProxy.
+    Haproxy,
+}
 
 /// A server that runs until dropped.
 #[derive(Debug)]
@@ -30,6 +42,41 @@ impl Running {
         deadline::note_started(pid);
         let stdout = child.stdout.take().map(BufReader::new);
         Ok(Running { child, pid, stdout })
+    }
+
+    /// Starts a peer with this configuration, in the foreground, and waits
+    /// until it accepts connections at the Unix socket `listens_at`. Its files
+    /// are in `dir`.
+    ///
+    /// # Errors
+    /// When it cannot be started, or does not listen in time.
+    pub fn start_peer(
+        peer: Peer,
+        dir: &TempDir,
+        config: &str,
+        listens_at: &Path,
+    ) -> io::Result<Self> {
+        let file = dir.join("peer.conf");
+        std::fs::write(&file, config)?;
+        let mut command;
+        match peer {
+            Peer::Nginx => {
+                command = Command::new("nginx");
+                command.arg("-e").arg(dir.join("error.log")).arg("-c");
+            }
+            Peer::Haproxy => {
+                command = Command::new("haproxy");
+                command.args(["-q", "-db", "-f"]);
+            }
+        }
+        command.arg(&file);
+        let running = Running::start(command)?;
+        if deadline::holds_within(STEP, || UnixStream::connect(listens_at).is_ok()) {
+            Ok(running)
+        } else {
+            let message = format!("{peer:?} does not listen");
+            Err(io::Error::new(io::ErrorKind::TimedOut, message))
+        }
     }
 
     /// Waits for the next line that it writes to standard output.
