@@ -2,6 +2,7 @@
 
 use super::{Case, Claim, PAGE, Scenario, claim, p99_ms, per_second, ratio, setting, threads};
 use crate::bench::report::Limit::{AtLeast, AtMost};
+use crate::simulate::measure::Figures;
 use crate::simulate::policies::{PLAIN, Variant, limited};
 use crate::simulate::workload::{Arrivals, ServiceTime, Workload};
 
@@ -45,42 +46,22 @@ fn s1_cases() -> Vec<Case> {
 }
 
 fn s1_claims() -> Vec<Claim> {
-    let mut claims = Vec::new();
-    for balancer in ["shortest-queue", "adaptive"] {
-        claims.push(claim(
-            format!("throughput, {balancer} / random"),
-            AtLeast(1.45),
-            ratio("c=16", (balancer, PLAIN), ("random", PLAIN), per_second),
-        ));
-    }
-    claims.push(claim(
-        "p99, adaptive / shortest-queue",
-        AtMost(1.0),
-        ratio(
-            "c=16",
-            ("adaptive", PLAIN),
-            ("shortest-queue", PLAIN),
-            p99_ms,
-        ),
-    ));
-    for balancer in ["shortest-queue", "adaptive"] {
-        claims.push(claim(
-            format!("p99, {balancer} max 2 / shortest-queue"),
+    let over_unlimited = |figure: fn(&Figures) -> f64| {
+        let (limited, unlimited) = (("shortest-queue", MAX_2), ("shortest-queue", PLAIN));
+        ratio("c=16", limited, unlimited, figure)
+    };
+    vec![
+        claim(
+            "p99, shortest-queue max 2 / shortest-queue",
             AtMost(0.75),
-            ratio("c=16", (balancer, MAX_2), ("shortest-queue", PLAIN), p99_ms),
-        ));
-        claims.push(claim(
-            format!("throughput, {balancer} max 2 / shortest-queue"),
+            over_unlimited(p99_ms),
+        ),
+        claim(
+            "throughput, shortest-queue max 2 / shortest-queue",
             AtLeast(0.97),
-            ratio(
-                "c=16",
-                (balancer, MAX_2),
-                ("shortest-queue", PLAIN),
-                per_second,
-            ),
-        ));
-    }
-    claims
+            over_unlimited(per_second),
+        ),
+    ]
 }
 
 fn s2_cases() -> Vec<Case> {
@@ -105,45 +86,44 @@ fn s2_cases() -> Vec<Case> {
 }
 
 fn s2_claims() -> Vec<Claim> {
-    let mut claims = Vec::new();
-    for balancer in ["shortest-queue", "adaptive"] {
-        let figures = move |result: &super::ScenarioResult, case: &str| {
-            result.figures(case, balancer, MAX_1.label).cloned()
-        };
-        let what = |what: &str| format!("{what}, {balancer} max 1");
-        claims.push(claim(
-            what("c=3: throughput / three times one origin"),
+    let latency = |result: &super::ScenarioResult| {
+        let figures = result.figures("c=10", "shortest-queue", MAX_1.label)?;
+        Some(figures.latency)
+    };
+    vec![
+        claim(
+            "c=3: throughput, shortest-queue max 1 / three times one origin",
             AtLeast(0.95),
-            move |result| {
+            |result| {
                 let one = 1.0 / PAGE.as_secs_f64();
-                Some(figures(result, "c=3")?.per_second / (3.0 * one))
+                let figures = result.figures("c=3", "shortest-queue", MAX_1.label)?;
+                Some(figures.per_second / (3.0 * one))
             },
-        ));
-        claims.push(claim(
-            what("c=3: throughput / random without limit"),
+        ),
+        claim(
+            "c=3: throughput, shortest-queue max 1 / random without limit",
             AtLeast(1.3),
-            ratio("c=3", (balancer, MAX_1), ("random", PLAIN), per_second),
-        ));
-        claims.push(claim(what("c=10: max / p50"), AtMost(1.6), move |result| {
-            let latency = figures(result, "c=10")?.latency;
-            Some(latency.max_ms / latency.p50_ms)
-        }));
-        claims.push(claim(
-            what("c=10: max / service time"),
+            ratio(
+                "c=3",
+                ("shortest-queue", MAX_1),
+                ("random", PLAIN),
+                per_second,
+            ),
+        ),
+        claim(
+            "c=10: max / p50, shortest-queue max 1",
+            AtMost(1.6),
+            move |result| latency(result).map(|it| it.max_ms / it.p50_ms),
+        ),
+        claim(
+            "c=10: max / service time, shortest-queue max 1",
             AtMost(10.0),
-            move |result| {
-                let latency = figures(result, "c=10")?.latency;
-                Some(latency.max_ms / (PAGE.as_secs_f64() * 1e3))
-            },
-        ));
-        claims.push(claim(
-            what("c=10: p95 / p50"),
+            move |result| latency(result).map(|it| it.max_ms / (PAGE.as_secs_f64() * 1e3)),
+        ),
+        claim(
+            "c=10: p95 / p50, shortest-queue max 1",
             AtMost(1.15),
-            move |result| {
-                let latency = figures(result, "c=10")?.latency;
-                Some(latency.p95_ms / latency.p50_ms)
-            },
-        ));
-    }
-    claims
+            move |result| latency(result).map(|it| it.p95_ms / it.p50_ms),
+        ),
+    ]
 }

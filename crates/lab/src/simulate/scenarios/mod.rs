@@ -1,7 +1,9 @@
 //! What is run, and what is required of it.
 //!
-//! The requirements are those for real sockets; scenarios that need them (the
-//! cost of tiny pages, the cost of a pick) are not here.
+//! What is required here of `shortest-queue` and of settings without a guard is
+//! required on real sockets of `adaptive`, the default, and not twice: see
+//! [`crate::scenarios`]. Scenarios that need sockets (the cost of tiny pages,
+//! the cost of a pick) are not here.
 
 mod capacity;
 mod faults;
