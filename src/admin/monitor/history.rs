@@ -116,8 +116,22 @@ pub(super) struct Counted {
 }
 
 /// The past of one thing that is counted.
+///
+/// Most of thousands of routes and endpoints are quiet: they keep a number.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) enum Series {
+    /// Nothing was counted so far.
+    Quiet {
+        /// Seconds for which that is so.
+        seconds: usize,
+    },
+    /// Something was counted.
+    Active(Box<ActiveSeries>),
+}
+
+/// The past of what has counted something.
+#[derive(Debug)]
+pub(super) struct ActiveSeries {
     before: Counted,
     minute: VecDeque<Point>,
     hour: VecDeque<Point>,
@@ -130,9 +144,114 @@ pub(super) struct Series {
     most_requests: u32,
 }
 
+impl Counted {
+    fn is_nothing(&self) -> bool {
+        self.requests == 0 && self.errors == 0 && self.total_us.count() == 0
+    }
+}
+
 impl Series {
     pub(super) fn new() -> Self {
-        Series {
+        Series::Quiet { seconds: 0 }
+    }
+
+    /// Notes what was counted by now, a second after the last time.
+    pub(super) fn note(&mut self, now: Counted) {
+        match self {
+            Series::Quiet { seconds } if now.is_nothing() => *seconds += 1,
+            Series::Quiet { seconds } => {
+                let mut active = ActiveSeries::after(*seconds);
+                active.note(now);
+                *self = Series::Active(Box::new(active));
+            }
+            Series::Active(active) => active.note(now),
+        }
+    }
+
+    fn active(&self) -> Option<&ActiveSeries> {
+        match self {
+            Series::Quiet { .. } => None,
+            Series::Active(active) => Some(active),
+        }
+    }
+
+    fn last_point(&self) -> Point {
+        let last = self.active().and_then(|it| it.minute.back());
+        last.copied().unwrap_or_default()
+    }
+
+    /// Requests and errors since the look before.
+    pub(super) fn last_second(&self) -> (u32, u32) {
+        let last = self.last_point();
+        (last.requests, last.errors)
+    }
+
+    /// Median and 99th percentile of what came since the look before.
+    pub(super) fn last_times(&self) -> [u32; 2] {
+        let last = self.last_point();
+        [last.p50_us, last.p99_us]
+    }
+
+    /// Requests and errors in the last minute.
+    pub(super) fn last_minute(&self) -> (u64, u64) {
+        self.active().map_or((0, 0), |it| it.in_minute)
+    }
+
+    /// Median and 99th percentile of what exchanges took, in microseconds: in
+    /// the last minute, then in the last hour.
+    pub(super) fn times(&self) -> [u32; 4] {
+        let Some(active) = self.active() else {
+            return [0; 4];
+        };
+        let (minute, hour) = (&active.minute_window, &active.hour_window);
+        [
+            minute.quantile(0.5),
+            minute.quantile(0.99),
+            hour.quantile(0.5),
+            hour.quantile(0.99),
+        ]
+    }
+
+    /// Most requests that were seen in a second.
+    pub(super) fn most_requests(&self) -> u32 {
+        self.active().map_or(0, |it| it.most_requests)
+    }
+
+    pub(super) fn plot(&self, span: Span) -> Plot {
+        Plot {
+            counts: self.counts(span),
+            p50: self.each(span, |it| it.p50_us),
+            p99: self.each(span, |it| it.p99_us),
+        }
+    }
+
+    pub(super) fn counts(&self, span: Span) -> Counts {
+        Counts {
+            requests: self.each(span, |it| it.requests),
+            errors: self.each(span, |it| it.errors),
+        }
+    }
+
+    fn each(&self, span: Span, value: fn(&Point) -> u32) -> Vec<u32> {
+        let points = match (self, span) {
+            (Series::Quiet { seconds }, span) => {
+                let points = match span {
+                    Span::Minute => *seconds,
+                    Span::Hour => seconds / POINTS,
+                };
+                return vec![0; points.min(POINTS)];
+            }
+            (Series::Active(active), Span::Minute) => &active.minute,
+            (Series::Active(active), Span::Hour) => &active.hour,
+        };
+        points.iter().map(value).collect()
+    }
+}
+
+impl ActiveSeries {
+    /// One that was quiet for so many seconds.
+    fn after(seconds: usize) -> Self {
+        let mut series = ActiveSeries {
             before: Counted::default(),
             minute: VecDeque::new(),
             hour: VecDeque::new(),
@@ -141,11 +260,18 @@ impl Series {
             in_minute: (0, 0),
             seconds: 0,
             most_requests: 0,
-        }
+        };
+        // After an hour a further one changes nothing.
+        const HOUR: usize = POINTS * POINTS;
+        let seconds = match seconds {
+            0..=HOUR => seconds,
+            more => HOUR + more % HOUR,
+        };
+        (0..seconds).for_each(|_| series.note(Counted::default()));
+        series
     }
 
-    /// Notes what was counted by now, a second after the last time.
-    pub(super) fn note(&mut self, now: Counted) {
+    fn note(&mut self, now: Counted) {
         let news = now.total_us.since(&self.before.total_us);
         let grown =
             |now: u64, before: u64| u32::try_from(now - before.min(now)).unwrap_or(u32::MAX);
@@ -177,63 +303,6 @@ impl Series {
             };
             push(&mut self.hour, minute);
         }
-    }
-
-    /// Requests and errors since the look before.
-    pub(super) fn last_second(&self) -> (u32, u32) {
-        let last = self.minute.back().copied().unwrap_or_default();
-        (last.requests, last.errors)
-    }
-
-    /// Median and 99th percentile of what came since the look before.
-    pub(super) fn last_times(&self) -> [u32; 2] {
-        let last = self.minute.back().copied().unwrap_or_default();
-        [last.p50_us, last.p99_us]
-    }
-
-    /// Requests and errors in the last minute.
-    pub(super) fn last_minute(&self) -> (u64, u64) {
-        self.in_minute
-    }
-
-    /// Median and 99th percentile of what exchanges took, in microseconds: in
-    /// the last minute, then in the last hour.
-    pub(super) fn times(&self) -> [u32; 4] {
-        let (minute, hour) = (&self.minute_window, &self.hour_window);
-        [
-            minute.quantile(0.5),
-            minute.quantile(0.99),
-            hour.quantile(0.5),
-            hour.quantile(0.99),
-        ]
-    }
-
-    /// Most requests that were seen in a second.
-    pub(super) fn most_requests(&self) -> u32 {
-        self.most_requests
-    }
-
-    pub(super) fn plot(&self, span: Span) -> Plot {
-        Plot {
-            counts: self.counts(span),
-            p50: self.each(span, |it| it.p50_us),
-            p99: self.each(span, |it| it.p99_us),
-        }
-    }
-
-    pub(super) fn counts(&self, span: Span) -> Counts {
-        Counts {
-            requests: self.each(span, |it| it.requests),
-            errors: self.each(span, |it| it.errors),
-        }
-    }
-
-    fn each(&self, span: Span, value: fn(&Point) -> u32) -> Vec<u32> {
-        let points = match span {
-            Span::Minute => &self.minute,
-            Span::Hour => &self.hour,
-        };
-        points.iter().map(value).collect()
     }
 }
 
@@ -326,6 +395,26 @@ mod tests {
         assert_eq!(hour.counts.requests, [100, 100]);
         for p99 in hour.p99 {
             assert_near(p99, 64_000.0);
+        }
+    }
+
+    #[test]
+    fn what_was_quiet_has_a_past_of_nothing() {
+        for quiet in [0, 1, 59, 60, 3_599, 3_600, 3_601, 10_000] {
+            let mut clock = Clock::new();
+            clock.seconds(quiet, 0, 0);
+            assert!(matches!(clock.series, Series::Quiet { .. }));
+            let minute = clock.series.counts(Span::Minute).requests;
+            assert_eq!(minute, vec![0; quiet.min(POINTS)]);
+            let hour = clock.series.plot(Span::Hour).p99;
+            assert_eq!(hour, vec![0; (quiet / 60).min(POINTS)]);
+
+            clock.seconds(1, 10, 1_000);
+            let minute = clock.series.counts(Span::Minute).requests;
+            assert_eq!(minute.len(), (quiet + 1).min(POINTS));
+            assert_eq!((minute.last(), minute.iter().sum::<u32>()), (Some(&10), 10));
+            let hour = clock.series.counts(Span::Hour).requests;
+            assert_eq!(hour.len(), ((quiet + 1) / 60).min(POINTS), "{quiet}");
         }
     }
 
