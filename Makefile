@@ -125,6 +125,8 @@ docs: ## Write the configuration's reference from its types, and the API's pages
 	@scripts/need $(BUILD_TOOLS)
 	@echo "docs: docs/configuration.md and docs/configuration.schema.json"
 	@BLESS=1 cargo test --quiet --profile $(PROFILE) -p evenkeel-config --test config derived_pages_are_up_to_date
+	@echo "docs: docs/metrics.md"
+	@BLESS=1 cargo test --quiet --profile $(PROFILE) --lib every_metric_is_documented
 	@echo "docs: target/doc/evenkeel/index.html"
 	@cargo doc --quiet --workspace --no-deps
 

@@ -13,8 +13,9 @@ use super::haproxy::{
     whole_weight,
 };
 use super::monitor::{Seen, SeenOfAll, Traffic};
+use crate::metrics::StatusFigures;
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, StatusFigures, UpstreamFigures,
+    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, UpstreamFigures,
 };
 
 /// The fields, in HAProxy's order.

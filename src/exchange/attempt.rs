@@ -212,8 +212,8 @@ pub(super) fn attempt(
 
 /// Counters of the endpoint that the slot is at.
 pub(super) fn endpoint_counters<'a>(context: &'a Context, slot: &Slot<'_>) -> &'a EndpointCounters {
-    let upstream = &context.counters.upstreams[slot.upstream().index()];
-    upstream.endpoints[slot.endpoint()].get_or_init()
+    let endpoints = &context.counters.endpoints[slot.upstream().index()];
+    endpoints[slot.endpoint()].get_or_init()
 }
 
 /// How much of a request went to the endpoint before its connection was lost.

@@ -152,7 +152,7 @@ impl Exchange<'_> {
             trace_id: trace_id.as_ref().map(|it| &it[..]),
             open: &|| self.open(),
         };
-        let dropped = &context.counters.log_lines_dropped;
+        let dropped = &context.counters.own.log_lines_dropped;
         let access_log = &context.access_log;
         access_log.note(generation, index, log, &line, dropped);
     }
@@ -255,7 +255,7 @@ impl Exchange<'_> {
         let Some(route) = progress.route() else {
             return;
         };
-        let counters = context.counters.routes[route].get_or_init();
+        let counters = context.counters.routes[route].exchanges.get_or_init();
         tally.count(counters, &counters.phases);
         if let Some(source) = progress.figures.source {
             let files = &context.counters.files[route];
@@ -267,10 +267,10 @@ impl Exchange<'_> {
         let Some(upstream) = progress.upstream() else {
             return;
         };
-        let upstream = &context.counters.upstreams[upstream];
-        let exchanges = upstream.exchanges.get_or_init();
+        let exchanges = context.counters.upstreams[upstream].exchanges.get_or_init();
+        let endpoints = &context.counters.endpoints[upstream];
         let phases = match progress.endpoint() {
-            Some(endpoint) => &upstream.endpoints[endpoint].get_or_init().phases,
+            Some(endpoint) => &endpoints[endpoint].get_or_init().phases,
             None => &exchanges.phases,
         };
         tally.count(exchanges, phases);

@@ -242,8 +242,7 @@ fn close_idle(worker: &Worker, taker: Taker) -> bool {
         return false;
     };
     let closed = upstream.close_oldest_idle(endpoint, (idle / CLOSED_PART).max(1), taker);
-    let counters = &worker.counters.upstreams[upstream.index()];
-    let counters = counters.endpoints[endpoint].get_or_init();
+    let counters = worker.counters.endpoints[upstream.index()][endpoint].get_or_init();
     counters.displaced.add(closed as u64);
     closed > 0
 }

@@ -14,12 +14,14 @@ use super::Found;
 use super::bytes::ReadBytes;
 use super::compressed::Compressed;
 use super::direct::DirectReads;
+use super::figures::{DiskFigures, DiskGiven};
 use super::held::{AnswerMemory, HeldPage, HeldPages};
 use super::io_queue::IoQueue;
 use super::memory::Memory;
 use super::open::{FileId, Missing};
 use super::root::Root;
-use crate::config::{Action, Config};
+use crate::config::{self, Action, Config};
+use crate::metrics::Detail;
 
 /// Files that may wait to be compressed.
 const COMPRESSING_MAX: usize = 1000;
@@ -51,6 +53,22 @@ pub struct Disk {
     pub queue: IoQueue<DiskRequest, Fetched>,
     /// What of it is read past the page cache.
     pub direct_reads: Arc<DirectReads>,
+}
+
+impl Disk {
+    /// Reads its figures.
+    pub fn figures(&self, settings: &config::Disk) -> DiskFigures {
+        let load = self.queue.load();
+        let given = DiskGiven {
+            name: self.name.clone(),
+            waiting: load.waiting,
+            queue_max: settings.queue_max,
+            in_flight: load.in_flight,
+            max_in_flight: settings.in_flight,
+            direct: self.direct_reads.count(),
+        };
+        given.with([self.queue.counters()], Detail::Full)
+    }
 }
 
 /// What a disk is asked for.

@@ -17,8 +17,7 @@ use std::time::Instant;
 use evenkeel_policy::admission::{Admission, Bounds};
 use tokio::sync::oneshot;
 
-use crate::metrics::Counter;
-use crate::metrics::histogram::Histogram;
+use super::figures::IoCounters;
 use crate::scheduling::{ask_for_short_slices_in_turn, step_back};
 
 /// A queue, and its threads; they end when it is dropped.
@@ -36,21 +35,6 @@ impl<K: Hash + Eq + Clone + Send + 'static> Key for K {}
 pub trait Product: Clone + Send + 'static {}
 
 impl<T: Clone + Send + 'static> Product for T {}
-
-/// What a queue has done since it began; times in microseconds.
-#[derive(Debug, Default)]
-pub struct IoCounters {
-    /// Pieces of work done.
-    pub done: Counter,
-    /// Those that were given what another had asked for.
-    pub shared: Counter,
-    /// Those that were refused.
-    pub refused: Counter,
-    /// In the queue.
-    pub wait_us: Histogram,
-    /// From the beginning of the work to its end.
-    pub service_us: Histogram,
-}
 
 /// How full a queue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -402,7 +386,7 @@ impl<K: Key, T: Product> Shared<K, T> {
         let took = now.saturating_duration_since(turn.since);
         state.busy_since[turn.place] = None;
         state.admission.learn(took);
-        self.counters.done.add(1);
+        self.counters.reads.add(1);
         self.counters.service_us.record_time(took);
         state.waiters.remove(&turn.key).unwrap_or_default()
     }

@@ -195,7 +195,7 @@ impl Limit {
                 sum(&|it| it.listeners[listener].connections_displaced.value())
             }
             Limit::IdleConnections { upstream } => sum(&|it| {
-                let endpoints = it.upstreams[upstream].endpoints.iter();
+                let endpoints = it.endpoints[upstream].iter();
                 let endpoints = endpoints.filter_map(|it| it.get());
                 endpoints.map(|it| it.displaced.value()).sum()
             }),
@@ -205,7 +205,7 @@ impl Limit {
             }
             Limit::Files { route, failure } => {
                 let end = End::Failure(failure).index();
-                sum(&|it| count_at(&it.routes[route], end))
+                sum(&|it| count_at(&it.routes[route].exchanges, end))
             }
             Limit::Retries { upstream } => {
                 sum(&|it| it.upstreams[upstream].retries_refused.value())
@@ -215,7 +215,7 @@ impl Limit {
             }
             Limit::LogLines => {
                 let lost = sources.log_lines_lost.load(Ordering::Relaxed);
-                lost + sum(&|it| it.log_lines_dropped.value())
+                lost + sum(&|it| it.own.log_lines_dropped.value())
             }
             Limit::Spans => sources.spans_lost(),
         }

@@ -247,7 +247,7 @@ impl Watch {
     fn answered(&self) -> u64 {
         let workers = self.health.watched.counters.iter();
         let of_worker = |counters: &Arc<Counters>| -> u64 {
-            let endpoint = &counters.upstreams[self.upstream].endpoints[self.endpoint];
+            let endpoint = &counters.endpoints[self.upstream][self.endpoint];
             let answers = endpoint.get().map(|it| &it.status[1..5]);
             answers.into_iter().flatten().map(|it| it.value()).sum()
         };
@@ -591,7 +591,7 @@ mod tests {
         let watch = limited(", max_in_flight = 1");
         let taken = watch.state().try_reserve_for_probe().expect("it is free");
         let counters = &watch.health.watched.counters[0];
-        let status = &counters.upstreams[0].endpoints[0].get_or_init().status;
+        let status = &counters.endpoints[0][0].get_or_init().status;
         status[2].add(1);
         let admission = admitted(&watch, || status[5].add(1));
         assert!(matches!(admission, Admission::Beyond));

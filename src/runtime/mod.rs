@@ -472,7 +472,10 @@ fn summarise(config: &Config, counters: &[Arc<Counters>], unwritten: u64) {
             }
         );
     }
-    let dropped: u64 = counters.iter().map(|c| c.log_lines_dropped.value()).sum();
+    let dropped: u64 = counters
+        .iter()
+        .map(|c| c.own.log_lines_dropped.value())
+        .sum();
     if dropped + unwritten > 0 {
         let lost = counted(dropped + unwritten, "line");
         tracing::warn!("access log: {lost} lost");

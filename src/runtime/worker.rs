@@ -134,7 +134,9 @@ impl WorkerThread {
             timer.set(CUT_STEP, CUT_STEP)?;
             cut(&worker, &timer, &self.heartbeat).await;
         }
-        worker.access_log.flush(&worker.counters.log_lines_dropped);
+        worker
+            .access_log
+            .flush(&worker.counters.own.log_lines_dropped);
         Ok(())
     }
 
@@ -241,15 +243,17 @@ fn is_over(deadline: Option<Instant>, is_idle: bool) -> bool {
 /// and closes idle connections that nobody needs.
 fn tick(worker: &Worker, started: Instant) {
     let late = worker.wheel.advance(started.elapsed());
-    worker.counters.loop_lag_us.record_time(late);
-    worker.access_log.flush(&worker.counters.log_lines_dropped);
+    worker.counters.own.loop_lag_us.record_time(late);
+    worker
+        .access_log
+        .flush(&worker.counters.own.log_lines_dropped);
     worker.access_log.http_date(clock::now());
     let now = worker.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
         worker.access_log.synchronise_clock();
         worker.files.check_folders(now);
         let open_files = worker.files.open_count();
-        worker.counters.open_files.set(open_files as u64);
+        worker.counters.own.open_files.set(open_files as u64);
         worker.pinned.sweep(now);
         for upstream in &worker.generation.get().upstreams {
             match worker.is_draining.get() {
@@ -257,7 +261,7 @@ fn tick(worker: &Worker, started: Instant) {
                 true => upstream.close_idle(),
                 false => upstream.sweep(now),
             }
-            let endpoints = &worker.counters.upstreams[upstream.index()].endpoints;
+            let endpoints = &worker.counters.endpoints[upstream.index()];
             for (endpoint, counters) in endpoints.iter().enumerate() {
                 // An endpoint that was never used has no connections.
                 let Some(counters) = counters.get() else {

@@ -28,7 +28,7 @@ fn client(running: &Running) -> RawClient {
 }
 
 fn endpoint(running: &Running) -> &EndpointCounters {
-    running.counters()[0].upstreams[0].endpoints[0].get_or_init()
+    running.counters()[0].endpoints[0][0].get_or_init()
 }
 
 #[test]

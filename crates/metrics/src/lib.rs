@@ -7,10 +7,20 @@
 
 mod cells;
 pub mod end;
+pub mod family;
 pub mod histogram;
 mod levels;
 pub mod quantity;
+mod sums;
+mod table;
 
 pub use cells::{Counter, EndCounters, Gauge, Lazy};
 pub use end::{End, Failure};
 pub use levels::{BufferMemory, OpenCount};
+pub use sums::{Cell, Detail, Ends, Shown, StatusFigures, sum};
+
+/// What [`figures!`] writes into the crate that calls it.
+#[doc(hidden)]
+pub mod export {
+    pub use serde::Serialize;
+}

@@ -9,14 +9,15 @@ use super::command::{Answer, Format, with_names};
 use super::table::Table;
 use crate::admin::operate::Unknown;
 use crate::config::Config;
+use crate::files::DiskFigures;
 use crate::metrics::histogram::{Distribution, micros};
 use crate::metrics::quantity::{bytes, rate, span, time};
 use crate::net::clock;
 use crate::observe::calendar::{Moment, unix_time};
 use crate::observe::failures::FailedExchange;
 use crate::observe::figures::{
-    DiskFigures, EndpointFigures, ExchangeFigures, Figures, FileFigures, ListenerFigures,
-    RouteFigures, Sources, UpstreamFigures,
+    EndpointFigures, ExchangeFigures, Figures, FileFigures, ListenerFigures, RouteFigures, Sources,
+    UpstreamFigures,
 };
 use crate::observe::inquiry::{Question, ask};
 use crate::observe::rates::{Rates, Traffic};

@@ -1,9 +1,10 @@
-//! What a metric is, before it has a format: families, their samples, and who
-//! writes them.
+//! Families of metrics as they are written: their names in full, the labels of
+//! their samples, and who writes them.
+
+use evenkeel_metrics::family::{Kind, Metric, Reading, Value, in_order};
+use evenkeel_metrics::histogram::Distribution;
 
 use super::pieces::Output;
-use crate::metrics::histogram::Distribution;
-use crate::observe::figures::{Ends, StatusFigures};
 
 /// A family: samples of one name that differ in their labels.
 #[derive(Debug, Clone, Copy)]
@@ -15,77 +16,6 @@ pub(super) struct Family {
     pub kind: Kind,
     /// A sentence for people, without line breaks or backslashes.
     pub help: &'static str,
-}
-
-/// What becomes of a family's values over time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// They only grow.
-    Counter,
-    /// They rise and fall.
-    Gauge,
-    /// They are distributions of times.
-    Seconds,
-    /// They are distributions of sizes.
-    Bytes,
-}
-
-impl Kind {
-    /// The word of the formats.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Seconds | Kind::Bytes => "histogram",
-        }
-    }
-}
-
-/// What one object shows in a family.
-#[derive(Debug, Clone)]
-pub(super) enum Reading<'a> {
-    /// Nothing: there is no limit, or the kernel does not tell.
-    Absent,
-    One(Value),
-    Distribution(&'a Distribution),
-    /// By class of status, with the names of the classes; without a name a
-    /// class is left out.
-    Classes {
-        label: &'static str,
-        names: &'static [&'static str; 6],
-        status: &'a StatusFigures,
-    },
-    /// By how exchanges ended: those words that occurred.
-    Ends(&'a Ends),
-    /// 1 for the state that is, 0 for the others.
-    State {
-        all: &'static [&'static str],
-        is: &'static str,
-    },
-    /// By state, how many there are.
-    States(Vec<(&'static str, u64)>),
-}
-
-/// A number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Value {
-    Whole(u64),
-    /// Shown in seconds.
-    Micros(u64),
-    /// Shown in seconds.
-    Millis(u64),
-    Real(f64),
-}
-
-impl Value {
-    pub(super) fn as_f64(self) -> f64 {
-        match self {
-            Value::Whole(value) => value as f64,
-            Value::Micros(value) => value as f64 / 1e6,
-            Value::Millis(value) => value as f64 / 1e3,
-            Value::Real(value) => value,
-        }
-    }
 }
 
 /// The labels of one object, as each format has them, so that they are
@@ -156,14 +86,6 @@ pub(super) trait Writer {
     }
 }
 
-/// A family of the objects of type `T`, with what each of them shows.
-pub(super) struct Metric<T> {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub help: &'static str,
-    pub read: for<'a> fn(&'a T) -> Reading<'a>,
-}
-
 /// Writes families for these objects.
 pub(super) async fn each<T>(
     metrics: &[Metric<T>],
@@ -171,7 +93,7 @@ pub(super) async fn each<T>(
     objects: &[(&Labels, &T)],
     out: &mut impl Writer,
 ) {
-    for metric in metrics {
+    for metric in in_order(metrics) {
         out.family(&Family {
             scope,
             name: metric.name,
@@ -183,29 +105,4 @@ pub(super) async fn each<T>(
             out.output().pause().await;
         }
     }
-}
-
-/// A row of a table of metrics.
-pub(super) const fn metric<T>(
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    read: for<'a> fn(&'a T) -> Reading<'a>,
-) -> Metric<T> {
-    Metric {
-        name,
-        kind,
-        help,
-        read,
-    }
-}
-
-/// A count, or a level that is a whole number.
-pub(super) fn whole(value: impl Into<u64>) -> Reading<'static> {
-    Reading::One(Value::Whole(value.into()))
-}
-
-/// A number that may be unknown.
-pub(super) fn maybe(value: Option<impl Into<u64>>) -> Reading<'static> {
-    value.map_or(Reading::Absent, whole)
 }

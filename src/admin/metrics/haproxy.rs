@@ -5,15 +5,15 @@
 //! rates, maxima, averages over the last 1024 sessions, TLS, compression.
 
 use super::endpoint_labels;
-use super::family::Kind::{Counter, Gauge};
-use super::family::{Labels, Metric, Reading, Value, Writer, each, maybe, metric, whole};
+use super::family::{Labels, Writer, each};
 use crate::admin::haproxy::{
     SERVER_STATES, active_weight, backend_state, client_aborts, connection_attempts,
     request_errors, response_errors, server_aborts, server_state, sum, throttle, went_down,
 };
-use crate::observe::figures::{
-    EndpointFigures, Figures, ListenerFigures, StatusFigures, UpstreamFigures,
-};
+use crate::observe::figures::{EndpointFigures, Figures, ListenerFigures, UpstreamFigures};
+use evenkeel_metrics::StatusFigures;
+use evenkeel_metrics::family::Kind::{Counter, Gauge};
+use evenkeel_metrics::family::{Metric, Reading, Value, maybe, metric, whole};
 
 const PROXY_STATES: [&str; 2] = ["DOWN", "UP"];
 const RESPONSES: &str = "http_responses_total";

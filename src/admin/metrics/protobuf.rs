@@ -4,10 +4,11 @@
 //! numbers of its fields are named below. Each message is a `MetricFamily`
 //! with its length before it.
 
-use super::family::{Family, Kind, Labels, Value, Writer};
+use super::family::{Family, Labels, Writer};
 use super::pieces::Output;
 use super::text::{bounds, counts_below};
 use crate::metrics::histogram::Distribution;
+use evenkeel_metrics::family::{Kind, Value};
 
 /// Eight buckets to an octave: a bucket ends at 2^(index/8).
 const SCHEMA: i64 = 3;

@@ -5,9 +5,10 @@
 //! is more than 100,000 lines, so that a line is put together from pieces that
 //! are there, without formatting machinery.
 
-use super::family::{Family, Kind, Labels, Value, Writer};
+use super::family::{Family, Labels, Writer};
 use super::pieces::Output;
 use crate::metrics::histogram::{Distribution, PER_OCTAVE};
+use evenkeel_metrics::family::{Kind, Value};
 
 /// The bounds of histograms of times, as powers of two of a microsecond, each
 /// in seconds: bounds of our own buckets, so that counts are exact.

@@ -20,13 +20,14 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::haproxy::{is_backend_up, is_server_up};
+use crate::files::DiskFigures;
 use crate::lifecycle::Phase;
+use crate::metrics::Detail;
 use crate::metrics::histogram::Distribution;
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
-    DiskFigures, EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Phases, Sources,
-    UpstreamFigures,
+    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Sources, UpstreamFigures,
 };
 
 pub(super) use history::Span;
@@ -112,7 +113,7 @@ struct Plots {
 
 /// One endpoint in detail.
 #[derive(Serialize)]
-struct Detail {
+struct EndpointDetail {
     upstream: String,
     figures: EndpointFigures,
     most: Most,
@@ -164,7 +165,7 @@ impl Monitor {
         loop {
             ticks.tick().await;
             let phase = *phase.borrow();
-            self.note(sources.read_with(Phases::Page), phase, Instant::now());
+            self.note(sources.read_with(Detail::Brief), phase, Instant::now());
         }
     }
 
@@ -211,9 +212,9 @@ impl Monitor {
         for (upstream, endpoints) in past.endpoints.iter().enumerate() {
             if let Some(series) = endpoints.get(index - first) {
                 let endpoint = index - first;
-                return Some(json(&Detail {
+                return Some(json(&EndpointDetail {
                     upstream: sources.config.upstreams[upstream].name.clone(),
-                    figures: sources.endpoint(upstream, endpoint, Phases::All),
+                    figures: sources.endpoint(upstream, endpoint, Detail::Full),
                     most: past.seen.endpoints[upstream][endpoint].traffic.most,
                     minute: series.plot(Span::Minute),
                     hour: series.plot(Span::Hour),

@@ -174,7 +174,7 @@ fn work_that_is_told_of_its_turn_ends_when_it_says_so() {
         assert_eq!(third.expect("room").await, Ok(30));
     });
     assert_eq!(queue.load().in_flight, 0);
-    assert_eq!(queue.counters().done.value(), 3);
+    assert_eq!(queue.counters().reads.value(), 3);
 }
 
 #[test]

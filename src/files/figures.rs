@@ -1,0 +1,35 @@
+//! Figures of a disk and its queue.
+
+use evenkeel_metrics::figures;
+
+figures! {
+    /// Figures of a disk and its queue; times in microseconds.
+    figures DiskFigures;
+    /// What the queue of a disk counts.
+    cells IoCounters;
+    /// What is known of a disk otherwise.
+    given DiskGiven;
+
+    /// The first folder that is on it.
+    given name: String;
+    /// Reads that wait now.
+    given waiting: usize => gauge "queue_length";
+    /// Most reads that may wait.
+    given queue_max: usize => gauge "queue_limit";
+    /// Reads at the disk now.
+    given in_flight: usize => gauge "in_flight";
+    /// Most reads at the disk.
+    given max_in_flight: usize => gauge "in_flight_limit";
+    /// Reads done, with what else is done there: files opened, folders listed.
+    counter reads => "reads_total";
+    /// Requests that were given what another had asked for.
+    counter shared => "shared_total";
+    /// Reads that went past the page cache.
+    given direct: u64 => counter "direct_total";
+    /// Reads that were refused.
+    counter refused => "refused_total";
+    /// Time of reads in the queue of the disk.
+    seconds wait_us => "wait_seconds";
+    /// Time of reads at the disk.
+    seconds service_us => "service_seconds";
+}

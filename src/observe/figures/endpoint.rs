@@ -1,0 +1,230 @@
+//! Of an endpoint: its state, its load and what is counted there.
+
+use evenkeel_metrics::family::Reading;
+use evenkeel_metrics::{Detail, StatusFigures, figures};
+use evenkeel_policy::endpoint::{Admin, EndpointState, Flag};
+use serde::{Serialize, Serializer};
+
+use super::Sources;
+use super::exchanges::Phases;
+use crate::observe::probes::LastProbe;
+
+figures! {
+    /// Figures of an endpoint.
+    figures EndpointFigures;
+    /// Counters of an endpoint.
+    cells EndpointCounters;
+    /// What is known of an endpoint otherwise.
+    given EndpointGiven;
+
+    /// Its name: the address as written.
+    given name: String;
+    /// 1 for the state that the endpoint is in, 0 for the others.
+    given state: State => gauge "state",
+        |it| Reading::State { all: &STATE_WORDS, is: it.state.word() };
+    /// Whether it is down, unreachable or ejected, whatever the operator wants.
+    #[serde(skip)]
+    given is_lost: bool;
+    /// 1 while the endpoint gets exchanges: up, starting or on trial, and of a
+    /// weight.
+    given eligible: bool => gauge "up";
+    /// What the operator wants.
+    given admin: AdminWord;
+    /// Weight set.
+    given weight: u32 => gauge "weight";
+    /// What it counts for now: less than its weight while it starts slowly.
+    given effective_weight: f64 => gauge "effective_weight";
+    /// Exchanges at it now.
+    given in_flight: u32 => gauge "in_flight";
+    /// Most exchanges at once; absent where there is no limit.
+    given max_in_flight: Option<u32> => gauge "in_flight_limit";
+    /// Failed exchanges since the last success.
+    given errors_in_row: u16 => gauge "errors_in_row";
+    /// What came of its last probe; `null` before the first, or without any.
+    given last_probe: Option<LastProbe>;
+    /// Probes that failed.
+    given probes_failed: u64 => counter "probe_failures_total" after "up";
+    /// Times that it was put out for errors in a row.
+    given ejections: u32 => counter "ejections_total" after "up";
+    /// Times that it went down because its probes failed.
+    given downs: u32 => counter "downs_total" after "ejections_total";
+    /// Times that it became unreachable because connections failed.
+    given unreachables: u32 => counter "unreachables_total" after "probe_failures_total";
+    /// Connections in the idle pools of all workers.
+    gauge idle => "idle_connections";
+    /// Idle connections that belong to one client each, who authenticated them.
+    gauge pinned => "pinned_connections";
+    /// Attempts made here.
+    counter attempts => "attempts_total";
+    /// Connections opened.
+    counter connects => "connects_total";
+    /// Connections that could not be opened.
+    counter connect_failures => "connect_failures_total";
+    /// Attempts on a connection from the idle pool.
+    counter reuses => "reuses_total";
+    /// Idle connections found closed.
+    counter stale => "stale_total";
+    /// Idle connections closed to make room for others.
+    counter displaced => "displaced_total";
+    /// Attempts that brought no whole, valid response, by its fault.
+    counter failures => "failures_total" after "attempts_total";
+    /// Responses by class of status.
+    classes status => "responses_total", |it| Reading::Classes {
+        label: "class",
+        names: &StatusFigures::ANSWERED,
+        status: &it.status,
+    };
+    /// Bytes sent to it.
+    counter bytes_out => "request_bytes_total";
+    /// Bytes received from it.
+    counter bytes_in => "response_bytes_total";
+    /// What exchanges took whose last attempt was here.
+    nested phases: Phases;
+}
+
+/// Whether an endpoint gets new exchanges, or why not: the first that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// The operator stopped it.
+    Stopped,
+    /// The operator drains it.
+    Draining,
+    /// Its probes fail.
+    Down,
+    /// It was not probed yet.
+    Unprobed,
+    /// Connections to it fail.
+    Unreachable,
+    /// It is out for a while, for errors in a row.
+    Ejected,
+    /// It may have one exchange to show that it is well again.
+    Trial,
+    /// Its weight rises after its return.
+    Starting,
+    /// It takes part.
+    Up,
+}
+
+/// What the operator wants of an endpoint, as a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdminWord(pub Admin);
+
+impl AdminWord {
+    /// The word.
+    pub fn word(self) -> &'static str {
+        match self.0 {
+            Admin::Ready => "ready",
+            Admin::Drain => "drain",
+            Admin::Stop => "stop",
+        }
+    }
+}
+
+impl State {
+    /// Every state, in the order in which they are looked for.
+    pub const ALL: [State; 9] = [
+        State::Stopped,
+        State::Draining,
+        State::Down,
+        State::Unprobed,
+        State::Unreachable,
+        State::Ejected,
+        State::Trial,
+        State::Starting,
+        State::Up,
+    ];
+
+    /// The state that an endpoint's flags come to.
+    pub fn of(endpoint: &EndpointState) -> Self {
+        let flags = [
+            (Flag::Stop, State::Stopped),
+            (Flag::Drain, State::Draining),
+            (Flag::Down, State::Down),
+            (Flag::Unprobed, State::Unprobed),
+            (Flag::Unreachable, State::Unreachable),
+            (Flag::Ejected, State::Ejected),
+            (Flag::Trial, State::Trial),
+        ];
+        let set = flags.into_iter().find(|(flag, _)| endpoint.has(*flag));
+        match set {
+            Some((_, state)) => state,
+            None if effective_weight(endpoint) < f64::from(endpoint.weight()) => State::Starting,
+            None => State::Up,
+        }
+    }
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Stopped => "stopped",
+            State::Draining => "draining",
+            State::Down => "down",
+            State::Unprobed => "unprobed",
+            State::Unreachable => "unreachable",
+            State::Ejected => "ejected",
+            State::Trial => "trial",
+            State::Starting => "starting",
+            State::Up => "up",
+        }
+    }
+}
+
+/// What an endpoint counts for now, in units of its weight.
+pub(crate) fn effective_weight(endpoint: &EndpointState) -> f64 {
+    f64::from(endpoint.effective_weight()) / f64::from(evenkeel_policy::endpoint::WEIGHT_ONE)
+}
+
+/// The words for the states.
+const STATE_WORDS: [&str; State::ALL.len()] = {
+    let mut words = [""; State::ALL.len()];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = State::ALL[at].word();
+        at += 1;
+    }
+    words
+};
+
+impl Serialize for AdminWord {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+impl Sources {
+    /// Reads one endpoint.
+    pub(crate) fn endpoint(
+        &self,
+        upstream: usize,
+        index: usize,
+        detail: Detail,
+    ) -> EndpointFigures {
+        let settings = &self.config.upstreams[upstream].endpoints[index];
+        let dispatcher = &self.dispatchers[upstream];
+        let members = dispatcher.members();
+        let state = &members.endpoints()[index];
+        let outages = state.outages();
+        let probed = self.probes.of(upstream, index);
+        let given = EndpointGiven {
+            name: settings.name.clone(),
+            state: State::of(state),
+            is_lost: state.is_lost(),
+            eligible: state.is_eligible(),
+            admin: AdminWord(dispatcher.admin(state)),
+            weight: state.weight(),
+            effective_weight: effective_weight(state),
+            in_flight: state.in_flight(),
+            max_in_flight: state.max_in_flight(),
+            errors_in_row: state.errors_in_row(),
+            last_probe: probed.last,
+            probes_failed: probed.failures,
+            ejections: outages.ejections,
+            downs: outages.downs,
+            unreachables: outages.unreachables,
+        };
+        let cells = self.counters.iter();
+        let cells = cells.filter_map(|it| it.endpoints[upstream][index].get());
+        given.with(cells, detail)
+    }
+}

@@ -1,0 +1,57 @@
+//! Of a listener.
+
+use std::sync::atomic::Ordering;
+
+use evenkeel_metrics::{Detail, figures};
+
+use super::Sources;
+use super::exchanges::ExchangeCounters;
+
+figures! {
+    /// Figures of a listener.
+    figures ListenerFigures;
+    /// Counters of a listener.
+    cells ListenerCounters;
+    /// What is known of a listener otherwise.
+    given ListenerGiven;
+
+    /// Its name.
+    given name: String;
+    /// Where it listens.
+    given bind: String;
+    /// Whether it takes new connections: until the process drains.
+    given accepting: bool;
+    /// Connections accepted.
+    counter connections => "connections_total";
+    /// Connections open now.
+    gauge open => "connections_open";
+    /// Most connections at once; absent where there is no limit.
+    given connections_limit: Option<u32> => gauge "connections_limit";
+    /// Connections refused because of that limit (`connections`).
+    counter connections_refused => "connections_refused_total";
+    /// Connections refused for want of file descriptors (`no-descriptor`).
+    counter connections_no_descriptor => "connections_no_descriptor_total";
+    /// Connections closed to make room, whose clients had no request on the way.
+    counter connections_displaced => "connections_displaced_total";
+    /// Times that accepting paused for want of file descriptors.
+    counter accept_pauses => "accept_pauses_total";
+    /// Requests whose body was read on after their answer.
+    counter drains => "drains_total";
+    /// Of those the ones whose connection was closed before the body's end.
+    counter drains_cut => "drains_cut_total";
+    /// Its exchanges, refused ones included.
+    nested exchanges: ExchangeCounters;
+}
+
+impl Sources {
+    pub(super) fn listener(&self, index: usize, detail: Detail) -> ListenerFigures {
+        let settings = &self.config.listeners[index];
+        let given = ListenerGiven {
+            name: settings.name.clone(),
+            bind: settings.bind.to_string(),
+            accepting: !self.is_draining.load(Ordering::Relaxed),
+            connections_limit: settings.limits.connections,
+        };
+        given.with(self.counters.iter().map(|it| &it.listeners[index]), detail)
+    }
+}

@@ -1,0 +1,98 @@
+//! Of an upstream and its lanes.
+
+use evenkeel_metrics::family::whole;
+use evenkeel_metrics::{Detail, Lazy, figures};
+use evenkeel_policy::dispatch::Dispatcher;
+
+use super::Sources;
+use super::endpoint::EndpointFigures;
+use super::exchanges::ExchangeCounters;
+use crate::config;
+
+figures! {
+    /// Figures of an upstream.
+    figures UpstreamFigures;
+    /// Counters of an upstream.
+    cells UpstreamCounters;
+    /// What is known of an upstream otherwise.
+    given UpstreamGiven;
+
+    /// Its name.
+    given name: String;
+    /// Its balancer.
+    given balance: &'static str;
+    /// Exchanges at the endpoints now.
+    given in_flight: u64 => gauge "in_flight";
+    /// Exchanges that wait now.
+    given waiting: u64 => gauge "queue_length";
+    /// Most exchanges that may wait.
+    given queue_max: u64 => gauge "queue_limit";
+    /// Endpoints that take exchanges now.
+    given eligible: usize => gauge "endpoints_eligible" after "queued_total";
+    /// Exchanges that waited.
+    counter queued => "queued_total";
+    /// Attempts after the first of an exchange.
+    counter retries => "retries_total";
+    /// Retries that the budget did not allow.
+    counter retries_refused => "retries_refused_total";
+    /// Bodies that streamed because the memory for buffers was used up.
+    counter buffers_refused => "buffers_refused_total";
+    /// The exchanges routed here.
+    nested exchanges: Lazy<ExchangeCounters>;
+    /// Its lanes.
+    given lanes: Vec<LaneFigures>;
+    /// Endpoints.
+    given endpoints: Vec<EndpointFigures> => gauge "endpoints" after "queued_total",
+        |it| whole(it.endpoints.len() as u64);
+}
+
+figures! {
+    /// Figures of a lane.
+    figures LaneFigures;
+
+    /// Its name.
+    given name: String;
+    /// Exchanges in the lane now.
+    given in_flight: u32 => gauge "in_flight";
+    /// Most exchanges in the lane.
+    given max_in_flight: u32 => gauge "in_flight_limit";
+}
+
+impl Sources {
+    pub(super) fn upstream(&self, index: usize, detail: Detail) -> UpstreamFigures {
+        let settings = &self.config.upstreams[index];
+        let dispatcher = &self.dispatchers[index];
+        let endpoints: Vec<_> = (0..settings.endpoints.len())
+            .map(|endpoint| self.endpoint(index, endpoint, detail))
+            .collect();
+        let members = dispatcher.members();
+        let eligible = members.endpoints().iter().filter(|it| it.is_eligible());
+        let given = UpstreamGiven {
+            name: settings.name.clone(),
+            balance: settings.balance.word(),
+            in_flight: endpoints.iter().map(|it| u64::from(it.in_flight)).sum(),
+            waiting: dispatcher.waiting() as u64,
+            queue_max: settings.queue.settings.max as u64,
+            eligible: eligible.count(),
+            lanes: lanes(settings, dispatcher),
+            endpoints,
+        };
+        let cells = self.counters.iter().map(|it| &it.upstreams[index]);
+        let mut upstream = given.with(cells, detail);
+        let phases = &mut upstream.exchanges.phases;
+        let endpoints = upstream.endpoints.iter();
+        endpoints.for_each(|it| phases.merge(&it.phases));
+        upstream
+    }
+}
+
+fn lanes(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<LaneFigures> {
+    let lanes = settings.lanes.iter().enumerate();
+    lanes
+        .map(|(index, lane)| LaneFigures {
+            name: lane.name.clone(),
+            in_flight: dispatcher.lane_in_flight(index),
+            max_in_flight: lane.max_in_flight,
+        })
+        .collect()
+}
