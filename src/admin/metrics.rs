@@ -11,6 +11,7 @@ mod haproxy;
 mod pieces;
 mod protobuf;
 mod text;
+mod wire;
 
 use crate::observe::figures::{Figures, UpstreamFigures};
 use family::Labels;

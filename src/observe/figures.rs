@@ -5,6 +5,7 @@
 //! kind of object ([`figures!`]) has a row for each figure: the names are those
 //! of `/status.json`, and the families those of `/metrics`.
 
+pub mod counters;
 mod endpoint;
 mod exchanges;
 mod listener;
@@ -21,7 +22,6 @@ use evenkeel_policy::dispatch::Dispatcher;
 use serde::Serialize;
 
 use super::calendar::unix_time;
-use super::counters::Counters;
 use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::probes::Probes;
@@ -30,12 +30,13 @@ use super::stalls::WorkerStalls;
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 
+use counters::Counters;
 pub(crate) use endpoint::effective_weight;
-pub use endpoint::{AdminWord, EndpointCounters, EndpointFigures, EndpointGiven, State};
-pub use exchanges::{ExchangeCounters, ExchangeFigures, PhaseFigures, Phases};
-pub use listener::{ListenerCounters, ListenerFigures, ListenerGiven};
-pub use route::{FileCounters, FileFigures, FileGiven, RouteCounters, RouteFigures, RouteGiven};
-pub use upstream::{LaneFigures, UpstreamCounters, UpstreamFigures, UpstreamGiven};
+pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, State};
+pub use exchanges::{ExchangeFigures, PhaseFigures};
+pub use listener::{ListenerFigures, ListenerGiven};
+pub use route::{FileFigures, FileGiven, RouteFigures, RouteGiven};
+pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
 
 /// Where the figures come from: what workers write and share.
 #[derive(Debug, Clone)]

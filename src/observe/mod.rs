@@ -2,7 +2,6 @@
 
 pub mod access_log;
 pub mod calendar;
-pub mod counters;
 pub mod events;
 pub mod failures;
 pub mod figures;
@@ -16,3 +15,5 @@ pub mod rates;
 pub mod sessions;
 pub mod stalls;
 pub mod writer;
+
+pub use figures::counters;

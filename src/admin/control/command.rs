@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_policy::endpoint::Admin as Wanted;
-use serde::Serialize;
-
+use super::answer::{Answer, Format, with_names};
 use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, operate};
 use crate::config::{MAX_WEIGHT, Upstream};
@@ -12,6 +10,7 @@ use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::log_level;
 use crate::observe::rates::Rates;
+use evenkeel_policy::endpoint::Admin as Wanted;
 
 /// Rows that are shown where no number is asked for.
 const DEFAULT_ROWS: usize = 100;
@@ -46,26 +45,6 @@ set weight B/S N|N%, get weight B/S, enable server B/S, disable server B/S.
 UPSTREAM/* is every endpoint of an upstream. `json` before a command, except
 those of HAProxy, gives JSON. Several commands are separated by `;`.
 ";
-
-/// How an answer is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Text,
-    Json,
-}
-
-impl Format {
-    /// An answer: as JSON, or as the text that is made of the same.
-    pub fn show<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Answer {
-        match self {
-            Format::Text => Ok(text(data)),
-            Format::Json => serde_json::to_string(data).map_err(|error| error.to_string()),
-        }
-    }
-}
-
-/// An answer without its end, or why there is none.
-pub(super) type Answer = Result<String, String>;
 
 /// The words of each command in a line. A backslash takes a space, a `;` or a
 /// backslash for a part of a word.
@@ -359,20 +338,6 @@ fn whole_place(upstreams: &[Upstream], place: &str) -> Option<String> {
         endpoints.any(|it| it.name == place)
     });
     Some(format!("{}/{place}", of_name.next()?.name))
-}
-
-/// An error, with the names that would have been right.
-pub(super) fn with_names<'a>(error: &Unknown, names: impl Iterator<Item = &'a String>) -> String {
-    /// Names that are listed.
-    const MOST: usize = 10;
-    let mut names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    let more = names.len().saturating_sub(MOST);
-    names.truncate(MOST);
-    match (names.len(), more) {
-        (0, _) => format!("{error}: it has none"),
-        (_, 0) => format!("{error}; there is {}", names.join(", ")),
-        _ => format!("{error}; there is {} and {more} more", names.join(", ")),
-    }
 }
 
 #[cfg(test)]

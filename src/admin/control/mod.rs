@@ -6,6 +6,7 @@
 //! command and for taking its answer, and there may be so many at a time: it
 //! can keep the admin thread from nothing.
 
+mod answer;
 mod command;
 mod haproxy;
 mod show;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::command::{Answer, Format, with_names};
+use super::answer::{Answer, Format, with_names};
 use super::table::Table;
 use crate::admin::operate::Unknown;
 use crate::config::Config;

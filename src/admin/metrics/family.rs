@@ -5,6 +5,7 @@ use evenkeel_metrics::family::{Kind, Metric, Reading, Value, in_order};
 use evenkeel_metrics::histogram::Distribution;
 
 use super::pieces::Output;
+use super::wire;
 
 /// A family: samples of one name that differ in their labels.
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +33,31 @@ impl Labels {
     pub(super) fn new(pairs: &[(&str, &str)]) -> Self {
         let mut labels = Labels::default();
         for (name, value) in pairs {
-            super::text::write_label(&mut labels.text, name, value);
-            super::protobuf::write_label(&mut labels.protobuf, name, value);
+            write_label(&mut labels.text, name, value);
+            wire::write_label(&mut labels.protobuf, name, value);
         }
         labels
     }
+}
+
+/// Adds `name="value"` to a list of labels.
+fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"=\"");
+    for byte in value.bytes() {
+        match byte {
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            // Some readers end a line here too.
+            b'\r' => out.push(b' '),
+            byte => out.push(byte),
+        }
+    }
+    out.push(b'"');
 }
 
 /// Writes families in one format.

@@ -4,6 +4,10 @@
 //! What HAProxy shows and we do not count is left out rather than shown as 0:
 //! rates, maxima, averages over the last 1024 sessions, TLS, compression.
 
+use evenkeel_metrics::StatusFigures;
+use evenkeel_metrics::family::Kind::{Counter, Gauge};
+use evenkeel_metrics::family::{Metric, Reading, Value, maybe, metric, whole};
+
 use super::endpoint_labels;
 use super::family::{Labels, Writer, each};
 use crate::admin::haproxy::{
@@ -11,9 +15,6 @@ use crate::admin::haproxy::{
     request_errors, response_errors, server_aborts, server_state, sum, throttle, went_down,
 };
 use crate::observe::figures::{EndpointFigures, Figures, ListenerFigures, UpstreamFigures};
-use evenkeel_metrics::StatusFigures;
-use evenkeel_metrics::family::Kind::{Counter, Gauge};
-use evenkeel_metrics::family::{Metric, Reading, Value, maybe, metric, whole};
 
 const PROXY_STATES: [&str; 2] = ["DOWN", "UP"];
 const RESPONSES: &str = "http_responses_total";

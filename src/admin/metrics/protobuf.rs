@@ -1,14 +1,16 @@
 //! Prometheus's protocol buffers, with native histograms of schema 3.
 //!
-//! Source: io/prometheus/client/metrics.proto of prometheus/client_model; the
-//! numbers of its fields are named below. Each message is a `MetricFamily`
+//! Source: io/prometheus/client/metrics.proto of prometheus/client_model; `wire`
+//! names the numbers of its fields. Each message is a `MetricFamily`
 //! with its length before it.
+
+use evenkeel_metrics::family::{Kind, Value};
 
 use super::family::{Family, Labels, Writer};
 use super::pieces::Output;
 use super::text::{bounds, counts_below};
+use super::wire::{bytes, field, number, real, varint, write_label, zigzag};
 use crate::metrics::histogram::Distribution;
-use evenkeel_metrics::family::{Kind, Value};
 
 /// Eight buckets to an octave: a bucket ends at 2^(index/8).
 const SCHEMA: i64 = 3;
@@ -24,33 +26,6 @@ const ZERO_BYTES: f64 = f64::from_bits(0x37F0_0000_0000_0000);
 
 /// Empty buckets that a span goes over: two integers cost more than they do.
 const LARGEST_GAP: usize = 2;
-
-mod field {
-    pub(super) const FAMILY_NAME: u32 = 1;
-    pub(super) const FAMILY_HELP: u32 = 2;
-    pub(super) const FAMILY_TYPE: u32 = 3;
-    pub(super) const FAMILY_METRIC: u32 = 4;
-    pub(super) const METRIC_LABEL: u32 = 1;
-    pub(super) const METRIC_GAUGE: u32 = 2;
-    pub(super) const METRIC_COUNTER: u32 = 3;
-    pub(super) const METRIC_HISTOGRAM: u32 = 7;
-    pub(super) const LABEL_NAME: u32 = 1;
-    pub(super) const LABEL_VALUE: u32 = 2;
-    /// Of a counter and of a gauge.
-    pub(super) const VALUE: u32 = 1;
-    pub(super) const SAMPLE_COUNT: u32 = 1;
-    pub(super) const SAMPLE_SUM: u32 = 2;
-    pub(super) const BUCKET: u32 = 3;
-    pub(super) const SCHEMA: u32 = 5;
-    pub(super) const ZERO_THRESHOLD: u32 = 6;
-    pub(super) const ZERO_COUNT: u32 = 7;
-    pub(super) const POSITIVE_SPAN: u32 = 12;
-    pub(super) const POSITIVE_DELTA: u32 = 13;
-    pub(super) const BUCKET_CUMULATIVE_COUNT: u32 = 1;
-    pub(super) const BUCKET_UPPER_BOUND: u32 = 2;
-    pub(super) const SPAN_OFFSET: u32 = 1;
-    pub(super) const SPAN_LENGTH: u32 = 2;
-}
 
 const COUNTER: u64 = 0;
 const GAUGE: u64 = 1;
@@ -195,14 +170,6 @@ impl Writer for Protobuf {
     }
 }
 
-/// Adds a label as a field of the message `Metric`.
-pub(super) fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
-    let mut pair = Vec::with_capacity(name.len() + value.len() + 8);
-    bytes(&mut pair, field::LABEL_NAME, name.as_bytes());
-    bytes(&mut pair, field::LABEL_VALUE, value.as_bytes());
-    bytes(out, field::METRIC_LABEL, &pair);
-}
-
 /// Runs of buckets with something in them; small gaps are gone over.
 fn spans(buckets: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut next = 0;
@@ -219,32 +186,4 @@ fn spans(buckets: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> {
         next = end;
         Some(start..end)
     })
-}
-
-fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)) as u64
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn number(out: &mut Vec<u8>, field: u32, value: u64) {
-    varint(out, u64::from(field) << 3);
-    varint(out, value);
-}
-
-fn real(out: &mut Vec<u8>, field: u32, value: f64) {
-    varint(out, u64::from(field) << 3 | 1);
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
-    varint(out, u64::from(field) << 3 | 2);
-    varint(out, value.len() as u64);
-    out.extend_from_slice(value);
 }

@@ -5,10 +5,11 @@
 //! is more than 100,000 lines, so that a line is put together from pieces that
 //! are there, without formatting machinery.
 
+use evenkeel_metrics::family::{Kind, Value};
+
 use super::family::{Family, Labels, Writer};
 use super::pieces::Output;
 use crate::metrics::histogram::{Distribution, PER_OCTAVE};
-use evenkeel_metrics::family::{Kind, Value};
 
 /// The bounds of histograms of times, as powers of two of a microsecond, each
 /// in seconds: bounds of our own buckets, so that counts are exact.
@@ -223,24 +224,4 @@ fn write_decimal(out: &mut Vec<u8>, value: u64, digits: usize) {
     let rest = buffer.format(value % one);
     out.extend(std::iter::repeat_n(b'0', digits - rest.len()));
     out.extend_from_slice(rest.as_bytes());
-}
-
-/// Adds `name="value"` to a list of labels.
-pub(super) fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
-    if !out.is_empty() {
-        out.push(b',');
-    }
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"=\"");
-    for byte in value.bytes() {
-        match byte {
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            // Some readers end a line here too.
-            b'\r' => out.push(b' '),
-            byte => out.push(byte),
-        }
-    }
-    out.push(b'"');
 }

@@ -9,6 +9,7 @@ use evenkeel_proto::coding::Coding;
 use evenkeel_proto::representation::{Precondition, Validators};
 use rustix::io::Errno;
 
+use super::fields::is_compressible;
 use super::send::{Sending, follow_before, put_slices};
 use super::{Request, from_disk};
 use crate::config::Compression;
@@ -28,15 +29,6 @@ const ZSTD_LEVEL: i32 = 3;
 const BROTLI_WINDOW: u32 = 22;
 /// Smallest that costs nothing worth saving.
 const BROTLI_SMALLEST_WINDOW: u32 = 16;
-
-/// Whether a file of this type and length is compressed.
-pub(super) fn is_compressible(compression: &Compression, content_type: &str, len: u64) -> bool {
-    (compression.min_bytes..=compression.max_bytes).contains(&len)
-        && compression
-            .types
-            .iter()
-            .any(|it| content_type.starts_with(it.as_str()))
-}
 
 /// Compresses bytes. The same bytes always come to the same, as the entity tag
 /// says.
@@ -285,27 +277,6 @@ mod tests {
             assert!(compressed.len() < text.len() / 50, "{coding:?}");
             let compressed = compress(&noise, coding).expect("memory is no disk");
             assert!(compressed.len() >= noise.len(), "{coding:?}");
-        }
-    }
-
-    #[test]
-    fn goes_by_type_and_length() {
-        let compression = Compression {
-            codings: vec![Coding::Gzip],
-            types: vec!["text/".to_owned(), "application/json".to_owned()],
-            min_bytes: 100,
-            max_bytes: 1000,
-        };
-        for (content_type, len, expected) in [
-            ("text/css; charset=utf-8", 100, true),
-            ("text/css; charset=utf-8", 99, false),
-            ("application/json", 1000, true),
-            ("application/json", 1001, false),
-            ("image/jpeg", 500, false),
-            ("application/x-text/", 500, false),
-        ] {
-            let found = is_compressible(&compression, content_type, len);
-            assert_eq!(found, expected, "{content_type} {len}");
         }
     }
 

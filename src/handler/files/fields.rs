@@ -7,8 +7,7 @@ use evenkeel_policy::route::path;
 use evenkeel_proto::coding::Coding;
 use evenkeel_proto::representation::Validators;
 
-use super::compress::is_compressible;
-use crate::config;
+use crate::config::{self, Compression};
 use crate::files::{Fields, OpenFile};
 use crate::observe::calendar::{Moment, unix_time};
 
@@ -116,6 +115,15 @@ fn push_hexadecimal(out: &mut Vec<u8>, number: u64) {
     out.extend(digits.map(|at| b"0123456789abcdef"[(number >> (4 * at)) as usize & 15]));
 }
 
+/// Whether a file of this type and length is compressed.
+pub(super) fn is_compressible(compression: &Compression, content_type: &str, len: u64) -> bool {
+    (compression.min_bytes..=compression.max_bytes).contains(&len)
+        && compression
+            .types
+            .iter()
+            .any(|it| content_type.starts_with(it.as_str()))
+}
+
 /// Whether what is sent depends on `Accept-Encoding`.
 fn is_negotiated(settings: &config::Files, content_type: &str, len: u64) -> bool {
     let is_compressible = |it| is_compressible(it, content_type, len);
@@ -192,5 +200,31 @@ fn content_type<'a>(settings: &'a config::Files, path: &[u8]) -> std::borrow::Co
     match is_text {
         true => format!("{content_type}; charset=utf-8").into(),
         false => content_type.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goes_by_type_and_length() {
+        let compression = Compression {
+            codings: vec![Coding::Gzip],
+            types: vec!["text/".to_owned(), "application/json".to_owned()],
+            min_bytes: 100,
+            max_bytes: 1000,
+        };
+        for (content_type, len, expected) in [
+            ("text/css; charset=utf-8", 100, true),
+            ("text/css; charset=utf-8", 99, false),
+            ("application/json", 1000, true),
+            ("application/json", 1001, false),
+            ("image/jpeg", 500, false),
+            ("application/x-text/", 500, false),
+        ] {
+            let found = is_compressible(&compression, content_type, len);
+            assert_eq!(found, expected, "{content_type} {len}");
+        }
     }
 }

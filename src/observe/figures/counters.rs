@@ -1,13 +1,15 @@
 //! What each worker counts; readers add the workers up.
 //!
-//! [`figures`](super::figures) has the table that says what each cell is.
+//! The tables beside it say what each cell is.
 
 use evenkeel_metrics::{Counter, Lazy};
 
-pub use super::figures::{
-    EndpointCounters, ExchangeCounters, FileCounters, ListenerCounters, Phases, RouteCounters,
-    UpstreamCounters, WorkerCounters,
-};
+pub use super::WorkerCounters;
+pub use super::endpoint::EndpointCounters;
+pub use super::exchanges::{ExchangeCounters, Phases};
+pub use super::listener::ListenerCounters;
+pub use super::route::{FileCounters, RouteCounters};
+pub use super::upstream::UpstreamCounters;
 use crate::config::Config;
 
 /// Counters of one worker; the indices are those of the configuration.

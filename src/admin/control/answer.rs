@@ -1,0 +1,39 @@
+//! Answers to commands: as text or as JSON, or why there is none.
+
+use serde::Serialize;
+
+use crate::admin::operate::Unknown;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+impl Format {
+    /// An answer: as JSON, or as the text that is made of the same.
+    pub fn show<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Answer {
+        match self {
+            Format::Text => Ok(text(data)),
+            Format::Json => serde_json::to_string(data).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// An answer without its end, or why there is none.
+pub(super) type Answer = Result<String, String>;
+
+/// An error, with the names that would have been right.
+pub(super) fn with_names<'a>(error: &Unknown, names: impl Iterator<Item = &'a String>) -> String {
+    /// Names that are listed.
+    const MOST: usize = 10;
+    let mut names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+    let more = names.len().saturating_sub(MOST);
+    names.truncate(MOST);
+    match (names.len(), more) {
+        (0, _) => format!("{error}: it has none"),
+        (_, 0) => format!("{error}; there is {}", names.join(", ")),
+        _ => format!("{error}; there is {} and {more} more", names.join(", ")),
+    }
+}
