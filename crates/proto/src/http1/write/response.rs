@@ -1,0 +1,169 @@
+//! The head that a client gets.
+
+use super::lines::{Line, copy_fields, is_copied, push_all};
+use super::request_id_field;
+use crate::head::{BodyFraming, Field, FieldKind, ResponseHead};
+
+/// How a response leaves for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transcode {
+    /// The body goes on as it is framed.
+    Raw,
+    /// A chunked body is decoded, its end is that of the connection.
+    Strip,
+    /// A body that ends with the connection is put in chunks.
+    Chunk,
+}
+
+/// What a response's head says about the client's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Persistence {
+    /// Kept, as the client's version implies.
+    Keep,
+    /// Kept; an HTTP/1.0 client has to be told.
+    KeepTold,
+    /// Closed after this response.
+    Close,
+    /// Becomes a tunnel: `Connection: upgrade`.
+    Upgrade,
+}
+
+/// How a response's head is changed on its way to the client.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseEdits<'a> {
+    /// What becomes of the body.
+    pub transcode: Transcode,
+    /// What becomes of the connection.
+    pub persistence: Persistence,
+    /// In place of the endpoint's; `None` passes that on.
+    pub request_id: Option<&'a [u8]>,
+}
+
+/// How much of a response's head stays as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// All of it.
+    Whole,
+    /// All of it, with a `Date` to be added: see [`dated_status_line`].
+    Undated,
+    /// It is to be written anew: see [`response_head`].
+    Nothing,
+}
+
+/// Appends the head that the client gets for `head`, with `date` where it has
+/// none.
+pub fn response_head(
+    out: &mut Vec<u8>,
+    buf: &[u8],
+    head: &ResponseHead,
+    edits: ResponseEdits<'_>,
+    date: Option<&[u8]>,
+) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&status_digits(head.status));
+    out.push(b' ');
+    out.extend_from_slice(head.reason.of(buf));
+    out.extend_from_slice(b"\r\n");
+    let has = |kind| head.fields.iter().any(|field| field.kind == kind);
+    if let Some(date) = date.filter(|_| !has(FieldKind::Date)) {
+        date_field(out, date);
+    }
+    copy_fields(out, buf, &head.fields, head.end, |field| {
+        response_line(field, head, edits)
+    });
+    if let Some(id) = edits.request_id {
+        request_id_field(out, id);
+    }
+    if edits.transcode == Transcode::Chunk {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if head.status == UPGRADE_REQUIRED && has(FieldKind::Upgrade) {
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+    }
+    connection_field(out, edits.persistence);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// 426 names the protocols that the client may change to (RFC 9110 §15.5.22).
+const UPGRADE_REQUIRED: u16 = 426;
+
+fn date_field(out: &mut Vec<u8>, date: &[u8]) {
+    push_all(out, [b"Date: ", date, b"\r\n"]);
+}
+
+/// What becomes of a field line of a response.
+fn response_line(field: &Field, head: &ResponseHead, edits: ResponseEdits<'_>) -> Line {
+    match field.kind {
+        FieldKind::Connection | FieldKind::HopByHop | FieldKind::KeepAlive => Line::Leave,
+        FieldKind::Upgrade => {
+            let is_told = edits.persistence == Persistence::Upgrade;
+            Line::copy_if(is_told || head.status == UPGRADE_REQUIRED)
+        }
+        FieldKind::ContentLength => Line::Restate,
+        // The answer to a HEAD need not name the coding that a GET would have
+        // had (RFC 9110 §9.3.2), and to HTTP/1.0 it must not (RFC 9112 §6.1).
+        FieldKind::TransferEncoding => {
+            if head.framing == BodyFraming::Chunked && edits.transcode == Transcode::Raw {
+                Line::Restate
+            } else {
+                Line::Leave
+            }
+        }
+        FieldKind::RequestId => Line::copy_if(edits.request_id.is_none()),
+        _ => Line::Copy,
+    }
+}
+
+/// How much of the head [`response_head`] would write as it came: that can stay
+/// where it is.
+pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdits<'_>) -> Kept {
+    /// What `HTTP/1.1 200 ` begins with.
+    const VERSION: &[u8] = b"HTTP/1.1";
+    /// Where a reason begins, behind the one space that is written.
+    const REASON_START: u32 = b"HTTP/1.1 200 ".len() as u32;
+    let mut is_dated = false;
+    let is_kept = head.reason.start == REASON_START
+        && buf.get(VERSION.len() - 1) == VERSION.last()
+        && edits.transcode == Transcode::Raw
+        && edits.persistence == Persistence::Keep
+        && edits.request_id.is_none()
+        && head.status != UPGRADE_REQUIRED
+        && head.fields.iter().all(|field| {
+            is_dated |= field.kind == FieldKind::Date;
+            let line = response_line(field, head, edits);
+            is_copied(buf, field, &line)
+        });
+    match (is_kept, is_dated) {
+        (true, true) => Kept::Whole,
+        (true, false) => Kept::Undated,
+        (false, _) => Kept::Nothing,
+    }
+}
+
+/// Appends what stands in the place of the status line of a head that is
+/// [`Kept::Undated`]; gives the length of that line.
+pub fn dated_status_line(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, date: &[u8]) -> usize {
+    let len = match head.fields.first() {
+        Some(field) => field.name.start as usize,
+        None => head.end.saturating_sub(b"\r\n".len()),
+    };
+    out.extend_from_slice(&buf[..len]);
+    date_field(out, date);
+    len
+}
+
+/// Appends a `Connection` field where one is needed.
+pub fn connection_field(out: &mut Vec<u8>, persistence: Persistence) {
+    out.extend_from_slice(match persistence {
+        Persistence::Keep => b"" as &[u8],
+        Persistence::KeepTold => b"Connection: keep-alive\r\n",
+        Persistence::Close => b"Connection: close\r\n",
+        Persistence::Upgrade => b"Connection: upgrade\r\n",
+    });
+}
+
+/// A status code in three digits.
+pub fn status_digits(status: u16) -> [u8; 3] {
+    let digit = |place: u16| b'0' + (status / place % 10) as u8;
+    [digit(100), digit(10), digit(1)]
+}
