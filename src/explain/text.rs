@@ -31,9 +31,10 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         colour,
     };
     let title = page.paint(Tone::Strong, &explanation.request);
-    let of = match explanation.live {
-        true => "the running process",
-        false => "the configuration",
+    let of = if explanation.live {
+        "the running process"
+    } else {
+        "the configuration"
     };
     page.line(&format!("{title} from {}, by {of}", explanation.client));
     page.line("");
@@ -128,9 +129,10 @@ impl Page {
     }
 
     fn route(&mut self, route: &RouteStep) {
-        let verdict = match route.matches {
-            true => self.paint(Tone::Good, "matches"),
-            false => self.paint(Tone::Bad, "does not match"),
+        let verdict = if route.matches {
+            self.paint(Tone::Good, "matches")
+        } else {
+            self.paint(Tone::Bad, "does not match")
         };
         let name = self.paint(Tone::Strong, &route.name);
         if route.conditions.is_empty() {
@@ -149,14 +151,16 @@ impl Page {
             found,
             holds,
         } = condition;
-        let sign = match holds {
-            true => self.paint(Tone::Good, "+"),
-            false => self.paint(Tone::Bad, "-"),
+        let sign = if *holds {
+            self.paint(Tone::Good, "+")
+        } else {
+            self.paint(Tone::Bad, "-")
         };
         let asks = self.paint(Tone::Strong, &format!("{subject} {}", wanted.join(" or ")));
-        let has = match found.is_empty() {
-            true => "none".into(),
-            false => self.paint(Tone::Strong, &found.join(" and ")),
+        let has = if found.is_empty() {
+            "none".into()
+        } else {
+            self.paint(Tone::Strong, &found.join(" and "))
         };
         self.line(&format!("  {sign} {asks}: the request has {has}"));
     }
@@ -246,9 +250,10 @@ impl Page {
             self.line(&format!("  lane {}: {in_flight}", lane.name));
         }
         let queue = &step.queue;
-        let held = match queue.hold {
-            true => "also while no endpoint is up",
-            false => "not while no endpoint is up",
+        let held = if queue.hold {
+            "also while no endpoint is up"
+        } else {
+            "not while no endpoint is up"
         };
         let waiting = match step.now {
             Some(_) => format!("{} of {} wait", queue.waiting, queue.max),
@@ -375,9 +380,12 @@ fn places(workers: &[WorkerStep], silent: usize) -> String {
 
 /// What the workers have learned of an endpoint.
 fn learned(learned: LearnedStep) -> String {
-    let range = |least: String, most: String| match least == most {
-        true => most,
-        false => format!("{least} to {most}"),
+    let range = |least: String, most: String| {
+        if least == most {
+            most
+        } else {
+            format!("{least} to {most}")
+        }
     };
     match learned {
         LearnedStep::Slowness([least, most]) => {

@@ -70,9 +70,10 @@ impl Believed {
         let at = self.hops.len();
         let told = |name| {
             let mut all = items(buf, head, name);
-            match at > 0 && all.clone().count() == count {
-                true => all.nth(at),
-                false => all.next(),
+            if at > 0 && all.clone().count() == count {
+                all.nth(at)
+            } else {
+                all.next()
             }
         };
         let scheme_of = |it: Span| scheme(it.of(buf));

@@ -583,9 +583,10 @@ fn naive_extension(after: &[u8]) -> Result<Option<usize>, BodyError> {
 /// but not on where: the section ends with the first empty line.
 fn naive_trailer(body: &[u8], mut decoded: Decoded) -> Decoded {
     let rest = &body[decoded.consumed..];
-    let len = match rest.starts_with(b"\r\n") {
-        true => Some(2),
-        false => memchr::memmem::find(rest, b"\r\n\r\n").map(|end| end + 4),
+    let len = if rest.starts_with(b"\r\n") {
+        Some(2)
+    } else {
+        memchr::memmem::find(rest, b"\r\n\r\n").map(|end| end + 4)
     };
     let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
     let mut section = b"0\r\n".to_vec();

@@ -327,9 +327,10 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
     } else if is_proxy_claim(name) {
         // No proxy writes another character than a hyphen.
         let is_plain = |it: &u8| it.is_ascii_alphanumeric() || *it == b'-';
-        match name.iter().all(is_plain) {
-            true => FieldKind::ProxyClaim,
-            false => FieldKind::HopByHop,
+        if name.iter().all(is_plain) {
+            FieldKind::ProxyClaim
+        } else {
+            FieldKind::HopByHop
         }
     } else {
         FieldKind::Other
@@ -413,9 +414,12 @@ fn passes_for_another(name: &[u8]) -> bool {
 /// does) reads `name` as `known`: they differ in nothing but case and in which
 /// character stands where neither has a letter or a digit.
 fn is_read_as(name: &[u8], known: &[u8]) -> bool {
-    let is_same = |(known, sent): (&u8, &u8)| match known.is_ascii_alphanumeric() {
-        true => known.eq_ignore_ascii_case(sent),
-        false => !sent.is_ascii_alphanumeric(),
+    let is_same = |(known, sent): (&u8, &u8)| {
+        if known.is_ascii_alphanumeric() {
+            known.eq_ignore_ascii_case(sent)
+        } else {
+            !sent.is_ascii_alphanumeric()
+        }
     };
     known.len() == name.len() && std::iter::zip(known, name).all(is_same)
 }
@@ -483,9 +487,10 @@ impl Credentials {
         let is_of_connection = [b"ntlm", b"nego"]
             .iter()
             .any(|it| scheme.eq_ignore_ascii_case(*it));
-        match is_of_connection {
-            true => Credentials::OfConnection,
-            false => Credentials::OfRequest,
+        if is_of_connection {
+            Credentials::OfConnection
+        } else {
+            Credentials::OfRequest
         }
     }
 }

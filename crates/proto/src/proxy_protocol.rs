@@ -58,9 +58,10 @@ fn is_begun(bytes: &[u8], start: &[u8]) -> bool {
 fn parse_line(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     let line = &bytes[..bytes.len().min(MAX_LINE_LEN)];
     let Some(end) = line.iter().position(|&byte| byte == b'\n') else {
-        return match line.len() < MAX_LINE_LEN {
-            true => Ok(None),
-            false => Err(Malformed),
+        return if line.len() < MAX_LINE_LEN {
+            Ok(None)
+        } else {
+            Err(Malformed)
         };
     };
     let text = line[..end].strip_suffix(b"\r").ok_or(Malformed)?;
@@ -102,9 +103,10 @@ fn source_of(text: &[u8]) -> Option<SocketAddr> {
 fn port(word: &str) -> Option<u16> {
     let is_decimal = word.bytes().all(|byte| byte.is_ascii_digit());
     let is_canonical = word == "0" || !word.starts_with('0');
-    match is_decimal && is_canonical {
-        true => word.parse().ok(),
-        false => None,
+    if is_decimal && is_canonical {
+        word.parse().ok()
+    } else {
+        None
     }
 }
 
@@ -133,9 +135,10 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         _ => return Err(Malformed),
     };
     // The addresses of a connection of the proxy's own mean nothing.
-    let least_len = match is_local {
-        true => FIXED_LEN,
-        false => FIXED_LEN + addresses_len,
+    let least_len = if is_local {
+        FIXED_LEN
+    } else {
+        FIXED_LEN + addresses_len
     };
     if !(least_len..=MAX_HEADER_LEN).contains(&len) {
         return Err(Malformed);

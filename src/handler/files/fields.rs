@@ -197,9 +197,10 @@ fn content_type<'a>(settings: &'a config::Files, path: &[u8]) -> std::borrow::Co
     // Browsers take text without a character set for that of a language; XML says
     // it itself, which it could not against this field (RFC 7303 §3).
     let is_text = content_type.starts_with("text/") && content_type != "text/xml";
-    match is_text {
-        true => format!("{content_type}; charset=utf-8").into(),
-        false => content_type.into(),
+    if is_text {
+        format!("{content_type}; charset=utf-8").into()
+    } else {
+        content_type.into()
     }
 }
 

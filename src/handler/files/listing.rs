@@ -307,9 +307,10 @@ fn human_size(len: u64) -> String {
         size /= 1024.0;
         unit += 1;
     }
-    match size < 9.95 {
-        true => format!("{size:.1} {}", UNITS[unit]),
-        false => format!("{size:.0} {}", UNITS[unit]),
+    if size < 9.95 {
+        format!("{size:.1} {}", UNITS[unit])
+    } else {
+        format!("{size:.0} {}", UNITS[unit])
     }
 }
 

@@ -77,9 +77,10 @@ impl fmt::Display for Network {
         };
         // The mask of IPv4 has ones above its 32 bits.
         let prefix_len = width - self.mask.trailing_zeros().min(width);
-        match prefix_len == width {
-            true => address.fmt(f),
-            false => write!(f, "{address}/{prefix_len}"),
+        if prefix_len == width {
+            address.fmt(f)
+        } else {
+            write!(f, "{address}/{prefix_len}")
         }
     }
 }

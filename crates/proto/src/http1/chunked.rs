@@ -197,9 +197,10 @@ impl ChunkedDecoder {
             _ => self.trailer_len(input)?,
         };
         if len == 0 {
-            return match input.len() < MAX_TRAILER_LEN {
-                true => Ok(Piece::NeedMore),
-                false => Err(BodyError::TrailerTooLarge),
+            return if input.len() < MAX_TRAILER_LEN {
+                Ok(Piece::NeedMore)
+            } else {
+                Err(BodyError::TrailerTooLarge)
             };
         }
         self.state = State::Done;
@@ -352,9 +353,12 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
         "x-rewrite-",
         "x-webauth-",
     ];
-    let hyphenated = |byte: &u8| match byte.is_ascii_alphanumeric() {
-        true => byte.to_ascii_lowercase(),
-        false => b'-',
+    let hyphenated = |byte: &u8| {
+        if byte.is_ascii_alphanumeric() {
+            byte.to_ascii_lowercase()
+        } else {
+            b'-'
+        }
     };
     let name: Vec<u8> = field.name.of(buf).iter().map(hyphenated).collect();
     let is_head_field = !matches!(

@@ -51,18 +51,20 @@ fn byte(buf: &[u8], at: usize) -> Result<u8, Stop> {
 
 /// Takes `wanted`, which must be at `at`; returns what is behind it.
 pub(super) fn expect(buf: &[u8], at: usize, wanted: u8) -> Result<usize, Stop> {
-    match byte(buf, at)? == wanted {
-        true => Ok(at + 1),
-        false => Err(Stop::Odd),
+    if byte(buf, at)? == wanted {
+        Ok(at + 1)
+    } else {
+        Err(Stop::Odd)
     }
 }
 
 /// Takes the `delimiter` behind a word, which must have a byte at least.
 pub(super) fn word_end(buf: &[u8], word: Span, delimiter: u8) -> Result<usize, Stop> {
     let end = expect(buf, word.end as usize, delimiter)?;
-    match word.is_empty() {
-        true => Err(Stop::Odd),
-        false => Ok(end),
+    if word.is_empty() {
+        Err(Stop::Odd)
+    } else {
+        Ok(end)
     }
 }
 

@@ -36,9 +36,10 @@ impl Weights {
         if is("identity") {
             return Some(&mut self.identity);
         }
-        let coding = match is("x-gzip") {
-            true => Coding::Gzip,
-            false => Coding::ALL.into_iter().find(|coding| is(coding.name()))?,
+        let coding = if is("x-gzip") {
+            Coding::Gzip
+        } else {
+            Coding::ALL.into_iter().find(|coding| is(coding.name()))?
         };
         Some(&mut self.codings[coding as usize])
     }

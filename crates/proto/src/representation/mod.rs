@@ -139,9 +139,10 @@ impl Conditions {
             Line::Once { value } => validators.are_exactly(value.of(bytes)),
             Line::Repeated => false,
         };
-        match is_current {
-            true => ranges::read(value.of(bytes), len),
-            false => Ranges::Whole,
+        if is_current {
+            ranges::read(value.of(bytes), len)
+        } else {
+            Ranges::Whole
         }
     }
 
