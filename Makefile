@@ -24,7 +24,7 @@ BENCH_TOOLS := $(RELEASE_TOOLS) nginx haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test loom miri check format lint rustdoc release bench bench-files bench-policies simulate fuzz docs screenshots setup
+.PHONY: help demo quick test loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -104,6 +104,13 @@ simulate: ## Simulate the balancers under virtual time (ARGS="--scenario S3 --se
 	@scripts/need $(BUILD_TOOLS)
 	@echo "simulate: evenkeel-lab simulate $(ARGS)"
 	@exec cargo run --quiet --profile $(PROFILE) --package evenkeel-lab -- simulate $(ARGS)
+
+many-hosts: ## Measure what 10,000 hosts cost over one (ARGS="--hosts 1000")
+	@scripts/need $(RELEASE_TOOLS)
+	@echo "many-hosts: make release, then evenkeel-lab many-hosts $(ARGS)"
+	@$(MAKE) release
+	@exec cargo run --quiet --release --package evenkeel-lab -- many-hosts --evenkeel target/optimised/evenkeel $(ARGS)
+
 bench-policies: ## Run the scenarios of the balancers (ARGS="--scenario S2 --quick")
 	@scripts/need $(POLICY_TOOLS)
 	@echo "bench-policies: building with --release, then evenkeel-lab policies $(ARGS)"

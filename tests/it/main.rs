@@ -39,6 +39,7 @@ mod help;
 mod honest_peers;
 mod in_flight;
 mod limits;
+mod many_hosts;
 mod messages;
 mod metrics;
 mod pinned;

@@ -504,13 +504,40 @@ impl<T: FromText> Setting for T {
 impl<T: Setting> Setting for Vec<T> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         match &node.value {
-            Value::List(items) => Some(items.iter().filter_map(|it| T::read(it, report)).collect()),
+            Value::List(items) => {
+                // In one piece: 20,000 routes that grow leave twice their memory behind.
+                let mut values = Self::with_capacity(items.len());
+                values.extend(items.iter().filter_map(|it| T::read(it, report)));
+                Some(values)
+            }
             _ => wrong_type(node, report),
         }
     }
 
     fn shape() -> Shape {
         Shape::List(Box::new(T::shape()))
+    }
+}
+
+/// What few of many tables have, so that it takes little room in the others.
+#[derive(Debug)]
+pub struct Boxed<T>(Box<T>);
+
+impl<T> std::ops::Deref for Boxed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Setting> Setting for Boxed<T> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        T::read(node, report).map(|it| Self(Box::new(it)))
+    }
+
+    fn shape() -> Shape {
+        T::shape()
     }
 }
 

@@ -10,6 +10,7 @@ pub mod bench;
 pub mod bench_files;
 pub mod files;
 pub mod load;
+pub mod many_hosts;
 pub mod origin;
 pub mod pinned;
 pub mod relay;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_lab::{
-    bench, bench_files, files, load, origin, pinned, relay, scenarios, simulate, slow_disk, socket,
+    bench, bench_files, files, load, many_hosts, origin, pinned, relay, scenarios, simulate,
+    slow_disk, socket,
 };
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
@@ -27,6 +28,8 @@ enum Command {
     Bench(bench::Options),
     /// Compare Evenkeel with nginx and lighttpd where there are files to serve.
     BenchFiles(bench_files::Options),
+    /// Measure what 10,000 hosts, with routes and upstreams, cost over one.
+    ManyHosts(many_hosts::Options),
     /// Simulate clients and origins around the proxy's policy.
     Simulate(simulate::Options),
     /// Run the scenarios of the balancers on real sockets.
@@ -67,6 +70,7 @@ fn run(command: &Command) -> io::Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::ManyHosts(options) => many_hosts::run(options)?,
         Command::Simulate(options) => {
             if !simulate::run(options)? {
                 return Ok(ExitCode::FAILURE);

@@ -32,6 +32,9 @@ pub struct Options {
     /// The address to load.
     #[arg(long)]
     pub to: SocketAddr,
+    /// What `Host` says, if not that address.
+    #[arg(long)]
+    pub host: Option<String>,
     /// Connections open at once.
     #[arg(long, default_value_t = 64)]
     pub connections: usize,

@@ -133,11 +133,13 @@ impl Requests {
         };
         let first = self.all.len();
         let kind = self.kinds.len();
+        let address = options.to.to_string();
+        let host = options.host.as_ref().unwrap_or(&address);
         self.all.extend(entries.map(|entry| {
             Request {
             bytes: format!(
                 "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: lab\r\nAccept: */*\r\n{connection}\r\n",
-                entry.path, options.to
+                entry.path, host
             )
             .into_bytes()
             .into(),
