@@ -1,12 +1,13 @@
 //! `evenkeel explain`: what a request would get, and why, step by step.
 //!
-//! Owns the steps ([`Explanation`]) and how they are found; what is decided is
+//! Owns how the steps ([`Explanation`]) are found; what is decided is
 //! decided by the code that serves requests. [`asked`] makes a request of a
 //! command line, [`text`] shows the steps, [`live`] has the running process
 //! find them.
 
 pub mod asked;
 pub mod live;
+mod steps;
 pub mod text;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,17 +20,16 @@ use evenkeel_policy::route::{BalanceKey, Condition, Trial};
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{BodyFraming, FieldKind, LoopId, RequestError, RequestHead, Scheme};
-use serde::{Deserialize, Serialize};
 
 use crate::client::http1::check_limits;
-use crate::config::{self, Action, Config, Proxying, without_passwords};
+use crate::config::{self, Action, Candidate, Config, Location, Proxying, without_passwords};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
 use crate::handler::files::{Try, Wanted, fallback, folder_location};
 use crate::handler::last_hop::LastHop;
-use crate::handler::{self, RequestFacts};
+use crate::handler::{self, RequestFacts, redirect};
 use crate::metrics::end::{End, Failure};
 use crate::net::Address;
 use crate::net::clock;
@@ -38,309 +38,11 @@ use crate::observe::figures::{State, effective_weight};
 use crate::observe::inquiry::Prospect;
 use crate::upstream;
 use asked::Asked;
-
-/// What a request would get, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Explanation {
-    /// Method, host and target, as sent.
-    pub request: String,
-    /// Address of the client.
-    pub client: String,
-    /// Whom a trusted proxy names as the client, where the request is from one.
-    #[serde(default)]
-    pub relayed: Option<RelayedStep>,
-    /// Fields on the client that are not believed, for the request is from nobody
-    /// who is trusted; and `https` where only the URL says so.
-    #[serde(default)]
-    pub not_believed: Vec<String>,
-    /// Whether this is of the running process.
-    pub live: bool,
-    /// Whether that takes no new connections any more.
-    #[serde(default)]
-    pub draining: bool,
-    /// The listener that it comes by.
-    pub listener: ListenerStep,
-    /// The routes that were tried, in order.
-    pub routes: Vec<RouteStep>,
-    /// The routes behind the one that matched.
-    pub not_reached: Vec<String>,
-    /// How servers may read the path, where they may in several ways and a route
-    /// looks at it; the first is the normal form.
-    #[serde(default)]
-    pub readings: Vec<ReadingStep>,
-    /// What the route does; `None` where the request is refused before.
-    pub action: Option<ActionStep>,
-    /// Why the request is refused whatever the endpoints do.
-    pub refused: Option<Refused>,
-}
-
-/// The client that a trusted proxy names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RelayedStep {
-    /// Its address; that of the proxy where it names none.
-    pub client: String,
-    /// The scheme that it asked by.
-    pub scheme: String,
-}
-
-/// The listener that a request comes by.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListenerStep {
-    /// Its name.
-    pub name: String,
-    /// Where it listens.
-    pub bind: String,
-    /// Why it is this one.
-    pub why: String,
-}
-
-/// A route that was tried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RouteStep {
-    /// Its name.
-    pub name: String,
-    /// Whether it matches.
-    pub matches: bool,
-    /// Its conditions, in the order in which they are asked.
-    pub conditions: Vec<ConditionStep>,
-}
-
-/// A way in which servers may read a path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadingStep {
-    /// The path, as they have it.
-    pub path: String,
-    /// The route that it finds, if one matches.
-    pub route: Option<String>,
-}
-
-/// A condition of a route.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConditionStep {
-    /// What it looks at: `host`, `header x-user`.
-    pub subject: String,
-    /// What it asks for: one of these.
-    pub wanted: Vec<String>,
-    /// What the request has there.
-    pub found: Vec<String>,
-    /// Whether it holds.
-    pub holds: bool,
-}
-
-/// What answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "kebab-case")]
-pub enum ActionStep {
-    /// A fixed answer.
-    Answer {
-        /// Status code.
-        status: u16,
-        /// Value of `Content-Type`.
-        content_type: String,
-        /// Length of the body, in bytes.
-        body_bytes: usize,
-        /// Where the body was read from.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        file: Option<String>,
-        /// Further fields: names and values.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        headers: Vec<(String, String)>,
-    },
-    /// A redirect.
-    Redirect {
-        /// Status code.
-        status: u16,
-        /// Value of `Location` for this request.
-        location: String,
-    },
-    /// Files of a folder.
-    Files(Box<FilesStep>),
-    /// An upstream's endpoint.
-    Upstream(Box<UpstreamStep>),
-}
-
-/// How files of a folder answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FilesStep {
-    /// The folder.
-    pub root: String,
-    /// What is taken off the front of the request's path; may be empty.
-    pub strip: String,
-    /// What is looked for, in order.
-    pub candidates: Vec<CandidateStep>,
-    /// What stands for a folder, in order.
-    pub index: Vec<String>,
-    /// Whether a folder without one is answered with a list.
-    pub is_listed: bool,
-    /// Path of the file that goes with a 404.
-    pub not_found: Option<String>,
-    /// Where the request goes if nothing is found; `None` is a 404.
-    pub upstream: Option<UpstreamStep>,
-}
-
-/// What is looked for in a folder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CandidateStep {
-    /// As configured: `$path` stands for the request's path.
-    pub candidate: String,
-    /// The path in the folder; `None` where it can be no file's.
-    pub path: Option<String>,
-    /// Whether it is passed over, since a name in it is hidden.
-    pub is_hidden: bool,
-}
-
-/// How an upstream answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct UpstreamStep {
-    /// Its name.
-    pub name: String,
-    /// Its balancer.
-    pub balance: String,
-    /// How that ranks, in a few words.
-    pub ranking: String,
-    /// What the balancer goes by, where it goes by a part of the request.
-    pub key: Option<KeyStep>,
-    /// The endpoint, where the balancer leaves no choice: by key, or the first.
-    pub endpoint: Option<String>,
-    /// Where each worker would send it now; only of the running process.
-    #[serde(default)]
-    pub workers: Vec<WorkerStep>,
-    /// Workers that have ended, or did not say so in time.
-    #[serde(default)]
-    pub silent_workers: usize,
-    /// All of them.
-    pub endpoints: Vec<EndpointStep>,
-    /// The lane that the route is kept to.
-    pub lane: Option<LaneStep>,
-    /// Of the route: higher ones leave the queue first.
-    pub priority: u8,
-    /// Where it waits if there is no slot.
-    pub queue: QueueStep,
-    /// Further attempts after the first.
-    pub retries: u32,
-    /// How long an attempt may take.
-    pub timeouts: TimeoutsStep,
-    /// What would become of the request now; only of the running process.
-    pub now: Option<NowStep>,
-    /// The head that the endpoint gets, line by line.
-    pub head: Vec<String>,
-}
-
-/// What a worker would do with a request, were it its next.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerStep {
-    /// Its index.
-    pub worker: usize,
-    /// The endpoint; `None` where there is no slot now.
-    pub endpoint: Option<String>,
-}
-
-/// What the workers' balancers have learned of an endpoint, from the least to
-/// the most of them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LearnedStep {
-    /// Times as long as the upstream's mean to the first byte.
-    Slowness([f64; 2]),
-    /// To the first byte.
-    FirstByteUs([f64; 2]),
-}
-
-/// What a balancer by key goes by.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyStep {
-    /// The part of the request: `cookie sid`.
-    pub of: String,
-    /// What the request has there; `None` where its URI stands in.
-    pub found: Option<String>,
-    /// Its hash, in hexadecimal.
-    pub hash: String,
-}
-
-/// An endpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EndpointStep {
-    /// Its name.
-    pub name: String,
-    /// Whether it gets new exchanges, or why not: a word of `/status.json`.
-    pub state: String,
-    /// Whether the balancer may choose it.
-    pub eligible: bool,
-    /// Its share relative to the others.
-    pub weight: u32,
-    /// What it counts for now: less while it starts slowly.
-    pub effective_weight: f64,
-    /// Exchanges at it now.
-    pub in_flight: u32,
-    /// Most of them.
-    pub max_in_flight: Option<u32>,
-    /// What has been learned of it; only of the running process.
-    #[serde(default)]
-    pub learned: Option<LearnedStep>,
-}
-
-/// A part of the upstream's slots.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaneStep {
-    /// Its name.
-    pub name: String,
-    /// Exchanges in it now.
-    pub in_flight: u32,
-    /// Most of them.
-    pub max_in_flight: u32,
-}
-
-/// A queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueStep {
-    /// Most requests in it; 0 is no queue.
-    pub max: usize,
-    /// Longest wait.
-    pub timeout_ms: u64,
-    /// Whether requests wait in it while no endpoint is up.
-    pub hold: bool,
-    /// Who waits now.
-    pub waiting: usize,
-}
-
-/// How long an attempt may take.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TimeoutsStep {
-    /// Opening a connection.
-    pub connect_ms: u64,
-    /// To the first byte of the response.
-    pub first_byte_ms: u64,
-    /// Longest silence after that.
-    pub idle_ms: u64,
-    /// The whole exchange.
-    pub total_ms: Option<u64>,
-}
-
-/// What would become of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "now", rename_all = "kebab-case")]
-pub enum NowStep {
-    /// It would get a slot at once.
-    Served,
-    /// It would wait behind so many others.
-    Waits {
-        /// Who waits already.
-        behind: usize,
-    },
-    /// It would get nothing.
-    Refused(Refused),
-}
-
-/// Why a request is refused, as the answer, the log and the counters say it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
-    /// Status of the answer.
-    pub status: u16,
-    /// The log's word.
-    pub word: String,
-    /// A sentence.
-    pub text: String,
-}
+pub use steps::{
+    ActionStep, CandidateStep, ConditionStep, EndpointStep, Explanation, FilesStep, KeyStep,
+    LaneStep, LearnedStep, ListenerStep, NowStep, QueueStep, ReadingStep, Refused, RelayedStep,
+    RouteStep, TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
+};
 
 impl Refused {
     fn new(end: End, upstream: Option<&config::Upstream>) -> Self {
@@ -349,26 +51,6 @@ impl Refused {
             word: end.word().to_owned(),
             text: end.text().to_owned(),
         }
-    }
-}
-
-/// Why nothing can be explained.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unexplained {
-    /// There is no listener of this name.
-    NoListener {
-        /// The name.
-        name: String,
-        /// The names that there are.
-        known: Vec<String>,
-    },
-}
-
-impl std::fmt::Display for Unexplained {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Unexplained::NoListener { name, known } = self;
-        let known = known.join(", ");
-        write!(out, "there is no listener {name:?}; there are {known}")
     }
 }
 
@@ -414,6 +96,21 @@ fn explain_on(
         action: None,
         refused: None,
     };
+    let prospect = explain_request(config, running, asked, &peer, listener, &mut explanation);
+    Ok((explanation, prospect))
+}
+
+/// Explains what becomes of the request; what an upstream is asked with, if it comes
+/// to one.
+fn explain_request(
+    config: &Config,
+    running: Option<&[Arc<Dispatcher>]>,
+    asked: &Asked,
+    peer: &Remote,
+    listener: usize,
+    explanation: &mut Explanation,
+) -> Option<Prospect> {
+    let settings = &config.listeners[listener];
     let bytes = asked.request.as_bytes();
     let mut head = RequestHead::default();
     let parsed = parse_request(bytes, &mut head).and_then(|parsed| match parsed {
@@ -423,114 +120,173 @@ fn explain_on(
     });
     if let Err(error) = parsed {
         explanation.refused = Some(Refused::new(error.into(), None));
-        return Ok((explanation, None));
+        return None;
     }
     let trusted = &settings.trusted_proxies;
     let relayed = trusted.contains(peer.address).then(|| {
-        let mut relayed = RelayedClient::new(&peer);
-        relayed.read(&peer, trusted, bytes, &head);
+        let mut relayed = RelayedClient::new(peer);
+        relayed.read(peer, trusted, bytes, &head);
         relayed
     });
-    let remote = relayed.as_ref().map_or(peer, |it| it.remote);
+    let remote = relayed.as_ref().map_or(*peer, |it| it.remote);
+    let scheme = relayed.as_ref().and_then(RelayedClient::scheme);
     let facts = RequestFacts {
         bytes,
         head: &head,
         listener,
         client: remote.address,
-        scheme: relayed
-            .as_ref()
-            .and_then(RelayedClient::scheme)
-            .unwrap_or(Scheme::Http),
+        scheme: scheme.unwrap_or(Scheme::Http),
     };
     let relayed = relayed.as_ref().map(RelayedClient::relayed);
-    if relayed.is_none() {
-        let claims = head.fields.iter();
-        let claims = claims.filter(|it| it.kind == FieldKind::Forwarded);
-        let names = claims.map(|it| String::from_utf8_lossy(it.name.of(bytes)).into_owned());
-        explanation.not_believed = names.collect();
-    }
-    if asked.is_https && facts.scheme == Scheme::Http {
-        explanation.not_believed.push("https".to_owned());
-    }
+    explanation.not_believed = not_believed(asked, &facts, relayed);
     explanation.relayed = relayed.is_some().then(|| RelayedStep {
         client: remote.to_string(),
         scheme: facts.scheme.as_str().to_owned(),
     });
     let found = handler::find_route(&config.route_table, &name_of(running), &facts);
     if let Ok(_) | Err(Failure::NoRoute | Failure::AmbiguousPath) = found {
-        explain_routes(config, &facts, &mut explanation);
+        explain_routes(config, &facts, explanation);
     }
-    let route = match found {
-        Ok(route) => route,
+    match found {
+        Ok(route) => {
+            let routed = Routed {
+                config,
+                running,
+                facts: &facts,
+                relayed,
+            };
+            let action = &config.routes[route].action;
+            let (step, prospect) = routed.action_step(action, &mut explanation.refused);
+            explanation.action = Some(step);
+            prospect
+        }
         Err(failure) => {
             explanation.refused = Some(Refused::new(failure.into(), None));
-            return Ok((explanation, None));
+            None
         }
-    };
-    let action = &config.routes[route].action;
-    if let Some(last) = LastHop::of(action, &head, bytes) {
-        explanation.action = Some(ActionStep::Answer {
-            status: last.status,
-            content_type: LastHop::CONTENT_TYPE.to_owned(),
-            body_bytes: last.body.len(),
-            file: None,
-            headers: Vec::new(),
-        });
-        return Ok((explanation, None));
     }
-    let mut prospect = None;
-    explanation.action = Some(match action {
-        Action::Answer(fixed) => ActionStep::Answer {
-            status: fixed.status,
-            content_type: fixed.content_type.clone(),
-            body_bytes: fixed.body.len(),
-            file: (fixed.file.as_ref()).map(|path| path.display().to_string()),
-            headers: fixed.headers.clone(),
-        },
-        Action::Redirect { status, location } => ActionStep::Redirect {
-            status: *status,
-            location: handler::expand(&without_passwords(location), facts.scheme, bytes, &head),
-        },
-        Action::Files(files) => {
-            let wanted = Wanted::by(&head, bytes, files);
-            if let Wanted::Refused(failure) = wanted
-                && fallback(failure, files).is_none()
-            {
-                explanation.refused = Some(Refused::new(failure.into(), None));
-            } else if let Wanted::Refused(_) = wanted {
-                explanation.refused = refused_body(settings, &head);
+}
+
+/// What of the request says something of its client and is not believed.
+fn not_believed(
+    asked: &Asked,
+    facts: &RequestFacts<'_>,
+    relayed: Option<Relayed<'_>>,
+) -> Vec<String> {
+    let claims = facts.head.fields.iter();
+    let claims = claims.filter(|it| relayed.is_none() && it.kind == FieldKind::Forwarded);
+    let names = claims.map(|it| String::from_utf8_lossy(it.name.of(facts.bytes)).into_owned());
+    let is_denied = asked.is_https && facts.scheme == Scheme::Http;
+    names.chain(is_denied.then(|| "https".to_owned())).collect()
+}
+
+/// A request that has a route.
+struct Routed<'a> {
+    config: &'a Config,
+    running: Option<&'a [Arc<Dispatcher>]>,
+    facts: &'a RequestFacts<'a>,
+    relayed: Option<Relayed<'a>>,
+}
+
+impl Routed<'_> {
+    /// What the route does, and what an upstream is asked with. Says in `refused` why
+    /// nothing answers whatever the endpoints do.
+    fn action_step(
+        &self,
+        action: &Action,
+        refused: &mut Option<Refused>,
+    ) -> (ActionStep, Option<Prospect>) {
+        let RequestFacts { bytes, head, .. } = *self.facts;
+        if let Some(last) = LastHop::of(action, head, bytes) {
+            let step = ActionStep::Answer {
+                status: last.status,
+                content_type: LastHop::CONTENT_TYPE.to_owned(),
+                body_bytes: last.body.len(),
+                file: None,
+                headers: Vec::new(),
+            };
+            return (step, None);
+        }
+        match action {
+            Action::Answer(fixed) => (answer_step(fixed), None),
+            Action::Redirect { status, location } => {
+                let location = without_passwords(&location.to_string());
+                let location = Location::new(&location);
+                let step = ActionStep::Redirect {
+                    status: *status,
+                    location: redirect::expand(&location, self.facts.scheme, bytes, head),
+                };
+                (step, None)
             }
-            match wanted {
-                Wanted::ToFolder => ActionStep::Redirect {
-                    status: 301,
-                    location: folder_location(&head, bytes),
-                },
-                wanted => ActionStep::Files(Box::new(FilesStep {
-                    root: files.root.display().to_string(),
-                    strip: files.strip.clone(),
-                    candidates: candidate_steps(files, &wanted),
-                    index: files.index.clone(),
-                    is_listed: files.is_listed,
-                    not_found: files.not_found.clone(),
-                    upstream: files
-                        .fallback
-                        .filter(|_| explanation.refused.is_none())
-                        .map(|proxying| {
-                            let own = prospect.insert(prospect_of(config, proxying, &facts));
-                            upstream_step(config, running, own, &facts, relayed)
-                        }),
-                })),
+            Action::Files(files) => self.files_step(files, refused),
+            Action::Upstream(proxying) => {
+                *refused = refused_body(self.listener(), head);
+                let (step, prospect) = self.upstream_step(*proxying);
+                (ActionStep::Upstream(Box::new(step)), Some(prospect))
             }
         }
-        Action::Upstream(proxying) => {
-            explanation.refused = refused_body(settings, &head);
-            let own = prospect.insert(prospect_of(config, *proxying, &facts));
-            ActionStep::Upstream(Box::new(upstream_step(
-                config, running, own, &facts, relayed,
-            )))
+    }
+
+    fn listener(&self) -> &config::Listener {
+        &self.config.listeners[self.facts.listener]
+    }
+
+    fn upstream_step(&self, proxying: Proxying) -> (UpstreamStep, Prospect) {
+        let prospect = prospect_of(self.config, proxying, self.facts);
+        let step = upstream_step(
+            self.config,
+            self.running,
+            &prospect,
+            self.facts,
+            self.relayed,
+        );
+        (step, prospect)
+    }
+
+    fn files_step(
+        &self,
+        files: &config::Files,
+        refused: &mut Option<Refused>,
+    ) -> (ActionStep, Option<Prospect>) {
+        let RequestFacts { bytes, head, .. } = *self.facts;
+        let wanted = Wanted::by(head, bytes, files);
+        if let Wanted::Refused(failure) = wanted {
+            *refused = match fallback(failure, files) {
+                None => Some(Refused::new(failure.into(), None)),
+                Some(_) => refused_body(self.listener(), head),
+            };
         }
-    });
-    Ok((explanation, prospect))
+        if wanted == Wanted::ToFolder {
+            let step = ActionStep::Redirect {
+                status: 301,
+                location: folder_location(head, bytes),
+            };
+            return (step, None);
+        }
+        let proxying = files.fallback.filter(|_| refused.is_none());
+        let upstream = proxying.map(|it| self.upstream_step(it));
+        let (upstream, prospect) = upstream.unzip();
+        let step = FilesStep {
+            root: files.root.display().to_string(),
+            strip: files.strip.clone(),
+            candidates: candidate_steps(files, &wanted),
+            index: files.index.clone(),
+            is_listed: files.is_listed,
+            not_found: files.not_found.clone(),
+            upstream,
+        };
+        (ActionStep::Files(Box::new(step)), prospect)
+    }
+}
+
+fn answer_step(fixed: &config::FixedAnswer) -> ActionStep {
+    ActionStep::Answer {
+        status: fixed.status,
+        content_type: fixed.content_type.clone(),
+        body_bytes: fixed.body.len(),
+        file: (fixed.file.as_ref()).map(|path| path.display().to_string()),
+        headers: fixed.headers.clone(),
+    }
 }
 
 /// Says which routes are tried, and what other readings of the path find.
@@ -562,14 +318,14 @@ fn candidate_steps(files: &config::Files, wanted: &Wanted<'_>) -> Vec<CandidateS
     let Wanted::Path(path) = wanted else {
         return Vec::new();
     };
-    let step = |candidate: &String| {
+    let step = |candidate: &Candidate| {
         let (path, is_hidden) = match Try::of(candidate, path.as_ref(), files) {
             Try::Path(path) => (Some(path), false),
             Try::Hidden(path) => (Some(path), true),
             Try::NoFile => (None, false),
         };
         CandidateStep {
-            candidate: candidate.clone(),
+            candidate: candidate.to_string(),
             path: path.map(|path| String::from_utf8_lossy(&path).into_owned()),
             is_hidden,
         }
@@ -618,7 +374,7 @@ fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
                     Condition::Listener(wanted) => {
                         let found = found.iter().filter_map(|it| it.parse().ok());
                         let found = found.map(|index: usize| listener(&index));
-                        (wanted.iter().map(listener).collect(), found.collect())
+                        (wanted.0.iter().map(listener).collect(), found.collect())
                     }
                     condition => {
                         let wanted = condition.wanted().into_iter();

@@ -1,7 +1,9 @@
 //! What answers a request: a route's action, or a refusal where none matches.
 
 pub(crate) mod files;
+mod fixed;
 pub(crate) mod last_hop;
+pub(crate) mod redirect;
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -60,24 +62,9 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
                 }
             }
         }
-        Action::Answer(fixed) => {
-            let answer = Answer {
-                status: fixed.status,
-                content_type: &fixed.content_type,
-                headers: &fixed.headers,
-                body: &fixed.body,
-                ..Answer::EMPTY
-            };
-            box_cold(respond(exchange, &answer)).await
-        }
+        Action::Answer(fixed) => box_cold(fixed::answer(exchange, fixed)).await,
         Action::Redirect { status, location } => {
-            let location = expand(location, exchange.client.scheme(), bytes, head);
-            let answer = Answer {
-                status: *status,
-                location: Some(&location),
-                ..Answer::EMPTY
-            };
-            box_cold(respond(exchange, &answer)).await
+            box_cold(redirect::answer(exchange, *status, location)).await
         }
     }
 }
@@ -89,9 +76,10 @@ fn key_of(exchange: &Exchange<'_>, proxying: &Proxying) -> u64 {
 
 /// What the balancer goes by, where it goes by something of the request.
 pub(crate) fn balance_key(upstream: &config::Upstream, request: &RequestFacts<'_>) -> u64 {
-    match upstream.balance.takes_key() {
-        true => upstream.key.hash(request),
-        false => 0,
+    if upstream.balance.takes_key() {
+        upstream.key.hash(request)
+    } else {
+        0
     }
 }
 
@@ -143,54 +131,6 @@ async fn respond(exchange: &mut Exchange<'_>, answer: &Answer<'_>) -> Outcome {
     match answer::send(exchange, answer, persistence).await {
         Err(failure) => Outcome::new(failure.into(), Next::Close, exchange.head.end),
         Ok(()) => answer::outcome(exchange, End::Complete, persistence),
-    }
-}
-
-/// Replaces `$scheme`, `$host`, `$path` and `$query` in a redirect's target; any other
-/// word after a dollar stays as it is.
-pub(crate) fn expand(template: &str, scheme: Scheme, bytes: &[u8], head: &RequestHead) -> String {
-    let mut out = String::with_capacity(template.len() + 64);
-    let mut rest = template;
-    while let Some(dollar) = rest.find('$') {
-        out.push_str(&rest[..dollar]);
-        let after = &rest[dollar + 1..];
-        let name_len = after
-            .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
-            .unwrap_or(after.len());
-        let (name, behind) = after.split_at(name_len);
-        push_variable(&mut out, name, scheme, bytes, head);
-        rest = behind;
-    }
-    out.push_str(rest);
-    out
-}
-
-fn push_variable(out: &mut String, name: &str, scheme: Scheme, bytes: &[u8], head: &RequestHead) {
-    // The parser lets only ASCII through in targets and hosts.
-    let text = |bytes| String::from_utf8_lossy(bytes);
-    match name {
-        "scheme" => out.push_str(scheme.as_str()),
-        "host" => out.push_str(&text(head.host_name(bytes))),
-        "path" => {
-            let path = text(head.path(bytes));
-            if out.is_empty() {
-                // At the start of a target two slashes lead to another host, and
-                // a backslash is a slash to browsers.
-                out.push('/');
-                out.push_str(path.trim_start_matches(['/', '\\']));
-            } else {
-                out.push_str(&path);
-            }
-        }
-        "query" if head.query.is_empty() => {}
-        "query" => {
-            out.push('?');
-            out.push_str(&text(head.query.of(bytes)));
-        }
-        _ => {
-            out.push('$');
-            out.push_str(name);
-        }
     }
 }
 
@@ -256,41 +196,5 @@ impl Facts for RequestFacts<'_> {
             .iter()
             .filter(move |field| field.is_read_as(name.as_bytes(), self.bytes))
             .map(|field| field.value.of(self.bytes))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use evenkeel_proto::http1::{Parsed, parse_request};
-
-    #[test]
-    fn expands_redirects() {
-        let request = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: a.example:80\r\n\r\n");
-        for (template, target, location) in [
-            (
-                "https://$host$path$query",
-                "/a/b?c=d",
-                "https://a.example/a/b?c=d",
-            ),
-            ("https://$host$path$query", "/a", "https://a.example/a"),
-            ("$scheme://$host/", "/a", "https://a.example/"),
-            ("$path", "/a", "/a"),
-            ("$path", "//evil.example/", "/evil.example/"),
-            ("$path", "/\\evil.example/", "/evil.example/"),
-            ("/x$path", "//b", "/x//b"),
-            ("/$hostname/$/$uri", "/", "/$hostname/$/$uri"),
-            ("/fixed", "/a?b", "/fixed"),
-        ] {
-            let request = request(target);
-            let mut head = RequestHead::default();
-            let parsed = parse_request(request.as_bytes(), &mut head);
-            assert_eq!(parsed, Ok(Parsed::Complete));
-            assert_eq!(
-                expand(template, Scheme::Https, request.as_bytes(), &head),
-                location,
-                "{template}"
-            );
-        }
     }
 }

@@ -8,6 +8,7 @@ mod answer;
 mod files;
 mod paths;
 mod redirect;
+mod reserved;
 pub(super) mod surroundings;
 mod upstream;
 
@@ -18,11 +19,12 @@ use evenkeel_proto::Scheme;
 
 use super::Adopt;
 use super::diagnostics::Report;
-use super::setting::{Field, FromText, Map, OneOrMore, Placed, read_text};
+use super::setting::{Field, FromText, OneOrMore, Placed, read_text};
 use super::tree::Place;
-use super::value::{Bind, EndpointAddress, Name, Peer, Text, Wanted, is_token};
+use super::value::{Bind, EndpointAddress, Name, Peer, Text, is_token};
 use super::written::{self, File};
 use evenkeel_net::Address;
+use reserved::{Message, reserved_in};
 
 /// Largest limit on the length of a head, in bytes.
 const MAX_HEAD_LIMIT: u64 = 128 * 1024;
@@ -389,34 +391,37 @@ fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
     );
 }
 
-impl written::Match {
-    /// Whether there is no condition in it.
-    fn takes_everything(&self) -> bool {
-        let keys = [
-            self.listener.written,
-            self.host.written,
-            self.path.written,
-            self.method.written,
-            self.client.written,
-            self.scheme.written,
-        ];
-        let maps = [&self.header, &self.query, &self.cookie];
-        let is_empty =
-            |it: &Field<Map<Wanted>>| it.value.as_ref().is_some_and(|it| it.0.is_empty());
-        !keys.contains(&true) && maps.into_iter().all(is_empty)
-    }
+/// A key of a route that says what the route does.
+struct ActionKey<'a> {
+    key: &'static str,
+    is_written: bool,
+    place: &'a Place,
 }
 
 impl written::Route {
+    /// The keys that say what it does: a route has one of them.
+    fn actions(&self) -> [ActionKey<'_>; 4] {
+        fn action<'a, T>(key: &'static str, field: &'a Field<T>) -> ActionKey<'a> {
+            ActionKey {
+                key,
+                is_written: field.written,
+                place: &field.place,
+            }
+        }
+        [
+            action("upstream", &self.upstream),
+            action("answer", &self.answer),
+            action("redirect", &self.redirect),
+            action("files", &self.files),
+        ]
+    }
+
     /// Where it stands: the place of an option that is not written is that
     /// of the table.
     fn place(&self) -> &Place {
-        let fields = [
-            (self.upstream.written, &self.upstream.place),
-            (self.answer.written, &self.answer.place),
-        ];
-        let table = fields.into_iter().find(|(written, _)| !written);
-        table.map_or(&self.redirect.place, |(_, place)| place)
+        let actions = self.actions();
+        let table = actions.iter().find(|it| !it.is_written);
+        table.map_or(&self.redirect.place, |it| it.place)
     }
 
     /// The upstream that files are looked for in front of.
@@ -439,27 +444,28 @@ impl written::Route {
 }
 
 fn check_action(route: &written::Route, report: &mut Report) {
-    let actions = [
-        ("upstream", route.upstream.written, &route.upstream.place),
-        ("answer", route.answer.written, &route.answer.place),
-        ("redirect", route.redirect.written, &route.redirect.place),
-        ("files", route.files.written, &route.files.place),
-    ];
-    let mut written = actions.iter().filter(|(_, written, _)| *written);
+    let actions = route.actions();
+    let words: Vec<_> = actions.iter().map(|it| format!("`{}`", it.key)).collect();
+    let words = match &words[..] {
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        [] => String::new(),
+    };
+    let mut written = actions.iter().filter(|it| it.is_written);
     match (written.next(), written.next()) {
         (None, _) if !report.is_syntax_broken() => {
             report
                 .mistake(&route.upstream.place, "a route without an action")
-                .help("add one of `upstream`, `answer`, `redirect` and `files`");
+                .help(format!("add one of {words}"));
         }
-        (Some((first, _, first_place)), Some((second, _, second_place))) => {
+        (Some(first), Some(second)) => {
+            let (one, other) = (first.key, second.key);
             report
                 .mistake(
-                    second_place,
-                    format!("a route with two actions: `{first}` and `{second}`"),
+                    second.place,
+                    format!("a route with two actions: `{one}` and `{other}`"),
                 )
-                .related(first_place, "the other one")
-                .help("a route has one of `upstream`, `answer`, `redirect` and `files`");
+                .related(first.place, "the other one")
+                .help(format!("a route has one of {words}"));
         }
         _ => {}
     }
@@ -579,20 +585,13 @@ fn check_otlp(file: &File, report: &mut Report) {
         return;
     };
     for field in otlp.headers.value.iter().flat_map(|map| &map.0) {
-        let own = [
-            "content-type",
-            "content-length",
-            "host",
-            "transfer-encoding",
-        ];
-        let own = own.iter().find(|own| field.name.eq_ignore_ascii_case(own));
         if !is_token(&field.name) {
             let what = format!("`{}` is no name of a field", field.name);
             report.mistake(&field.place, what);
-        } else if let Some(own) = own {
+        } else if let Some((own, help)) = reserved_in(Message::Spans, &field.name) {
             report
                 .mistake(&field.place, format!("`{own}` is set by the exporter"))
-                .help("leave it out; the host is that of `url`");
+                .help(help);
         }
     }
     let listeners = file.listener.value.iter().flatten();

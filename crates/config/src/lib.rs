@@ -19,6 +19,7 @@ use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::{Forward, Via};
 
 pub mod access_log;
+mod candidate;
 mod check;
 pub mod diagnostics;
 mod docs;
@@ -27,6 +28,7 @@ mod form;
 mod layers;
 mod level;
 mod load;
+mod location;
 mod log_value;
 pub mod machine;
 mod not_toml;
@@ -46,11 +48,13 @@ mod value;
 mod written;
 
 pub use access_log::{AccessLog, AccessLogFormat, AccessLogs, LogDestination};
+pub use candidate::Candidate;
 pub use diagnostics::{Colour, Report};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
 pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
+pub use location::{Location, LocationPart, Variable};
 pub use resolve::NameLookup;
 pub use schema::schema;
 pub use secret::without_passwords;
@@ -328,10 +332,8 @@ pub enum Action {
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// Value of `Location`; `$scheme`, `$host`, `$path` and `$query` in it
-        /// (the request's host without port, its path, its query with a leading
-        /// `?` where there is one) are replaced per request.
-        location: String,
+        /// Value of `Location`.
+        location: Location,
     },
     /// Files of a folder.
     Files(Box<Files>),
@@ -373,9 +375,9 @@ pub struct Files {
     /// in the folder, such as `/img`; without a slash at its end, and empty for
     /// nothing.
     pub strip: String,
-    /// Paths that are tried one after the other, in which `$path` stands for
-    /// the request's, without what is stripped.
-    pub candidates: Vec<String>,
+    /// Paths that are tried one after the other; of the request's, what is stripped
+    /// is left out.
+    pub candidates: Vec<Candidate>,
     /// Names of the files that stand for the folder that they are in.
     pub index: Vec<String>,
     /// Where a request goes that no file is found for; `None` is a 404.
@@ -405,13 +407,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// What stands for the request's path in a candidate.
-    pub const PATH: &str = "$path";
-
     /// Whether something may answer a request whose path can be no file's.
     pub fn stands_for_others(&self) -> bool {
-        let is_fixed = |candidate: &String| !candidate.contains(Self::PATH);
-        self.fallback.is_some() || self.candidates.iter().any(is_fixed)
+        let mut candidates = self.candidates.iter();
+        self.fallback.is_some() || candidates.any(|it| it.fixed().is_some())
     }
 }
 

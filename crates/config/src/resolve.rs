@@ -11,17 +11,16 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use evenkeel_policy::route::{Condition, RouteTable, Rule};
+use evenkeel_policy::route::{RouteTable, Rule};
 
 use super::check::{self, Names, listener_name, route_name};
 use super::diagnostics::Report;
-use super::setting::{Field, Map, OneOrMore};
 use super::tree::Place;
-use super::value::{Peer, Wanted, Workers};
+use super::value::{Peer, Workers};
 use super::written::{self, File};
 use super::{
-    Action, ClientTimeouts, Config, Drain, FixedAnswer, Identity, Limits, Listener, Log, Otlp,
-    Peers, Proxying, Route, Server, Status, Upstream,
+    Action, ClientTimeouts, Config, Drain, FixedAnswer, Identity, Limits, Listener, Location, Log,
+    Otlp, Peers, Proxying, Route, Server, Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
 
@@ -265,45 +264,7 @@ fn otlp(written: Option<&written::Otlp>) -> Option<Option<Otlp>> {
 
 fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {
     let wanted = route.r#match.value.as_ref()?;
-    let mut conditions = Vec::new();
-    if let Some(OneOrMore(listeners)) = &wanted.listener.value {
-        let indexes = listeners.iter().map(|it| names.listener(&it.value.0));
-        conditions.push(Condition::Listener(indexes.collect::<Option<_>>()?));
-    }
-    if let Some(OneOrMore(hosts)) = &wanted.host.value {
-        conditions.push(Condition::Host(
-            hosts.iter().map(|it| it.0.clone()).collect(),
-        ));
-    }
-    if let Some(OneOrMore(paths)) = &wanted.path.value {
-        conditions.push(Condition::Path(
-            paths.iter().map(|it| it.0.clone()).collect(),
-        ));
-    }
-    if let Some(OneOrMore(methods)) = &wanted.method.value {
-        conditions.push(Condition::Method(
-            methods.iter().map(|it| it.0.clone()).collect(),
-        ));
-    }
-    if let Some(OneOrMore(networks)) = &wanted.client.value {
-        conditions.push(Condition::Client(networks.iter().map(|it| it.0).collect()));
-    }
-    if let Some(scheme) = wanted.scheme.value {
-        conditions.push(Condition::Scheme(scheme.as_str()));
-    }
-    let named = |field: &Field<Map<Wanted>>| -> Option<Vec<_>> {
-        let pairs = field.value.as_ref()?.0.iter();
-        pairs
-            .map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())))
-            .collect()
-    };
-    let header = |(name, value)| Condition::Header { name, value };
-    let query = |(name, value)| Condition::Query { name, value };
-    let cookie = |(name, value)| Condition::Cookie { name, value };
-    conditions.extend(named(&wanted.header)?.into_iter().map(header));
-    conditions.extend(named(&wanted.query)?.into_iter().map(query));
-    conditions.extend(named(&wanted.cookie)?.into_iter().map(cookie));
-    Some(Rule::new(conditions))
+    wanted.conditions(names).map(Rule::new)
 }
 
 /// Builds the routes, reading files on the way; goes on after a mistake, so that
@@ -347,7 +308,7 @@ fn action(
     let redirect = &route.redirect.value.as_ref()?.0;
     Some(Action::Redirect {
         status: redirect.status.value.as_ref()?.value.to()?,
-        location: redirect.to.value.as_ref()?.value.0.clone(),
+        location: Location::new(&redirect.to.value.as_ref()?.value.0),
     })
 }
 

@@ -6,7 +6,6 @@
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
-use evenkeel_proto::Scheme;
 
 use super::access_log::SyslogTarget;
 use super::diagnostics::Report;
@@ -15,18 +14,20 @@ use super::log_value::{AppName, Facility, LogPath, Only, Severity};
 use super::quantity::{Length, Part, Size, Span, Timeout};
 use super::secret::Secret;
 use super::setting::{
-    Bounded, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
+    Bounded, Boxed, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
 };
 use super::template::Template;
 use super::tree::{Entry, Node, Value};
 use super::value::{
-    Bind, Client, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Host,
-    Method, Name, Path, Peer, ProbePath, SocketPath, StatusRange, Text, Wanted, Workers,
+    Bind, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Method, Name,
+    Peer, ProbePath, SocketPath, StatusRange, Text, Workers,
 };
 use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Level, MAX_WEIGHT};
 
+mod conditions;
 mod files;
 
+pub use conditions::Match;
 pub use files::{CompressTable, Disk, FilesTable};
 
 options! {
@@ -340,7 +341,7 @@ options! {
         /// Proxy to the upstream of this name.
         upstream: Placed<Text> = Optional(""),
         /// Answer with this, without an upstream.
-        answer: Answer = Optional(""),
+        answer: Boxed<Answer> = Optional(""),
         /// Redirect there: a URL, or a table.
         redirect: Redirect = Optional(""),
         /// Answer with files of a folder: its path, or a table.
@@ -353,43 +354,6 @@ options! {
         /// Where its requests are logged: a table, `true` for one with the
         /// listener's settings or the defaults, `false` for nowhere.
         access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
-    }
-}
-
-options! {
-    /// What a request must show. All keys must hold; where a key takes a list,
-    /// one item of it is enough.
-    pub struct Match as "a match" {
-        /// The listener that it came by, by name.
-        listener: OneOrMore<Placed<Text>> = Optional("any"),
-        /// Its host without port, compared without case. `*.example.com` is
-        /// every host below `example.com`, at any depth, but not that itself.
-        host: OneOrMore<Host> = Optional("any"),
-        /// Its path without query, in normal form: `%61` is `a`, `%40` is `@`,
-        /// `//` is `/` and `/x/../` is `/`. `/a` is that path alone; `/a/*` is
-        /// everything that begins with `/a/`; elsewhere `*` stands for anything
-        /// within a segment and `**` for anything at all; `\*` is a star. Servers
-        /// disagree on `%2F`, `\`, `%5C`, `;parameters`, `//` and dot segments:
-        /// where a reading of the path finds another route, the answer is 400
-        /// `ambiguous-path`.
-        path: OneOrMore<Path> = Optional("any"),
-        /// Its method, compared without case, as some servers do. `GET` does not
-        /// stand for `HEAD`.
-        method: OneOrMore<Method> = Optional("any"),
-        /// Its header fields: name to value, in which `*` stands for anything;
-        /// `true` for any value, `false` for none. Of a field that is there
-        /// several times, one line is enough. Some servers read `X_User` as
-        /// `X-User`, so both are one field here.
-        header: Map<Wanted> = Default("{}"),
-        /// The parameters of its query, written as in `header`.
-        query: Map<Wanted> = Default("{}"),
-        /// Its cookies, written as in `header`.
-        cookie: Map<Wanted> = Default("{}"),
-        /// The client's address or network.
-        client: OneOrMore<Client> = Optional("any"),
-        /// The scheme of the URL that the client asked for. That is `http`, unless
-        /// one of the `trusted_proxies` says otherwise.
-        scheme: Scheme = Optional("any"),
     }
 }
 
@@ -864,7 +828,7 @@ fn empty_table(node: &Node) -> Node {
 
 /// Defines a value written as a table, or as the text of one key of it.
 macro_rules! short_for {
-    ($(#[doc = $about:literal])* $name:ident, $table:ident, $key:literal, $text:ty) => {
+    ($(#[doc = $about:literal])* $name:ident, $table:ty, $key:literal, $text:ty) => {
         $(#[doc = $about])*
         #[derive(Debug)]
         pub struct $name(pub $table);
@@ -872,14 +836,14 @@ macro_rules! short_for {
         impl Setting for $name {
             fn read(node: &Node, report: &mut Report) -> Option<Self> {
                 match node.value {
-                    Value::Text(_) => $table::read(&table_of($key, node), report).map(Self),
-                    Value::Table(_) => $table::read(node, report).map(Self),
+                    Value::Text(_) => <$table>::read(&table_of($key, node), report).map(Self),
+                    Value::Table(_) => <$table>::read(node, report).map(Self),
                     _ => wrong_type(node, report),
                 }
             }
 
             fn shape() -> Shape {
-                Shape::AnyOf(vec![<$text>::shape(), $table::shape()])
+                Shape::AnyOf(vec![<$text>::shape(), <$table>::shape()])
             }
         }
     };
@@ -895,11 +859,11 @@ short_for!(
 );
 short_for!(
     /// Where a redirect leads.
-    Redirect, RedirectTable, "to", FieldValue
+    Redirect, Boxed<RedirectTable>, "to", FieldValue
 );
 short_for!(
     /// Files of a folder.
-    Files, FilesTable, "root", FolderPath
+    Files, Boxed<FilesTable>, "root", FolderPath
 );
 short_for!(
     /// A syslog daemon.

@@ -67,7 +67,7 @@ impl Rule {
     /// A rule that asks for all of `conditions`; none of them matches
     /// everything.
     pub fn new(mut conditions: Vec<Condition>) -> Self {
-        conditions.sort_by_key(Condition::cost);
+        conditions.sort_by_key(Condition::rank);
         Self {
             conditions: conditions.into(),
             decided: Decided::default(),

@@ -16,7 +16,7 @@ use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
 use evenkeel_proto::{Method, RequestHead};
 
-use crate::config::{self, Proxying};
+use crate::config::{self, Candidate, Proxying};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{Context, Exchange, Gone, Next, Outcome, box_cold, room};
 use crate::files::{Found, Look, Missing, Refused};
@@ -221,7 +221,7 @@ async fn find<'a>(request: &Request<'a>, exchange: &mut Exchange<'_>) -> Answeri
 async fn in_folder<'a>(
     request: &Request<'a>,
     exchange: &mut Exchange<'_>,
-    candidate: &str,
+    candidate: &Candidate,
     path: Cow<'_, [u8]>,
 ) -> Answering<'a> {
     let settings = request.settings;
@@ -231,7 +231,7 @@ async fn in_folder<'a>(
         path.push(b'/');
     }
     // What the page refers to is beneath the folder.
-    let is_to_come_back = lacks_slash && matches!(candidate, "$path" | "/$path");
+    let is_to_come_back = lacks_slash && candidate.is_path_alone();
     for index in &settings.index {
         let path = [&path, index.as_bytes()].concat();
         match open(request, exchange, path.into()).await {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use evenkeel_proto::error::PathError;
 use evenkeel_proto::{Method, RequestHead, file_path};
 
-use crate::config::{self, Proxying};
+use crate::config::{self, Candidate, Proxying};
 use crate::metrics::end::Failure;
 
 /// What a request wants of a folder.
@@ -61,7 +61,7 @@ pub(crate) enum Try<'a> {
 impl<'a> Try<'a> {
     /// What is tried for a candidate and the path that is wanted.
     pub fn of(
-        candidate: &'a str,
+        candidate: &'a Candidate,
         wanted: Option<&Cow<'a, [u8]>>,
         settings: &config::Files,
     ) -> Self {
@@ -108,15 +108,16 @@ fn is_folder_of_strip(asked: &[u8], rest: &[u8], settings: &config::Files) -> bo
 
 /// A path to try, without its leading slash; `None` where it is made of that of
 /// the request, and that can be no file's.
-fn substituted<'a>(candidate: &'a str, path: Option<&Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
-    Some(match candidate.split_once(config::Files::PATH) {
-        Some(("" | "/", "")) => path?.clone(),
-        Some((before, after)) => {
-            let before = before.trim_matches('/').as_bytes();
-            let slash: &[u8] = if before.is_empty() { b"" } else { b"/" };
-            Cow::Owned([before, slash, path?, after.as_bytes()].concat())
-        }
-        None => Cow::Borrowed(candidate.trim_start_matches('/').as_bytes()),
+fn substituted<'a>(
+    candidate: &'a Candidate,
+    path: Option<&Cow<'a, [u8]>>,
+) -> Option<Cow<'a, [u8]>> {
+    if let Some(fixed) = candidate.fixed() {
+        return Some(Cow::Borrowed(fixed.as_bytes()));
+    }
+    Some(match candidate.around()? {
+        ("", "") => path?.clone(),
+        (before, after) => Cow::Owned([before.as_bytes(), path?, after.as_bytes()].concat()),
     })
 }
 

@@ -7,25 +7,7 @@ use super::super::setting::{Bounded, Map};
 use super::super::tree::Place;
 use super::super::value::{FieldValue, is_token};
 use super::super::written::{self, Answer};
-
-/// Fields that are written for every answer, and why they are not for `headers`.
-const RESERVED_FIELDS: [(&str, &str); 10] = [
-    ("content-type", "write it as `content_type`"),
-    ("content-length", LENGTH),
-    ("transfer-encoding", LENGTH),
-    ("trailer", LENGTH),
-    ("connection", CONNECTION),
-    ("keep-alive", CONNECTION),
-    ("upgrade", CONNECTION),
-    ("date", "every answer has the time at which it is sent"),
-    ("server", "every answer says `evenkeel`"),
-    (
-        "x-request-id",
-        "write `request_id = { respond = true }` in the listener",
-    ),
-];
-const LENGTH: &str = "the length of the body is known";
-const CONNECTION: &str = "what becomes of the connection depends on each request";
+use super::reserved::{Message, reserved_in};
 
 /// Statuses of answers without a body (RFC 9110 §6.4.1).
 const WITHOUT_BODY: [u16; 2] = [204, 304];
@@ -76,13 +58,13 @@ fn check_headers(Map(headers): &Map<FieldValue>, report: &mut Report) {
                     format!("`{}` is no name of a field", field.name),
                 )
                 .help("write it without spaces, colons or quotes, as in Retry-After");
-        } else if let Some((_, why)) = RESERVED_FIELDS.iter().find(|(it, _)| *it == name) {
+        } else if let Some((_, why)) = reserved_in(Message::Answer, &name) {
             report
                 .mistake(
                     &field.place,
                     format!("`{}` is not for `headers`", field.name),
                 )
-                .help(*why);
+                .help(why);
         } else if let Some(first) = first_places.get(&name) {
             report
                 .mistake(&field.place, format!("a second field `{}`", field.name))

@@ -1,6 +1,7 @@
 //! The checks of redirects.
 
 use super::super::diagnostics::Report;
+use super::super::location::{is_of_variable, unknown_words};
 use super::super::written;
 
 /// Reports what is wrong or doubtful about the redirect of `route`.
@@ -53,24 +54,13 @@ pub(super) fn check(route: &written::Route, report: &mut Report) {
 /// The variables of other programs in a redirect, in marks of code: `$request_uri`
 /// and `{uri}`.
 fn unknown_variables(to: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for part in to.split('$').skip(1) {
-        let word = part.split(|it: char| !is_of_variable(it)).next();
-        // As `handler::expand` has it: the whole word, or nothing.
-        let word = word.filter(|it| !VARIABLES.contains(it) && !it.is_empty());
-        words.extend(word.map(|it| format!("`${it}`")));
-    }
+    let words = unknown_words(to).map(|it| format!("`${it}`"));
+    let mut words: Vec<_> = words.collect();
     let braces = to.match_indices('{').map(|(at, _)| &to[at..]);
     let names = braces.filter_map(|it| Some(&it[..=it.find('}')?]));
     let is_name = |it: &&str| it.len() > 2 && it[1..it.len() - 1].chars().all(is_in_braces);
     words.extend(names.filter(is_name).map(|it| format!("`{it}`")));
     words
-}
-
-const VARIABLES: [&str; 4] = ["scheme", "host", "path", "query"];
-
-fn is_of_variable(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '_'
 }
 
 fn is_in_braces(letter: char) -> bool {

@@ -15,18 +15,10 @@ use super::super::tree::Place;
 use super::super::value::{Destination, Text, is_token};
 use super::super::written::{self, Endpoint, File, Upstream};
 use super::Names;
+use super::reserved::{Message, reserved_in};
 
 /// Probes that follow each other faster than this would be a load.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Fields of a probe's request that its other keys or the prober decide on.
-const RESERVED_FIELDS: [&str; 5] = [
-    "host",
-    "connection",
-    "content-length",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Reports what is wrong or doubtful about the upstreams of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
@@ -328,14 +320,7 @@ fn check_health(upstream: &Upstream, report: &mut Report) {
                 &field.place,
                 format!("`{}` is no name of a field", field.name),
             );
-        } else if RESERVED_FIELDS
-            .iter()
-            .any(|it| field.name.eq_ignore_ascii_case(it))
-        {
-            let help = match field.name.eq_ignore_ascii_case("host") {
-                true => "write it as `host`",
-                false => "a probe has no body, and its connection is closed after it",
-            };
+        } else if let Some((_, help)) = reserved_in(Message::Probe, &field.name) {
             report
                 .mistake(
                     &field.place,

@@ -9,7 +9,7 @@ use super::super::diagnostics::Report;
 use super::super::file_value::FolderPath;
 use super::super::setting::{OneOrMore, Placed};
 use super::super::written::{self, CompressTable, FilesTable, Switch};
-use super::super::{Compression, Disk, Files, Proxying};
+use super::super::{Candidate, Compression, Disk, Files, Proxying};
 use super::upstream::queue_answer;
 use super::{NameLookup, Surroundings};
 
@@ -35,7 +35,7 @@ pub(super) fn resolve(
     Some(Files {
         root: root?,
         strip: it.strip.value.as_ref().map_or("", |it| &it.0).to_owned(),
-        candidates: candidates.iter().map(|it| it.0.clone()).collect(),
+        candidates: candidates.iter().map(|it| Candidate::new(&it.0)).collect(),
         index: index.map(|it| it.0.clone()).collect(),
         fallback,
         not_found: it.not_found.value.as_ref().map(|it| it.0.clone()),

@@ -204,7 +204,7 @@ impl Decided {
 fn indexed_hosts(conditions: &[Condition]) -> Option<(usize, &[HostPattern])> {
     let found = conditions.iter().enumerate();
     let mut found = found.filter_map(|(at, it)| match it {
-        Condition::Host(patterns) => Some((at, patterns.as_slice())),
+        Condition::Host(host) => Some((at, host.0.as_slice())),
         _ => None,
     });
     found.next().filter(|it| it.1.iter().all(hosts::has_key))
@@ -215,7 +215,7 @@ fn indexed_hosts(conditions: &[Condition]) -> Option<(usize, &[HostPattern])> {
 fn indexed_paths(conditions: &[Condition]) -> Option<(usize, &[PathPattern])> {
     let found = conditions.iter().enumerate();
     let mut found = found.filter_map(|(at, it)| match it {
-        Condition::Path(patterns) => Some((at, patterns.as_slice())),
+        Condition::Path(path) => Some((at, path.0.as_slice())),
         _ => None,
     });
     found.next().filter(|it| it.1.iter().all(paths::has_node))

@@ -1,3 +1,4 @@
+use super::condition::{Client, Cookie, Header, Host, Listener, Method, Path, Query, Scheme};
 use super::*;
 
 /// A request as a test writes it.
@@ -58,8 +59,8 @@ impl Facts for Sent {
     }
 }
 
-fn holds(condition: Condition, request: &Sent) -> bool {
-    RouteTable::new(vec![Rule::new(vec![condition])]).find(request) == Ok(0)
+fn holds(condition: impl Into<Condition>, request: &Sent) -> bool {
+    RouteTable::new(vec![Rule::new(vec![condition.into()])]).find(request) == Ok(0)
 }
 
 fn value(pattern: &str) -> ValuePattern {
@@ -73,16 +74,19 @@ fn schemes_are_told_apart() {
             scheme,
             ..Sent::default()
         };
-        assert_eq!(holds(Condition::Scheme("https"), &request), expected);
+        assert_eq!(holds(Condition::from(Scheme("https")), &request), expected);
     }
 }
 
 #[test]
 fn the_first_rule_that_matches_wins() {
-    let path = |path: &str| Condition::Path(vec![PathPattern::new(path).unwrap()]);
+    let path = |path: &str| Condition::from(Path(vec![PathPattern::new(path).unwrap()]));
     let table = RouteTable::new(vec![
         Rule::new(vec![path("/a/b")]),
-        Rule::new(vec![path("/a/*"), Condition::Method(vec!["POST".into()])]),
+        Rule::new(vec![
+            path("/a/*"),
+            Condition::from(Method(vec!["POST".into()])),
+        ]),
         Rule::new(vec![path("/a/*")]),
         Rule::default(),
         Rule::new(vec![path("/never")]),
@@ -220,7 +224,7 @@ fn no_server_finds_what_a_rule_refuses() {
     ];
     let patterns = ["/@dmin", "/@dmin/*"].map(|it| PathPattern::new(it).unwrap());
     let table = RouteTable::new(vec![
-        Rule::new(vec![Condition::Path(patterns.into())]),
+        Rule::new(vec![Condition::from(Path(patterns.into()))]),
         Rule::default(),
     ]);
     let is_refused = |path: &str| path == "/@dmin" || path.starts_with("/@dmin/");
@@ -260,22 +264,22 @@ fn no_server_finds_what_a_rule_refuses() {
 fn no_rule_no_route() {
     let none = Err(Unrouted::NoRoute);
     assert_eq!(RouteTable::default().find(&Sent::default()), none);
-    let post = Rule::new(vec![Condition::Method(vec!["POST".into()])]);
+    let post = Rule::new(vec![Condition::from(Method(vec!["POST".into()]))]);
     assert_eq!(RouteTable::new(vec![post]).find(&Sent::default()), none);
 }
 
 #[test]
 fn listeners_methods_and_clients() {
     let get = Sent::default();
-    assert!(holds(Condition::Listener(vec![2, 0]), &get));
-    assert!(!holds(Condition::Listener(vec![1]), &get));
+    assert!(holds(Condition::from(Listener(vec![2, 0])), &get));
+    assert!(!holds(Condition::from(Listener(vec![1])), &get));
     assert!(holds(
-        Condition::Method(vec!["PUT".into(), "GET".into()]),
+        Condition::from(Method(vec!["PUT".into(), "GET".into()])),
         &get
     ));
-    assert!(holds(Condition::Method(vec!["get".into()]), &get));
-    assert!(!holds(Condition::Method(vec!["GETS".into()]), &get));
-    let near = || Condition::Client(vec!["192.0.2.0/24".parse().unwrap()]);
+    assert!(holds(Condition::from(Method(vec!["get".into()])), &get));
+    assert!(!holds(Condition::from(Method(vec!["GETS".into()])), &get));
+    let near = || Condition::from(Client(vec!["192.0.2.0/24".parse().unwrap()]));
     assert!(holds(near(), &get));
     assert!(holds(
         near(),
@@ -321,10 +325,10 @@ fn headers() {
         ("x-none", value("*"), false),
     ] {
         let shown = format!("{name} {pattern:?}");
-        let condition = Condition::Header {
+        let condition = Condition::from(Header {
             name: name.into(),
             value: pattern,
-        };
+        });
         assert_eq!(holds(condition, &request), expected, "{shown}");
     }
 }
@@ -349,16 +353,16 @@ fn query_parameters() {
         ("e", ValuePattern::Absent, true),
     ] {
         let shown = format!("{name} {pattern:?}");
-        let condition = Condition::Query {
+        let condition = Condition::from(Query {
             name: name.into(),
             value: pattern,
-        };
+        });
         assert_eq!(holds(condition, &request), expected, "{shown}");
     }
-    let absent = Condition::Query {
+    let absent = Condition::from(Query {
         name: String::new(),
         value: ValuePattern::Present,
-    };
+    });
     assert!(!holds(absent, &Sent::default()));
 }
 
@@ -381,10 +385,10 @@ fn cookies() {
         ("eta", ValuePattern::Present, false),
     ] {
         let shown = format!("{name} {pattern:?}");
-        let condition = Condition::Cookie {
+        let condition = Condition::from(Cookie {
             name: name.into(),
             value: pattern,
-        };
+        });
         assert_eq!(holds(condition, &request), expected, "{shown}");
     }
 }
@@ -393,12 +397,12 @@ fn cookies() {
 fn a_host_condition_takes_any_of_its_patterns() {
     let hosts = || {
         let patterns = ["a.example", "*.b.example"];
-        Condition::Host(
+        Condition::from(Host(
             patterns
                 .iter()
                 .map(|it| HostPattern::new(it).unwrap())
                 .collect(),
-        )
+        ))
     };
     for (host, expected) in [
         ("A.example", true),
@@ -454,57 +458,9 @@ mod random {
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
 
-    fn patterns() -> impl Strategy<Value = ValuePattern> {
-        prop_oneof![
-            Just(ValuePattern::Present),
-            Just(ValuePattern::Absent),
-            "[ab*]{0,2}".prop_map(|text| ValuePattern::new(&text).unwrap()),
-        ]
-    }
-
-    /// One to three of `items`.
-    fn some_of(items: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
-        proptest::collection::vec(select(items), 1..4)
-    }
-
-    const HOSTS: [&str; 8] = [
-        "a.test",
-        "A.test",
-        "*.a.test",
-        "*.test",
-        "*.x.a.test",
-        "x.a.test",
-        "b.test",
-        "[::1]",
-    ];
-
-    const PATHS: [&str; 14] = [
-        "/", "/*", "/a", "/a/", "/a/*", "/a/b", "/a/b/*", "/b/*", "/%61/b", "/a%2Fb", "/*/b",
-        "**b", "/*.b", "/a/\\*/*",
-    ];
-
+    /// Conditions of every kind, with more of those that the index goes by.
     fn conditions() -> impl Strategy<Value = Condition> {
-        let hosts = |texts: Vec<&str>| {
-            let patterns = texts.into_iter().map(|it| HostPattern::new(it).unwrap());
-            Condition::Host(patterns.collect())
-        };
-        let paths = |texts: Vec<&str>| {
-            let patterns = texts.into_iter().map(|it| PathPattern::new(it).unwrap());
-            Condition::Path(patterns.collect())
-        };
-        let client = select(&["10.0.0.0/8", "::1", "0.0.0.0/0"][..]);
-        let named = |name: &'static str| patterns().prop_map(move |value| (name.to_owned(), value));
-        prop_oneof![
-            1 => proptest::collection::vec(0..3usize, 1..3).prop_map(Condition::Listener),
-            3 => some_of(&HOSTS).prop_map(hosts),
-            3 => some_of(&PATHS).prop_map(paths),
-            1 => "GET|POST".prop_map(|it| Condition::Method(vec![it])),
-            1 => client.prop_map(|it| Condition::Client(vec![it.parse().unwrap()])),
-            1 => select(&["http", "https"][..]).prop_map(Condition::Scheme),
-            1 => named("x-a").prop_map(|(name, value)| Condition::Header { name, value }),
-            1 => named("a").prop_map(|(name, value)| Condition::Query { name, value }),
-            1 => named("a").prop_map(|(name, value)| Condition::Cookie { name, value }),
-        ]
+        prop_oneof![Condition::any(), Condition::any_indexed()]
     }
 
     pub(super) fn rules(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Rule>> {
@@ -639,15 +595,15 @@ mod explained {
     #[test]
     fn says_what_was_wanted_and_found() {
         let table = RouteTable::new(vec![Rule::new(vec![
-            Condition::Path(vec![
+            Condition::from(Path(vec![
                 PathPattern::new("/a\\*/*").unwrap(),
                 PathPattern::new("**.p*g").unwrap(),
-            ]),
-            Condition::Host(vec![HostPattern::new("*.a.test").unwrap()]),
-            Condition::Header {
+            ])),
+            Condition::from(Host(vec![HostPattern::new("*.a.test").unwrap()])),
+            Condition::from(Header {
                 name: "X-A".into(),
                 value: ValuePattern::new("\\*b").unwrap(),
-            },
+            }),
         ])]);
         let request = Sent {
             path: "/x/../%61",
@@ -745,8 +701,9 @@ mod indexed {
     #[test]
     fn of_many_hosts_only_one_is_looked_at() {
         let rule = |host: &str, path: Option<&str>| {
-            let mut conditions = vec![Condition::Host(vec![HostPattern::new(host).unwrap()])];
-            conditions.extend(path.map(|it| Condition::Path(vec![PathPattern::new(it).unwrap()])));
+            let mut conditions = vec![Condition::from(Host(vec![HostPattern::new(host).unwrap()]))];
+            conditions
+                .extend(path.map(|it| Condition::from(Path(vec![PathPattern::new(it).unwrap()]))));
             Rule::new(conditions)
         };
         let hosts = (0..10_000).map(|number| format!("host-{number}.example.com"));
@@ -769,8 +726,11 @@ mod indexed {
 
     #[test]
     fn of_many_paths_only_those_that_match_are_looked_at() {
-        let path =
-            |path: &str| Rule::new(vec![Condition::Path(vec![PathPattern::new(path).unwrap()])]);
+        let path = |path: &str| {
+            Rule::new(vec![Condition::from(Path(vec![
+                PathPattern::new(path).unwrap(),
+            ]))])
+        };
         let mut rules: Vec<_> = (0..10_000)
             .map(|number| path(&format!("/p{number}/*")))
             .collect();

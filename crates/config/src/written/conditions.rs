@@ -1,0 +1,143 @@
+//! What a route asks of a request: the keys of `match`.
+//!
+//! Each key is a row of the table below: its help, its type, what holds without it,
+//! and how a value becomes conditions of the policy.
+
+use evenkeel_policy::route::condition::{self, Condition, ValuePattern};
+use evenkeel_proto::Scheme;
+
+use super::super::check::Names;
+use super::super::setting::{Field, Map, OneOrMore, Placed, options};
+use super::super::value::{Client, Host, Method, Path, Text, Wanted};
+
+/// Defines the keys of `match` as options, and how they become conditions.
+macro_rules! conditions {
+    (
+        $(#[doc = $about:literal])*
+        pub struct $name:ident as $title:literal {
+            $(
+                $(#[doc = $help:literal])*
+                $key:ident: $type:ty = $presence:ident($default:literal) => $compile:expr,
+            )*
+        }
+    ) => {
+        options! {
+            $(#[doc = $about])*
+            pub struct $name as $title {
+                $(
+                    $(#[doc = $help])*
+                    $key: $type = $presence($default),
+                )*
+            }
+        }
+
+        impl $name {
+            /// All that it asks; `None` where something in it is mistaken.
+            pub(in super::super) fn conditions(&self, names: &Names<'_>) -> Option<Vec<Condition>> {
+                let mut conditions = Vec::new();
+                $(
+                    let compile: fn(&$type, &Names<'_>) -> Option<Vec<Condition>> = $compile;
+                    if let Some(value) = &self.$key.value {
+                        conditions.extend(compile(value, names)?);
+                    }
+                )*
+                Some(conditions)
+            }
+
+            /// Whether there is no condition in it.
+            pub(in super::super) fn takes_everything(&self) -> bool {
+                $( asks_nothing(&self.$key) )&&*
+            }
+        }
+    };
+}
+
+conditions! {
+    /// What a request must show. All keys must hold; where a key takes a list,
+    /// one item of it is enough.
+    pub struct Match as "a match" {
+        /// The listener that it came by, by name.
+        listener: OneOrMore<Placed<Text>> = Optional("any") => listener,
+        /// Its host without port, compared without case. `*.example.com` is
+        /// every host below `example.com`, at any depth, but not that itself.
+        host: OneOrMore<Host> = Optional("any") => |hosts, _| items(hosts, |it| it.0.clone(), condition::Host),
+        /// Its path without query, in normal form: `%61` is `a`, `%40` is `@`,
+        /// `//` is `/` and `/x/../` is `/`. `/a` is that path alone; `/a/*` is
+        /// everything that begins with `/a/`; elsewhere `*` stands for anything
+        /// within a segment and `**` for anything at all; `\*` is a star. Servers
+        /// disagree on `%2F`, `\`, `%5C`, `;parameters`, `//` and dot segments:
+        /// where a reading of the path finds another route, the answer is 400
+        /// `ambiguous-path`.
+        path: OneOrMore<Path> = Optional("any") => |paths, _| items(paths, |it| it.0.clone(), condition::Path),
+        /// Its method, compared without case, as some servers do. `GET` does not
+        /// stand for `HEAD`.
+        method: OneOrMore<Method> = Optional("any") => |methods, _| items(methods, |it| it.0.clone(), condition::Method),
+        /// Its header fields: name to value, in which `*` stands for anything;
+        /// `true` for any value, `false` for none. Of a field that is there
+        /// several times, one line is enough. Some servers read `X_User` as
+        /// `X-User`, so both are one field here.
+        header: Map<Wanted> = Default("{}") => |map, _| named(map, |name, value| condition::Header { name, value }),
+        /// The parameters of its query, written as in `header`.
+        query: Map<Wanted> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
+        /// Its cookies, written as in `header`.
+        cookie: Map<Wanted> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
+        /// The client's address or network.
+        client: OneOrMore<Client> = Optional("any") => |clients, _| items(clients, |it| it.0, condition::Client),
+        /// The scheme of the URL that the client asked for. That is `http`, unless
+        /// one of the `trusted_proxies` says otherwise.
+        scheme: Scheme = Optional("any") => |scheme, _| Some(vec![condition::Scheme(scheme.as_str()).into()]),
+    }
+}
+
+/// A value that may ask for nothing although it is written.
+trait Asking {
+    fn asks_nothing(&self) -> bool {
+        false
+    }
+}
+
+impl<T> Asking for OneOrMore<T> {}
+
+impl Asking for Scheme {}
+
+impl<T> Asking for Map<T> {
+    fn asks_nothing(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn asks_nothing<T: Asking>(field: &Field<T>) -> bool {
+    match &field.value {
+        Some(value) => value.asks_nothing(),
+        // What is mistaken may be meant to ask something.
+        None => !field.written,
+    }
+}
+
+fn listener(wanted: &OneOrMore<Placed<Text>>, names: &Names<'_>) -> Option<Vec<Condition>> {
+    let indexes = wanted.0.iter().map(|it| names.listener(&it.value.0));
+    let indexes = indexes.collect::<Option<_>>()?;
+    Some(vec![condition::Listener(indexes).into()])
+}
+
+/// A condition on a list of items.
+fn items<T, U, C: Into<Condition>>(
+    list: &OneOrMore<T>,
+    item: impl Fn(&T) -> U,
+    condition: impl Fn(Vec<U>) -> C,
+) -> Option<Vec<Condition>> {
+    let items = list.0.iter().map(item).collect();
+    Some(vec![condition(items).into()])
+}
+
+/// A condition for each name of a map.
+fn named<C: Into<Condition>>(
+    map: &Map<Wanted>,
+    condition: impl Fn(String, ValuePattern) -> C,
+) -> Option<Vec<Condition>> {
+    let pairs = map.0.iter().map(|it| {
+        let value = it.value.as_ref()?.0.clone();
+        Some(condition(it.name.clone(), value).into())
+    });
+    pairs.collect()
+}

@@ -1,0 +1,65 @@
+//! A condition on a cookie.
+
+use super::Ask;
+use super::value::{ValuePattern, split_at_equals};
+use crate::route::{Facts, Request};
+
+/// A cookie.
+#[derive(Debug)]
+pub struct Cookie {
+    /// Its name.
+    pub name: String,
+    /// What one of its values must be.
+    pub value: ValuePattern,
+}
+
+impl Ask for Cookie {
+    fn subject(&self) -> String {
+        format!("cookie {}", self.name)
+    }
+
+    fn wanted(&self) -> Vec<String> {
+        vec![self.value.wanted()]
+    }
+
+    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+        let lines = request.facts.fields("cookie");
+        self.value
+            .accepts(lines.flat_map(|line| cookies(line, &self.name)))
+    }
+
+    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+        let lines = request.facts.fields("cookie");
+        let values = lines.flat_map(|line| cookies(line, &self.name));
+        values.map(Iterator::collect).collect()
+    }
+
+    #[cfg(test)]
+    fn any() -> proptest::strategy::BoxedStrategy<Self> {
+        use proptest::prelude::*;
+        let named = |value| Self {
+            name: "a".into(),
+            value,
+        };
+        super::value::tests::patterns().prop_map(named).boxed()
+    }
+}
+
+/// The values of the cookie `name` in one `Cookie` line (RFC 6265 section
+/// 4.2.1), without the quotes that may stand around them.
+pub(in crate::route) fn cookies<'a>(
+    line: &'a [u8],
+    name: &'a str,
+) -> impl Iterator<Item = impl Iterator<Item = u8>> {
+    line.split(|&byte| byte == b';').filter_map(|pair| {
+        let pair = pair.trim_ascii();
+        if pair.is_empty() {
+            return None;
+        }
+        let (key, value) = split_at_equals(pair);
+        let unquoted = value
+            .strip_prefix(b"\"")
+            .and_then(|rest| rest.strip_suffix(b"\""));
+        (key == name.as_bytes()).then(|| unquoted.unwrap_or(value).iter().copied())
+    })
+}

@@ -1,0 +1,46 @@
+//! A condition on a header field.
+
+use super::Ask;
+use super::value::ValuePattern;
+use crate::route::{Facts, Request};
+
+/// A field of this name, or of one that endpoints take for it. The lines of all of
+/// them count as lines of one field.
+#[derive(Debug)]
+pub struct Header {
+    /// Its name.
+    pub name: String,
+    /// What one of its values must be.
+    pub value: ValuePattern,
+}
+
+impl Ask for Header {
+    fn subject(&self) -> String {
+        format!("header {}", self.name)
+    }
+
+    fn wanted(&self) -> Vec<String> {
+        vec![self.value.wanted()]
+    }
+
+    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+        let lines = request.facts.fields(&self.name);
+        self.value
+            .accepts(lines.map(|it| it.trim_ascii().iter().copied()))
+    }
+
+    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+        let lines = request.facts.fields(&self.name);
+        lines.map(|it| it.trim_ascii().to_vec()).collect()
+    }
+
+    #[cfg(test)]
+    fn any() -> proptest::strategy::BoxedStrategy<Self> {
+        use proptest::prelude::*;
+        let named = |value| Self {
+            name: "x-a".into(),
+            value,
+        };
+        super::value::tests::patterns().prop_map(named).boxed()
+    }
+}

@@ -1,0 +1,40 @@
+//! A condition on the path.
+
+use super::Ask;
+use crate::route::{Facts, PathPattern, Request};
+
+/// The normal form of the path matches one of these.
+#[derive(Debug)]
+pub struct Path(pub Vec<PathPattern>);
+
+impl Ask for Path {
+    fn subject(&self) -> String {
+        "path".into()
+    }
+
+    fn wanted(&self) -> Vec<String> {
+        self.0.iter().map(ToString::to_string).collect()
+    }
+
+    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+        let path = request.path();
+        self.0.iter().any(|it| it.matches(path))
+    }
+
+    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+        vec![request.path().to_vec()]
+    }
+
+    #[cfg(test)]
+    fn any() -> proptest::strategy::BoxedStrategy<Self> {
+        use proptest::prelude::*;
+        let paths = [
+            "/", "/*", "/a", "/a/", "/a/*", "/a/b", "/a/b/*", "/b/*", "/%61/b", "/a%2Fb", "/*/b",
+            "**b", "/*.b", "/a/\\*/*",
+        ];
+        let paths = paths.map(|it| PathPattern::new(it).unwrap());
+        prop::collection::vec(prop::sample::select(paths.to_vec()), 1..4)
+            .prop_map(Self)
+            .boxed()
+    }
+}

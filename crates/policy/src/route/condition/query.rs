@@ -1,0 +1,85 @@
+//! A condition on a parameter of the query.
+
+use super::Ask;
+use super::value::{ValuePattern, split_at_equals};
+use crate::route::{Facts, Request, path::decode_pair};
+
+/// A parameter of the query, percent-decoded and with `+` for a space.
+#[derive(Debug)]
+pub struct Query {
+    /// Its name.
+    pub name: String,
+    /// What one of its values must be.
+    pub value: ValuePattern,
+}
+
+impl Ask for Query {
+    fn subject(&self) -> String {
+        format!("query {}", self.name)
+    }
+
+    fn wanted(&self) -> Vec<String> {
+        vec![self.value.wanted()]
+    }
+
+    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+        self.value
+            .accepts(parameters(request.facts.query(), &self.name))
+    }
+
+    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+        let values = parameters(request.facts.query(), &self.name);
+        values.map(Iterator::collect).collect()
+    }
+
+    #[cfg(test)]
+    fn any() -> proptest::strategy::BoxedStrategy<Self> {
+        use proptest::prelude::*;
+        let named = |value| Self {
+            name: "a".into(),
+            value,
+        };
+        super::value::tests::patterns().prop_map(named).boxed()
+    }
+}
+
+/// The decoded values of the parameter `name`.
+pub(in crate::route) fn parameters<'a>(
+    query: &'a [u8],
+    name: &'a str,
+) -> impl Iterator<Item = Decoded<'a>> {
+    let pairs = query
+        .split(|&byte| byte == b'&')
+        .filter(|pair| !pair.is_empty());
+    pairs.filter_map(|pair| {
+        let (key, value) = split_at_equals(pair);
+        Decoded { rest: key }
+            .eq(name.bytes())
+            .then_some(Decoded { rest: value })
+    })
+}
+
+/// Bytes of a query component, decoded on the way.
+pub(in crate::route) struct Decoded<'a> {
+    rest: &'a [u8],
+}
+
+impl Iterator for Decoded<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        let (&byte, tail) = self.rest.split_first()?;
+        self.rest = tail;
+        match byte {
+            b'+' => Some(b' '),
+            b'%' => match decode_pair(tail) {
+                Some(decoded) => {
+                    self.rest = &tail[2..];
+                    Some(decoded)
+                }
+                None => Some(byte),
+            },
+            _ => Some(byte),
+        }
+    }
+}

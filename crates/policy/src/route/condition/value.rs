@@ -1,0 +1,76 @@
+//! What the values of a header, parameter or cookie must be.
+
+use crate::route::pattern::{self, Glob, PatternError, Star};
+
+/// What the values of a header, parameter or cookie must be.
+#[derive(Debug, Clone)]
+pub enum ValuePattern {
+    /// There is one, whatever its value.
+    Present,
+    /// There is none.
+    Absent,
+    /// One of them is this text.
+    Exact(Vec<u8>),
+    /// One of them matches.
+    Glob(Box<Glob>),
+}
+
+impl ValuePattern {
+    /// Compiles text in which `*` stands for anything and `\*` for a star.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError::TooLong`].
+    pub fn new(pattern: &str) -> Result<Self, PatternError> {
+        let pattern = pattern.as_bytes();
+        if pattern::has_wildcard(pattern) {
+            return Glob::new(pattern, Star::Anything).map(|it| Self::Glob(Box::new(it)));
+        }
+        Ok(Self::Exact(pattern::unescape(pattern)))
+    }
+
+    /// What it asks for, as written.
+    pub(super) fn wanted(&self) -> String {
+        match self {
+            Self::Present => "any value".into(),
+            Self::Absent => "none".into(),
+            Self::Exact(text) => pattern::escape(text),
+            Self::Glob(glob) => glob.to_string(),
+        }
+    }
+
+    pub(super) fn accepts(
+        &self,
+        mut values: impl Iterator<Item = impl Iterator<Item = u8>>,
+    ) -> bool {
+        match self {
+            Self::Present => values.next().is_some(),
+            Self::Absent => values.next().is_none(),
+            Self::Exact(exact) => values.any(|value| value.eq(exact.iter().copied())),
+            Self::Glob(glob) => values.any(|value| glob.matches(value)),
+        }
+    }
+}
+
+/// The name and the value of a pair; without `=` the value is empty.
+pub(super) fn split_at_equals(pair: &[u8]) -> (&[u8], &[u8]) {
+    match pair.iter().position(|&byte| byte == b'=') {
+        Some(at) => (&pair[..at], &pair[at + 1..]),
+        None => (pair, b""),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Any pattern over values of a few letters.
+    pub fn patterns() -> impl Strategy<Value = ValuePattern> {
+        prop_oneof![
+            Just(ValuePattern::Present),
+            Just(ValuePattern::Absent),
+            "[ab*]{0,2}".prop_map(|text| ValuePattern::new(&text).unwrap()),
+        ]
+    }
+}

@@ -1,0 +1,327 @@
+//! The steps of an explanation: what the command shows, and what the control socket
+//! answers with.
+
+use serde::{Deserialize, Serialize};
+
+/// What a request would get, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Method, host and target, as sent.
+    pub request: String,
+    /// Address of the client.
+    pub client: String,
+    /// Whom a trusted proxy names as the client, where the request is from one.
+    #[serde(default)]
+    pub relayed: Option<RelayedStep>,
+    /// Fields on the client that are not believed, for the request is from nobody
+    /// who is trusted; and `https` where only the URL says so.
+    #[serde(default)]
+    pub not_believed: Vec<String>,
+    /// Whether this is of the running process.
+    pub live: bool,
+    /// Whether that takes no new connections any more.
+    #[serde(default)]
+    pub draining: bool,
+    /// The listener that it comes by.
+    pub listener: ListenerStep,
+    /// The routes that were tried, in order.
+    pub routes: Vec<RouteStep>,
+    /// The routes behind the one that matched.
+    pub not_reached: Vec<String>,
+    /// How servers may read the path, where they may in several ways and a route
+    /// looks at it; the first is the normal form.
+    #[serde(default)]
+    pub readings: Vec<ReadingStep>,
+    /// What the route does; `None` where the request is refused before.
+    pub action: Option<ActionStep>,
+    /// Why the request is refused whatever the endpoints do.
+    pub refused: Option<Refused>,
+}
+
+/// The client that a trusted proxy names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayedStep {
+    /// Its address; that of the proxy where it names none.
+    pub client: String,
+    /// The scheme that it asked by.
+    pub scheme: String,
+}
+
+/// The listener that a request comes by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerStep {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub bind: String,
+    /// Why it is this one.
+    pub why: String,
+}
+
+/// A route that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteStep {
+    /// Its name.
+    pub name: String,
+    /// Whether it matches.
+    pub matches: bool,
+    /// Its conditions, in the order in which they are asked.
+    pub conditions: Vec<ConditionStep>,
+}
+
+/// A way in which servers may read a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadingStep {
+    /// The path, as they have it.
+    pub path: String,
+    /// The route that it finds, if one matches.
+    pub route: Option<String>,
+}
+
+/// A condition of a route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionStep {
+    /// What it looks at: `host`, `header x-user`.
+    pub subject: String,
+    /// What it asks for: one of these.
+    pub wanted: Vec<String>,
+    /// What the request has there.
+    pub found: Vec<String>,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// What answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case")]
+pub enum ActionStep {
+    /// A fixed answer.
+    Answer {
+        /// Status code.
+        status: u16,
+        /// Value of `Content-Type`.
+        content_type: String,
+        /// Length of the body, in bytes.
+        body_bytes: usize,
+        /// Where the body was read from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+        /// Further fields: names and values.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<(String, String)>,
+    },
+    /// A redirect.
+    Redirect {
+        /// Status code.
+        status: u16,
+        /// Value of `Location` for this request.
+        location: String,
+    },
+    /// Files of a folder.
+    Files(Box<FilesStep>),
+    /// An upstream's endpoint.
+    Upstream(Box<UpstreamStep>),
+}
+
+/// How files of a folder answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FilesStep {
+    /// The folder.
+    pub root: String,
+    /// What is taken off the front of the request's path; may be empty.
+    pub strip: String,
+    /// What is looked for, in order.
+    pub candidates: Vec<CandidateStep>,
+    /// What stands for a folder, in order.
+    pub index: Vec<String>,
+    /// Whether a folder without one is answered with a list.
+    pub is_listed: bool,
+    /// Path of the file that goes with a 404.
+    pub not_found: Option<String>,
+    /// Where the request goes if nothing is found; `None` is a 404.
+    pub upstream: Option<UpstreamStep>,
+}
+
+/// What is looked for in a folder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CandidateStep {
+    /// As configured: `$path` stands for the request's path.
+    pub candidate: String,
+    /// The path in the folder; `None` where it can be no file's.
+    pub path: Option<String>,
+    /// Whether it is passed over, since a name in it is hidden.
+    pub is_hidden: bool,
+}
+
+/// How an upstream answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpstreamStep {
+    /// Its name.
+    pub name: String,
+    /// Its balancer.
+    pub balance: String,
+    /// How that ranks, in a few words.
+    pub ranking: String,
+    /// What the balancer goes by, where it goes by a part of the request.
+    pub key: Option<KeyStep>,
+    /// The endpoint, where the balancer leaves no choice: by key, or the first.
+    pub endpoint: Option<String>,
+    /// Where each worker would send it now; only of the running process.
+    #[serde(default)]
+    pub workers: Vec<WorkerStep>,
+    /// Workers that have ended, or did not say so in time.
+    #[serde(default)]
+    pub silent_workers: usize,
+    /// All of them.
+    pub endpoints: Vec<EndpointStep>,
+    /// The lane that the route is kept to.
+    pub lane: Option<LaneStep>,
+    /// Of the route: higher ones leave the queue first.
+    pub priority: u8,
+    /// Where it waits if there is no slot.
+    pub queue: QueueStep,
+    /// Further attempts after the first.
+    pub retries: u32,
+    /// How long an attempt may take.
+    pub timeouts: TimeoutsStep,
+    /// What would become of the request now; only of the running process.
+    pub now: Option<NowStep>,
+    /// The head that the endpoint gets, line by line.
+    pub head: Vec<String>,
+}
+
+/// What a worker would do with a request, were it its next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStep {
+    /// Its index.
+    pub worker: usize,
+    /// The endpoint; `None` where there is no slot now.
+    pub endpoint: Option<String>,
+}
+
+/// What the workers' balancers have learned of an endpoint, from the least to
+/// the most of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LearnedStep {
+    /// Times as long as the upstream's mean to the first byte.
+    Slowness([f64; 2]),
+    /// To the first byte.
+    FirstByteUs([f64; 2]),
+}
+
+/// What a balancer by key goes by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyStep {
+    /// The part of the request: `cookie sid`.
+    pub of: String,
+    /// What the request has there; `None` where its URI stands in.
+    pub found: Option<String>,
+    /// Its hash, in hexadecimal.
+    pub hash: String,
+}
+
+/// An endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndpointStep {
+    /// Its name.
+    pub name: String,
+    /// Whether it gets new exchanges, or why not: a word of `/status.json`.
+    pub state: String,
+    /// Whether the balancer may choose it.
+    pub eligible: bool,
+    /// Its share relative to the others.
+    pub weight: u32,
+    /// What it counts for now: less while it starts slowly.
+    pub effective_weight: f64,
+    /// Exchanges at it now.
+    pub in_flight: u32,
+    /// Most of them.
+    pub max_in_flight: Option<u32>,
+    /// What has been learned of it; only of the running process.
+    #[serde(default)]
+    pub learned: Option<LearnedStep>,
+}
+
+/// A part of the upstream's slots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneStep {
+    /// Its name.
+    pub name: String,
+    /// Exchanges in it now.
+    pub in_flight: u32,
+    /// Most of them.
+    pub max_in_flight: u32,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStep {
+    /// Most requests in it; 0 is no queue.
+    pub max: usize,
+    /// Longest wait.
+    pub timeout_ms: u64,
+    /// Whether requests wait in it while no endpoint is up.
+    pub hold: bool,
+    /// Who waits now.
+    pub waiting: usize,
+}
+
+/// How long an attempt may take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeoutsStep {
+    /// Opening a connection.
+    pub connect_ms: u64,
+    /// To the first byte of the response.
+    pub first_byte_ms: u64,
+    /// Longest silence after that.
+    pub idle_ms: u64,
+    /// The whole exchange.
+    pub total_ms: Option<u64>,
+}
+
+/// What would become of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "now", rename_all = "kebab-case")]
+pub enum NowStep {
+    /// It would get a slot at once.
+    Served,
+    /// It would wait behind so many others.
+    Waits {
+        /// Who waits already.
+        behind: usize,
+    },
+    /// It would get nothing.
+    Refused(Refused),
+}
+
+/// Why a request is refused, as the answer, the log and the counters say it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Status of the answer.
+    pub status: u16,
+    /// The log's word.
+    pub word: String,
+    /// A sentence.
+    pub text: String,
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unexplained {
+    /// There is no listener of this name.
+    NoListener {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+}
+
+impl std::fmt::Display for Unexplained {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Unexplained::NoListener { name, known } = self;
+        let known = known.join(", ");
+        write!(out, "there is no listener {name:?}; there are {known}")
+    }
+}
