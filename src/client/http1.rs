@@ -118,13 +118,13 @@ fn exchanges(
             Hint::Bytes.set(bytes);
             Hint::Fields.set(&head.fields[..]);
             client.asks(context, bytes, head);
-            track.begin_exchange(arrival.started, head.line(bytes), head.end);
+            track.begin_exchange(arrival.started, head.line(bytes), head.wire.end);
             let identity = context.identify(client, arrival.started, bytes, head);
             let progress = Progress::new(
                 client,
                 arrival.started,
                 arrival.took,
-                head.end,
+                head.wire.end,
                 identity.as_ref().unwrap_or(&Identity::NONE),
                 track.clone(),
             );
@@ -298,7 +298,7 @@ fn parse(
 pub(crate) fn check_limits(limits: &Limits, head: &RequestHead) -> Result<(), RequestError> {
     if head.target.len() > limits.target_bytes {
         Err(RequestError::TargetTooLong)
-    } else if head.end > limits.head_bytes {
+    } else if head.wire.end > limits.head_bytes {
         Err(RequestError::HeadTooLarge)
     } else {
         Ok(())

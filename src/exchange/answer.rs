@@ -178,12 +178,12 @@ pub(crate) fn persistence(exchange: &Exchange<'_>) -> Persistence {
 /// body was read.
 pub(crate) fn outcome(exchange: &Exchange<'_>, end: End, persistence: Persistence) -> Outcome {
     let head = exchange.head;
-    let has_body = head.framing != BodyFraming::None;
+    let has_body = head.wire.framing != BodyFraming::None;
     let next = Next::after(persistence, rest_of_body(exchange));
     let is_drained = has_body && !matches!(next, Next::Linger { .. });
     Outcome {
-        unread: is_drained.then(|| Box::new(BodyDecoder::new(head.framing))),
-        ..Outcome::new(end, next, head.end)
+        unread: is_drained.then(|| Box::new(BodyDecoder::new(head.wire.framing))),
+        ..Outcome::new(end, next, head.wire.end)
     }
 }
 
@@ -222,7 +222,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// stayed to hear it.
 pub async fn refuse(exchange: &mut Exchange<'_>, end: End, unread: Option<Box<Unread>>) -> Outcome {
     let head = exchange.head_read();
-    let consumed = head.map_or(exchange.bytes.len(), |head| head.end);
+    let consumed = head.map_or(exchange.bytes.len(), |head| head.wire.end);
     let is_unread = matches!(
         end,
         End::Failure(Failure::ClientGone | Failure::ClientStalled)

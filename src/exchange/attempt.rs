@@ -280,9 +280,9 @@ impl<'a, 'e> Sent<'a, 'e> {
         };
         write::request_head(&mut scratch, request.bytes, request.head, info);
         let body_start = scratch.len();
-        scratch.extend_from_slice(&request.bytes[request.head.end..request.valid_len]);
+        scratch.extend_from_slice(&request.bytes[request.head.wire.end..request.valid_len]);
         if !request.decoder.is_normal() {
-            restate_body(&mut scratch, body_start, request.head.framing);
+            restate_body(&mut scratch, body_start, request.head.wire.framing);
         }
         let sent = match self.stream.try_write(&scratch, Follow::Anything) {
             Some(Ok(len)) => len,
@@ -322,10 +322,10 @@ impl<'a, 'e> Sent<'a, 'e> {
     /// (Continue).
     fn awaits_continue(&self) -> bool {
         let head = self.request.head;
-        let pump = self.pump.as_deref().filter(|_| head.expect_continue);
+        let pump = self.pump.as_deref().filter(|_| head.wire.expect_continue);
         pump.is_some_and(|pump| pump.bytes_read == 0)
             && !self.interim.is_continued
-            && self.request.bytes.len() <= head.end
+            && self.request.bytes.len() <= head.wire.end
     }
 
     /// What the rest of the request waits for; `None` where it is the endpoint's

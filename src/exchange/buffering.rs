@@ -97,11 +97,11 @@ impl Pace {
     /// The pace of a request's body. A client that expects 100 (Continue) waits
     /// to be told to go on.
     pub fn of_request(upstream: &Upstream, head: &RequestHead) -> Self {
-        match head.upgrade {
+        match head.wire.upgrade {
             // A tunnel may begin before the body ends.
             Some(_) => Pace::default(),
             None => Pace {
-                is_told_to_wait: head.expect_continue,
+                is_told_to_wait: head.wire.expect_continue,
                 ..Pace::of(upstream)
             },
         }
@@ -239,8 +239,8 @@ pub(super) fn reads_ahead(upstream: &Upstream, request: &RequestBody<'_>) -> boo
     let head = request.head;
     // A client that expects 100 (Continue) sends nothing before it has come. A
     // tunnel may begin before the body ends.
-    let is_due = !head.expect_continue && head.upgrade.is_none();
-    is_due && request.bytes.len() - head.end < buffer.request_bytes
+    let is_due = !head.wire.expect_continue && head.wire.upgrade.is_none();
+    is_due && request.bytes.len() - head.wire.end < buffer.request_bytes
 }
 
 /// A request whose body was read ahead of its slot.
@@ -283,7 +283,7 @@ impl ReadAhead {
         let mut reading = Reading {
             exchange: &mut *exchange,
             request,
-            target_len: request.head.end.saturating_add(bound),
+            target_len: request.head.wire.end.saturating_add(bound),
             ahead: ReadAhead {
                 bytes: Vec::new(),
                 filled: 0,

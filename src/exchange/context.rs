@@ -193,7 +193,7 @@ impl Worker {
 
     /// What the response's head tells the client about its connection.
     pub fn persistence(&self, head: &RequestHead, is_whole: bool) -> Persistence {
-        if !head.keep_alive || !is_whole || self.is_draining.get() {
+        if !head.wire.keep_alive || !is_whole || self.is_draining.get() {
             Persistence::Close
         } else if head.version == Version::Http10 {
             Persistence::KeepTold

@@ -103,12 +103,12 @@ impl Body {
 /// if an answer of our own is sent first.
 pub(crate) fn rest_of_body(exchange: &Exchange<'_>) -> RestOfBody {
     let head = exchange.head;
-    let body = if head.expect_continue && exchange.bytes.len() <= head.end {
+    let body = if head.wire.expect_continue && exchange.bytes.len() <= head.wire.end {
         Body::MayNotCome
     } else {
         Body::Comes
     };
-    body.rest(exchange, &BodyDecoder::new(head.framing))
+    body.rest(exchange, &BodyDecoder::new(head.wire.framing))
 }
 
 /// Reads the rest of a body that stands at `decoder`, after its answer. `buffer`

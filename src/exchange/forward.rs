@@ -91,7 +91,7 @@ impl RequestBody<'_> {
             buffer
         });
         let pump = Pump::new(self.decoder.clone(), Transcode::Raw, buffer, unsent.len());
-        match self.head.upgrade {
+        match self.head.wire.upgrade {
             // A tunnel may begin before it ends, and goes on from there.
             Some(_) => pump.copied(),
             None => pump,
@@ -159,7 +159,7 @@ pub fn forward(
         exchange.total_deadline = total.map_or(u64::MAX, |total| context.wheel.deadline(total));
         let unanswered = match &read_with_head(exchange) {
             Ok(body) => {
-                let body_len = body.consumed() - exchange.head.end;
+                let body_len = body.consumed() - exchange.head.wire.end;
                 exchange.progress.figures.bytes_in += body_len as u64;
                 let wanted = wanted(exchange, upstream, proxying, key);
                 upstream.count_request();
@@ -204,9 +204,9 @@ fn wanted(exchange: &Exchange<'_>, upstream: &Upstream, proxying: &Proxying, key
 /// request that is malformed from the start reaches an endpoint.
 fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
     let (head, bytes) = (exchange.head, exchange.bytes);
-    let mut decoder = BodyDecoder::new(head.framing);
-    let consumed = decoder.advance(&bytes[head.end..])?.consumed;
-    let announced = match head.framing {
+    let mut decoder = BodyDecoder::new(head.wire.framing);
+    let consumed = decoder.advance(&bytes[head.wire.end..])?.consumed;
+    let announced = match head.wire.framing {
         BodyFraming::Length { bytes } => bytes,
         _ => decoder.announced_bytes().unwrap_or(0),
     };
@@ -216,7 +216,7 @@ fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
     Ok(RequestBody {
         head,
         bytes,
-        valid_len: head.end + consumed,
+        valid_len: head.wire.end + consumed,
         decoder,
     })
 }

@@ -87,7 +87,7 @@ impl<'a> Exchange<'a> {
 
     /// The head, unless what came is none.
     pub fn head_read(&self) -> Option<&'a RequestHead> {
-        (self.head.end > 0).then_some(self.head)
+        (self.head.wire.end > 0).then_some(self.head)
     }
 
     /// Settings of the listener that accepted the client.

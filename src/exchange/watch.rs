@@ -34,7 +34,7 @@ impl Fin {
             HalfClose::Serve => Fin::HalfClosed,
             HalfClose::Abort => Fin::Gone,
             // It said that its connection goes on.
-            HalfClose::Auto if head.keep_alive && head.version == Version::Http11 => Fin::Gone,
+            HalfClose::Auto if head.wire.keep_alive && head.version == Version::Http11 => Fin::Gone,
             HalfClose::Auto => Fin::Either,
         }
     }

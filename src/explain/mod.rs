@@ -306,7 +306,7 @@ fn explain_routes(config: &Config, facts: &RequestFacts<'_>, explanation: &mut E
 
 /// Why no endpoint gets the request, for the length of its body.
 fn refused_body(listener: &config::Listener, head: &RequestHead) -> Option<Refused> {
-    let BodyFraming::Length { bytes } = head.framing else {
+    let BodyFraming::Length { bytes } = head.wire.framing else {
         return None;
     };
     let is_allowed = listener.limits.allow_body(bytes);

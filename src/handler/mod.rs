@@ -129,7 +129,7 @@ async fn answer_last(exchange: &mut Exchange<'_>, last: LastHop) -> Outcome {
 async fn respond(exchange: &mut Exchange<'_>, answer: &Answer<'_>) -> Outcome {
     let persistence = answer::persistence(exchange);
     match answer::send(exchange, answer, persistence).await {
-        Err(failure) => Outcome::new(failure.into(), Next::Close, exchange.head.end),
+        Err(failure) => Outcome::new(failure.into(), Next::Close, exchange.head.wire.end),
         Ok(()) => answer::outcome(exchange, End::Complete, persistence),
     }
 }

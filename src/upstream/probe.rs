@@ -233,8 +233,8 @@ async fn ask(
         return Err(ProbeFailure::Status(head.status));
     }
     if let Some(wanted) = &request.body {
-        buffer.drain(..head.end);
-        find_in_body(stream, buffer, head.framing, wanted).await?;
+        buffer.drain(..head.wire.end);
+        find_in_body(stream, buffer, head.wire.framing, wanted).await?;
     }
     Ok(Some(head.status))
 }
@@ -277,8 +277,8 @@ async fn read_head(
                 return Err(ProbeFailure::Head(ResponseError::Upgrade));
             }
             Parsed::Complete if head.status < 200 => {
-                dropped += head.end;
-                buffer.drain(..head.end);
+                dropped += head.wire.end;
+                buffer.drain(..head.wire.end);
             }
             Parsed::Complete => return Ok(head),
             Parsed::Partial if dropped + buffer.len() >= MAX_BYTES => {

@@ -32,7 +32,7 @@ pub fn request_head(data: &[u8]) {
     let mut head = RequestHead::default();
     let whole = parse_request(data, &mut head);
     let decided_at = match whole {
-        Ok(Parsed::Complete) => head.end,
+        Ok(Parsed::Complete) => head.wire.end,
         _ => data.len(),
     };
     let mut before = RequestHead::default();
@@ -47,8 +47,8 @@ pub fn request_head(data: &[u8]) {
         check_undecided(data, whole.is_err());
         return;
     }
-    let again = parse_request(&data[..head.end], &mut before);
-    assert_eq!((again, before.framing), (whole, head.framing));
+    let again = parse_request(&data[..head.wire.end], &mut before);
+    assert_eq!((again, before.wire.framing), (whole, head.wire.framing));
     check_request(data, &head);
     check_rewritten_request(data, &head);
 }
@@ -102,9 +102,9 @@ fn check_request(data: &[u8], head: &RequestHead) {
         head.path_span,
         head.query,
         head.host,
-        head.upgrade.unwrap_or_default(),
+        head.wire.upgrade.unwrap_or_default(),
     ] {
-        check_span(span, head.end);
+        check_span(span, head.wire.end);
     }
     let has_path = match head.method {
         Method::Connect => head.path(data).is_empty(),
@@ -112,27 +112,27 @@ fn check_request(data: &[u8], head: &RequestHead) {
         _ => head.path(data).starts_with(b"/"),
     };
     assert!(has_path, "{}", head.path(data).escape_ascii());
-    let lines = naive_lines(&data[head.start..head.end]);
+    let lines = naive_lines(&data[head.wire.start..head.wire.end]);
     let (line, fields) = lines.split_first().expect("a head has a first line");
     assert_eq!(
         line.iter().filter(|&&byte| byte == b' ').count(),
         2,
         "a request line has two spaces"
     );
-    check_fields(data, head.end, &head.fields, fields);
+    check_fields(data, head.wire.end, &head.fields, fields);
     let values = |name| values(fields, name);
     let hosts = values("host");
     assert!(hosts.len() <= 1, "Host stands more than once");
     assert!(head.version == Version::Http10 || hosts.len() == 1);
-    if !head.host_in_target {
+    if !head.wire.host_in_target {
         let host = hosts.first().copied().unwrap_or_default();
         assert_eq!(head.host.of(data), host);
     }
     let (codings, lengths) = (values("transfer-encoding"), values("content-length"));
     assert!(codings.len() + lengths.len() <= 1, "framing is ambiguous");
-    assert_eq!(head.framing, naive_framing(&codings, &lengths));
+    assert_eq!(head.wire.framing, naive_framing(&codings, &lengths));
     assert!(head.version == Version::Http11 || codings.is_empty());
-    if let Some(protocol) = head.upgrade {
+    if let Some(protocol) = head.wire.upgrade {
         let protocol = protocol.of(data).to_ascii_lowercase();
         assert!(!protocol.is_empty() && !protocol.starts_with(b"h2"));
     }
@@ -175,8 +175,8 @@ fn check_request_from(data: &[u8], head: &RequestHead, relayed: Option<Relayed<'
         return;
     }
     assert_eq!(parsed, Ok(Parsed::Complete), "{}", out.escape_ascii());
-    assert_eq!(written.end, out.len());
-    assert_eq!(written.framing, head.framing);
+    assert_eq!(written.wire.end, out.len());
+    assert_eq!(written.wire.framing, head.wire.framing);
     assert_eq!(written.method_span.of(&out), head.method_span.of(data));
     let host = match head.host.of(data) {
         b"" => b"app:8080",
@@ -184,16 +184,16 @@ fn check_request_from(data: &[u8], head: &RequestHead, relayed: Option<Relayed<'
     };
     assert_eq!(written.host.of(&out), host);
     assert_eq!(written.query.of(&out), head.query.of(data));
-    assert_eq!(written.expect_continue, head.expect_continue);
+    assert_eq!(written.wire.expect_continue, head.wire.expect_continue);
     assert_eq!(
-        written.upgrade.map(|protocol| protocol.of(&out)),
-        head.upgrade.map(|protocol| protocol.of(data))
+        written.wire.upgrade.map(|protocol| protocol.of(&out)),
+        head.wire.upgrade.map(|protocol| protocol.of(data))
     );
     assert_eq!(written.path(&out), head.path(data));
     assert_eq!(written.query.of(&out), head.query.of(data));
     let lines = naive_lines(&out);
-    check_fields(&out, written.end, &written.fields, &lines[1..]);
-    check_hop(&out, &written.fields, head.upgrade.is_some());
+    check_fields(&out, written.wire.end, &written.fields, &lines[1..]);
+    check_hop(&out, &written.fields, head.wire.upgrade.is_some());
     for name in ["host", "x-forwarded-for", "forwarded", "x-real-ip"] {
         assert_eq!(values(&lines[1..], name).len(), 1, "{name}");
     }
@@ -220,7 +220,7 @@ pub fn response_head(data: &[u8]) {
     let mut head = ResponseHead::default();
     let whole = parse_response(data, method, &mut head);
     let decided_at = match whole {
-        Ok(Parsed::Complete) => head.end,
+        Ok(Parsed::Complete) => head.wire.end,
         _ => data.len(),
     };
     let mut before = ResponseHead::default();
@@ -270,12 +270,12 @@ fn check_odd_response(data: &[u8], method: Method, strict: Result<Parsed, Respon
 }
 
 fn check_response(data: &[u8], method: Method, head: &ResponseHead) {
-    check_span(head.reason, head.end);
-    let lines = naive_lines(&data[..head.end]);
+    check_span(head.reason, head.wire.end);
+    let lines = naive_lines(&data[..head.wire.end]);
     let (line, fields) = lines.split_first().expect("a head has a first line");
     assert!(line.ends_with(head.reason.of(data)));
     assert!((100..1000).contains(&head.status));
-    check_fields(data, head.end, &head.fields, fields);
+    check_fields(data, head.wire.end, &head.fields, fields);
     let codings = values(fields, "transfer-encoding");
     let lengths = values(fields, "content-length");
     let bodiless = method == Method::Head || matches!(head.status, 100..200 | 204 | 304);
@@ -284,9 +284,11 @@ fn check_response(data: &[u8], method: Method, head: &ResponseHead) {
         BodyFraming::None if lengths.is_empty() => BodyFraming::UntilClose,
         framing => framing,
     };
-    assert_eq!(head.framing, expected);
+    assert_eq!(head.wire.framing, expected);
     let is_doubtful = !codings.is_empty() && !lengths.is_empty();
-    assert!(!(head.keep_alive && (head.framing == BodyFraming::UntilClose || is_doubtful)));
+    assert!(
+        !(head.wire.keep_alive && (head.wire.framing == BodyFraming::UntilClose || is_doubtful))
+    );
 }
 
 /// The lengths that count: one of those that say the same, none beside a coding.
@@ -309,8 +311,8 @@ fn naive_lengths<'a>(codings: &[&[u8]], lengths: &[&'a [u8]]) -> Vec<&'a [u8]> {
 
 /// The ways in which a response may leave, and the framing that it then has.
 fn transcodings(head: &ResponseHead) -> Vec<(Transcode, BodyFraming)> {
-    let mut ways = vec![(Transcode::Raw, head.framing)];
-    match head.framing {
+    let mut ways = vec![(Transcode::Raw, head.wire.framing)];
+    match head.wire.framing {
         BodyFraming::Chunked => ways.push((Transcode::Strip, BodyFraming::UntilClose)),
         BodyFraming::UntilClose => ways.push((Transcode::Chunk, BodyFraming::Chunked)),
         BodyFraming::None | BodyFraming::Length { .. } => {}
@@ -338,7 +340,7 @@ fn check_rewritten_response(
         // It is written anew in any case.
         return;
     }
-    let is_same = out == data[..head.end];
+    let is_same = out == data[..head.wire.end];
     assert!(kept == Kept::Nothing || is_same);
     // A field that is left out and one that is added may be alike.
     assert!(kept != Kept::Nothing || !is_same || persistence != Persistence::Keep);
@@ -350,11 +352,11 @@ fn check_rewritten_response(
     let mut written = ResponseHead::default();
     let parsed = parse_response(&out, method, &mut written);
     assert_eq!(parsed, Ok(Parsed::Complete), "{}", out.escape_ascii());
-    assert_eq!((written.end, written.status), (out.len(), head.status));
+    assert_eq!((written.wire.end, written.status), (out.len(), head.status));
     assert_eq!(written.reason.of(&out), head.reason.of(data));
-    assert_eq!(written.framing, framing);
+    assert_eq!(written.wire.framing, framing);
     let closes = persistence == Persistence::Close || framing == BodyFraming::UntilClose;
-    assert_eq!(written.keep_alive, !closes);
+    assert_eq!(written.wire.keep_alive, !closes);
     let lines = naive_lines(&out);
     let connections = values(&lines[1..], "connection");
     assert_eq!(!connections.is_empty(), persistence == Persistence::Close);

@@ -6,6 +6,7 @@
 //! its capacity from one message to the next.
 
 use crate::http1::fields::{decimal, list_items};
+use crate::http1::{RequestWire, ResponseWire};
 
 /// A range of bytes in the buffer that a head was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -451,23 +452,6 @@ impl Field {
     }
 }
 
-/// How the end of a body is known (RFC 9112 §6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum BodyFraming {
-    /// There is no body.
-    #[default]
-    None,
-    /// So many bytes.
-    Length {
-        /// Value of `Content-Length`.
-        bytes: u64,
-    },
-    /// The chunked transfer coding.
-    Chunked,
-    /// Everything until the connection closes (responses only).
-    UntilClose,
-}
-
 /// What the credentials of a request hold for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Credentials {
@@ -495,7 +479,7 @@ impl Credentials {
     }
 }
 
-/// A request's head.
+/// A request's head: what routes, logs and edits see, whichever protocol it came by.
 #[derive(Debug, Default)]
 pub struct RequestHead {
     /// Method, recognised.
@@ -513,31 +497,19 @@ pub struct RequestHead {
     pub query: Span,
     /// Authority of the target where it has one, else the value of `Host`.
     pub host: Span,
-    /// Whether `host` comes from the target (absolute form, RFC 9112 §3.2.2).
-    pub host_in_target: bool,
     /// Version of the client.
     pub version: Version,
     /// Field lines in the order sent.
     pub fields: Vec<Field>,
-    /// Where the head begins in the buffer (after a stray empty line).
-    pub start: usize,
-    /// Where the body begins in the buffer.
-    pub end: usize,
-    /// How the body ends.
-    pub framing: BodyFraming,
-    /// Whether the client wants the connection kept (RFC 9112 §9.3).
-    pub keep_alive: bool,
-    /// Whether the client waits for `100 Continue` before it sends the body.
-    pub expect_continue: bool,
     /// What the request's credentials hold for.
     pub credentials: Credentials,
-    /// The protocol asked for, where `Connection` names `upgrade`.
-    pub upgrade: Option<Span>,
     /// Whether `CDN-Loop` is among the fields.
     pub has_cdn_loop: bool,
+    /// How HTTP/1 carries it.
+    pub wire: RequestWire,
 }
 
-/// A response's head.
+/// A response's head: what logs and edits see, whichever protocol it came by.
 #[derive(Debug, Default)]
 pub struct ResponseHead {
     /// Status code.
@@ -548,14 +520,8 @@ pub struct ResponseHead {
     pub reason: Span,
     /// Field lines in the order sent.
     pub fields: Vec<Field>,
-    /// Where the head begins in the buffer.
-    pub start: usize,
-    /// Where the body begins in the buffer.
-    pub end: usize,
-    /// How the body ends.
-    pub framing: BodyFraming,
-    /// Whether the connection can carry another exchange afterwards.
-    pub keep_alive: bool,
+    /// How HTTP/1 carries it.
+    pub wire: ResponseWire,
 }
 
 impl ResponseHead {

@@ -23,7 +23,7 @@ pub use cdn_loop::LoopId;
 pub use coding::Coding;
 pub use error::{BodyError, PathError, RequestError, ResponseError};
 pub use head::{
-    BodyFraming, Credentials, Field, FieldKind, Method, RequestHead, ResponseHead, Scheme, Span,
-    Version,
+    Credentials, Field, FieldKind, Method, RequestHead, ResponseHead, Scheme, Span, Version,
 };
+pub use http1::BodyFraming;
 pub use representation::{ByteRange, Conditions, Precondition, Ranges, Validators};

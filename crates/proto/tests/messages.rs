@@ -93,12 +93,12 @@ proptest! {
         let request = format!("{method} {path} HTTP/1.1\r\n{framing_line}Host: h\r\n{lines}\r\n");
         let (mut head, mut again) = (RequestHead::default(), RequestHead::default());
         prop_assert_eq!(parse_request(request.as_bytes(), &mut head), Ok(Parsed::Complete));
-        prop_assert_eq!(head.framing, framing);
+        prop_assert_eq!(head.wire.framing, framing);
         let mut out = Vec::new();
         write::request_head(&mut out, request.as_bytes(), &head, CLIENT);
         prop_assert_eq!(parse_request(&out, &mut again), Ok(Parsed::Complete));
-        prop_assert_eq!(again.framing, framing);
-        prop_assert_eq!(again.end, out.len());
+        prop_assert_eq!(again.wire.framing, framing);
+        prop_assert_eq!(again.wire.end, out.len());
         prop_assert_eq!(again.target.of(&out), path.as_bytes());
         let text = String::from_utf8(out).expect("all of it is ASCII");
         prop_assert!(text.contains(&lines));
@@ -132,10 +132,10 @@ proptest! {
         };
         write::response_head(&mut out, bytes, &head, edits, None);
         prop_assert_eq!(parse_response(&out, Method::Get, &mut again), Ok(Parsed::Complete));
-        prop_assert_eq!(again.framing, expected);
+        prop_assert_eq!(again.wire.framing, expected);
         prop_assert_eq!(again.status, status);
         prop_assert_eq!(again.reason.of(&out), reason.as_bytes());
-        prop_assert!(again.keep_alive);
+        prop_assert!(again.wire.keep_alive);
         prop_assert!(String::from_utf8(out).expect("ASCII").contains(&lines));
     }
 

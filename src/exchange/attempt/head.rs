@@ -94,7 +94,7 @@ impl Sent<'_, '_> {
             return Ok(Received::Partial);
         }
         match head.status {
-            101 if request.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
+            101 if request.wire.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
             101 => {
                 let len = self.replace_head(buffer, head, Persistence::Upgrade)?;
                 Ok(Received::Tunnel(len))
@@ -127,13 +127,13 @@ impl Sent<'_, '_> {
     /// body that came with the head.
     fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
         let request = self.request.head;
-        let transcode = match (head.framing, request.version) {
+        let transcode = match (head.wire.framing, request.version) {
             (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
             (BodyFraming::UntilClose, Version::Http11) => Transcode::Chunk,
             _ => Transcode::Raw,
         };
         let ends_with_connection = transcode == Transcode::Strip
-            || (head.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
+            || (head.wire.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
         let rest_of_request = self.rest_of_body();
         let persistence = if ends_with_connection {
             Persistence::Close
@@ -147,7 +147,7 @@ impl Sent<'_, '_> {
             persistence,
             request_id: self.response_id(&mut room),
         };
-        let mut decoder = BodyDecoder::new(head.framing);
+        let mut decoder = BodyDecoder::new(head.wire.framing);
         self.slot.upstream().note_body_len(decoder.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
         let kept = write::kept_of_response_head(buffer.filled(), head, edits);
@@ -165,15 +165,15 @@ impl Sent<'_, '_> {
                         write::response_head(&mut scratch, bytes, head, edits, Some(&date));
                         // A head with `Keep-Alive` never stays as it is.
                         keep_alive = upstream::keep_alive(head, bytes);
-                        head.end
+                        head.wire.end
                     }
                 };
                 (replaced_len, Some(scratch))
             }
         };
-        buffer.skip(head.end);
+        buffer.skip(head.wire.end);
         let body_len = decode_front(&mut decoder, transcode, buffer).map_err(malformed)?;
-        let mut head_len = head.end - replaced_len;
+        let mut head_len = head.wire.end - replaced_len;
         buffer.restore(head_len);
         if let Some(scratch) = scratch {
             head_len += scratch.len();
@@ -196,7 +196,7 @@ impl Sent<'_, '_> {
             persistence,
             ends_with_connection,
             rest_of_request,
-            keeps_upstream: head.keep_alive && !has_surplus,
+            keeps_upstream: head.wire.keep_alive && !has_surplus,
             keep_alive,
         })
     }
@@ -223,7 +223,7 @@ impl Sent<'_, '_> {
             request_id,
         };
         write::response_head(scratch, buffer.filled(), head, edits, None);
-        buffer.skip(head.end);
+        buffer.skip(head.wire.end);
         prepend_head(buffer, scratch)?;
         Ok(scratch.len())
     }
@@ -323,7 +323,10 @@ impl Sent<'_, '_> {
 /// events): when the first of them comes says nothing of the endpoint.
 pub(super) fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
     // Nothing else is without a length and of this type.
-    if matches!(head.framing, BodyFraming::None | BodyFraming::Length { .. }) {
+    if matches!(
+        head.wire.framing,
+        BodyFraming::None | BodyFraming::Length { .. }
+    ) {
         return false;
     }
     let mut fields = head.fields.iter();

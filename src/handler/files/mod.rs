@@ -138,7 +138,7 @@ pub(super) async fn answer(request: Request<'_>, exchange: &mut Exchange<'_>) ->
 
 /// What becomes of the exchange after what was sent.
 fn outcome(exchange: &Exchange<'_>, persistence: Persistence, sent: Result<End, End>) -> Outcome {
-    let consumed = exchange.head.end;
+    let consumed = exchange.head.wire.end;
     match sent {
         Err(end @ End::Failure(Failure::ClientGone)) => Outcome::new(end, Next::Close, consumed),
         // What is missing must not be taken for the end.

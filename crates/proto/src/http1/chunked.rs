@@ -376,7 +376,7 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
 mod tests {
     use super::super::{BodyDecoder, MAX_FIELDS};
     use super::*;
-    use crate::head::BodyFraming;
+    use crate::http1::BodyFraming;
 
     /// Strips `body` in pieces of so many bytes: content, bytes taken, and
     /// whether the end was seen.

@@ -13,6 +13,7 @@ mod grammar;
 mod request;
 mod response;
 mod restate;
+mod wire;
 pub mod write;
 
 pub use body::{Advance, BodyDecoder};
@@ -21,6 +22,7 @@ pub use grammar::is_token;
 pub use request::parse_request;
 pub use response::parse_response;
 pub use restate::parse_odd_response;
+pub use wire::{BodyFraming, RequestWire, ResponseWire};
 
 /// Most fields in a request's head or a trailer section.
 pub const MAX_FIELDS: usize = 128;

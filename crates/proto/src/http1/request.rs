@@ -4,9 +4,10 @@ use super::authority;
 use super::diagnose::{self, Finding};
 use super::fields::{self, Framing, FramingError};
 use super::grammar::{self, Stop};
+use super::wire::BodyFraming;
 use super::{MAX_FIELDS, Parsed};
 use crate::error::RequestError;
-use crate::head::{BodyFraming, Credentials, FieldKind, Method, RequestHead, Span, Version};
+use crate::head::{Credentials, FieldKind, Method, RequestHead, Span, Version};
 
 /// Reads a request's head from the start of `buf` into `head`.
 ///
@@ -29,11 +30,11 @@ pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, Reque
 /// `method SP target SP version` and the fields (RFC 9112 §3), behind one
 /// empty line at most (§2.2).
 fn read_lines(buf: &[u8], head: &mut RequestHead) -> Result<(), Stop> {
-    head.start = match buf.first() {
+    head.wire.start = match buf.first() {
         Some(b'\r') => grammar::line_end(buf, 0)?,
         _ => 0,
     };
-    head.method_span = Span::new(head.start, grammar::token_end(buf, head.start));
+    head.method_span = Span::new(head.wire.start, grammar::token_end(buf, head.wire.start));
     let target_start = grammar::word_end(buf, head.method_span, b' ')?;
     head.target = Span::new(target_start, grammar::target_end(buf, target_start));
     let version_start = grammar::word_end(buf, head.target, b' ')?;
@@ -41,7 +42,7 @@ fn read_lines(buf: &[u8], head: &mut RequestHead) -> Result<(), Stop> {
     let fields_start = grammar::line_end(buf, end)?;
     head.version = version;
     head.method = Method::from_token(head.method_span.of(buf));
-    head.end = grammar::field_lines(buf, fields_start, &mut head.fields, MAX_FIELDS)?;
+    head.wire.end = grammar::field_lines(buf, fields_start, &mut head.fields, MAX_FIELDS)?;
     Ok(())
 }
 
@@ -93,25 +94,25 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     if !head.host.is_empty() && authority::read(head.host.of(buf)).is_none() {
         return Err(RequestError::HostInvalid);
     }
-    head.keep_alive = head.version == Version::Http11;
-    head.upgrade = None;
+    head.wire.keep_alive = head.version == Version::Http11;
+    head.wire.upgrade = None;
     if has_connection {
         let options =
             fields::connection_options(buf, &mut head.fields).ok_or(RequestError::TooManyFields)?;
-        head.keep_alive = !options.close && (head.keep_alive || options.keep_alive);
+        head.wire.keep_alive = !options.close && (head.wire.keep_alive || options.keep_alive);
         if let (true, Version::Http11, Asked::For(protocol)) =
             (options.upgrade, head.version, upgrade)
         {
-            head.upgrade = Some(protocol);
+            head.wire.upgrade = Some(protocol);
         }
     }
-    head.framing = if has_framing {
+    head.wire.framing = if has_framing {
         request_framing(buf, head)?
     } else {
         BodyFraming::None
     };
     // There is nothing to wait for without a body (RFC 9110 §10.1.1).
-    head.expect_continue = expects_continue && head.framing != BodyFraming::None;
+    head.wire.expect_continue = expects_continue && head.wire.framing != BodyFraming::None;
     Ok(())
 }
 
@@ -164,7 +165,7 @@ fn request_framing(buf: &[u8], head: &RequestHead) -> Result<BodyFraming, Reques
 fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let target = head.target.of(buf);
     let query_mark = query_mark(target)?;
-    head.host_in_target = false;
+    head.wire.host_in_target = false;
     head.path_and_query = head.target;
     if head.method == Method::Connect {
         // RFC 9110 §9.3.6: there is no default port.
@@ -175,7 +176,7 @@ fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
             return Err(RequestError::Target);
         }
         head.host = head.target;
-        head.host_in_target = true;
+        head.wire.host_in_target = true;
         head.path_and_query = Span::default();
     } else if target.first() != Some(&b'/') && (target != b"*" || head.method != Method::Options) {
         read_absolute_form(buf, head)?;
@@ -228,7 +229,7 @@ fn read_absolute_form(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestE
     }
     let start = head.target.start as usize + scheme_len;
     head.host = Span::new(start, start + authority_len);
-    head.host_in_target = true;
+    head.wire.host_in_target = true;
     head.path_and_query = Span::new(start + authority_len, head.target.end as usize);
     Ok(())
 }
@@ -243,7 +244,7 @@ mod tests {
         let mut head = RequestHead::default();
         let whole = parse_request(request, &mut head);
         let end = match whole {
-            Ok(Parsed::Complete) => head.end,
+            Ok(Parsed::Complete) => head.wire.end,
             _ => request.len(),
         };
         let mut part_head = RequestHead::default();
@@ -424,7 +425,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                post(lines).map(|head| head.framing),
+                post(lines).map(|head| head.wire.framing),
                 Ok(framing),
                 "{lines:?}"
             );
@@ -456,7 +457,7 @@ mod tests {
                 [host, path, query].map(str::as_bytes),
                 "{request_line}"
             );
-            assert_eq!(head.host_in_target, host != "a", "{request_line}");
+            assert_eq!(head.wire.host_in_target, host != "a", "{request_line}");
         }
     }
 
@@ -520,7 +521,7 @@ mod tests {
         ] {
             let request = format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
             let head = parse(request.as_bytes()).unwrap();
-            assert_eq!(head.keep_alive, keep_alive, "{request:?}");
+            assert_eq!(head.wire.keep_alive, keep_alive, "{request:?}");
         }
     }
 
@@ -552,11 +553,11 @@ mod tests {
         ] {
             let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes();
             let head = parse(&request).unwrap();
-            let found = head.upgrade.map(|span| span.of(&request));
+            let found = head.wire.upgrade.map(|span| span.of(&request));
             assert_eq!(found, protocol.map(str::as_bytes), "{lines:?}");
         }
         let old = b"GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-        assert_eq!(parse(old).unwrap().upgrade, None);
+        assert_eq!(parse(old).unwrap().wire.upgrade, None);
     }
 
     #[test]
@@ -589,7 +590,7 @@ mod tests {
 
     #[test]
     fn reads_expectations() {
-        let expects = |lines: &str| post(lines).map(|head| head.expect_continue);
+        let expects = |lines: &str| post(lines).map(|head| head.wire.expect_continue);
         let body = "Transfer-Encoding: chunked";
         let with_body = |line| expects(&format!("{body}\r\n{line}"));
         assert_eq!(with_body("Expect: 100-Continue"), Ok(true));
@@ -602,7 +603,7 @@ mod tests {
         assert_eq!(expects("X: y"), Ok(false));
         assert_eq!(expects("Expect: x"), Err(RequestError::Expectation));
         let old = b"POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n";
-        assert!(!parse(old).unwrap().expect_continue);
+        assert!(!parse(old).unwrap().wire.expect_continue);
     }
 
     #[test]

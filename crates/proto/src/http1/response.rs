@@ -2,9 +2,10 @@
 
 use super::fields::{self, Framing, FramingError};
 use super::grammar::{self, Stop};
+use super::wire::BodyFraming;
 use super::{MAX_RESPONSE_FIELDS, Parsed};
 use crate::error::ResponseError;
-use crate::head::{BodyFraming, Field, FieldKind, Method, ResponseHead, Span, Version};
+use crate::head::{Field, FieldKind, Method, ResponseHead, Span, Version};
 
 /// Reads a response's head from the start of `buf` into `head`; `method` is
 /// that of the request, which decides whether a body follows.
@@ -23,8 +24,8 @@ pub fn parse_response(
         Err(Stop::Short) => return Ok(Parsed::Partial),
         Err(Stop::Odd | Stop::TooManyFields) => return Err(ResponseError::StatusLine),
     }
-    match grammar::field_lines(buf, head.end, &mut head.fields, MAX_RESPONSE_FIELDS) {
-        Ok(end) => head.end = end,
+    match grammar::field_lines(buf, head.wire.end, &mut head.fields, MAX_RESPONSE_FIELDS) {
+        Ok(end) => head.wire.end = end,
         Err(Stop::Short) => return Ok(Parsed::Partial),
         Err(Stop::Odd) => return Err(ResponseError::Field),
         Err(Stop::TooManyFields) => return Err(ResponseError::TooManyFields),
@@ -32,15 +33,15 @@ pub fn parse_response(
     let options =
         fields::connection_options(buf, &mut head.fields).ok_or(ResponseError::TooManyFields)?;
     let stated = stated_framing(buf, head)?;
-    head.framing = response_framing(stated.framing, method, head);
-    head.keep_alive = !options.close
+    head.wire.framing = response_framing(stated.framing, method, head);
+    head.wire.keep_alive = !options.close
         && !stated.is_doubtful
-        && head.framing != BodyFraming::UntilClose
+        && head.wire.framing != BodyFraming::UntilClose
         && (head.version == Version::Http11 || options.keep_alive);
     Ok(Parsed::Complete)
 }
 
-/// `version SP status [SP reason]` (RFC 9112 §4); `head.end` is where it ends.
+/// `version SP status [SP reason]` (RFC 9112 §4); `head.wire.end` is where it ends.
 ///
 /// Deviation: the space before a reason that is missing may be missing too.
 fn read_status_line(buf: &[u8], head: &mut ResponseHead) -> Result<(), Stop> {
@@ -50,8 +51,8 @@ fn read_status_line(buf: &[u8], head: &mut ResponseHead) -> Result<(), Stop> {
         Some(b' ') => (end + 1, grammar::text_end(buf, end + 1)),
         _ => (end, end),
     };
-    head.start = 0;
-    head.end = grammar::line_end(buf, reason_end)?;
+    head.wire.start = 0;
+    head.wire.end = grammar::line_end(buf, reason_end)?;
     head.version = version;
     head.status = status;
     head.reason = Span::new(reason_start, reason_end);
@@ -337,7 +338,7 @@ mod tests {
             ),
         ] {
             let head = parse(response.as_bytes(), method).unwrap();
-            let found = (head.framing, head.keep_alive);
+            let found = (head.wire.framing, head.wire.keep_alive);
             assert_eq!(found, (framing, keep_alive), "{method:?} {response:?}");
         }
     }

@@ -111,7 +111,7 @@ pub struct TraceMark {
 pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: ClientInfo<'_>) {
     request_line(out, buf, head);
     let host = head.host.of(buf);
-    let own_host = head.host_in_target || host.is_empty();
+    let own_host = head.wire.host_in_target || host.is_empty();
     if own_host {
         let host = if host.is_empty() {
             client.default_host
@@ -120,26 +120,32 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
         };
         push_all(out, [b"Host: ", host, b"\r\n"]);
     }
-    let upgrade = head.upgrade.is_some();
+    let upgrade = head.wire.upgrade.is_some();
     let hops_left = head.hops_left(buf).filter(|&hops| hops > 0);
     let marks = client.marks;
-    copy_fields(out, buf, &head.fields, head.end, |field| match field.kind {
-        FieldKind::Host if own_host => Line::Leave,
-        FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding => Line::Restate,
-        FieldKind::Connection
-        | FieldKind::HopByHop
-        | FieldKind::KeepAlive
-        | FieldKind::Forwarded => Line::Leave,
-        FieldKind::ProxyClaim => Line::copy_if(
-            client.relayed.is_some() && !(client.forward.x_real_ip && is_real_ip(buf, field)),
-        ),
-        FieldKind::Upgrade => Line::copy_if(upgrade),
-        FieldKind::Expect => Line::copy_if(head.expect_continue && !field.value.is_empty()),
-        FieldKind::MaxForwards => Line::copy_if(hops_left.is_none()),
-        FieldKind::RequestId => Line::copy_if(marks.request_id.is_none()),
-        FieldKind::TraceParent => Line::copy_if(marks.trace.is_none()),
-        FieldKind::TraceState => Line::copy_if(marks.trace.is_none_or(|it| it.continues)),
-        _ => Line::Copy,
+    copy_fields(out, buf, &head.fields, head.wire.end, |field| {
+        match field.kind {
+            FieldKind::Host if own_host => Line::Leave,
+            FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding => {
+                Line::Restate
+            }
+            FieldKind::Connection
+            | FieldKind::HopByHop
+            | FieldKind::KeepAlive
+            | FieldKind::Forwarded => Line::Leave,
+            FieldKind::ProxyClaim => Line::copy_if(
+                client.relayed.is_some() && !(client.forward.x_real_ip && is_real_ip(buf, field)),
+            ),
+            FieldKind::Upgrade => Line::copy_if(upgrade),
+            FieldKind::Expect => {
+                Line::copy_if(head.wire.expect_continue && !field.value.is_empty())
+            }
+            FieldKind::MaxForwards => Line::copy_if(hops_left.is_none()),
+            FieldKind::RequestId => Line::copy_if(marks.request_id.is_none()),
+            FieldKind::TraceParent => Line::copy_if(marks.trace.is_none()),
+            FieldKind::TraceState => Line::copy_if(marks.trace.is_none_or(|it| it.continues)),
+            _ => Line::Copy,
+        }
     });
     if upgrade {
         out.extend_from_slice(b"Connection: upgrade\r\n");
@@ -179,7 +185,12 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
 }
 
 /// `X-Forwarded-*` as everybody reads them, `Forwarded` by RFC 7239.
-fn forwarded_fields(out: &mut Vec<u8>, buf: &[u8], host: &[u8], client: &ClientInfo<'_>) {
+pub(super) fn forwarded_fields(
+    out: &mut Vec<u8>,
+    buf: &[u8],
+    host: &[u8],
+    client: &ClientInfo<'_>,
+) {
     let Forward {
         x_forwarded,
         forwarded,

@@ -2,7 +2,8 @@
 
 use super::lines::{Line, copy_fields, is_copied, push_all};
 use super::request_id_field;
-use crate::head::{BodyFraming, Field, FieldKind, ResponseHead};
+use crate::head::{Field, FieldKind, ResponseHead};
+use crate::http1::BodyFraming;
 
 /// How a response leaves for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub fn response_head(
     if let Some(date) = date.filter(|_| !has(FieldKind::Date)) {
         date_field(out, date);
     }
-    copy_fields(out, buf, &head.fields, head.end, |field| {
+    copy_fields(out, buf, &head.fields, head.wire.end, |field| {
         response_line(field, head, edits)
     });
     if let Some(id) = edits.request_id {
@@ -103,7 +104,7 @@ fn response_line(field: &Field, head: &ResponseHead, edits: ResponseEdits<'_>) -
         // The answer to a HEAD need not name the coding that a GET would have
         // had (RFC 9110 §9.3.2), and to HTTP/1.0 it must not (RFC 9112 §6.1).
         FieldKind::TransferEncoding => {
-            if head.framing == BodyFraming::Chunked && edits.transcode == Transcode::Raw {
+            if head.wire.framing == BodyFraming::Chunked && edits.transcode == Transcode::Raw {
                 Line::Restate
             } else {
                 Line::Leave
@@ -145,7 +146,7 @@ pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdi
 pub fn dated_status_line(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, date: &[u8]) -> usize {
     let len = match head.fields.first() {
         Some(field) => field.name.start as usize,
-        None => head.end.saturating_sub(b"\r\n".len()),
+        None => head.wire.end.saturating_sub(b"\r\n".len()),
     };
     out.extend_from_slice(&buf[..len]);
     date_field(out, date);

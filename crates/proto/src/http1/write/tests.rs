@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 
+use super::request::forwarded_fields;
 use super::*;
 use crate::cdn_loop::LoopId;
 use crate::forwarded::Believed;
