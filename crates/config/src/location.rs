@@ -149,7 +149,7 @@ mod tests {
             ("/fixed", 1),
             ("https://$host$path$query", 4),
             ("/$hostname/$/$uri$", 1),
-            ("$scheme:$host-$path_", 3),
+            ("$scheme:$host-$path_", 4),
         ] {
             let location = Location::new(text);
             assert_eq!(location.to_string(), text);
