@@ -59,7 +59,7 @@ pub fn ask(proxy: &Proxy, command: &str) -> String {
     answer_to(proxy, format!("{command}\n").as_bytes())
 }
 
-fn json(proxy: &Proxy, command: &str) -> Value {
+pub fn json(proxy: &Proxy, command: &str) -> Value {
     let answer = ask(proxy, &format!("json {command}"));
     assert_eq!(answer.lines().count(), 1, "{answer:?}");
     serde_json::from_str(&answer).unwrap()

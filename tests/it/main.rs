@@ -21,6 +21,7 @@ mod buffering;
 mod control;
 mod counters;
 mod demo;
+mod disciplines;
 mod early_answers;
 mod events;
 mod explain;
