@@ -65,17 +65,30 @@ impl NoneLacking {
 #[derive(Debug)]
 pub(crate) struct ThreadEnded;
 
+/// Has the ends of threads said.
+#[derive(Debug)]
+pub(crate) struct ThreadEnds {
+    ending: mpsc::UnboundedSender<ThreadEnded>,
+}
+
 /// Lives as long as a thread does, and says so when it is dropped.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct WhileRunning {
     ending: mpsc::UnboundedSender<ThreadEnded>,
 }
 
-impl WhileRunning {
-    /// For each thread a clone, and where their ends are heard of.
+impl ThreadEnds {
+    /// Beside it, where they are heard of.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<ThreadEnded>) {
         let (ending, ended) = mpsc::unbounded_channel();
-        (WhileRunning { ending }, ended)
+        (ThreadEnds { ending }, ended)
+    }
+
+    /// For one thread, which keeps it until it ends.
+    pub fn of_one(&self) -> WhileRunning {
+        WhileRunning {
+            ending: self.ending.clone(),
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! What an operator sees and does: the status page with all its forms, the
 //! metrics, and the control socket.
 //!
-//! One thread of its own, so that nothing here delays a request. It reads the
-//! figures that the workers write (`observe::figures`), and changes endpoints
-//! by the dispatchers that the workers share.
+//! Tasks of the control thread. They read the figures that the workers write
+//! (`observe::figures`), and change endpoints by the dispatchers that the workers
+//! share.
+//!
+//! Invariant: no task keeps the control thread for milliseconds, for it also probes
+//! endpoints. All figures are read and written aside: see [`Admin::aside`].
 
 mod control;
 pub mod csv;
@@ -19,20 +22,19 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::machine::{self, Obstacle};
-use crate::lifecycle::{Phase, Starting};
+use crate::lifecycle::Phase;
 use crate::net::Address;
 use crate::net::listen::Accepting;
 use crate::net::listen::{self, AcceptTurns, BoundListener, Listener, Peer, SocketFile};
-use crate::net::poller::Poller;
 use crate::observe::figures::Sources;
 use crate::observe::limits::{self, LimitWatch};
-use crate::scheduling::step_back;
 use monitor::Monitor;
 
 pub use control::MAX_ROWS;
@@ -49,10 +51,44 @@ struct Admin {
     sources: Sources,
     phase: watch::Receiver<Phase>,
     monitor: Monitor,
+    turns: Turns,
+}
+
+/// The one for whom work is done aside.
+#[derive(Debug, Clone, Copy)]
+enum Asker {
+    /// The status page, in all its forms.
+    Page,
+    /// The control socket.
+    Control,
+    /// The looks at the figures that nobody asked for.
+    Watch,
+}
+
+/// Of each asker, the turn that one piece of its work has at a time, in the order in
+/// which they asked.
+///
+/// Invariant: clients of the status page do not keep the control socket waiting.
+#[derive(Debug)]
+struct Turns {
+    page: Arc<Semaphore>,
+    control: Arc<Semaphore>,
+    watch: Arc<Semaphore>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        let one = || Arc::new(Semaphore::new(1));
+        Turns {
+            page: one(),
+            control: one(),
+            watch: one(),
+        }
+    }
 }
 
 /// The sockets, bound before the thread is started.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sockets {
     status: Option<BoundListener>,
     control: Option<BoundListener>,
@@ -67,13 +103,11 @@ pub struct SocketFiles {
     pub control: Option<SocketFile>,
 }
 
-/// The thread, until it is stopped or dropped.
-#[derive(Debug)]
-pub struct AdminThread {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<io::Result<()>>,
-    /// Where the status page is, if there is one.
-    pub status_address: Option<Address>,
+impl Sockets {
+    /// The address of the status page, if there is one.
+    pub fn status_address(&self) -> Option<Address> {
+        self.status.as_ref().map(|it| it.address.clone())
+    }
 }
 
 /// Binds the sockets that the configuration names.
@@ -112,86 +146,53 @@ pub fn bind(config: &crate::config::Config) -> io::Result<(Sockets, SocketFiles)
     Ok((sockets, files))
 }
 
-/// Starts the thread; `while_running` is dropped when it ends.
-///
-/// # Errors
-/// The thread can't be started.
-pub(crate) fn start(
-    sources: Sources,
-    sockets: Sockets,
-    phase: watch::Receiver<Phase>,
-    starting: Starting,
-    while_running: impl Send + 'static,
-) -> io::Result<AdminThread> {
-    let status_address = sockets.status.as_ref().map(|it| it.address.clone());
-    let (stop, stopped) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("admin".to_owned());
-    let thread = thread.spawn(move || {
-        let _while_running = while_running;
-        // A scrape of many endpoints delays no request.
-        step_back();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build_local(tokio::runtime::LocalOptions::default())?;
-        let admin = Rc::new(Admin {
-            monitor: Monitor::new(&sources),
-            sources,
-            phase,
-        });
-        let poller = Poller::of_this_thread()?;
-        let status = sockets.status.map(Listener::register).transpose()?;
-        let control = sockets.control.map(Listener::register).transpose()?;
-        runtime.block_on(async {
-            starting.finish().await;
-            tokio::task::spawn_local(watch_limits(admin.clone()));
-            if status.is_some() || control.is_some() {
-                let admin = admin.clone();
-                tokio::task::spawn_local(async move {
-                    admin.monitor.watch(&admin.sources, &admin.phase).await;
-                });
-            }
-            if let Some(listener) = status {
-                tokio::task::spawn_local(http::serve(admin.clone(), listener));
-            }
-            if let Some(listener) = control {
-                tokio::task::spawn_local(control::serve(admin.clone(), listener));
-            }
-            tokio::select! {
-                failed = poller.serve() => failed,
-                // An error means that whoever could stop it is gone.
-                _ = stopped => Ok(()),
-            }
+/// The status page and the control socket, registered with this thread's event loop.
+#[derive(Debug)]
+pub(crate) struct Service {
+    admin: Arc<Admin>,
+    status: Option<Listener>,
+    control: Option<Listener>,
+}
+
+impl Service {
+    /// Registers the sockets; nothing is accepted yet.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn new(
+        sources: Sources,
+        sockets: Sockets,
+        phase: watch::Receiver<Phase>,
+    ) -> io::Result<Self> {
+        Ok(Service {
+            admin: Arc::new(Admin {
+                monitor: Monitor::new(&sources),
+                sources,
+                phase,
+                turns: Turns::default(),
+            }),
+            status: sockets.status.map(Listener::register).transpose()?,
+            control: sockets.control.map(Listener::register).transpose()?,
         })
-    })?;
-    Ok(AdminThread {
-        stop,
-        thread,
-        status_address,
-    })
-}
-
-impl AdminThread {
-    /// Ends it, and waits until it has.
-    pub fn stop(self) {
-        // Nobody listens where it has ended already.
-        let _ = self.stop.send(());
-        match self.thread.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("the admin thread failed: {error}"),
-            Err(_) => tracing::error!("the admin thread panicked"),
-        }
     }
-}
 
-/// Says in the event log where a limit is reached, once a second at most.
-async fn watch_limits(admin: Rc<Admin>) {
-    let mut watch = LimitWatch::new(&admin.sources.config);
-    let mut looks = tokio::time::interval(limits::LOOK_INTERVAL);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        looks.tick().await;
-        watch.look(&admin.sources, Instant::now());
+    /// Serves for ever, in local tasks beside this one.
+    pub async fn run(self) {
+        let Service {
+            admin,
+            status,
+            control,
+        } = self;
+        if status.is_some() || control.is_some() {
+            tokio::task::spawn_local(admin.clone().watch_figures());
+        }
+        if let Some(listener) = status {
+            tokio::task::spawn_local(http::serve(admin.clone(), listener));
+        }
+        if let Some(listener) = control {
+            tokio::task::spawn_local(control::serve(admin.clone(), listener));
+        }
+        admin.watch_limits().await;
     }
 }
 
@@ -264,7 +265,75 @@ impl Acceptor {
     }
 }
 
+impl Turns {
+    /// Does work on a thread beside this one, which gives way to the workers.
+    ///
+    /// # Cancellation
+    /// Work that has begun is done all the same, and has its turn until then.
+    async fn aside<T: Send + 'static>(
+        &self,
+        asker: Asker,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let turn = match asker {
+            Asker::Page => &self.page,
+            Asker::Control => &self.control,
+            Asker::Watch => &self.watch,
+        };
+        let turn = turn.clone().acquire_owned().await;
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        match done.await {
+            Ok(done) => done,
+            // It can't have been cancelled: nobody has its handle.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
 impl Admin {
+    /// Does work that may take milliseconds on a thread beside this one: see
+    /// [`Turns::aside`].
+    async fn aside<T: Send + 'static>(
+        self: &Arc<Self>,
+        asker: Asker,
+        work: impl FnOnce(&Admin) -> T + Send + 'static,
+    ) -> T {
+        let admin = self.clone();
+        self.turns.aside(asker, move || work(&admin)).await
+    }
+
+    /// Says in the event log where a limit is reached, once a second at most.
+    async fn watch_limits(self: Arc<Self>) {
+        let mut watch = LimitWatch::new(&self.sources.config);
+        let mut looks = interval(limits::LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let look = move |admin: &Admin| {
+                watch.look(&admin.sources, Instant::now());
+                watch
+            };
+            watch = self.aside(Asker::Watch, look).await;
+        }
+    }
+
+    /// Looks at the figures once a second, whether anybody watches or not.
+    async fn watch_figures(self: Arc<Self>) {
+        let mut ticks = interval(monitor::EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let look = |admin: &Admin| {
+                let phase = *admin.phase.borrow();
+                admin.monitor.look(&admin.sources, phase);
+            };
+            self.aside(Asker::Watch, look).await;
+        }
+    }
+
     fn is_draining(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Drain { .. })
     }
@@ -303,6 +372,7 @@ mod tests {
     use std::net::{SocketAddr, TcpStream};
 
     use super::*;
+    use crate::net::poller::Poller;
 
     const CLIENTS: usize = 40;
 
@@ -329,6 +399,26 @@ mod tests {
                 failed = poller.serve() => failed.unwrap(),
                 () = test(acceptor, address) => {}
             }
+        });
+    }
+
+    /// A long answer of the page keeps neither the thread nor the control socket.
+    #[test]
+    fn work_aside_keeps_nobody_else() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let turns = Turns::default();
+        let (finish, may_finish) = std::sync::mpsc::channel();
+        runtime.block_on(async {
+            let long = turns.aside(Asker::Page, move || may_finish.recv());
+            let others = async {
+                assert_eq!(turns.aside(Asker::Control, || 1).await, 1);
+                assert_eq!(turns.aside(Asker::Watch, || 2).await, 2);
+                finish.send(()).unwrap();
+            };
+            let (long, ()) = tokio::join!(long, others);
+            assert!(long.is_ok());
         });
     }
 

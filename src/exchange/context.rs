@@ -1,4 +1,4 @@
-//! What an exchange works with: its worker, and the generation that it began with.
+//! The context of an exchange: its worker, and the generation that it began with.
 //!
 //! Owned by one worker. A [`Worker`] lives as long as its thread; a [`Generation`]
 //! as long as it is the newest, or an exchange that began with it goes on.
@@ -29,10 +29,10 @@ use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
 use crate::upstream::{PinnedConnections, Upstream};
 
-/// What a worker has for life.
+/// State that a worker keeps for life.
 #[derive(Debug)]
 pub struct Worker {
-    /// What new exchanges begin with.
+    /// The generation that new exchanges begin with.
     pub generation: CurrentGeneration,
     /// Timeouts.
     pub wheel: Wheel,
@@ -72,7 +72,8 @@ pub struct Worker {
     pub pinned: PinnedConnections,
 }
 
-/// What follows from one configuration: replaced as a whole when another is loaded.
+/// State that follows from one configuration. It is replaced as a whole when another
+/// is loaded.
 #[derive(Debug)]
 pub struct Generation {
     /// The configuration.
@@ -101,7 +102,7 @@ impl CurrentGeneration {
         self.0.borrow().clone()
     }
 
-    /// Has exchanges begin with this one from now on. Those that go on keep theirs.
+    /// Has exchanges begin with this one from now on. Exchanges in flight keep theirs.
     pub fn replace(&self, generation: Rc<Generation>) {
         // The old one is dropped once nothing is borrowed.
         drop(self.0.replace(generation));
@@ -203,7 +204,7 @@ impl Worker {
     }
 }
 
-/// What an exchange works with. Whatever its worker has can be reached as its own.
+/// The worker and the generation of an exchange. It derefs to the worker.
 #[derive(Debug)]
 pub struct Context {
     worker: Rc<Worker>,

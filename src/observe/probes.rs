@@ -1,4 +1,4 @@
-//! The last probe of each endpoint: the health thread writes it, whoever looks
+//! The last probe of each endpoint: the control thread writes it, whoever looks
 //! at the figures reads it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! How many workers do not come round. The supervisor writes it, readers ask.
+//! How many workers do not come round. The control thread writes it, readers ask.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

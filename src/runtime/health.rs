@@ -1,4 +1,5 @@
-//! The health thread: one for the process, whatever the number of workers.
+//! Health of endpoints: a duty of the control thread, one for the process whatever
+//! the number of workers.
 //!
 //! It probes endpoints, tries whether those are back that could not be
 //! connected to, and lets time pass for every upstream. What it learns goes to
@@ -8,26 +9,21 @@
 //! A probe or a try of an endpoint with a limit takes one of its slots, as an
 //! exchange does: see [`Watch::admit`].
 
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::{EndpointState, Flag, Reservation};
 use evenkeel_policy::health::Change;
-use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::permits::Permits;
 use crate::config::{Config, Endpoint, Probe, Upstream};
-use crate::lifecycle::Starting;
 use crate::metrics::quantity::counted;
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::lacks_descriptor;
-use crate::net::poller::Poller;
 use crate::net::timer::TICK;
 use crate::observe::counters::Counters;
 use crate::observe::inquiry::{Inquiry, make_room};
@@ -47,14 +43,7 @@ const JITTER: f64 = 0.1;
 const FIRST_TRY: Duration = Duration::from_millis(100);
 const LONGEST_TRY: Duration = Duration::from_secs(1);
 
-/// The health thread, until it is stopped or dropped.
-#[derive(Debug)]
-pub(super) struct HealthThread {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<io::Result<()>>,
-}
-
-/// What the health thread watches, and where it notes what it saw.
+/// What is watched, and where it is noted what was seen.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub config: Arc<Config>,
@@ -69,54 +58,18 @@ pub(super) struct Watched {
     pub probes: Arc<Probes>,
 }
 
-/// Starts the health thread; `while_running` is dropped when it ends.
-pub(super) fn start(
-    watched: Watched,
-    starting: Starting,
-    while_running: impl Send + 'static,
-) -> io::Result<HealthThread> {
-    let (stop, stopped) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("health".to_owned());
-    let thread = thread.spawn(move || {
-        let _while_running = while_running;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build_local(tokio::runtime::LocalOptions::default())?;
-        let upstreams = watched.config.upstreams.len();
-        let health = Rc::new(Health {
-            watched,
-            probe_permits: Permits::new(MOST_AT_ONCE, upstreams),
-            try_permits: Permits::new(MOST_AT_ONCE, upstreams),
-        });
-        let poller = Poller::of_this_thread()?;
-        runtime.block_on(async {
-            starting.finish().await;
-            tokio::select! {
-                () = health.watch() => Ok(()),
-                failed = poller.serve() => failed,
-                // An error means that whoever could stop it is gone.
-                _ = stopped => Ok(()),
-            }
-        })
-    })?;
-    Ok(HealthThread { stop, thread })
+/// Watches for ever, in local tasks beside this one.
+pub(super) async fn watch(watched: Watched) {
+    let upstreams = watched.config.upstreams.len();
+    let health = Rc::new(Health {
+        watched,
+        probe_permits: Permits::new(MOST_AT_ONCE, upstreams),
+        try_permits: Permits::new(MOST_AT_ONCE, upstreams),
+    });
+    health.watch().await;
 }
 
-impl HealthThread {
-    /// Ends it, and waits until it has.
-    pub(super) fn stop(self) {
-        // Nobody listens where it has ended already.
-        let _ = self.stop.send(());
-        match self.thread.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("the health thread failed: {error}"),
-            Err(_) => tracing::error!("the health thread panicked"),
-        }
-    }
-}
-
-/// What the tasks of the thread share.
+/// What the tasks share.
 struct Health {
     watched: Watched,
     probe_permits: Permits,
@@ -508,10 +461,11 @@ mod tests {
     use evenkeel_policy::observation::Observed;
     use evenkeel_testkit::deadline::until;
     use socket2::{Domain, Socket, Type};
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::config::{NameLookup, load_text};
-    use crate::lifecycle::Phase;
+    use crate::net::poller::Poller;
     use crate::upstream::{dispatcher, shared_pools};
 
     #[test]
@@ -603,6 +557,26 @@ mod tests {
         assert!(watch.state().has_room());
     }
 
+    /// Watches on a thread of its own until what this gives is dropped.
+    fn watch_meanwhile(watched: Watched) -> oneshot::Sender<()> {
+        let (stop, stopped) = oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let poller = Poller::of_this_thread().unwrap();
+            tokio::task::LocalSet::new().block_on(&runtime, async {
+                tokio::select! {
+                    () = watch(watched) => {}
+                    failed = poller.serve() => failed.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+        });
+        stop
+    }
+
     /// Without a probe: exchanges said that it can't be reached.
     #[test]
     fn an_unreachable_endpoint_is_tried_until_it_opens() {
@@ -622,8 +596,6 @@ mod tests {
         );
         let app = Arc::new(dispatcher(&config.upstreams[0]));
         let probes = Arc::new(Probes::new(&config));
-        let phase = tokio::sync::watch::channel(Phase::Serve).1;
-        let (starting, _) = Starting::together(phase);
         let watched = Watched {
             dispatchers: vec![app.clone()],
             pools: vec![shared_pools(&config.upstreams[0])],
@@ -632,7 +604,7 @@ mod tests {
             probes,
             config,
         };
-        let health = start(watched, starting, ()).unwrap();
+        let stop = watch_meanwhile(watched);
         let mut chooser = Chooser::new(&app, Balance::First, 0);
         let endpoint = chooser.members().endpoints()[0].clone();
         let is_unreachable = || endpoint.has(Flag::Unreachable);
@@ -664,6 +636,6 @@ mod tests {
         });
         port.listen(1).unwrap();
         until("it is reachable again", || !is_unreachable());
-        health.stop();
+        drop(stop);
     }
 }

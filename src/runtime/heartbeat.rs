@@ -1,5 +1,5 @@
-//! Watching the workers: each counts the turns of its tick, and the supervisor
-//! looks whether the counts move.
+//! Watching the workers: each counts the turns of its tick, and the control
+//! thread looks whether the counts move.
 //!
 //! A worker that does not come round serves none of its clients, and nothing
 //! else tells: its own measure of lag comes with its next tick.
@@ -42,7 +42,7 @@ impl Drop for Beating {
     }
 }
 
-/// The supervisor's view of the workers.
+/// The control thread's view of the workers.
 #[derive(Debug)]
 pub(super) struct Watch {
     workers: Vec<Watched>,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     /// After a stop of the whole process (SIGSTOP, a suspended machine) the
-    /// supervisor may be the first to run.
+    /// control thread may be the first to run.
     #[test]
     fn a_late_look_accuses_nobody() {
         let mut site = Site::new();

@@ -1,4 +1,4 @@
-//! Permits for what the health thread has open at once, in fair shares.
+//! Permits for the probes and tries that are open at once, in fair shares.
 //!
 //! Connects that hang hold their permits for as long as their timeout. An
 //! upstream with many of them must not hold up another's.

@@ -65,7 +65,7 @@ pub(super) struct WorkerThread {
     pub starting: Starting,
     pub phase: watch::Receiver<Phase>,
     pub questions: Questions,
-    /// Shows the supervisor that the worker comes round.
+    /// Shows the control thread that the worker comes round.
     pub heartbeat: Arc<Heartbeat>,
     /// Where each worker is asked.
     pub inquiries: Vec<Inquiry>,

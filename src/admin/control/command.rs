@@ -1,10 +1,12 @@
 //! The commands of the control socket, and what each does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, Format, with_names};
 use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, operate};
+use crate::admin::{Admin, Asker};
 use crate::config::{MAX_WEIGHT, Upstream};
 use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
@@ -78,16 +80,26 @@ pub(super) fn split(line: &str) -> Vec<Vec<String>> {
 
 /// Carries out a command, and gives its whole answer. That of a text ends in
 /// an empty line, that of JSON is one line.
-pub(super) async fn run(caller: &Caller<'_>, words: &[&str]) -> String {
+pub(super) async fn run(admin: &Arc<Admin>, operator: Operator, words: &[&str]) -> String {
     let (format, words) = match words {
         ["json", words @ ..] => (Format::Json, words),
         words => (Format::Text, words),
     };
-    match (native(caller, words, format).await, format) {
-        (Some(Ok(json)), Format::Json) => json + "\n",
-        (Some(Err(error)), Format::Json) => refusal_json(&error),
-        (Some(Ok(text)), Format::Text) => text + "\n",
-        (Some(Err(error)), Format::Text) => format!("error: {error}\n\n"),
+    if let Some(answer) = waiting(admin, words, format).await {
+        return ended(answer, format);
+    }
+    let words: Vec<_> = words.iter().map(|&word| word.to_owned()).collect();
+    let answer = move |admin: &Admin| {
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        at_once(&Caller { admin, operator }, &words, format)
+    };
+    admin.aside(Asker::Control, answer).await
+}
+
+/// The whole answer of a command that waits for nothing.
+fn at_once(caller: &Caller<'_>, words: &[&str], format: Format) -> String {
+    match (native(caller, words, format), format) {
+        (Some(answer), _) => ended(answer, format),
         (None, Format::Json) => {
             let error = unknown(words);
             refusal_json(&format!("{error}; HAProxy's commands have no JSON"))
@@ -96,6 +108,15 @@ pub(super) async fn run(caller: &Caller<'_>, words: &[&str]) -> String {
             Some(text) => text + "\n",
             None => format!("error: {}\n\n", unknown(words)),
         },
+    }
+}
+
+/// An answer with its end.
+fn ended(answer: Answer, format: Format) -> String {
+    match (answer, format) {
+        (Ok(answer), _) => answer + "\n",
+        (Err(error), Format::Json) => refusal_json(&error),
+        (Err(error), Format::Text) => format!("error: {error}\n\n"),
     }
 }
 
@@ -148,8 +169,37 @@ fn verbs_after(first: &str) -> Vec<&'static str> {
     verbs
 }
 
+/// Commands that wait for the workers, or for time to pass; `None` where it is none of
+/// them.
+async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<Answer> {
+    let sources = &admin.sources;
+    Some(match *words {
+        ["show", "sessions" | "sess"] => sessions(admin, DEFAULT_ROWS, format).await,
+        ["show", "sessions" | "sess", count] => match rows(count) {
+            Ok(count) => sessions(admin, count, format).await,
+            Err(error) => Err(error),
+        },
+        ["show", "errors"] => show::errors(sources, DEFAULT_ROWS, format).await,
+        ["show", "errors", count] => match rows(count) {
+            Ok(count) => show::errors(sources, count, format).await,
+            Err(error) => Err(error),
+        },
+        ["rates"] => rates(admin, "1", format).await,
+        ["rates", seconds] => rates(admin, seconds, format).await,
+        // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.
+        [live::COMMAND, asked] => Ok(live::answer(sources, asked).await),
+        _ => return None,
+    })
+}
+
+async fn sessions(admin: &Arc<Admin>, count: usize, format: Format) -> Answer {
+    let asked = show::ask_sessions(&admin.sources, count).await;
+    let shown = move |admin: &Admin| show::sessions(&admin.sources, asked, count, format);
+    admin.aside(Asker::Control, shown).await
+}
+
 /// `None` where it is no command of ours.
-async fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer> {
+fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer> {
     let sources = &caller.admin.sources;
     Some(match *words {
         [] | ["help"] => format.show(&HELP, |text| (*text).to_owned()),
@@ -160,18 +210,6 @@ async fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<A
         ["show", "routes"] => show::routes(&sources.read(), format),
         ["show", "files"] => show::files(&sources.read(), format),
         ["show", "queue"] => show::queue(sources, format),
-        ["show", "sessions" | "sess"] => show::sessions(sources, DEFAULT_ROWS, format).await,
-        ["show", "sessions" | "sess", count] => match rows(count) {
-            Ok(count) => show::sessions(sources, count, format).await,
-            Err(error) => Err(error),
-        },
-        ["show", "errors"] => show::errors(sources, DEFAULT_ROWS, format).await,
-        ["show", "errors", count] => match rows(count) {
-            Ok(count) => show::errors(sources, count, format).await,
-            Err(error) => Err(error),
-        },
-        ["rates"] => rates(sources, "1", format).await,
-        ["rates", seconds] => rates(sources, seconds, format).await,
         ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
         ["ready", ref places @ ..] => change(caller, places, Wanted::Ready, format),
         ["stop", ref places @ ..] => change(caller, places, Wanted::Stop, format),
@@ -185,8 +223,6 @@ async fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<A
             )),
         },
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
-        // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.
-        [live::COMMAND, asked] => Ok(live::answer(sources, asked).await),
         ["set", "log-level", level] => set_log_level(level, caller.operator, format),
         ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
         _ => return None,
@@ -203,7 +239,7 @@ fn rows(count: &str) -> Result<usize, String> {
     }
 }
 
-async fn rates(sources: &Sources, seconds: &str, format: Format) -> Answer {
+async fn rates(admin: &Arc<Admin>, seconds: &str, format: Format) -> Answer {
     let window = seconds.parse().ok();
     let window = window.and_then(|it| Duration::try_from_secs_f64(it).ok());
     let window = window.filter(|it| (MIN_WINDOW..=MAX_WINDOW).contains(it));
@@ -215,10 +251,14 @@ async fn rates(sources: &Sources, seconds: &str, format: Format) -> Answer {
             MAX_WINDOW.as_secs_f64()
         ));
     };
-    let before = sources.read();
+    let read = |admin: &Admin| admin.sources.read();
+    let before = admin.aside(Asker::Control, read).await;
     tokio::time::sleep(window).await;
-    let rates = Rates::between(&before, &sources.read());
-    format.show(&rates, show::rates)
+    let shown = move |admin: &Admin| {
+        let rates = Rates::between(&before, &admin.sources.read());
+        format.show(&rates, show::rates)
+    };
+    admin.aside(Asker::Control, shown).await
 }
 
 fn levels() -> String {

@@ -148,7 +148,8 @@ fn backends(sources: &Sources) -> String {
 
 fn stat(admin: &Admin, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
     let figures = admin.sources.read();
-    let table = csv::part(&figures, &admin.monitor.seen(), is_wanted);
+    let part = |seen: &_| csv::part(&figures, seen, is_wanted);
+    let table = admin.monitor.with_seen(part);
     String::from_utf8_lossy(&table).into_owned()
 }
 

@@ -4,7 +4,7 @@
 //! Several commands in a line are separated by `;`. After `prompt` the
 //! connection stays open for further lines. A client has so long for its
 //! command and for taking its answer, and there may be so many at a time: it
-//! can keep the admin thread from nothing.
+//! can keep the control thread from nothing.
 
 mod answer;
 mod command;
@@ -15,6 +15,7 @@ mod table;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
@@ -46,7 +47,7 @@ const MAX_DISCARDED_LEN: u64 = 1024 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes commands for ever.
-pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
+pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
     let open = Rc::new(Cell::new(0));
     let refused = Rc::new(Cell::new(0));
     let mut acceptor = Acceptor::new("control socket", listener);
@@ -120,13 +121,10 @@ impl Connection {
         self.discard().await
     }
 
-    async fn serve(mut self, admin: &Admin) -> io::Result<()> {
+    async fn serve(mut self, admin: &Arc<Admin>) -> io::Result<()> {
         let peer = self.read.get_ref().as_ref().peer_cred();
-        let caller = Caller {
-            admin,
-            operator: Operator::Control {
-                uid: peer.ok().map(|it| it.uid()),
-            },
+        let operator = Operator::Control {
+            uid: peer.ok().map(|it| it.uid()),
         };
         let mut mode = Mode::OneLine;
         loop {
@@ -154,7 +152,7 @@ impl Connection {
                     ["quit" | "exit"] => return Ok(()),
                     ref words => {
                         let answer = tokio::select! {
-                            answer = command::run(&caller, words) => answer,
+                            answer = command::run(admin, operator, words) => answer,
                             () = self.left() => return Ok(()),
                         };
                         self.write(&answer).await?;

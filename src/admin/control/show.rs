@@ -19,7 +19,7 @@ use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, Figures, FileFigures, ListenerFigures, RouteFigures, Sources,
     UpstreamFigures,
 };
-use crate::observe::inquiry::{Question, ask};
+use crate::observe::inquiry::{Answers, Question, ask};
 use crate::observe::rates::{Rates, Traffic};
 use crate::observe::sessions::{Session, SessionList};
 
@@ -381,8 +381,17 @@ struct ExchangeView<'a> {
     bytes_out: u64,
 }
 
-pub(super) async fn sessions(sources: &Sources, count: usize, format: Format) -> Answer {
-    let asked = ask(&sources.inquiries, |reply| Question::Sessions(count, reply)).await;
+/// Asks every worker for its foremost sessions.
+pub(super) async fn ask_sessions(sources: &Sources, count: usize) -> Answers<SessionList> {
+    ask(&sources.inquiries, |reply| Question::Sessions(count, reply)).await
+}
+
+pub(super) fn sessions(
+    sources: &Sources,
+    asked: Answers<SessionList>,
+    count: usize,
+    format: Format,
+) -> Answer {
     let mut list = SessionList::default();
     for answer in asked.answers {
         list.merge(answer);

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{
@@ -12,8 +12,6 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-
-use crate::admin::metrics::Pieces;
 
 pub(super) type Answer = Response<AnswerBody>;
 
@@ -27,7 +25,7 @@ pub(super) enum AnswerBody {
     Whole(Option<Bytes>),
     /// Is written as it is sent.
     Pieces {
-        pieces: Pieces,
+        pieces: mpsc::Receiver<Bytes>,
         /// What is left of the last one.
         rest: Option<Bytes>,
         _place: OwnedSemaphorePermit,
@@ -49,7 +47,7 @@ impl Body for AnswerBody {
             AnswerBody::Whole(rest) => Poll::Ready(frame(next_piece(rest))),
             AnswerBody::Pieces { pieces, rest, .. } => {
                 if rest.is_none() {
-                    *rest = pieces.next().map(Bytes::from);
+                    *rest = ready!(pieces.poll_recv(cx));
                 }
                 Poll::Ready(frame(next_piece(rest)))
             }
@@ -149,7 +147,7 @@ pub(super) fn with_place(
 pub(super) fn in_pieces(
     place: OwnedSemaphorePermit,
     content_type: &'static str,
-    pieces: Pieces,
+    pieces: mpsc::Receiver<Bytes>,
 ) -> Answer {
     let body = AnswerBody::Pieces {
         pieces,

@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -26,10 +26,10 @@ use hyper_util::rt::TokioIo;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::monitor::Span;
-use super::{Acceptor, Admin, BACKLOG, csv, metrics};
+use super::{Acceptor, Admin, Asker, BACKLOG, csv, metrics};
 use crate::net::Address;
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::listen::{Listener, Peer};
@@ -43,6 +43,9 @@ use viewers::Viewers;
 const MOST_CONNECTIONS: usize = 256;
 /// Answers with all figures at once, which are long: further ones are refused.
 const MOST_LONG_ANSWERS: usize = 8;
+/// Pieces of an answer that are written ahead of the one that is sent: as many as hyper
+/// puts into one call.
+const PIECES_AHEAD: usize = 16;
 
 /// What there is to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +126,7 @@ const RESOURCES: [(&str, Method, Resource, &str); 12] = [
 /// The listener and what its connections share.
 #[derive(Debug)]
 struct Site {
-    admin: Rc<Admin>,
+    admin: Arc<Admin>,
     tokens: Option<Tokens>,
     viewers: Viewers,
     connections: RefCell<Vec<Rc<Activity>>>,
@@ -134,7 +137,7 @@ struct Site {
 
 /// Answers requests. Takes connections until the process drains, so that a successor
 /// can have the address; those that are open go on.
-pub(super) async fn serve(admin: Rc<Admin>, listener: Listener) {
+pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
     let settings = admin.sources.config.status.as_ref();
     let token = settings.and_then(|it| it.token.clone());
     let refused = admin.sources.status_tokens_refused.clone();
@@ -248,14 +251,57 @@ impl Site {
         true
     }
 
-    /// An answer that holds one of few places until it is sent.
-    fn long(&self, made: impl FnOnce(OwnedSemaphorePermit) -> Answer) -> Answer {
-        match self.long_answers.clone().try_acquire_owned() {
-            Ok(place) => made(place),
-            Err(_) => text(
+    /// One of few places for long answers, which is held until the answer is sent.
+    ///
+    /// # Errors
+    /// All are taken: the answer that says so.
+    fn long_place(&self) -> Result<OwnedSemaphorePermit, Box<Answer>> {
+        let place = self.long_answers.clone().try_acquire_owned();
+        place.map_err(|_| {
+            Box::new(text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("{MOST_LONG_ANSWERS} answers of this length are being read: try again\n"),
-            ),
+            ))
+        })
+    }
+
+    /// An answer of all figures, which is written aside.
+    async fn long(
+        &self,
+        content_type: &'static str,
+        write: impl FnOnce(&Admin) -> Vec<u8> + Send + 'static,
+    ) -> Answer {
+        match self.long_place() {
+            Ok(place) => {
+                let bytes = self.admin.aside(Asker::Page, write).await;
+                with_place(place, content_type, bytes)
+            }
+            Err(refusal) => *refusal,
+        }
+    }
+
+    /// The metrics. Where nothing says how long an answer is, as in HTTP/1.0, one
+    /// that is cut off looks complete: there it is written before it is sent.
+    async fn metrics(
+        &self,
+        version: Version,
+        names: metrics::Names,
+        format: metrics::Format,
+    ) -> Answer {
+        let content_type = format.content_type();
+        if version == Version::HTTP_10 {
+            let write = move |admin: &Admin| {
+                let pieces = metrics::pieces(admin.sources.read(), names, format);
+                pieces.collect::<Vec<_>>().concat()
+            };
+            return self.long(content_type, write).await;
+        }
+        match self.long_place() {
+            Ok(place) => {
+                let pieces = self.admin.metrics_aside(names, format).await;
+                in_pieces(place, content_type, pieces)
+            }
+            Err(refusal) => *refusal,
         }
     }
 
@@ -276,9 +322,7 @@ impl Site {
         let admin = &self.admin;
         match resource {
             Resource::Page => page(),
-            Resource::Json => {
-                self.long(|place| with_place(place, "application/json", figures(admin)))
-            }
+            Resource::Json => self.long("application/json", figures).await,
             Resource::Metrics => {
                 let accept = request.headers().get(ACCEPT);
                 let format = metrics::Format::accepted(accept.and_then(|it| it.to_str().ok()));
@@ -287,35 +331,50 @@ impl Site {
                         "there are no metrics of these names: `names` is haproxy or evenkeel\n";
                     return text(StatusCode::BAD_REQUEST, what);
                 };
-                self.long(|place| {
-                    let pieces = metrics::pieces(admin.sources.read(), names, format);
-                    match request.version() {
-                        // Where nothing says how long an answer is, one that
-                        // is cut off looks complete.
-                        Version::HTTP_10 => {
-                            let whole: Vec<_> = pieces.collect();
-                            with_place(place, format.content_type(), whole.concat())
-                        }
-                        _ => in_pieces(place, format.content_type(), pieces),
-                    }
-                })
+                self.metrics(request.version(), names, format).await
             }
-            Resource::Csv => self.long(|place| {
-                let table = csv::table(&admin.sources.read(), &admin.monitor.seen());
-                with_place(place, "text/plain; charset=utf-8", table)
-            }),
+            Resource::Csv => {
+                let write = |admin: &Admin| {
+                    let figures = admin.sources.read();
+                    admin.monitor.with_seen(|seen| csv::table(&figures, seen))
+                };
+                self.long("text/plain; charset=utf-8", write).await
+            }
             Resource::Health => text(StatusCode::OK, "ok\n"),
             Resource::Ready => ready(admin),
             Resource::Change => operation::change(admin, self.tokens.as_ref(), from, request).await,
             Resource::Events if is_head => with_type(StatusCode::OK, "text/event-stream", ""),
             Resource::Events => self.viewers.stream(admin),
             Resource::Plots => match request.uri().query() {
-                None | Some("span=minute") => json(admin.monitor.plots(Span::Minute)),
-                Some("span=hour") => json(admin.monitor.plots(Span::Hour)),
+                None | Some("span=minute") => plots(admin, Span::Minute).await,
+                Some("span=hour") => plots(admin, Span::Hour).await,
                 Some(_) => text(StatusCode::BAD_REQUEST, "?span= is minute or hour\n"),
             },
-            Resource::Endpoint => detail(admin, request.uri().query()),
+            Resource::Endpoint => detail(admin, request.uri().query()).await,
         }
+    }
+}
+
+impl Admin {
+    /// Writes the metrics aside, a piece at a time as they are taken. The figures are
+    /// read in turn; a client that takes its time for them keeps nobody.
+    async fn metrics_aside(
+        self: &Arc<Self>,
+        names: metrics::Names,
+        format: metrics::Format,
+    ) -> mpsc::Receiver<Bytes> {
+        let read = |admin: &Admin| admin.sources.read();
+        let figures = self.aside(Asker::Page, read).await;
+        let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+        tokio::task::spawn_blocking(move || {
+            for piece in metrics::pieces(figures, names, format) {
+                // An error means that the client has left.
+                if sender.blocking_send(piece.into()).is_err() {
+                    return;
+                }
+            }
+        });
+        pieces
     }
 }
 
@@ -335,10 +394,16 @@ fn ready(admin: &Admin) -> Answer {
     }
 }
 
-fn detail(admin: &Admin, query: Option<&str>) -> Answer {
+async fn plots(admin: &Arc<Admin>, span: Span) -> Answer {
+    let plots = move |admin: &Admin| admin.monitor.plots(span);
+    json(admin.aside(Asker::Page, plots).await)
+}
+
+async fn detail(admin: &Arc<Admin>, query: Option<&str>) -> Answer {
     let index = query.and_then(|it| it.strip_prefix("index="));
     let index = index.and_then(|it| it.parse().ok());
-    match index.and_then(|index| admin.monitor.detail(&admin.sources, index)) {
+    let detail = move |admin: &Admin| admin.monitor.detail(&admin.sources, index?);
+    match admin.aside(Asker::Page, detail).await {
         Some(body) => json(body),
         None => text(
             StatusCode::NOT_FOUND,

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::answer::{Answer, AnswerBody, answer, text};
 use crate::admin::monitor::Look;
-use crate::admin::{Admin, Place};
+use crate::admin::{Admin, Asker, Place};
 
 /// Most viewers at once.
 pub(super) const MOST: usize = 32;
@@ -22,7 +23,7 @@ pub(super) struct Viewers(Rc<Cell<usize>>);
 
 impl Viewers {
     /// Another one, unless there are too many.
-    pub(super) fn stream(&self, admin: &Rc<Admin>) -> Answer {
+    pub(super) fn stream(&self, admin: &Arc<Admin>) -> Answer {
         let Some(place) = Place::take(&self.0, MOST) else {
             return text(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -41,7 +42,7 @@ impl Viewers {
 
 /// Sends what has changed, whenever there is room for it and a new look,
 /// until nobody takes it any more; the viewer has its place for so long.
-async fn send(_place: Place, admin: Rc<Admin>, messages: mpsc::Sender<Bytes>) {
+async fn send(_place: Place, admin: Arc<Admin>, messages: mpsc::Sender<Bytes>) {
     let start = format!(
         "retry: 2000\nevent: start\ndata: {}\n\n",
         admin.monitor.start()
@@ -50,7 +51,7 @@ async fn send(_place: Place, admin: Rc<Admin>, messages: mpsc::Sender<Bytes>) {
         return;
     }
     let mut looks = admin.monitor.looks();
-    let mut last: Option<Rc<Look>> = None;
+    let mut last: Option<Arc<Look>> = None;
     loop {
         // First room, then the look: so it is no older than a second.
         let Ok(room) = messages.reserve().await else {
@@ -63,8 +64,12 @@ async fn send(_place: Place, admin: Rc<Admin>, messages: mpsc::Sender<Bytes>) {
             }
         }
         let look = looks.borrow_and_update().clone();
-        let message = look.message(last.as_deref());
-        room.send(format!("data: {message}\n\n").into());
+        let message = move |_: &Admin| {
+            let message = look.message(last.as_deref());
+            (format!("data: {message}\n\n"), look)
+        };
+        let (message, look) = admin.aside(Asker::Page, message).await;
+        room.send(message.into());
         last = Some(look);
     }
 }

@@ -2,22 +2,19 @@
 //! keeps what the page shows of the past: the last minute by seconds, the last
 //! hour by minutes, and the most that was seen.
 //!
-//! Owned by the admin thread. Of 1,000 endpoints under load it keeps some
+//! Read and written aside of the control thread. Of 1,000 endpoints under load it keeps some
 //! 20 MB.
 
 mod history;
 mod look;
 mod seen;
 
-use std::cell::{Ref, RefCell};
 use std::fmt::Write;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::haproxy::{is_backend_up, is_server_up};
 use crate::files::DiskFigures;
@@ -38,15 +35,15 @@ use seen::Most;
 pub(super) use seen::{Seen, SeenOfAll, Traffic};
 
 /// Between two looks.
-const EVERY: Duration = Duration::from_secs(1);
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 /// Events that the page shows.
 const EVENTS: usize = 100;
 
 /// The past, and the last look.
 #[derive(Debug)]
 pub(super) struct Monitor {
-    past: RefCell<Past>,
-    looks: watch::Sender<Rc<Look>>,
+    past: Mutex<Past>,
+    looks: watch::Sender<Arc<Look>>,
     start: String,
 }
 
@@ -130,8 +127,8 @@ impl Monitor {
         let started = unix_time(sources.started.wall);
         Monitor {
             start: start_message(config, &sources.disks, started.as_millis() as u64),
-            looks: watch::Sender::new(Rc::default()),
-            past: RefCell::new(Past {
+            looks: watch::Sender::new(Arc::default()),
+            past: Mutex::new(Past {
                 looked: sources.started.instant,
                 number: 0,
                 all: Series::new(),
@@ -158,20 +155,18 @@ impl Monitor {
         }
     }
 
-    /// Looks once a second, for ever.
-    pub(super) async fn watch(&self, sources: &Sources, phase: &watch::Receiver<Phase>) {
-        let mut ticks = interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let phase = *phase.borrow();
-            self.note(sources.read_with(Detail::Brief), phase, Instant::now());
-        }
+    /// Looks at the figures: to be called every [`EVERY`].
+    pub(super) fn look(&self, sources: &Sources, phase: Phase) {
+        self.note(sources.read_with(Detail::Brief), phase, Instant::now());
     }
 
     fn note(&self, figures: Figures, phase: Phase, now: Instant) {
-        let look = self.past.borrow_mut().note(figures, phase, now);
-        self.looks.send_replace(Rc::new(look));
+        let look = self.past().note(figures, phase, now);
+        self.looks.send_replace(Arc::new(look));
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What does not change, as JSON.
@@ -180,18 +175,18 @@ impl Monitor {
     }
 
     /// The looks from the last one on.
-    pub(super) fn looks(&self) -> watch::Receiver<Rc<Look>> {
+    pub(super) fn looks(&self) -> watch::Receiver<Arc<Look>> {
         self.looks.subscribe()
     }
 
-    /// What the looks have found beside the figures.
-    pub(super) fn seen(&self) -> Ref<'_, SeenOfAll> {
-        Ref::map(self.past.borrow(), |past| &past.seen)
+    /// Reads what the looks have found beside the figures.
+    pub(super) fn with_seen<T>(&self, read: impl FnOnce(&SeenOfAll) -> T) -> T {
+        read(&self.past().seen)
     }
 
     /// Plots of everything, as JSON.
     pub(super) fn plots(&self, span: Span) -> String {
-        let past = self.past.borrow();
+        let past = self.past();
         let counts = |all: &[Series]| all.iter().map(|it| it.counts(span)).collect();
         json(&Plots {
             all: past.all.plot(span),
@@ -207,7 +202,7 @@ impl Monitor {
     /// An endpoint in detail, as JSON: `index` counts through all upstreams.
     /// `None` where there is no such endpoint.
     pub(super) fn detail(&self, sources: &Sources, index: usize) -> Option<String> {
-        let past = self.past.borrow();
+        let past = self.past();
         let mut first = 0;
         for (upstream, endpoints) in past.endpoints.iter().enumerate() {
             if let Some(series) = endpoints.get(index - first) {

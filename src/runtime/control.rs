@@ -1,0 +1,331 @@
+//! The control thread: it changes the running process, and talks to the outside
+//! about it.
+//!
+//! One for the process. It starts the workers and drains them, hears signals, and
+//! watches whether workers come round (`heartbeat`). It probes endpoints and lets time
+//! pass for them (`health`). It serves the status page and the control socket
+//! ([`admin`]). Other threads put a [`Message`] into its mailbox. Workers never wait for
+//! it.
+//!
+//! Names of endpoints are still looked up while the configuration is loaded, before
+//! this thread starts. Their place is here, beside the probes.
+//!
+//! [`admin`]: crate::admin
+
+use std::io;
+use std::pin::pin;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::ending::{join_workers, summarise};
+use super::heartbeat::{LOOK_INTERVAL, Watch};
+use super::signals::{Signals, Wish};
+use super::start::{Duties, Process, Writing};
+use super::{Running, health};
+use crate::config::Config;
+use crate::lifecycle::{Phase, ThreadEnded};
+use crate::scheduling::step_back;
+
+/// Signals that follow the first one so soon are the same wish: some programs,
+/// such as `timeout`, signal a process and then its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// An order to the control thread.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// To drain for at most this long, then to stop.
+    Drain { timeout: Duration },
+}
+
+/// The thread, and its mailbox. Dropped, it stops at once.
+#[derive(Debug)]
+pub(super) struct ControlThread {
+    mailbox: mpsc::UnboundedSender<Message>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl ControlThread {
+    /// Puts a message into the mailbox.
+    pub fn ask(&self, message: Message) {
+        // The error of a thread that has ended already is for `join`.
+        let _ = self.mailbox.send(message);
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// A thread of the process ended by itself.
+    pub fn join(self) -> io::Result<()> {
+        let joined = self.thread.join();
+        joined.unwrap_or_else(|_| Err(io::Error::other("the control thread panicked")))
+    }
+}
+
+/// Starts the thread, which starts the process; `signals` takes them over there, or
+/// leaves them alone.
+///
+/// # Errors
+/// The process can't be started.
+pub(super) fn start(config: Config, signals: fn() -> io::Result<Signals>) -> io::Result<Running> {
+    let (mailbox, messages) = mpsc::unbounded_channel();
+    let (started, is_started) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("control".to_owned());
+    let thread = thread.spawn(move || {
+        let runtime = runtime()?;
+        let in_runtime = runtime.enter();
+        // Before anyone can connect: from then on a signal is to drain.
+        let signals = signals()?;
+        let (process, duties) = Process::start(config)?;
+        let known = (
+            process.sources.clone(),
+            process.status_address.clone(),
+            process.addresses.clone(),
+        );
+        // The caller waits for it.
+        let _ = started.send(known);
+        let control = Control::new(process, signals, messages);
+        drop(in_runtime);
+        control.run(&runtime, duties)
+    })?;
+    let control = ControlThread { mailbox, thread };
+    match is_started.recv() {
+        Ok((sources, status_address, addresses)) => Ok(Running {
+            control,
+            sources,
+            status_address,
+            addresses,
+        }),
+        Err(_) => {
+            let ended = control.join();
+            Err(ended
+                .err()
+                .unwrap_or_else(|| io::Error::other("nothing was started")))
+        }
+    }
+}
+
+/// The runtime of the control thread. Work that may take milliseconds runs beside it,
+/// on threads named `figures` that give way to the workers.
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name("figures")
+        .on_thread_start(step_back)
+        .build()
+}
+
+/// How far the process has come.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Serving,
+    Draining {
+        since: Instant,
+        cause: Cause,
+        /// Whether what is open was cut.
+        is_cut: bool,
+    },
+}
+
+/// Why the process drains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A signal.
+    Signal,
+    /// The caller wants it.
+    Caller,
+    /// A thread ended by itself, or a duty of this one.
+    Ended,
+}
+
+/// The state of the control thread.
+struct Control {
+    process: Process,
+    signals: Signals,
+    /// `None` once the caller is gone.
+    messages: Option<mpsc::UnboundedReceiver<Message>>,
+    stage: Stage,
+    watch: Watch,
+    looks: Interval,
+    /// Workers that have not ended.
+    workers_running: usize,
+}
+
+impl Control {
+    /// To be called within a runtime.
+    fn new(process: Process, signals: Signals, messages: mpsc::UnboundedReceiver<Message>) -> Self {
+        let mut looks = interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stalls = process.sources.worker_stalls.clone();
+        Control {
+            signals,
+            messages: Some(messages),
+            stage: Stage::Serving,
+            watch: Watch::new(&process.heartbeats, stalls),
+            looks,
+            workers_running: process.workers.len(),
+            process,
+        }
+    }
+
+    /// Does everything until the process has ended.
+    fn run(mut self, runtime: &Runtime, duties: Duties) -> io::Result<()> {
+        let tasks = LocalSet::new();
+        tasks.block_on(runtime, self.serve(duties));
+        join_workers(std::mem::take(&mut self.process.workers));
+        // Its path goes before it is closed, with the other duties.
+        drop(self.process.moved_control_file.take());
+        drop(tasks);
+        runtime.block_on(self.finish())
+    }
+
+    /// Does its duties until every worker has ended: until then whoever waits in a
+    /// queue may still be served.
+    async fn serve(&mut self, duties: Duties) {
+        let mut ended = pin!(duties.run());
+        let mut is_able = true;
+        while self.workers_running > 0 {
+            tokio::select! {
+                () = self.hear() => {}
+                () = &mut ended, if is_able => {
+                    is_able = false;
+                    self.ended_by_itself();
+                }
+            }
+        }
+    }
+
+    /// Waits until all is written, and says what was done.
+    async fn finish(mut self) -> io::Result<()> {
+        let writing = self.process.writing.take();
+        let mut written = tokio::task::spawn_blocking(|| writing.map_or(0, Writing::finish));
+        let unwritten = loop {
+            tokio::select! {
+                unwritten = &mut written => break unwritten?,
+                () = self.hear() => {}
+            }
+        };
+        let sources = &self.process.sources;
+        summarise(&sources.config, &sources.counters, unwritten);
+        match self.stage {
+            Stage::Draining {
+                cause: Cause::Ended,
+                ..
+            } => Err(io::Error::other("a thread ended by itself")),
+            Stage::Serving | Stage::Draining { .. } => Ok(()),
+        }
+    }
+
+    /// Waits for something that is asked for, or happened, and sees to it.
+    ///
+    /// # Cancellation
+    /// Nothing is lost by dropping the future.
+    async fn hear(&mut self) {
+        tokio::select! {
+            message = next(&mut self.messages) => self.asked(message),
+            Some(ThreadEnded) = self.process.ended.recv() => {
+                self.workers_running -= 1;
+                self.ended_by_itself();
+            }
+            wish = self.signals.next() => self.signalled(wish),
+            _ = self.looks.tick() => self.watch.look(Instant::now()),
+        }
+    }
+
+    /// `None` where the caller has dropped what it could ask with.
+    fn asked(&mut self, message: Option<Message>) {
+        match message {
+            Some(Message::Drain { timeout }) => self.drain(timeout, Cause::Caller),
+            None => {
+                self.messages = None;
+                self.drain(Duration::ZERO, Cause::Caller);
+            }
+        }
+    }
+
+    /// A worker or a duty has ended, which only a drain makes right.
+    fn ended_by_itself(&mut self) {
+        if matches!(self.stage, Stage::Serving) {
+            tracing::error!("a thread ended by itself: stopping");
+            self.drain(self.drain_timeout(), Cause::Ended);
+        }
+    }
+
+    fn signalled(&mut self, wish: Wish) {
+        let name = match wish {
+            Wish::Reopen => return self.process.log_sender.reopen(),
+            Wish::Stop(name) => name,
+        };
+        match &mut self.stage {
+            Stage::Serving => {
+                let timeout = self.drain_timeout();
+                tracing::info!(
+                    "{name}: accepting nothing more; exchanges in flight have {timeout:?}"
+                );
+                self.drain(timeout, Cause::Signal);
+            }
+            Stage::Draining { is_cut: true, .. } => {}
+            Stage::Draining {
+                since,
+                cause: Cause::Signal,
+                ..
+            } if since.elapsed() < SAME_SIGNAL => {
+                tracing::info!("{name} again, at once: taken for the same");
+            }
+            Stage::Draining { is_cut, .. } => {
+                *is_cut = true;
+                tracing::warn!("{name} again: what is open is cut");
+                let deadline = Instant::now();
+                self.process.phase.send_replace(Phase::Drain { deadline });
+            }
+        }
+    }
+
+    fn drain_timeout(&self) -> Duration {
+        self.process.sources.config.server.drain_timeout
+    }
+
+    fn drain(&mut self, timeout: Duration, cause: Cause) {
+        let since = Instant::now();
+        self.process.drain(since + timeout);
+        self.stage = Stage::Draining {
+            since,
+            cause,
+            is_cut: false,
+        };
+    }
+}
+
+impl Duties {
+    /// Does them for ever, in local tasks; gives up where one of them fails.
+    async fn run(self) {
+        let Duties {
+            poller,
+            admin,
+            watched,
+        } = self;
+        // Tasks of their own: each has its turn, however much another has to do.
+        let health = tokio::task::spawn_local(health::watch(watched));
+        let admin = tokio::task::spawn_local(admin.run());
+        let failed = tokio::select! {
+            failed = poller.serve() => failed.err(),
+            ended = health => ended.err().map(io::Error::other),
+            ended = admin => ended.err().map(io::Error::other),
+        };
+        if let Some(error) = failed {
+            tracing::error!("the control thread failed: {error}");
+        }
+    }
+}
+
+/// The next message; `None` once nobody can send another.
+async fn next(messages: &mut Option<mpsc::UnboundedReceiver<Message>>) -> Option<Message> {
+    match messages {
+        Some(messages) => messages.recv().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,111 @@
+//! The end of the process: what is freed for a successor, what is waited for, and
+//! what is said.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::start::{Process, Writing};
+use crate::config::Config;
+use crate::lifecycle::Phase;
+use crate::metrics::end::End;
+use crate::metrics::quantity::counted;
+use crate::net::listen::SocketFile;
+use crate::observe::counters::Counters;
+
+/// Longest wait for the access logs, and for spans, once the workers have ended.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Process {
+    /// Has the workers drain until this moment.
+    ///
+    /// Invariant: every address is free for a successor as soon as draining begins.
+    /// Files of Unix sockets go first, then workers and the status page close their
+    /// listening sockets.
+    pub fn drain(&mut self, deadline: Instant) {
+        self.sources.is_draining.store(true, Ordering::Relaxed);
+        self.socket_files.clear();
+        if let Some(file) = self.control_file.take() {
+            self.moved_control_file = move_aside(file);
+        }
+        self.phase.send_replace(Phase::Drain { deadline });
+    }
+}
+
+/// Waits for workers that have said that they end.
+pub(super) fn join_workers(workers: Vec<JoinHandle<io::Result<()>>>) {
+    for worker in workers {
+        match worker.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("a worker failed: {error}"),
+            Err(_) => tracing::error!("a worker panicked"),
+        }
+    }
+}
+
+impl Writing {
+    /// Waits until all is written, a few seconds at most. Gives the lines that are
+    /// lost. Blocks.
+    pub fn finish(self) -> u64 {
+        if let Some(exporter) = self.exporter {
+            exporter.finish(LOG_TIMEOUT);
+        }
+        self.log_writer.finish(LOG_TIMEOUT)
+    }
+}
+
+/// Frees the path of the control socket, over which the drain can be watched still.
+fn move_aside(file: SocketFile) -> Option<SocketFile> {
+    match file.move_aside() {
+        Ok(Some(file)) => {
+            let path = file.path().display();
+            tracing::info!("control socket: at {path} while this process drains");
+            Some(file)
+        }
+        Ok(None) => None,
+        Err(error) => {
+            tracing::warn!("control socket: closed, for it can't be moved: {error}");
+            None
+        }
+    }
+}
+
+/// Says in the event log what every listener and upstream has done.
+pub(super) fn summarise(config: &Config, counters: &[Arc<Counters>], unwritten: u64) {
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let sum = |count: &dyn Fn(&Counters) -> u64| -> u64 {
+            counters.iter().map(|counters| count(counters)).sum()
+        };
+        let requests = sum(&|c| c.listeners[index].exchanges.requests.value());
+        let connections = sum(&|c| c.listeners[index].connections.value());
+        let ends: Vec<_> = End::all()
+            .map(|end| {
+                let count = sum(&|c| c.listeners[index].exchanges.ends[end.index()].value());
+                (end.word(), count)
+            })
+            .filter(|(_, count)| *count > 0)
+            .map(|(word, count)| format!("{word} {count}"))
+            .collect();
+        tracing::info!(
+            "listener {}: {}, {}{}",
+            listener.name,
+            counted(connections, "connection"),
+            counted(requests, "request"),
+            match ends.join(", ") {
+                ends if ends.is_empty() => ends,
+                ends => format!(" ({ends})"),
+            }
+        );
+    }
+    let dropped: u64 = counters
+        .iter()
+        .map(|c| c.own.log_lines_dropped.value())
+        .sum();
+    if dropped + unwritten > 0 {
+        let lost = counted(dropped + unwritten, "line");
+        tracing::warn!("access log: {lost} lost");
+    }
+    tracing::info!("stopped");
+}
