@@ -16,11 +16,12 @@ use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
 
 use self::head::{Interim, Received, response_buffer};
 use self::open::{Opened, Origin, open, take_idle};
+use super::body::SPLICED_MIN;
 use super::buffering::{Pace, Verdict};
 use super::drain::Body;
 use super::forward::{Connection, Outcome, RequestBody};
 use super::identity::ROOM;
-use super::pump::{Pump, PumpEnd, SPLICED_MIN, TAILROOM, Unread, WaitsFor};
+use super::pump::{Pump, PumpEnd, TAILROOM, Unread, WaitsFor};
 use super::relay::Response;
 use super::watch::ClientWatch;
 use super::{Context, Exchange, RestOfBody, box_cold};
@@ -292,7 +293,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         self.counters.bytes_out.add(sent as u64);
         if sent < scratch.len() || !request.is_whole() {
             let limit = self.exchange.listener().limits.body_bytes;
-            let rest = request.rest(&scratch[sent..]).with_limit(limit);
+            let rest = request.rest(&scratch[sent..], limit);
             let pace = Pace::of_request(self.slot.upstream(), request.head);
             let mut pump = rest.with_pace(pace);
             pump.moved_at = context.wheel.now();

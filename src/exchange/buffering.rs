@@ -695,10 +695,7 @@ impl Taking<'_, '_, '_> {
 
     /// Writes what the client takes, then reads once.
     fn poll_turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
-        let follow = match self.pump.is_source_done() {
-            true => self.pump.follow(),
-            false => Follow::Anything,
-        };
+        let follow = self.pump.follow();
         let before = self.backlog.len;
         let client = &mut *self.relay.exchange.client;
         let written = self.backlog.poll_write(cx, &mut client.stream, follow);

@@ -13,6 +13,7 @@ use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::{BodyFraming, RequestHead};
 
 use super::attempt::{self, Attempt, Retry};
+use super::body::{BodySink, BodySource};
 use super::buffering::{self, ReadAhead};
 use super::pump::{Pump, TAILROOM, Unread};
 use super::queueing::{Queueing, Unserved};
@@ -77,8 +78,9 @@ impl RequestBody<'_> {
     }
 
     /// The rest of the request: what the endpoint did not take at once, and
-    /// what is still to come.
-    pub fn rest(&self, unsent: &[u8]) -> Pump {
+    /// what is still to come. A chunked body of more content than `limit_bytes` is
+    /// refused.
+    pub fn rest(&self, unsent: &[u8], limit_bytes: Option<u64>) -> Pump {
         let undecoded = match self.is_whole() {
             true => &[][..],
             false => &self.bytes[self.valid_len..],
@@ -90,7 +92,10 @@ impl RequestBody<'_> {
             debug_assert!(fits, "the buffer was made for them");
             buffer
         });
-        let pump = Pump::new(self.decoder.clone(), Transcode::Raw, buffer, unsent.len());
+        let source = BodySource::http1(self.decoder.clone()).with_limit(limit_bytes);
+        // What the client sent goes on as it is.
+        let sink = BodySink::http1(Transcode::Raw);
+        let pump = Pump::new(source, sink, buffer, unsent.len());
         match self.head.wire.upgrade {
             // A tunnel may begin before it ends, and goes on from there.
             Some(_) => pump.copied(),

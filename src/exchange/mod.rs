@@ -5,6 +5,7 @@
 
 pub mod answer;
 mod attempt;
+mod body;
 mod buffering;
 mod client;
 pub mod context;

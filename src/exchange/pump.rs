@@ -12,9 +12,10 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use evenkeel_proto::BodyError;
+use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
-use evenkeel_proto::http1::{Advance, BodyDecoder};
 
+use super::body::{BodySink, BodySource, Way};
 use super::buffering::Pace;
 use crate::net::buffer::Buffer;
 use crate::net::pipe::Pipe;
@@ -28,15 +29,9 @@ pub const TAILROOM: usize = 16;
 pub const TURNS: u64 = 16;
 /// Chunks whose decoding costs as much as a turn.
 const CHUNKS_PER_TURN: u64 = 64;
-/// Length of a read of a body in tiny chunks, in bytes.
-const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
 /// A source that sent nothing for so many ticks has stopped: longer than a round
 /// trip takes, and shorter than an endpoint waits for a body.
 const SILENT_TICKS: u64 = 3;
-/// A body of which so much is to come goes by way of a pipe, in bytes: less is
-/// copied in the time that two more system calls take.
-pub const SPLICED_MIN: u64 = 64 * 1024;
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// How a pump stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,20 +69,13 @@ pub enum WaitsFor {
 /// A body on its way.
 #[derive(Debug)]
 pub struct Pump {
-    decoder: BodyDecoder,
-    transcode: Transcode,
+    source: BodySource,
+    sink: BodySink,
     buffer: Option<Buffer>,
     ready: usize,
     /// With what was read into it and is not written; never beside a buffer.
     pipe: Option<Pipe>,
     is_copied: bool,
-    source_is_done: bool,
-    /// Whether the sink has closed: what still comes is dropped.
-    sink_is_closed: bool,
-    /// Whether what was read last came in chunks of a few bytes each.
-    has_tiny_chunks: bool,
-    follow: Follow,
-    limit_bytes: Option<u64>,
     /// The worker's tick in which something moved last, as its user notes it.
     pub moved_at: u64,
     /// That of its client.
@@ -99,27 +87,16 @@ pub struct Pump {
 }
 
 impl Pump {
-    /// A pump at the point where `decoder` stands. `buffer` holds `ready`
-    /// bytes to be written as they are, then what the decoder could not take.
-    pub fn new(
-        decoder: BodyDecoder,
-        transcode: Transcode,
-        buffer: Option<Buffer>,
-        ready: usize,
-    ) -> Self {
-        let source_is_done = decoder.is_done();
+    /// A pump at the point where `source` stands. `buffer` holds `ready` bytes to be
+    /// written as they are, then what the source could not take.
+    pub fn new(source: BodySource, sink: BodySink, buffer: Option<Buffer>, ready: usize) -> Self {
         Pump {
-            decoder,
-            transcode,
+            source,
+            sink,
             buffer,
             ready,
             pipe: None,
             is_copied: false,
-            source_is_done,
-            sink_is_closed: false,
-            has_tiny_chunks: false,
-            follow: Follow::Anything,
-            limit_bytes: None,
             moved_at: 0,
             pace: Pace::default(),
             bytes_read: 0,
@@ -127,30 +104,16 @@ impl Pump {
         }
     }
 
-    /// Refuses a chunked body of more content than this.
-    pub fn with_limit(mut self, limit_bytes: Option<u64>) -> Self {
-        self.limit_bytes = limit_bytes;
-        self
-    }
-
     /// A pump that drops the rest of a body, at the point where `decoder`
     /// stands; the decoder could not take what `buffer` holds.
     pub fn dropping(decoder: BodyDecoder, buffer: Option<Buffer>) -> Self {
-        let mut pump = Pump::new(decoder, Transcode::Raw, buffer, 0);
-        pump.sink_is_closed = true;
-        pump
+        Pump::new(BodySource::http1(decoder), BodySink::closed(), buffer, 0)
     }
 
     /// Keeps all of it out of pipes, so that what was read and not written can be
     /// had back by [`into_leftover`](Self::into_leftover).
     pub fn copied(mut self) -> Self {
         self.is_copied = true;
-        self
-    }
-
-    /// Says what happens to the sink after the body's last byte.
-    pub fn followed_by(mut self, follow: Follow) -> Self {
-        self.follow = follow;
         self
     }
 
@@ -164,24 +127,24 @@ impl Pump {
 
     /// Whether the sink has closed, so that the rest of the body is dropped.
     pub fn sink_is_closed(&self) -> bool {
-        self.sink_is_closed
+        self.sink.is_closed()
     }
 
     /// Whether it waits for a source that has been silent for a while; `now` is the
     /// worker's tick.
     pub fn has_source_stopped(&self, now: u64) -> bool {
         let silence = now.saturating_sub(self.moved_at);
-        self.waits_for() == WaitsFor::Source && !self.source_is_done && silence >= SILENT_TICKS
+        self.waits_for() == WaitsFor::Source && !self.source.is_done() && silence >= SILENT_TICKS
     }
 
     /// Whether the whole body was read, and written or dropped.
     pub fn is_done(&self) -> bool {
-        self.source_is_done && self.ready == 0 && self.pipe.is_none()
+        self.source.is_done() && self.ready == 0 && self.pipe.is_none()
     }
 
     /// The decoder, which stands behind the bytes that were read and taken.
     pub fn decoder(&self) -> &BodyDecoder {
-        &self.decoder
+        self.source.decoder()
     }
 
     /// Judges the client by this pace.
@@ -192,7 +155,7 @@ impl Pump {
 
     /// Whether the source has nothing more of the body.
     pub fn is_source_done(&self) -> bool {
-        self.source_is_done
+        self.source.is_done()
     }
 
     /// Bytes that it holds for the sink.
@@ -202,7 +165,7 @@ impl Pump {
 
     /// Bytes that the source still has for the body, where that is known.
     pub fn unseen_len(&self) -> u64 {
-        self.decoder.unseen_len()
+        self.source.unseen_len()
     }
 
     /// Bytes of an unfinished piece of framing.
@@ -210,9 +173,9 @@ impl Pump {
         self.buffer.as_ref().map_or(0, |it| it.len() - self.ready)
     }
 
-    /// What happens to the sink after the body's last byte.
+    /// What follows all that it holds for the sink.
     pub fn follow(&self) -> Follow {
-        self.follow
+        self.sink.follow(&self.source)
     }
 
     /// Hands all that it holds for the sink to `store`, in order.
@@ -249,7 +212,7 @@ impl Pump {
     ) -> Poll<Result<(), PumpEnd>> {
         debug_assert!(self.held_len() == 0, "it would lie behind what is read");
         // Wait first, take a buffer then.
-        ready!(source.poll_read_ready(cx));
+        ready!(self.source.poll_ready(cx, source));
         self.poll_fill(cx, source, len)
     }
 
@@ -271,7 +234,7 @@ impl Pump {
             buffer.consume(self.ready);
         }
         Unread {
-            decoder: self.decoder.clone(),
+            decoder: self.source.decoder().clone(),
             leftover: self.into_leftover(),
         }
     }
@@ -300,30 +263,33 @@ impl Pump {
         let mut turns = 0;
         while turns < TURNS {
             turns += 1;
-            let chunks_before = self.decoder.chunks();
-            if self.sink_is_closed {
+            let chunks_before = self.source.chunks();
+            if self.sink.is_closed() {
                 self.drop_ready();
             }
             if let Some(sink) = sink.as_deref_mut() {
                 match self.poll_write(cx, sink) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(end)) => {
-                        self.sink_is_closed = true;
+                        self.sink.close();
                         return Poll::Ready(end);
                     }
                     Poll::Pending => return Poll::Pending,
                 }
             }
-            if self.source_is_done {
+            if self.source.is_done() {
                 return Poll::Ready(PumpEnd::Done);
             }
             // Wait first, take a buffer then: it will still be in the cache
             // when it is written.
-            if source.poll_read_ready(cx).is_pending() {
+            if self.source.poll_ready(cx, source).is_pending() {
                 return Poll::Pending;
             }
-            let can_splice = source.can_splice() && sink.as_deref().is_some_and(Stream::can_splice);
-            let filled = match self.pipe_for_next(can_splice) {
+            let way = match &sink {
+                Some(sink) => Way::between(&self.source, source, &self.sink, sink),
+                None => Way::Copied,
+            };
+            let filled = match self.pipe_for_next(way) {
                 Some(pipe) => self.poll_splice(cx, source, pipe),
                 None => self.poll_fill(cx, source, usize::MAX),
             };
@@ -332,8 +298,8 @@ impl Pump {
                 Poll::Ready(Err(end)) => return Poll::Ready(end),
                 Poll::Pending => return Poll::Pending,
             }
-            let chunks = self.decoder.chunks() - chunks_before;
-            self.has_tiny_chunks = chunks > TURNS * CHUNKS_PER_TURN;
+            let chunks = self.source.chunks() - chunks_before;
+            self.source.note_chunks(chunks);
             turns += chunks / CHUNKS_PER_TURN;
         }
         // Two sides that are always ready: let the others have a turn.
@@ -343,7 +309,7 @@ impl Pump {
 
     /// Reads and drops the body up to its end.
     pub fn poll_drop(&mut self, cx: &mut Context<'_>, source: &mut Stream) -> Poll<PumpEnd> {
-        debug_assert!(self.sink_is_closed, "nothing is written");
+        debug_assert!(self.sink.is_closed(), "nothing is written");
         self.poll_into(cx, source, None)
     }
 
@@ -355,15 +321,12 @@ impl Pump {
         self.pipe = None;
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PumpEnd>> {
-        let follow = match self.source_is_done {
-            true => self.follow,
-            false => Follow::Anything,
-        };
+    fn poll_write(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), PumpEnd>> {
+        let follow = self.follow();
         if let Some(buffer) = &mut self.buffer {
             while self.ready > 0 {
                 let bytes = &buffer.filled()[..self.ready];
-                let len = ready!(written(sink.poll_write(cx, bytes, follow)))?;
+                let len = ready!(self.sink.poll_write(cx, to, bytes, follow))?;
                 buffer.consume(len);
                 self.ready -= len;
                 self.bytes_written += len as u64;
@@ -374,7 +337,7 @@ impl Pump {
         }
         if let Some(pipe) = &mut self.pipe {
             while pipe.held() > 0 {
-                let len = ready!(written(sink.poll_write_from(cx, pipe, follow)))?;
+                let len = ready!(self.sink.poll_splice(cx, to, pipe, follow))?;
                 self.bytes_written += len as u64;
             }
             self.pipe = None;
@@ -383,45 +346,35 @@ impl Pump {
     }
 
     /// A pipe, if what comes next is to go by way of one.
-    fn pipe_for_next(&self, can_splice: bool) -> Option<Pipe> {
-        let is_long = self.decoder.unseen_len() >= SPLICED_MIN;
-        let is_copied = self.is_copied || self.sink_is_closed || !can_splice;
-        let is_spliced = is_long && self.buffer.is_none() && !is_copied;
+    fn pipe_for_next(&self, way: Way) -> Option<Pipe> {
+        let is_spliced = way == Way::Spliced && self.buffer.is_none() && !self.is_copied;
         is_spliced.then(Pipe::take).flatten()
     }
 
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        from: &mut Stream,
         mut pipe: Pipe,
     ) -> Poll<Result<(), PumpEnd>> {
-        let len = match ready!(source.poll_read_into(cx, &mut pipe, self.decoder.unseen_len())) {
-            Ok(0) => return Poll::Ready(Err(PumpEnd::SourceCut)),
-            Ok(len) => len as u64,
-            // Either it can't be spliced, or a read says the same.
-            Err(_) => return self.poll_fill(cx, source, usize::MAX),
-        };
-        self.bytes_read += len;
-        self.decoder.pass(len);
-        self.source_is_done = self.decoder.is_done();
-        self.pipe = Some(pipe);
-        Poll::Ready(Ok(()))
+        match ready!(self.source.poll_splice(cx, from, &mut pipe))? {
+            Some(len) => {
+                self.bytes_read += len;
+                self.pipe = Some(pipe);
+                Poll::Ready(Ok(()))
+            }
+            None => self.poll_fill(cx, from, usize::MAX),
+        }
     }
 
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        from: &mut Stream,
         len_max: usize,
     ) -> Poll<Result<(), PumpEnd>> {
         let mut buffer = self.take_buffer();
-        let room = buffer.room();
-        let mut room_len = (room.len() - TAILROOM).min(len_max);
-        if self.has_tiny_chunks {
-            room_len = room_len.min(TINY_CHUNKS_READ_LEN);
-        }
-        let len = match source.poll_read(cx, &mut room[..room_len]) {
+        let len = match self.source.poll_read(cx, from, &mut buffer, len_max) {
             Poll::Ready(Ok(0)) => return Poll::Ready(self.end_of_source(buffer)),
             Poll::Ready(Ok(len)) => len,
             Poll::Ready(Err(_)) => return Poll::Ready(Err(PumpEnd::SourceCut)),
@@ -432,7 +385,6 @@ impl Pump {
                 return Poll::Pending;
             }
         };
-        buffer.fill(len);
         self.bytes_read += len as u64;
         Poll::Ready(self.decode(buffer))
     }
@@ -449,18 +401,15 @@ impl Pump {
             return buffer;
         }
         let mut buffer = Buffer::large();
-        if self.transcode == Transcode::Chunk {
+        if self.sink.transcode() == Transcode::Chunk {
             buffer.clear_with_headroom(HEADROOM);
         }
         buffer
     }
 
     fn end_of_source(&mut self, mut buffer: Buffer) -> Result<(), PumpEnd> {
-        if !matches!(self.decoder, BodyDecoder::UntilClose) {
-            return Err(PumpEnd::SourceCut);
-        }
-        self.source_is_done = true;
-        if self.transcode == Transcode::Chunk && buffer.append(LAST_CHUNK) {
+        let last = self.source.end(&self.sink)?;
+        if !last.is_empty() && buffer.append(last) {
             self.ready = buffer.len();
             self.buffer = Some(buffer);
         }
@@ -468,94 +417,12 @@ impl Pump {
     }
 
     fn decode(&mut self, mut buffer: Buffer) -> Result<(), PumpEnd> {
-        self.ready = decode_front(&mut self.decoder, self.transcode, &mut buffer)
-            .map_err(PumpEnd::Malformed)?;
-        let announced = self.decoder.announced_bytes().unwrap_or(0);
-        let is_too_large = self.limit_bytes.is_some_and(|limit| announced > limit);
-        self.source_is_done = self.decoder.is_done();
+        self.ready = self.source.take(&mut buffer, &self.sink)?;
         self.buffer = Some(buffer);
-        match is_too_large && !self.sink_is_closed {
-            true => Err(PumpEnd::TooLarge),
-            false => Ok(()),
-        }
-    }
-}
-
-/// What a write came to: how many bytes it took, or that there is no more use.
-fn written(polled: Poll<io::Result<usize>>) -> Poll<Result<usize, PumpEnd>> {
-    polled.map(|written| match written {
-        Ok(len) if len > 0 => Ok(len),
-        _ => Err(PumpEnd::SinkClosed),
-    })
-}
-
-/// Runs the filled bytes of `buffer` through the decoder and gives the number
-/// of bytes at its front that may be written; what follows them was not taken.
-///
-/// # Errors
-/// The body is malformed.
-pub fn decode_front(
-    decoder: &mut BodyDecoder,
-    transcode: Transcode,
-    buffer: &mut Buffer,
-) -> Result<usize, BodyError> {
-    match transcode {
-        Transcode::Raw => {
-            let advance = decoder.restate(buffer.filled_mut())?;
-            Ok(close_gap(buffer, advance))
-        }
-        Transcode::Strip => {
-            let advance = decoder.strip(buffer.filled_mut())?;
-            Ok(close_gap(buffer, advance))
-        }
-        Transcode::Chunk => {
-            let len = decoder.advance(buffer.filled())?.consumed;
-            if len == 0 {
-                return Ok(0);
-            }
-            let mut line = *b"0000000000000000\r\n";
-            let size_line = chunk_size_line(&mut line, len);
-            let fits = buffer.prepend(size_line) && buffer.append(b"\r\n");
-            debug_assert!(fits, "head- and tailroom are left for this");
-            Ok(buffer.len())
-        }
-    }
-}
-
-/// Moves what was not taken up to what was kept; gives the length of that.
-fn close_gap(buffer: &mut Buffer, advance: Advance) -> usize {
-    if advance.kept < advance.consumed {
-        let bytes = buffer.filled_mut();
-        bytes.copy_within(advance.consumed.., advance.kept);
-        let len = bytes.len() - (advance.consumed - advance.kept);
-        buffer.truncate(len);
-    }
-    advance.kept
-}
-
-/// Writes the size of a chunk into `line`, which ends in CRLF, and gives what
-/// of it counts.
-fn chunk_size_line(line: &mut [u8; 18], len: usize) -> &[u8] {
-    let mut rest = len;
-    let mut start = 16;
-    while start > 0 && (rest > 0 || start == 16) {
-        start -= 1;
-        line[start] = b"0123456789abcdef"[rest % 16];
-        rest /= 16;
-    }
-    &line[start..]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn writes_chunk_sizes() {
-        for len in [0, 1, 9, 10, 15, 16, 255, 256, 261_120, usize::MAX] {
-            let mut line = *b"0000000000000000\r\n";
-            let expected = format!("{len:x}\r\n");
-            assert_eq!(chunk_size_line(&mut line, len), expected.as_bytes());
+        if self.source.is_too_large() && !self.sink.is_closed() {
+            Err(PumpEnd::TooLarge)
+        } else {
+            Ok(())
         }
     }
 }

@@ -5,15 +5,15 @@ use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{Persistence, Transcode};
 
+use super::body::{BodySink, BodySource};
 use super::buffering::{Ahead, Pace, Rest, Verdict, fits, take_ahead, taken};
 use super::drain::Bounds;
 use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
 use super::watch::ClientWatch;
-use super::{Exchange, Next, Progress, RestOfBody, Sender, box_cold, follow};
+use super::{Exchange, Next, Progress, RestOfBody, Sender, box_cold};
 use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -35,8 +35,10 @@ pub(super) struct Response {
     pub ready: usize,
     /// Bytes sent already.
     pub sent: u64,
-    pub decoder: BodyDecoder,
-    pub transcode: Transcode,
+    /// Where the rest of its body comes from.
+    pub source: BodySource,
+    /// Where it goes.
+    pub sink: BodySink,
     pub persistence: Persistence,
     /// Whether the client knows the body's end only by its connection's.
     pub ends_with_connection: bool,
@@ -132,13 +134,8 @@ impl Relay<'_, '_> {
     /// Sends the response to its end, or as far as both sides go along; or until
     /// it is off the endpoint, and the client is to take the rest without it.
     pub async fn response(mut self, response: Response, buffer: Buffer) -> Relayed {
-        let mut pump = Pump::new(
-            response.decoder.clone(),
-            response.transcode,
-            Some(buffer),
-            response.ready,
-        )
-        .followed_by(follow(response.persistence));
+        let (source, sink) = (response.source.clone(), response.sink.clone());
+        let mut pump = Pump::new(source, sink, Some(buffer), response.ready);
         self.exchange.progress.track.enter(Stage::Response);
         let before = self.exchange.progress.figures.bytes_out + response.sent;
         let mut held = None;
@@ -473,8 +470,8 @@ pub(super) async fn tunnel(
 ) -> Carried {
     let start = |buffer: Buffer| {
         let len = buffer.len();
-        let decoder = BodyDecoder::new(BodyFraming::UntilClose);
-        Pump::new(decoder, Transcode::Raw, Some(buffer), len)
+        let source = BodySource::http1(BodyDecoder::UntilClose);
+        Pump::new(source, BodySink::http1(Transcode::Raw), Some(buffer), len)
     };
     let mut up = Direction::Open(start(first.from_client));
     let mut down = Direction::Open(start(first.from_upstream));
@@ -550,10 +547,8 @@ impl Direction {
         let Poll::Ready(end) = polled else {
             return has_moved;
         };
-        let pump = std::mem::replace(
-            pump,
-            Pump::new(BodyDecoder::UntilClose, Transcode::Raw, None, 0),
-        );
+        let nothing = Pump::dropping(BodyDecoder::UntilClose, None);
+        let pump = std::mem::replace(pump, nothing);
         *self = match end {
             PumpEnd::Done => {
                 // A sink that is gone has no sending side to close.

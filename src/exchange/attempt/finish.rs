@@ -53,7 +53,7 @@ impl<'a, 'e> Sent<'a, 'e> {
     /// Writes a response that is there as a whole; `None` if it is not, or the
     /// client does not take all of it now: the rest is for [`Self::relay`].
     fn send_at_once(&mut self, response: &mut Response, buffer: &mut Buffer) -> Option<Relayed> {
-        if !response.decoder.is_done() || self.pump.is_some() {
+        if !response.source.is_done() || self.pump.is_some() {
             return None;
         }
         let bytes = &buffer.filled()[..response.ready];

@@ -7,11 +7,12 @@ use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_respo
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
-use crate::exchange::WriteFailure;
+use crate::exchange::body::{BodySink, BodySource};
 use crate::exchange::buffering::Verdict;
 use crate::exchange::identity::{ROOM, Room};
-use crate::exchange::pump::{HEADROOM, TAILROOM, decode_front};
+use crate::exchange::pump::{HEADROOM, TAILROOM};
 use crate::exchange::relay::Response;
+use crate::exchange::{WriteFailure, follow};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
@@ -127,11 +128,8 @@ impl Sent<'_, '_> {
     /// body that came with the head.
     fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
         let request = self.request.head;
-        let transcode = match (head.wire.framing, request.version) {
-            (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
-            (BodyFraming::UntilClose, Version::Http11) => Transcode::Chunk,
-            _ => Transcode::Raw,
-        };
+        let sink = BodySink::of_client(request.version, head.wire.framing);
+        let transcode = sink.transcode();
         let ends_with_connection = transcode == Transcode::Strip
             || (head.wire.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
         let rest_of_request = self.rest_of_body();
@@ -147,8 +145,8 @@ impl Sent<'_, '_> {
             persistence,
             request_id: self.response_id(&mut room),
         };
-        let mut decoder = BodyDecoder::new(head.wire.framing);
-        self.slot.upstream().note_body_len(decoder.unseen_len());
+        let mut source = BodySource::http1(BodyDecoder::new(head.wire.framing));
+        self.slot.upstream().note_body_len(source.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
         let kept = write::kept_of_response_head(buffer.filled(), head, edits);
         let mut keep_alive = None;
@@ -172,7 +170,7 @@ impl Sent<'_, '_> {
             }
         };
         buffer.skip(head.wire.end);
-        let body_len = decode_front(&mut decoder, transcode, buffer).map_err(malformed)?;
+        let body_len = source.take(buffer, &sink).map_err(malformed)?;
         let mut head_len = head.wire.end - replaced_len;
         buffer.restore(head_len);
         if let Some(scratch) = scratch {
@@ -180,7 +178,7 @@ impl Sent<'_, '_> {
             prepend_head(buffer, &scratch)?;
         }
         let ready = head_len + body_len;
-        let has_surplus = decoder.is_done() && buffer.len() > ready;
+        let has_surplus = source.is_done() && buffer.len() > ready;
         if has_surplus {
             buffer.truncate(ready);
         }
@@ -191,8 +189,8 @@ impl Sent<'_, '_> {
             head_len,
             ready,
             sent: 0,
-            decoder,
-            transcode,
+            source,
+            sink: sink.followed_by(follow(persistence)),
             persistence,
             ends_with_connection,
             rest_of_request,

@@ -1,0 +1,399 @@
+//! Both ends of a body on its way: where it comes from, and where it goes.
+//!
+//! The protocol of the client and that of the upstream each hand the exchange a head
+//! with a [`BodySource`], and a [`BodySink`] for the other direction. A
+//! [`Pump`](super::pump::Pump) moves bytes between the two. The fast ways are agreed
+//! between both ends: see [`Way`].
+//!
+//! HTTP/1 is the only protocol so far, and a variant of its own in each enum. Its
+//! connection lends the stream for each poll.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use evenkeel_proto::http1::write::Transcode;
+use evenkeel_proto::http1::{Advance, BodyDecoder};
+use evenkeel_proto::{BodyError, BodyFraming, Version};
+
+use super::pump::{PumpEnd, TAILROOM};
+use crate::net::buffer::Buffer;
+use crate::net::pipe::Pipe;
+use crate::net::stream::{Follow, Stream};
+
+/// Chunks of a read above which the next reads are short: their decoding keeps the
+/// worker.
+const TINY_CHUNKS: u64 = 1024;
+/// Length of a read of a body in tiny chunks, in bytes.
+const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
+/// A body of which so much is to come goes by way of a pipe, in bytes: less is
+/// copied in the time that two more system calls take.
+pub const SPLICED_MIN: u64 = 64 * 1024;
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Where a body comes from.
+#[derive(Debug, Clone)]
+pub enum BodySource {
+    /// A message of HTTP/1.
+    Http1(Http1Source),
+}
+
+/// The body of a message on a connection of HTTP/1.
+#[derive(Debug, Clone)]
+pub struct Http1Source {
+    /// Stands behind the bytes that were read and taken.
+    decoder: BodyDecoder,
+    is_done: bool,
+    /// Whether what was read last came in chunks of a few bytes each.
+    has_tiny_chunks: bool,
+    /// Most content of a chunked body.
+    limit_bytes: Option<u64>,
+}
+
+/// Where a body goes.
+#[derive(Debug, Clone)]
+pub enum BodySink {
+    /// A message of HTTP/1.
+    Http1(Http1Sink),
+}
+
+/// The body of a message that is written to a connection of HTTP/1.
+#[derive(Debug, Clone)]
+pub struct Http1Sink {
+    transcode: Transcode,
+    /// What happens after the body's last byte.
+    follow: Follow,
+    /// Whether it takes nothing more: what still comes is dropped.
+    is_closed: bool,
+}
+
+/// How the next bytes go from a source to a sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By way of a buffer.
+    Copied,
+    /// By way of a pipe: the kernel moves them.
+    Spliced,
+}
+
+impl Way {
+    /// The way of what comes next. Both ends must agree to splice, and the body must
+    /// be long enough to be worth it.
+    pub fn between(source: &BodySource, from: &Stream, sink: &BodySink, to: &Stream) -> Self {
+        let is_long = source.unseen_len() >= SPLICED_MIN;
+        if is_long && !sink.is_closed() && from.can_splice() && to.can_splice() {
+            Way::Spliced
+        } else {
+            Way::Copied
+        }
+    }
+}
+
+impl BodySource {
+    /// A body that stands at `decoder`.
+    pub fn http1(decoder: BodyDecoder) -> Self {
+        BodySource::Http1(Http1Source {
+            is_done: decoder.is_done(),
+            decoder,
+            has_tiny_chunks: false,
+            limit_bytes: None,
+        })
+    }
+
+    /// Refuses a chunked body of more content than this.
+    pub fn with_limit(mut self, limit_bytes: Option<u64>) -> Self {
+        let BodySource::Http1(http1) = &mut self;
+        http1.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// Whether nothing more of the body comes.
+    pub fn is_done(&self) -> bool {
+        let BodySource::Http1(http1) = self;
+        http1.is_done
+    }
+
+    /// Bytes that are still to be read of the body, where that is known.
+    pub fn unseen_len(&self) -> u64 {
+        let BodySource::Http1(http1) = self;
+        http1.decoder.unseen_len()
+    }
+
+    /// Chunks that were decoded so far.
+    pub fn chunks(&self) -> u64 {
+        let BodySource::Http1(http1) = self;
+        http1.decoder.chunks()
+    }
+
+    /// The decoder, which stands behind the bytes that were read and taken.
+    pub fn decoder(&self) -> &BodyDecoder {
+        let BodySource::Http1(http1) = self;
+        &http1.decoder
+    }
+
+    /// Notes how many chunks the last turn brought.
+    pub fn note_chunks(&mut self, count: u64) {
+        let BodySource::Http1(http1) = self;
+        http1.has_tiny_chunks = count > TINY_CHUNKS;
+    }
+
+    /// Ready when a read would not block.
+    pub fn poll_ready(&self, cx: &Context<'_>, from: &Stream) -> Poll<()> {
+        let BodySource::Http1(_) = self;
+        from.poll_read_ready(cx)
+    }
+
+    /// Moves bytes into a pipe: how many. `None` where they can't be spliced, or a
+    /// read says what is wrong.
+    pub fn poll_splice(
+        &mut self,
+        cx: &Context<'_>,
+        from: &mut Stream,
+        pipe: &mut Pipe,
+    ) -> Poll<Result<Option<u64>, PumpEnd>> {
+        let BodySource::Http1(http1) = self;
+        let unseen_len = http1.decoder.unseen_len();
+        from.poll_read_into(cx, pipe, unseen_len)
+            .map(|read| match read {
+                Ok(0) => Err(PumpEnd::SourceCut),
+                Ok(len) => {
+                    let len = len as u64;
+                    http1.decoder.pass(len);
+                    http1.is_done = http1.decoder.is_done();
+                    Ok(Some(len))
+                }
+                Err(_) => Ok(None),
+            })
+    }
+
+    /// Reads up to `len_max` bytes behind those that `buffer` holds, which were not
+    /// taken before. Gives how many came.
+    pub fn poll_read(
+        &self,
+        cx: &Context<'_>,
+        from: &mut Stream,
+        buffer: &mut Buffer,
+        len_max: usize,
+    ) -> Poll<io::Result<usize>> {
+        let BodySource::Http1(http1) = self;
+        let room = buffer.room();
+        let mut room_len = (room.len() - TAILROOM).min(len_max);
+        if http1.has_tiny_chunks {
+            room_len = room_len.min(TINY_CHUNKS_READ_LEN);
+        }
+        let polled = from.poll_read(cx, &mut room[..room_len]);
+        if let Poll::Ready(Ok(len)) = polled {
+            buffer.fill(len);
+        }
+        polled
+    }
+
+    /// Takes what `buffer` holds, in the form that `sink` wants. Gives the number of
+    /// bytes at its front that may be written; what follows them was not taken.
+    ///
+    /// # Errors
+    /// The body is malformed, or over the limit.
+    pub fn take(&mut self, buffer: &mut Buffer, sink: &BodySink) -> Result<usize, PumpEnd> {
+        let BodySource::Http1(http1) = self;
+        let BodySink::Http1(to) = sink;
+        let taken = take_front(&mut http1.decoder, to.transcode, buffer);
+        let ready = taken.map_err(PumpEnd::Malformed)?;
+        http1.is_done = http1.decoder.is_done();
+        Ok(ready)
+    }
+
+    /// Whether more content was announced than it may have.
+    pub fn is_too_large(&self) -> bool {
+        let BodySource::Http1(http1) = self;
+        let announced = http1.decoder.announced_bytes().unwrap_or(0);
+        http1.limit_bytes.is_some_and(|limit| announced > limit)
+    }
+
+    /// The source has closed. Gives the bytes with which the body ends for `sink`.
+    ///
+    /// # Errors
+    /// It was not at its end.
+    pub fn end(&mut self, sink: &BodySink) -> Result<&'static [u8], PumpEnd> {
+        let BodySource::Http1(http1) = self;
+        let BodySink::Http1(to) = sink;
+        if !matches!(http1.decoder, BodyDecoder::UntilClose) {
+            return Err(PumpEnd::SourceCut);
+        }
+        http1.is_done = true;
+        Ok(match to.transcode {
+            Transcode::Chunk => LAST_CHUNK,
+            Transcode::Raw | Transcode::Strip => b"",
+        })
+    }
+
+    /// The decoder, for whoever reads on.
+    pub fn into_decoder(self) -> BodyDecoder {
+        let BodySource::Http1(http1) = self;
+        http1.decoder
+    }
+}
+
+impl BodySink {
+    /// A message of which the body is written so.
+    pub fn http1(transcode: Transcode) -> Self {
+        BodySink::Http1(Http1Sink {
+            transcode,
+            follow: Follow::Anything,
+            is_closed: false,
+        })
+    }
+
+    /// That of a client that speaks `version`, for a response framed so: what both
+    /// protocols know goes on as it is.
+    pub fn of_client(version: Version, framing: BodyFraming) -> Self {
+        Self::http1(match (framing, version) {
+            (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
+            (BodyFraming::UntilClose, Version::Http11) => Transcode::Chunk,
+            _ => Transcode::Raw,
+        })
+    }
+
+    /// One that takes nothing: what comes is dropped.
+    pub fn closed() -> Self {
+        let mut sink = Self::http1(Transcode::Raw);
+        sink.close();
+        sink
+    }
+
+    /// Says what happens after the body's last byte.
+    pub fn followed_by(mut self, follow: Follow) -> Self {
+        let BodySink::Http1(http1) = &mut self;
+        http1.follow = follow;
+        self
+    }
+
+    /// How the framing changes on the way.
+    pub fn transcode(&self) -> Transcode {
+        let BodySink::Http1(http1) = self;
+        http1.transcode
+    }
+
+    /// Whether it takes nothing more.
+    pub fn is_closed(&self) -> bool {
+        let BodySink::Http1(http1) = self;
+        http1.is_closed
+    }
+
+    /// It takes nothing more.
+    pub fn close(&mut self) {
+        let BodySink::Http1(http1) = self;
+        http1.is_closed = true;
+    }
+
+    /// What follows the bytes of a write.
+    pub fn follow(&self, source: &BodySource) -> Follow {
+        let BodySink::Http1(http1) = self;
+        if source.is_done() {
+            http1.follow
+        } else {
+            Follow::Anything
+        }
+    }
+
+    /// Writes a part of `bytes`, which `follow` follows.
+    pub fn poll_write(
+        &self,
+        cx: &Context<'_>,
+        to: &mut Stream,
+        bytes: &[u8],
+        follow: Follow,
+    ) -> Poll<Result<usize, PumpEnd>> {
+        let BodySink::Http1(_) = self;
+        written(to.poll_write(cx, bytes, follow))
+    }
+
+    /// Writes a part of what is in a pipe, which `follow` follows.
+    pub fn poll_splice(
+        &self,
+        cx: &Context<'_>,
+        to: &mut Stream,
+        pipe: &mut Pipe,
+        follow: Follow,
+    ) -> Poll<Result<usize, PumpEnd>> {
+        let BodySink::Http1(_) = self;
+        written(to.poll_write_from(cx, pipe, follow))
+    }
+}
+
+/// What a write came to: how many bytes it took, or that there is no more use.
+fn written(polled: Poll<io::Result<usize>>) -> Poll<Result<usize, PumpEnd>> {
+    polled.map(|written| match written {
+        Ok(len) if len > 0 => Ok(len),
+        _ => Err(PumpEnd::SinkClosed),
+    })
+}
+
+/// Runs the filled bytes of `buffer` through the decoder and gives the number
+/// of bytes at its front that may be written; what follows them was not taken.
+///
+/// # Errors
+/// The body is malformed.
+fn take_front(
+    decoder: &mut BodyDecoder,
+    transcode: Transcode,
+    buffer: &mut Buffer,
+) -> Result<usize, BodyError> {
+    match transcode {
+        Transcode::Raw => {
+            let advance = decoder.restate(buffer.filled_mut())?;
+            Ok(close_gap(buffer, advance))
+        }
+        Transcode::Strip => {
+            let advance = decoder.strip(buffer.filled_mut())?;
+            Ok(close_gap(buffer, advance))
+        }
+        Transcode::Chunk => {
+            let len = decoder.advance(buffer.filled())?.consumed;
+            if len == 0 {
+                return Ok(0);
+            }
+            let mut line = *b"0000000000000000\r\n";
+            let size_line = chunk_size_line(&mut line, len);
+            let fits = buffer.prepend(size_line) && buffer.append(b"\r\n");
+            debug_assert!(fits, "head- and tailroom are left for this");
+            Ok(buffer.len())
+        }
+    }
+}
+
+/// Moves what was not taken up to what was kept; gives the length of that.
+fn close_gap(buffer: &mut Buffer, advance: Advance) -> usize {
+    if advance.kept < advance.consumed {
+        let bytes = buffer.filled_mut();
+        bytes.copy_within(advance.consumed.., advance.kept);
+        let len = bytes.len() - (advance.consumed - advance.kept);
+        buffer.truncate(len);
+    }
+    advance.kept
+}
+
+/// Writes the size of a chunk into `line`, which ends in CRLF, and gives what
+/// of it counts.
+fn chunk_size_line(line: &mut [u8; 18], len: usize) -> &[u8] {
+    let mut rest = len;
+    let mut start = 16;
+    while start > 0 && (rest > 0 || start == 16) {
+        start -= 1;
+        line[start] = b"0123456789abcdef"[rest % 16];
+        rest /= 16;
+    }
+    &line[start..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_chunk_sizes() {
+        for len in [0, 1, 9, 10, 15, 16, 255, 256, 261_120, usize::MAX] {
+            let mut line = *b"0000000000000000\r\n";
+            let expected = format!("{len:x}\r\n");
+            assert_eq!(chunk_size_line(&mut line, len), expected.as_bytes());
+        }
+    }
+}
