@@ -18,6 +18,7 @@ mod record;
 mod relay;
 pub(crate) mod remote;
 pub mod room;
+mod tunnel;
 mod watch;
 
 use std::future::Future;

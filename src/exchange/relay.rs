@@ -1,12 +1,11 @@
 //! Carries a response to the client, with what is left of the request going
-//! the other way; and tunnels.
+//! the other way.
 
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use evenkeel_proto::http1::BodyDecoder;
-use evenkeel_proto::http1::write::{Persistence, Transcode};
+use evenkeel_proto::http1::write::Persistence;
 
 use super::body::{BodySink, BodySource};
 use super::buffering::{Ahead, Pace, Rest, Verdict, fits, take_ahead, taken};
@@ -456,132 +455,5 @@ impl Relay<'_, '_> {
             }
         };
         End::Failure(failure)
-    }
-}
-
-/// Carries bytes both ways until both sides have closed, one of them broke,
-/// nothing moved for `idle_timeout`, or the program stops. A side that closes its
-/// sending half only has that passed on.
-pub(super) async fn tunnel(
-    exchange: &mut Exchange<'_>,
-    mut stream: Stream,
-    first: TunnelStart,
-    idle_timeout: Duration,
-) -> Carried {
-    let start = |buffer: Buffer| {
-        let len = buffer.len();
-        let source = BodySource::http1(BodyDecoder::UntilClose);
-        Pump::new(source, BodySink::http1(Transcode::Raw), Some(buffer), len)
-    };
-    let mut up = Direction::Open(start(first.from_client));
-    let mut down = Direction::Open(start(first.from_upstream));
-    // A tunnel may take as long as it likes in all.
-    exchange.total_deadline = u64::MAX;
-    exchange.set_timeout(idle_timeout);
-    let end = poll_fn(|cx| {
-        let client = &mut *exchange.client;
-        let up_moved = up.poll(cx, &mut client.stream, &mut stream);
-        let down_moved = down.poll(cx, &mut stream, &mut client.stream);
-        if up.is_over(&down) {
-            return Poll::Ready(End::Tunnel);
-        }
-        if up_moved || down_moved {
-            let Progress { track, figures, .. } = &exchange.progress;
-            track.set_bytes_in(figures.bytes_in + up.bytes_read());
-            track.set_bytes_out(figures.bytes_out + down.bytes_written());
-            exchange.set_timeout(idle_timeout);
-        }
-        if exchange.has_timed_out() {
-            Poll::Ready(exchange.timed_out(Failure::TunnelIdle).into())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    let figures = &mut exchange.progress.figures;
-    figures.bytes_in += up.bytes_read();
-    figures.bytes_out += down.bytes_written();
-    figures.body_bytes_out += down.bytes_written();
-    Carried {
-        end,
-        up_bytes: up.bytes_written(),
-        down_bytes: down.bytes_read(),
-    }
-}
-
-/// What a tunnel carried.
-pub(super) struct Carried {
-    /// How it ended.
-    pub end: End,
-    /// To the endpoint.
-    pub up_bytes: u64,
-    /// From the endpoint, after what came with its head.
-    pub down_bytes: u64,
-}
-
-/// What each side of a tunnel has sent before it began.
-pub(super) struct TunnelStart {
-    pub from_client: Buffer,
-    /// Begins with the head of the 101.
-    pub from_upstream: Buffer,
-}
-
-/// One direction of a tunnel.
-enum Direction {
-    Open(Pump),
-    /// Its source closed, which was passed on, or its sink takes nothing more.
-    Closed(Pump),
-    /// One of the streams broke.
-    Broken(Pump),
-}
-
-impl Direction {
-    /// Moves what can be moved, and says whether something was.
-    fn poll(&mut self, cx: &mut TaskContext<'_>, source: &mut Stream, sink: &mut Stream) -> bool {
-        let Direction::Open(pump) = self else {
-            return false;
-        };
-        let before = pump.progress();
-        let polled = pump.poll(cx, source, sink);
-        let has_moved = pump.progress() != before;
-        let Poll::Ready(end) = polled else {
-            return has_moved;
-        };
-        let nothing = Pump::dropping(BodyDecoder::UntilClose, None);
-        let pump = std::mem::replace(pump, nothing);
-        *self = match end {
-            PumpEnd::Done => {
-                // A sink that is gone has no sending side to close.
-                let _ = sink.close_notify();
-                Direction::Closed(pump)
-            }
-            // What the sink sent before it went may still be on its way.
-            PumpEnd::SinkClosed => Direction::Closed(pump),
-            _ => Direction::Broken(pump),
-        };
-        true
-    }
-
-    fn pump(&self) -> &Pump {
-        match self {
-            Direction::Open(pump) | Direction::Closed(pump) | Direction::Broken(pump) => pump,
-        }
-    }
-
-    fn bytes_read(&self) -> u64 {
-        self.pump().bytes_read
-    }
-
-    fn bytes_written(&self) -> u64 {
-        self.pump().bytes_written
-    }
-
-    fn is_over(&self, other: &Direction) -> bool {
-        matches!(
-            (self, other),
-            (Direction::Broken(_), _)
-                | (_, Direction::Broken(_))
-                | (Direction::Closed(_), Direction::Closed(_))
-        )
     }
 }

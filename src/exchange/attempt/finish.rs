@@ -11,7 +11,8 @@ use super::{Attempt, Begun, BelongsTo, Sent};
 use crate::exchange::buffering::{Pace, Rest, response_bound};
 use crate::exchange::forward::Outcome;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
-use crate::exchange::relay::{self, Relay, Relayed, Response, TunnelStart};
+use crate::exchange::relay::{Relay, Relayed, Response};
+use crate::exchange::tunnel::{self, TunnelStart};
 use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold, follow};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -266,7 +267,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             from_client,
             from_upstream: buffer,
         };
-        let carried = relay::tunnel(self.exchange, self.stream, start, idle_timeout).await;
+        let carried = tunnel::carry(self.exchange, self.stream, start, idle_timeout).await;
         // What went to the client began with the head.
         let figures = &mut self.exchange.progress.figures;
         figures.body_bytes_out = figures.body_bytes_out.saturating_sub(head_len as u64);

@@ -1,0 +1,158 @@
+//! The least rate that a client must keep while a slot waits for it.
+
+use std::time::Duration;
+
+use evenkeel_proto::RequestHead;
+
+use crate::exchange::pump::{Pump, WaitsFor};
+use crate::net::stream::Stream;
+use crate::net::timer::{Timer, Wheel};
+use crate::upstream::Upstream;
+
+/// Over how long a client's rate is judged.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Judges whether a client keeps up the least rate while a slot waits for it.
+///
+/// ```text
+///              wait                 wait, judge: not too slow
+///   no window ------> window open -------------------------> the next window
+///       ^                  |     \
+///       +------------------+      judge: too slow -> the client is cut off
+///              rest
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    /// Fewest bytes in a window; 0 where there is no least rate.
+    min_bytes: u64,
+    /// Whether the client was told to wait: nothing is due from it yet.
+    is_told_to_wait: bool,
+    window: Option<Window>,
+    /// Tick at which the silence of the side that is waited for is too long.
+    silence: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    /// Tick at which it is over.
+    end: u64,
+    /// Bytes that had moved when it began.
+    moved: u64,
+}
+
+/// The judgement on a wait whose timer has fired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    InTime,
+    /// Nothing moved for too long.
+    Silent,
+    /// The client was too slow.
+    Slow,
+}
+
+impl Pace {
+    /// The pace that the clients of an upstream must keep.
+    pub fn of(upstream: &Upstream) -> Self {
+        let min_rate = upstream.config().buffer.map_or(0, |it| it.min_rate);
+        Pace {
+            min_bytes: min_rate.saturating_mul(WINDOW.as_secs()),
+            ..Pace::default()
+        }
+    }
+
+    /// The pace of a request's body. A client that expects 100 (Continue) waits
+    /// to be told to go on.
+    pub fn of_request(upstream: &Upstream, head: &RequestHead) -> Self {
+        match head.wire.upgrade {
+            // A tunnel may begin before the body ends.
+            Some(_) => Pace::default(),
+            None => Pace {
+                is_told_to_wait: head.wire.expect_continue,
+                ..Pace::of(upstream)
+            },
+        }
+    }
+
+    /// The client waits no longer to be told to go on.
+    pub fn go_on(&mut self) {
+        self.is_told_to_wait = false;
+    }
+
+    /// Begins a wait that may be silent until the tick `silence`. A wait for the
+    /// client has the number of bytes that `moved` from or to it so far. Gives
+    /// the tick at which the wait is to be judged.
+    pub fn wait(&mut self, wheel: &Wheel, silence: u64, moved: Option<impl Fn() -> u64>) -> u64 {
+        self.silence = Some(silence);
+        match moved {
+            Some(moved) if self.min_bytes > 0 && !self.is_told_to_wait => {
+                self.window.get_or_insert_with(|| Window {
+                    end: wheel.deadline(WINDOW),
+                    moved: moved(),
+                });
+            }
+            _ => self.window = None,
+        }
+        self.due()
+    }
+
+    /// The tick at which the wait is to be judged.
+    pub fn due(&self) -> u64 {
+        let window = self.window.map_or(u64::MAX, |window| window.end);
+        self.silence.unwrap_or(u64::MAX).min(window)
+    }
+
+    /// Judges the wait, and begins the next window where it goes on.
+    pub fn judge(&mut self, wheel: &Wheel, moved: impl Fn() -> u64) -> Verdict {
+        let now = wheel.now();
+        if wheel.is_stopped() || self.silence.is_some_and(|silence| silence <= now) {
+            return Verdict::Silent;
+        }
+        let Some(window) = self.window.filter(|window| window.end <= now) else {
+            return Verdict::InTime;
+        };
+        let moved = moved();
+        // Bytes of earlier answers in the socket make these wrap around.
+        if moved.wrapping_sub(window.moved) < self.min_bytes {
+            return Verdict::Slow;
+        }
+        self.window = Some(Window {
+            end: wheel.deadline(WINDOW),
+            moved,
+        });
+        Verdict::InTime
+    }
+}
+
+/// Bytes that a client has acknowledged of those `written`. The kernel takes
+/// megabytes on its behalf, then nothing for as long as they last.
+pub(in crate::exchange) fn taken(client: &Stream, written: u64) -> u64 {
+    written.wrapping_sub(client.unacknowledged_len())
+}
+
+impl Pump {
+    /// Begins a wait of this request that may be silent until the tick `silence`.
+    /// Gives the tick at which it is to be judged.
+    pub(in crate::exchange) fn wait(&mut self, wheel: &Wheel, silence: u64) -> u64 {
+        let is_due = self.waits_for() == WaitsFor::Source && !self.is_source_done();
+        let read = self.bytes_read;
+        let read = is_due.then_some(|| read);
+        self.pace.wait(wheel, silence, read)
+    }
+
+    /// Judges the wait of this request.
+    pub(in crate::exchange) fn judge(&mut self, wheel: &Wheel) -> Verdict {
+        let read = self.bytes_read;
+        self.pace.judge(wheel, || read)
+    }
+
+    /// Judges the wait of this request, whose timer has fired, and sets the timer
+    /// for the next judgement where it goes on.
+    pub(in crate::exchange) fn judge_by(&mut self, wheel: &Wheel, timer: &Timer) -> Verdict {
+        let verdict = self.judge(wheel);
+        if verdict == Verdict::InTime {
+            wheel.set(timer, self.pace.due());
+        }
+        verdict
+    }
+}

@@ -1,0 +1,232 @@
+//! Request bodies that are read before the request takes a slot.
+
+use std::future::poll_fn;
+
+use evenkeel_proto::http1::BodyDecoder;
+
+use super::Reserved;
+use crate::exchange::forward::{Outcome, RequestBody, Unanswered};
+use crate::exchange::pump::Unread;
+use crate::exchange::{Exchange, Progress, TimedOut};
+use crate::metrics::end::{End, Failure};
+use crate::net::buffer::Buffer;
+use crate::net::clock;
+use crate::observe::access_log::Phase;
+use crate::observe::sessions::Stage;
+use crate::upstream::Upstream;
+
+/// Room for a request's body at first, in bytes.
+const FIRST_READ_LEN: usize = 16 * 1024;
+
+/// Whether a request's body is read before it takes a slot, beyond what came
+/// with the head.
+pub(in crate::exchange) fn reads_ahead(upstream: &Upstream, request: &RequestBody<'_>) -> bool {
+    let Some(buffer) = upstream.config().buffer else {
+        return false;
+    };
+    let head = request.head;
+    // A client that expects 100 (Continue) sends nothing before it has come. A
+    // tunnel may begin before the body ends.
+    let is_due = !head.wire.expect_continue && head.wire.upgrade.is_none();
+    is_due && request.bytes.len() - head.wire.end < buffer.request_bytes
+}
+
+/// A request whose body was read ahead of its slot.
+pub(in crate::exchange) struct ReadAhead {
+    /// Begins with the head; the first `filled` bytes count.
+    bytes: Vec<u8>,
+    filled: usize,
+    /// Length of what is valid of it, behind which the decoder stands.
+    valid_len: usize,
+    decoder: BodyDecoder,
+    reserved: Reserved,
+}
+
+/// A body on its way into memory.
+struct Reading<'a, 'e> {
+    exchange: &'a mut Exchange<'e>,
+    request: &'a RequestBody<'a>,
+    /// Up to which length it is read, head included.
+    target_len: usize,
+    ahead: ReadAhead,
+}
+
+impl ReadAhead {
+    /// Reads on until the body is whole, or `buffer.request` of it is there, or
+    /// no memory is left for it; `None` where there is none from the start. The
+    /// time that this takes is part of receiving the request.
+    ///
+    /// # Errors
+    /// The end with which to refuse, and what was read of the body.
+    pub async fn read(
+        exchange: &mut Exchange<'_>,
+        upstream: &Upstream,
+        request: &RequestBody<'_>,
+    ) -> Result<Option<Self>, Unanswered> {
+        let begun = clock::now();
+        let bound = upstream.config().buffer.map_or(0, |it| it.request_bytes);
+        let context = exchange.context;
+        exchange.progress.figures.phase = Phase::Head;
+        exchange.progress.track.enter(Stage::Request);
+        let mut reading = Reading {
+            exchange: &mut *exchange,
+            request,
+            target_len: request.head.wire.end.saturating_add(bound),
+            ahead: ReadAhead {
+                bytes: Vec::new(),
+                filled: 0,
+                valid_len: request.valid_len,
+                decoder: request.decoder.clone(),
+                reserved: Reserved::none(context),
+            },
+        };
+        let mut read = Ok(());
+        while read.is_ok() && !reading.is_over() {
+            if !reading.make_room() {
+                let counters = &context.counters.upstreams[upstream.index()];
+                counters.buffers_refused.add(1);
+                break;
+            }
+            let before = reading.ahead.filled;
+            read = reading.read_more().await;
+            let progress = &mut reading.exchange.progress;
+            progress.figures.bytes_in += (reading.ahead.filled - before) as u64;
+            progress.track.set_bytes_in(progress.figures.bytes_in);
+        }
+        let ahead = reading.ahead;
+        let progress = &mut exchange.progress;
+        progress.figures.times.head += clock::since(begun);
+        let ahead = (ahead.filled > 0).then_some(ahead);
+        if let Err(end) = read {
+            return Err(Self::unanswered(end.into(), ahead, progress));
+        }
+        progress.figures.phase = Phase::Local;
+        if let Some(ahead) = &ahead {
+            progress.figures.bytes_in -= ahead.surplus().len() as u64;
+        }
+        Ok(ahead)
+    }
+
+    /// Adds where the body stands to a refusal that does not know of more than
+    /// the first part of it.
+    ///
+    /// Invariant: whoever reads on after a refusal begins behind the last byte
+    /// that was taken. Anything else would take the next request for a body.
+    pub fn unanswered(
+        unanswered: Unanswered,
+        ahead: Option<Self>,
+        progress: &mut Progress<'_>,
+    ) -> Unanswered {
+        let Some(ahead) = ahead.filter(|_| unanswered.unread.is_none()) else {
+            return unanswered;
+        };
+        let behind = &ahead.bytes[ahead.valid_len..ahead.filled];
+        let leftover = (!behind.is_empty()).then(|| copy_of(behind));
+        if !ahead.decoder.is_done() {
+            progress.figures.bytes_in -= behind.len() as u64;
+        }
+        Unanswered {
+            unread: Some(Box::new(Unread {
+                decoder: ahead.decoder,
+                leftover,
+            })),
+            ..unanswered
+        }
+    }
+
+    /// The body as it stands now.
+    pub fn body<'r>(&'r self, first: &RequestBody<'r>) -> RequestBody<'r> {
+        RequestBody {
+            head: first.head,
+            bytes: &self.bytes[..self.filled],
+            valid_len: self.valid_len,
+            decoder: self.decoder.clone(),
+        }
+    }
+
+    /// Bytes read beyond the body's end.
+    fn surplus(&self) -> &[u8] {
+        match self.decoder.is_done() {
+            true => &self.bytes[self.valid_len..self.filled],
+            false => &[],
+        }
+    }
+
+    /// Says in `outcome` which bytes are the next request's. All of the client's
+    /// buffer belonged to `first`.
+    pub fn settle(self, first: &RequestBody<'_>, outcome: &mut Outcome) {
+        outcome.consumed = first.bytes.len();
+        let surplus = self.surplus();
+        if outcome.leftover.is_none() && !surplus.is_empty() {
+            outcome.leftover = Some(copy_of(surplus));
+        }
+    }
+}
+
+fn copy_of(bytes: &[u8]) -> Buffer {
+    let mut copy = Buffer::with_capacity(bytes.len());
+    let fits = copy.append(bytes);
+    debug_assert!(fits, "the buffer was made for them");
+    copy
+}
+
+impl Reading<'_, '_> {
+    fn is_over(&self) -> bool {
+        self.ahead.decoder.is_done() || self.ahead.filled >= self.target_len
+    }
+
+    /// Sees to it that there is room to read into; `false` where no memory is
+    /// left for it.
+    fn make_room(&mut self) -> bool {
+        let ahead = &mut self.ahead;
+        let (len, first) = (ahead.bytes.len(), self.request.bytes);
+        if len > 0 && ahead.filled < len {
+            return true;
+        }
+        let more = match len {
+            0 => FIRST_READ_LEN,
+            len => len,
+        };
+        let filled = ahead.filled.max(first.len());
+        let to_come = match ahead.decoder.unseen_len() {
+            0 => usize::MAX,
+            len => usize::try_from(len).unwrap_or(usize::MAX),
+        };
+        let new_len = filled + more.min(to_come).min(self.target_len - filled);
+        if !ahead.reserved.grow(new_len - len) {
+            return false;
+        }
+        ahead.bytes.reserve_exact(new_len - len);
+        ahead.bytes.resize(new_len, 0);
+        if ahead.filled == 0 {
+            ahead.bytes[..first.len()].copy_from_slice(first);
+            ahead.filled = first.len();
+        }
+        true
+    }
+
+    /// Reads once, and checks what came.
+    async fn read_more(&mut self) -> Result<(), End> {
+        let exchange = &mut *self.exchange;
+        let listener = exchange.listener();
+        exchange.set_bounded_timeout(listener.timeouts.body);
+        let ahead = &mut self.ahead;
+        let room = &mut ahead.bytes[ahead.filled..];
+        let stream = &mut exchange.client.stream;
+        let reading = poll_fn(|cx| stream.poll_read(cx, room));
+        let context = exchange.context;
+        let len = match context.until_deadline(&exchange.timer, reading).await {
+            Ok(Ok(len)) if len > 0 => len,
+            Ok(_) => return Err(Failure::ClientGone.into()),
+            Err(TimedOut) => return Err(exchange.timed_out(Failure::BodyTimeout).into()),
+        };
+        ahead.filled += len;
+        let undecoded = &ahead.bytes[ahead.valid_len..ahead.filled];
+        ahead.valid_len += ahead.decoder.advance(undecoded)?.consumed;
+        let announced = ahead.decoder.announced_bytes().unwrap_or(0);
+        match listener.limits.allow_body(announced) {
+            true => Ok(()),
+            false => Err(Failure::BodyTooLarge.into()),
+        }
+    }
+}

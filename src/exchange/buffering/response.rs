@@ -1,0 +1,362 @@
+//! Responses that are taken off the endpoint ahead of their client.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context as TaskContext, Poll, ready};
+
+use super::Reserved;
+use crate::exchange::forward::Outcome;
+use crate::exchange::pump::{Pump, PumpEnd, TAILROOM, TURNS, WaitsFor};
+use crate::exchange::relay::{Relay, Response, Stop};
+use crate::exchange::watch::ClientWatch;
+use crate::exchange::{Context, Exchange, WriteFailure, follow};
+use crate::net::stream::{Follow, Stream};
+use crate::upstream::Upstream;
+
+/// Unit in which a response is held, in bytes.
+const PIECE_LEN: usize = 16 * 1024;
+/// Most that the framing of what is read adds to it: a chunk's size, the ends
+/// of the chunk and of the body.
+const FRAMING_LEN: usize = 2 * TAILROOM;
+
+/// Bytes of a response that wait for their client, in pieces of
+/// [`PIECE_LEN`].
+///
+/// Invariant: `reserved` covers all pieces, those that are to be made included.
+#[derive(Debug)]
+pub(in crate::exchange) struct Backlog {
+    reserved: Reserved,
+    pieces: VecDeque<Vec<u8>>,
+    /// Bytes of the first piece that were written.
+    written: usize,
+    len: usize,
+}
+
+impl Backlog {
+    fn new(context: &Context) -> Self {
+        Backlog {
+            reserved: Reserved::none(context),
+            pieces: VecDeque::new(),
+            written: 0,
+            len: 0,
+        }
+    }
+
+    /// Bytes that fit into what is reserved.
+    fn room_len(&self) -> usize {
+        let made = self.pieces.len() * PIECE_LEN;
+        let last = self.pieces.back().map_or(0, |last| PIECE_LEN - last.len());
+        self.reserved.len - made + last
+    }
+
+    /// Reserves room for `len` bytes; `false` where no memory is left.
+    fn reserve(&mut self, len: usize) -> bool {
+        let lacking = len.saturating_sub(self.room_len());
+        lacking == 0 || self.reserved.grow(lacking.next_multiple_of(PIECE_LEN))
+    }
+
+    /// Adds bytes that there is room for.
+    fn append(&mut self, mut bytes: &[u8]) {
+        debug_assert!(bytes.len() <= self.room_len(), "room was reserved");
+        self.len += bytes.len();
+        while !bytes.is_empty() {
+            let is_full = |last: &Vec<u8>| last.len() == PIECE_LEN;
+            if self.pieces.back().is_none_or(is_full) {
+                self.pieces.push_back(Vec::with_capacity(PIECE_LEN));
+            }
+            let Some(last) = self.pieces.back_mut() else {
+                return;
+            };
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_LEN - last.len()));
+            last.extend_from_slice(now);
+            bytes = later;
+        }
+    }
+
+    /// Writes as much as the client takes; ready when all is written. `follow`
+    /// is what follows the last byte.
+    fn poll_write(
+        &mut self,
+        cx: &TaskContext<'_>,
+        client: &mut Stream,
+        follow: Follow,
+    ) -> Poll<Result<(), PumpEnd>> {
+        while let Some(piece) = self.pieces.front() {
+            let follow = match self.pieces.len() {
+                1 => follow,
+                _ => Follow::More,
+            };
+            let bytes = &piece[self.written..];
+            match client.poll_write(cx, bytes, follow) {
+                Poll::Ready(Ok(len)) if len > 0 => self.take(len),
+                Poll::Ready(_) => return Poll::Ready(Err(PumpEnd::SinkClosed)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Notes that `len` bytes of the first piece were written.
+    fn take(&mut self, len: usize) {
+        self.written += len;
+        self.len -= len;
+        if self
+            .pieces
+            .front()
+            .is_some_and(|it| it.len() == self.written)
+        {
+            self.pieces.pop_front();
+            self.written = 0;
+            self.reserved.shrink(PIECE_LEN);
+        }
+    }
+
+    /// Gives back what is reserved beyond its pieces.
+    fn trim(&mut self) {
+        let spare = self.reserved.len - self.pieces.len() * PIECE_LEN;
+        self.reserved.shrink(spare);
+    }
+}
+
+/// The part of a response that its client has yet to take, when the endpoint
+/// has no part in it any more.
+#[derive(Debug)]
+pub(in crate::exchange) struct Rest {
+    backlog: Backlog,
+    response: Response,
+    /// Bytes sent of the response.
+    sent: u64,
+}
+
+/// How taking a response ahead of its client ended.
+pub(in crate::exchange) enum Ahead {
+    /// The client has taken all that there is, or no memory is left.
+    CaughtUp,
+    /// The endpoint is through with the response, and this is how it ended.
+    OffEndpoint(Backlog, PumpEnd),
+    /// The exchange is over.
+    Stopped(Stop),
+}
+
+impl Rest {
+    /// The rest of a response of which `sent` bytes went to the client.
+    pub fn new(backlog: Backlog, response: Response, sent: u64) -> Box<Self> {
+        Box::new(Rest {
+            backlog,
+            response,
+            sent,
+        })
+    }
+}
+
+/// How much of a response is taken off an endpoint ahead of its client, in
+/// bytes; `None` for nothing.
+pub(in crate::exchange) fn response_bound(upstream: &Upstream) -> Option<usize> {
+    let bound = upstream.config().buffer?.response_bytes;
+    (bound > 0).then_some(bound)
+}
+
+/// Whether a response whose client takes nothing now is taken off the endpoint
+/// within `bound`. One that is known to be longer streams on until the rest of
+/// it fits: to take a part of it would not free the slot any sooner.
+pub(in crate::exchange) fn fits(pump: &Pump, bound: usize) -> bool {
+    let held = pump.held_len();
+    held <= bound && pump.unseen_len() <= (bound - held) as u64
+}
+
+/// A response that is taken off its endpoint ahead of its client.
+struct Taking<'r, 'a, 'e> {
+    relay: &'r mut Relay<'a, 'e>,
+    pump: &'r mut Pump,
+    backlog: Backlog,
+    bound: usize,
+}
+
+/// Takes a response off the endpoint, up to `bound`, while the client takes it
+/// at its own pace; `sent` bytes went to it before those of the pump.
+pub(in crate::exchange) async fn take_ahead(
+    relay: &mut Relay<'_, '_>,
+    pump: &mut Pump,
+    bound: usize,
+    sent: u64,
+) -> Ahead {
+    let context = relay.exchange.context;
+    let mut taking = Taking {
+        backlog: Backlog::new(context),
+        relay,
+        pump,
+        bound,
+    };
+    if !taking.reserve(taking.pump.held_len()) {
+        return Ahead::CaughtUp;
+    }
+    if taking.store().is_err() {
+        return Ahead::Stopped(Stop::Response(PumpEnd::SourceCut));
+    }
+    let mut is_timed = false;
+    let ended = poll_fn(|cx| {
+        let before = taking.pump.bytes_written;
+        let mut polled = Poll::Pending;
+        for turn in 0..TURNS {
+            polled = taking.poll_turn(cx);
+            match polled {
+                Poll::Ready(Turn::Again) if turn + 1 == TURNS => {
+                    cx.waker().wake_by_ref();
+                    polled = Poll::Pending;
+                }
+                Poll::Ready(Turn::Again) => {}
+                _ => break,
+            }
+        }
+        match polled {
+            Poll::Ready(Turn::Ended(ended)) => return Poll::Ready(Ok(ended)),
+            Poll::Ready(Turn::OffEndpoint(end)) => return Poll::Ready(Err(end)),
+            Poll::Ready(Turn::Again) | Poll::Pending => {}
+        }
+        let request_moved = match taking.relay.poll_others(cx) {
+            Ok(has_moved) => has_moved,
+            Err(stop) => return Poll::Ready(Ok(Ahead::Stopped(stop))),
+        };
+        if !is_timed || request_moved || taking.pump.bytes_written != before {
+            is_timed = true;
+            let track = &taking.relay.exchange.progress.track;
+            track.set_bytes_out(sent + taking.pump.bytes_written);
+            taking.relay.wait_for_client(taking.pump);
+        }
+        match taking.relay.judge(taking.pump, WaitsFor::Sink) {
+            Some(stop) => Poll::Ready(Ok(Ahead::Stopped(stop))),
+            None => Poll::Pending,
+        }
+    })
+    .await;
+    ended.unwrap_or_else(|end| {
+        let mut backlog = taking.backlog;
+        backlog.trim();
+        Ahead::OffEndpoint(backlog, end)
+    })
+}
+
+/// The outcome of one turn of writing and reading.
+enum Turn {
+    Again,
+    /// The endpoint is through, and the client has not taken all.
+    OffEndpoint(PumpEnd),
+    Ended(Ahead),
+}
+
+impl Taking<'_, '_, '_> {
+    /// Reserves room for `len` bytes; `false` where no memory is left. The rest of
+    /// the response streams then, once the client has taken all that is held.
+    fn reserve(&mut self, len: usize) -> bool {
+        let is_reserved = self.backlog.reserve(len);
+        if !is_reserved {
+            let upstream = self.relay.upstream.index();
+            let counters = &self.relay.exchange.context.counters.upstreams[upstream];
+            counters.buffers_refused.add(1);
+            self.relay.bound = None;
+        }
+        is_reserved
+    }
+
+    /// Moves what the pump holds into the backlog.
+    ///
+    /// # Errors
+    /// Bytes are lost that were in a pipe.
+    fn store(&mut self) -> io::Result<()> {
+        let Taking { pump, backlog, .. } = self;
+        pump.move_held(|bytes| backlog.append(bytes))
+    }
+
+    /// Writes what the client takes, then reads once.
+    fn poll_turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
+        let follow = self.pump.follow();
+        let before = self.backlog.len;
+        let client = &mut *self.relay.exchange.client;
+        let written = self.backlog.poll_write(cx, &mut client.stream, follow);
+        self.pump.bytes_written += (before - self.backlog.len) as u64;
+        let is_source_done = self.pump.is_source_done();
+        let ended = match written {
+            Poll::Ready(Ok(())) if is_source_done => Stop::Response(PumpEnd::Done),
+            Poll::Ready(Ok(())) => return Poll::Ready(Turn::Ended(Ahead::CaughtUp)),
+            Poll::Ready(Err(end)) => Stop::Response(end),
+            Poll::Pending if !is_source_done => return self.poll_read(cx),
+            Poll::Pending if self.relay.is_request_done() => {
+                return Poll::Ready(Turn::OffEndpoint(PumpEnd::Done));
+            }
+            // A request that is still sent needs the endpoint's connection.
+            Poll::Pending => return Poll::Pending,
+        };
+        Poll::Ready(Turn::Ended(Ahead::Stopped(ended)))
+    }
+
+    fn poll_read(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
+        let room_len = self.bound.saturating_sub(self.backlog.len);
+        if room_len == 0 || self.relay.bound.is_none() {
+            return Poll::Pending;
+        }
+        let to_come = match self.pump.unseen_len() {
+            0 => PIECE_LEN,
+            len => usize::try_from(len).unwrap_or(usize::MAX),
+        };
+        let len = room_len.min(to_come);
+        if !self.reserve(len + self.pump.leftover_len() + FRAMING_LEN) {
+            return Poll::Pending;
+        }
+        let ended = match ready!(self.pump.poll_read_ahead(cx, self.relay.stream, len)) {
+            Err(end) => end,
+            Ok(()) if self.store().is_err() => PumpEnd::SourceCut,
+            Ok(()) => return Poll::Ready(Turn::Again),
+        };
+        // The client gets the bytes that came before.
+        Poll::Ready(Turn::OffEndpoint(ended))
+    }
+}
+
+impl Rest {
+    /// Sends what is left to the client, which holds no slot any more, and puts
+    /// what came of it into the outcome of the exchange.
+    pub async fn deliver(
+        mut self: Box<Self>,
+        exchange: &mut Exchange<'_>,
+        watch: &mut ClientWatch,
+        outcome: &mut Outcome,
+    ) {
+        let timeout = exchange.listener().timeouts.body;
+        let follow = follow(self.response.persistence);
+        let before = exchange.progress.figures.bytes_out;
+        let mut is_timed = false;
+        let failure = poll_fn(|cx| {
+            let held = self.backlog.len;
+            let client = &mut *exchange.client;
+            let written = self.backlog.poll_write(cx, &mut client.stream, follow);
+            self.sent += (held - self.backlog.len) as u64;
+            match written {
+                Poll::Ready(Ok(())) => return Poll::Ready(None),
+                Poll::Ready(Err(_)) => return Poll::Ready(Some(WriteFailure::Closed)),
+                Poll::Pending => {}
+            }
+            if watch.poll_gone(cx, client).is_ready() {
+                return Poll::Ready(Some(WriteFailure::Closed));
+            }
+            if !is_timed || self.backlog.len != held {
+                is_timed = true;
+                let track = &exchange.progress.track;
+                track.set_bytes_out(before + self.sent);
+                exchange.set_bounded_timeout(timeout);
+            }
+            if exchange.has_timed_out() {
+                Poll::Ready(Some(WriteFailure::TimedOut))
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        let failure = failure.map(|why| exchange.write_failed(why));
+        self.response.note(self.sent, &mut exchange.progress);
+        if let Some(failure) = failure {
+            outcome.end = failure.into();
+            outcome.next = self.response.relayed(outcome.end).next;
+        }
+    }
+}
