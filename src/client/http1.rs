@@ -279,9 +279,10 @@ fn parse(
     // Without a line's end among the new bytes there can be no whole head:
     // one that comes byte by byte is not parsed at each of them.
     let news = &bytes[(*seen).min(bytes.len())..];
-    let parsed = match *seen == 0 || memchr::memchr(b'\n', news).is_some() {
-        true => parse_request(bytes, head)?,
-        false => Parsed::Partial,
+    let parsed = if *seen == 0 || memchr::memchr(b'\n', news).is_some() {
+        parse_request(bytes, head)?
+    } else {
+        Parsed::Partial
     };
     *seen = bytes.len();
     match parsed {

@@ -86,9 +86,10 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener, index: usize) {
             accepted => accepted.map(Some),
         });
         let Some(accepted) = accepted.await else {
-            match turns.look_again().await {
-                true => continue,
-                false => return,
+            if turns.look_again().await {
+                continue;
+            } else {
+                return;
             }
         };
         if worker.is_draining.get() {
@@ -140,9 +141,10 @@ impl<'a> DrainSign<'a> {
         if !self.is_registered.replace(true) {
             self.timer.register(cx);
         }
-        match self.worker.is_draining.get() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if self.worker.is_draining.get() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 }
@@ -432,9 +434,10 @@ fn wait_for_request(
         let is_unwanted = matches!(wait, Wait::ForNext(_)) && worker.is_draining.get();
         // A request that is there already is served: the event loop is about
         // to say that it came.
-        match is_unwanted && client.stream.peek() != Peeked::Data {
-            true => Poll::Ready(false),
-            false => Poll::Pending,
+        if is_unwanted && client.stream.peek() != Peeked::Data {
+            Poll::Ready(false)
+        } else {
+            Poll::Pending
         }
     })
 }

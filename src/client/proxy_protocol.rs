@@ -36,12 +36,11 @@ pub(super) async fn take_header(
         return None;
     }
     let mut buffer = Buffer::small();
-    let read = match is_there {
-        true => {
-            started = clock::now();
-            read(worker, &mut client, &mut buffer).await
-        }
-        false => Err(Unread::Refused(Failure::ProxyHeaderTimeout)),
+    let read = if is_there {
+        started = clock::now();
+        read(worker, &mut client, &mut buffer).await
+    } else {
+        Err(Unread::Refused(Failure::ProxyHeaderTimeout))
     };
     match read {
         Ok(None) => {

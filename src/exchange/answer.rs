@@ -232,10 +232,13 @@ pub async fn refuse(exchange: &mut Exchange<'_>, end: End, unread: Option<Box<Un
     }
     let body = match (head, unread) {
         (Some(head), _) if !leaves_connection_usable(head, end) => Body::Lost,
-        (Some(_), Some(unread)) => match is_within_bounds(exchange, &unread.decoder) {
-            true => Body::Partly(unread),
-            false => Body::Lost,
-        },
+        (Some(_), Some(unread)) => {
+            if is_within_bounds(exchange, &unread.decoder) {
+                Body::Partly(unread)
+            } else {
+                Body::Lost
+            }
+        }
         (Some(_), None) => Body::Untouched,
         (None, _) => Body::Lost,
     };
@@ -343,9 +346,10 @@ fn outage(states: &[Arc<EndpointState>]) -> String {
         .iter()
         .map(|(word, count)| format!("{count} {word}"))
         .collect();
-    match counts.is_empty() {
-        true => String::new(),
-        false => format!(": {}", counts.join(", ")),
+    if counts.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", counts.join(", "))
     }
 }
 

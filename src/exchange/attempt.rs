@@ -304,9 +304,10 @@ impl<'a, 'e> Sent<'a, 'e> {
 
     /// What is read at once of the response, at most.
     fn read_len_max(&self) -> usize {
-        match self.slot.upstream().last_body_len() < LONG_LEN {
-            true => usize::MAX,
-            false => SHORT_READ_LEN,
+        if self.slot.upstream().last_body_len() < LONG_LEN {
+            usize::MAX
+        } else {
+            SHORT_READ_LEN
         }
     }
 
@@ -547,9 +548,10 @@ impl<'a, 'e> Sent<'a, 'e> {
             (false, _) => Retry::Never,
         };
         let is_for_client = retry == Retry::Never && is_stale && self.may_repeat();
-        let failure = match is_for_client {
-            true => Failure::UpstreamStale,
-            false => Failure::UpstreamClosed,
+        let failure = if is_for_client {
+            Failure::UpstreamStale
+        } else {
+            Failure::UpstreamClosed
         };
         Attempt::Failed {
             end: failure.into(),

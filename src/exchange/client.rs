@@ -98,9 +98,10 @@ impl Client {
     /// The scheme of the URL that the client asked for.
     pub fn scheme(&self) -> Scheme {
         let told = self.relayed.as_ref().and_then(|it| it.scheme());
-        told.unwrap_or(match self.stream.is_encrypted() {
-            true => Scheme::Https,
-            false => Scheme::Http,
+        told.unwrap_or(if self.stream.is_encrypted() {
+            Scheme::Https
+        } else {
+            Scheme::Http
         })
     }
 

@@ -201,9 +201,10 @@ async fn read_on(
         if pump.progress() != before {
             bounds.set_timeout(context, client);
         }
-        match bounds.are_passed(context, client, pump.bytes_read) {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
+        if bounds.are_passed(context, client, pump.bytes_read) {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
         }
     })
     .await

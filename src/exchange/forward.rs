@@ -71,9 +71,10 @@ impl RequestBody<'_> {
     /// Bytes of the client's buffer that are its own: what follows a whole one
     /// is another's, what is there of one that is not goes to the pump.
     pub fn consumed(&self) -> usize {
-        match self.is_whole() {
-            true => self.valid_len,
-            false => self.bytes.len(),
+        if self.is_whole() {
+            self.valid_len
+        } else {
+            self.bytes.len()
         }
     }
 
@@ -81,9 +82,10 @@ impl RequestBody<'_> {
     /// what is still to come. A chunked body of more content than `limit_bytes` is
     /// refused.
     pub fn rest(&self, unsent: &[u8], limit_bytes: Option<u64>) -> Pump {
-        let undecoded = match self.is_whole() {
-            true => &[][..],
-            false => &self.bytes[self.valid_len..],
+        let undecoded = if self.is_whole() {
+            &[][..]
+        } else {
+            &self.bytes[self.valid_len..]
         };
         let len = unsent.len() + undecoded.len();
         let buffer = (len > 0).then(|| {
@@ -390,9 +392,10 @@ impl<'a> Attempts<'a> {
 
     /// The present; the first attempt follows the request at once.
     fn now(&mut self, wanted: &Wanted) -> Instant {
-        match std::mem::take(&mut self.is_first) {
-            true => wanted.arrived,
-            false => clock::now(),
+        if std::mem::take(&mut self.is_first) {
+            wanted.arrived
+        } else {
+            clock::now()
         }
     }
 
@@ -452,11 +455,12 @@ impl<'a> Attempts<'a> {
         }
         self.connection = Connection::AnyIdle;
         self.retries_left = self.retries_left.saturating_sub(1);
-        match is_unreachable(end) {
-            true => self.refused_by(&slot, now),
-            false => self.tried.push(Tried::Sent {
+        if is_unreachable(end) {
+            self.refused_by(&slot, now)
+        } else {
+            self.tried.push(Tried::Sent {
                 endpoint: slot.id(),
-            }),
+            })
         }
         if self.upstream.has_untried(&self.tried, now) {
             return GoOn::Yes;

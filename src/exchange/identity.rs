@@ -151,9 +151,10 @@ impl Identity {
     /// As [`request_id`](Self::request_id), for a response: where the client
     /// is told.
     pub fn response_id<'a>(&self, bytes: &'a [u8], room: &'a mut Room) -> Option<&'a [u8]> {
-        match self.responds {
-            true => self.request_id(bytes, room),
-            false => None,
+        if self.responds {
+            self.request_id(bytes, room)
+        } else {
+            None
         }
     }
 
@@ -184,12 +185,13 @@ impl Trace {
     fn continued(client: TraceParent, ids: &IdSource, records: bool) -> Self {
         let is_recorded = records && client.is_sampled();
         Trace {
-            sent: match is_recorded {
-                true => TraceParent {
+            sent: if is_recorded {
+                TraceParent {
                     parent_id: ids.span_id(),
                     ..client
-                },
-                false => client,
+                }
+            } else {
+                client
             },
             client_span: Some(client.parent_id),
             is_recorded,

@@ -119,9 +119,10 @@ impl Pump {
 
     /// Which side it waits for when it is not through.
     pub fn waits_for(&self) -> WaitsFor {
-        match self.ready > 0 || self.pipe.is_some() {
-            true => WaitsFor::Sink,
-            false => WaitsFor::Source,
+        if self.ready > 0 || self.pipe.is_some() {
+            WaitsFor::Sink
+        } else {
+            WaitsFor::Source
         }
     }
 

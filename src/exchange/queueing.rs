@@ -104,9 +104,10 @@ impl Queueing<'_, '_> {
             Waited::ClientGone => Err(Failure::ClientGone.into()),
             Waited::TimedOut => {
                 // The wait was for an endpoint, or for room at one.
-                let failure = match waiting.upstream().is_reachable() {
-                    true => Failure::QueueTimeout,
-                    false => Failure::NoEndpoint,
+                let failure = if waiting.upstream().is_reachable() {
+                    Failure::QueueTimeout
+                } else {
+                    Failure::NoEndpoint
                 };
                 // Perhaps it was granted one in this very moment.
                 waiting

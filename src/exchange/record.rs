@@ -235,9 +235,10 @@ impl Exchange<'_> {
             status: progress.figures.status,
             attempts: progress.figures.attempts,
             times: progress.figures.times,
-            evidence: match is_head_refused {
-                true => failures::evidence(buf),
-                false => Vec::new(),
+            evidence: if is_head_refused {
+                failures::evidence(buf)
+            } else {
+                Vec::new()
             },
         });
     }

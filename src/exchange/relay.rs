@@ -277,9 +277,10 @@ impl Relay<'_, '_> {
             // A slow client does not keep the slot either.
             let is_late =
                 wheel.has_fired(timer) && request.judge_by(wheel, timer) != Verdict::InTime;
-            match is_long || is_late {
-                true => Poll::Ready(Err(request.waits_for())),
-                false => Poll::Pending,
+            if is_long || is_late {
+                Poll::Ready(Err(request.waits_for()))
+            } else {
+                Poll::Pending
             }
         })
         .await

@@ -100,9 +100,10 @@ pub fn is_reserved(descriptor: impl AsFd, taker: Taker) -> bool {
 /// `EMFILE`, as if the process's limit were that of the taker. The descriptor is
 /// closed.
 pub fn within_limit<T: AsFd>(descriptor: T, taker: Taker) -> Result<T, Errno> {
-    match is_reserved(&descriptor, taker) {
-        false => Ok(descriptor),
-        true => Err(Errno::MFILE),
+    if is_reserved(&descriptor, taker) {
+        Err(Errno::MFILE)
+    } else {
+        Ok(descriptor)
     }
 }
 

@@ -163,9 +163,10 @@ impl Wheel {
         self.set(&timer, self.deadline(time));
         poll_fn(|cx| {
             timer.register(cx);
-            match self.has_fired(&timer) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            if self.has_fired(&timer) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         })
         .await;

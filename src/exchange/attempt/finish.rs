@@ -70,9 +70,10 @@ impl<'a, 'e> Sent<'a, 'e> {
     pub(super) async fn relay(mut self, response: Response, buffer: Buffer) -> Attempt {
         let upstream = self.slot.upstream();
         // Events are sent as they happen, however slowly.
-        let (bound, pace) = match response.is_event_stream {
-            true => (None, Pace::default()),
-            false => (response_bound(upstream), Pace::of(upstream)),
+        let (bound, pace) = if response.is_event_stream {
+            (None, Pace::default())
+        } else {
+            (response_bound(upstream), Pace::of(upstream))
         };
         if let Some(pump) = &mut self.pump
             && (response.is_event_stream || response.rest_of_request == RestOfBody::Unread)
@@ -242,9 +243,10 @@ impl<'a, 'e> Sent<'a, 'e> {
         self.slot.observe(Observed::Head(answer), self.sent_at);
         // What is left of the request goes first, as it is, then what was read
         // behind it.
-        let behind = match self.request.is_whole() {
-            true => &self.request.bytes[self.request.valid_len..],
-            false => &[][..],
+        let behind = if self.request.is_whole() {
+            &self.request.bytes[self.request.valid_len..]
+        } else {
+            &[][..]
         };
         self.exchange.progress.figures.bytes_in += behind.len() as u64;
         let pump = self.pump.take();

@@ -310,9 +310,10 @@ impl Sent<'_, '_> {
         interim.is_continued |= self.exchange.context.response_head.borrow().status == 100;
         interim.count += 1;
         interim.bytes = interim.bytes.saturating_add(len as u32);
-        match interim.count > most.count || u64::from(interim.bytes) > most.bytes {
-            true => Err(Failure::UpstreamInterim.into()),
-            false => Ok(()),
+        if interim.count > most.count || u64::from(interim.bytes) > most.bytes {
+            Err(Failure::UpstreamInterim.into())
+        } else {
+            Ok(())
         }
     }
 }
@@ -334,10 +335,11 @@ pub(super) fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
 
 /// Puts a head in front of what came of its body.
 fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
-    match buffer.prepend(head) {
-        true => Ok(()),
+    if buffer.prepend(head) {
+        Ok(())
+    } else {
         // Headroom is larger than what is ever added to a head.
-        false => Err(ResponseError::HeadTooLarge.into()),
+        Err(ResponseError::HeadTooLarge.into())
     }
 }
 

@@ -110,11 +110,14 @@ pub(super) async fn open(
         &exchange.timer,
         poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(connected) => Poll::Ready(Some(connected)),
-            Poll::Pending => match request.is_whole() {
-                true => watch.poll_gone(cx, exchange.client),
-                false => ClientWatch::poll_gone_early(cx, exchange.client),
+            Poll::Pending => {
+                let gone = if request.is_whole() {
+                    watch.poll_gone(cx, exchange.client)
+                } else {
+                    ClientWatch::poll_gone_early(cx, exchange.client)
+                };
+                gone.map(|()| None)
             }
-            .map(|()| None),
         }),
     );
     let connected = connected.await;

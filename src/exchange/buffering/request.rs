@@ -146,9 +146,10 @@ impl ReadAhead {
 
     /// Bytes read beyond the body's end.
     fn surplus(&self) -> &[u8] {
-        match self.decoder.is_done() {
-            true => &self.bytes[self.valid_len..self.filled],
-            false => &[],
+        if self.decoder.is_done() {
+            &self.bytes[self.valid_len..self.filled]
+        } else {
+            &[]
         }
     }
 
@@ -224,9 +225,10 @@ impl Reading<'_, '_> {
         let undecoded = &ahead.bytes[ahead.valid_len..ahead.filled];
         ahead.valid_len += ahead.decoder.advance(undecoded)?.consumed;
         let announced = ahead.decoder.announced_bytes().unwrap_or(0);
-        match listener.limits.allow_body(announced) {
-            true => Ok(()),
-            false => Err(Failure::BodyTooLarge.into()),
+        if listener.limits.allow_body(announced) {
+            Ok(())
+        } else {
+            Err(Failure::BodyTooLarge.into())
         }
     }
 }
