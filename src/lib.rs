@@ -16,6 +16,8 @@ pub mod lifecycle;
 pub mod observe;
 pub mod runtime;
 pub mod scheduling;
+#[cfg(test)]
+mod simulation;
 pub mod upstream;
 
 pub use evenkeel_config as config;

@@ -5,9 +5,30 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 
+#[cfg(feature = "simulation")]
+thread_local! {
+    static STANDING: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Has the clock of this thread stand still at a moment.
+#[cfg(feature = "simulation")]
+pub fn stand_at(moment: Instant) {
+    STANDING.set(Some(moment));
+}
+
+/// Has the clock of this thread go on.
+#[cfg(feature = "simulation")]
+pub fn go_on() {
+    STANDING.set(None);
+}
+
 /// The present, by the clock that never goes back (`CLOCK_MONOTONIC`). Answered
 /// without a system call where the kernel lets the processor's counter be read.
 pub fn now() -> Instant {
+    #[cfg(feature = "simulation")]
+    if let Some(moment) = STANDING.get() {
+        return moment;
+    }
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: the call writes nothing but `time`.
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };

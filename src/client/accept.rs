@@ -1,0 +1,268 @@
+//! Takes connections in: a descriptor, a place of the listener's limit, and a task for
+//! each. Per worker.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::future_pool::FuturePool;
+use super::{OpenConnection, connection, http1};
+use crate::exchange::remote::Remote;
+use crate::exchange::{Client, Worker, answer, room};
+use crate::net::descriptors::Taker;
+use crate::net::is_out_of_descriptors;
+use crate::net::listen::{AcceptTurns, Incoming, Listener, Peer};
+use crate::net::stream::Stream;
+use crate::net::tasks;
+use crate::net::timer::Timer;
+use crate::observe::sessions::{Accepted, Need};
+
+/// Accepts connections until the worker drains. Those that the kernel has ready
+/// by then are accepted still: closing the listening socket would reset them, as
+/// it does those of deferred clients that have sent nothing.
+///
+/// # Cancellation
+/// Dropping it closes the listening socket; accepted connections go on.
+pub async fn accept(worker: Rc<Worker>, listener: Listener, index: usize) {
+    let serve = http1::serve;
+    let places = Rc::new(FuturePool::new());
+    let mut pause = AcceptPause::default();
+    let drain = DrainSign::new(&worker);
+    // More than this can't have been waiting when draining began.
+    let mut last_count = worker.listener_setting(index, |it| it.accepting.backlog);
+    let mut turns = AcceptTurns::default();
+    loop {
+        turns.give().await;
+        let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
+            Poll::Pending if drain.poll(cx).is_ready() => Poll::Ready(None),
+            accepted => accepted.map(Some),
+        });
+        let Some(accepted) = accepted.await else {
+            if turns.look_again().await {
+                continue;
+            } else {
+                return;
+            }
+        };
+        if worker.is_draining.get() {
+            last_count = last_count.saturating_sub(1);
+            if last_count == 0 {
+                return;
+            }
+        }
+        let admitted = match accepted {
+            Ok(incoming) => admit(&worker, incoming, index).await,
+            Err(error) => Err(error),
+        };
+        match admitted {
+            Ok(Some(client)) => {
+                pause.is_over(&worker, index);
+                let session = client.session;
+                let open = OpenConnection::new(&worker, &client);
+                let place = tasks::spawn(connection(open, client, places.clone(), serve));
+                worker.sessions.has_task(session, place);
+            }
+            // It was refused.
+            Ok(None) => {}
+            Err(_) if worker.is_draining.get() => return,
+            Err(error) => pause.wait(&worker, index, &error).await,
+        }
+    }
+}
+
+/// Notices that the worker begins to drain.
+struct DrainSign<'a> {
+    worker: &'a Worker,
+    /// Never fires: the worker wakes whatever has a timer when it drains.
+    timer: Timer,
+    is_registered: Cell<bool>,
+}
+
+impl<'a> DrainSign<'a> {
+    fn new(worker: &'a Worker) -> Self {
+        let timer = worker.wheel.timer();
+        worker.set_timeout(&timer, Duration::MAX);
+        DrainSign {
+            worker,
+            timer,
+            is_registered: Cell::new(false),
+        }
+    }
+
+    fn poll(&self, cx: &TaskContext<'_>) -> Poll<()> {
+        if !self.is_registered.replace(true) {
+            self.timer.register(cx);
+        }
+        if self.worker.is_draining.get() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// Takes a connection in where there is room for it, or room can be made;
+/// otherwise it is refused.
+///
+/// # Errors
+/// The kernel lacks memory.
+async fn admit(
+    worker: &Worker,
+    incoming: Incoming,
+    listener: usize,
+) -> io::Result<Option<Box<Client>>> {
+    let counters = &worker.counters.listeners[listener];
+    counters.connections.add(1);
+    let incoming = match take_descriptor(worker, incoming).await {
+        Ok(incoming) => incoming,
+        Err(incoming) => {
+            counters.connections_no_descriptor.add(1);
+            refuse(worker, incoming, NO_DESCRIPTOR);
+            return Ok(None);
+        }
+    };
+    let need = Need::Connection {
+        listener: listener as u16,
+    };
+    if !take_place(worker, listener, need).await {
+        counters.connections_refused.add(1);
+        refuse(worker, incoming, need);
+        return Ok(None);
+    }
+    let peer = incoming.peer;
+    let stream = incoming.into_stream().inspect_err(|_| {
+        worker.open_connections[listener].remove();
+    })?;
+    Ok(Some(connected(worker, stream, peer, listener)))
+}
+
+/// The client of a connection that was taken in.
+fn connected(worker: &Worker, stream: Stream, peer: Peer, listener: usize) -> Box<Client> {
+    let peer = match peer {
+        Peer::Tcp(address) => Remote::from(address),
+        Peer::Unix => Remote::new(None, 0),
+    };
+    let session = worker.sessions.open(Accepted {
+        address: peer.address,
+        port: peer.port,
+        listener,
+        tick: worker.wheel.now(),
+    });
+    let timer = worker.wheel.timer();
+    Box::new(Client::new(stream, timer, peer, listener, session))
+}
+
+/// What a connection lacks whose descriptor is kept from clients.
+const NO_DESCRIPTOR: Need = Need::Descriptor(Taker::Client);
+
+/// A descriptor that is not kept from clients, for a connection that has one;
+/// where none is free, something else is closed.
+///
+/// # Errors
+/// Nothing else can be closed: the connection as it was.
+async fn take_descriptor(worker: &Worker, mut incoming: Incoming) -> Result<Incoming, Incoming> {
+    for _ in 0..room::TRIES {
+        if !incoming.is_reserved(Taker::Client) {
+            return Ok(incoming);
+        }
+        incoming = incoming.lowered();
+        if incoming.is_reserved(Taker::Client) && !room::make(worker, NO_DESCRIPTOR).await {
+            break;
+        }
+    }
+    Err(incoming)
+}
+
+/// Takes one of the connections that a listener may have; where it has as many,
+/// another one is closed. Whether there is one.
+async fn take_place(worker: &Worker, listener: usize, need: Need) -> bool {
+    let limit = worker.listener_setting(listener, |it| it.limits.connections);
+    for _ in 0..room::TRIES {
+        if worker.open_connections[listener].try_add(limit) {
+            return true;
+        }
+        if !room::make(worker, need).await {
+            break;
+        }
+    }
+    false
+}
+
+/// Answers a connection that there is no room for, and closes it.
+fn refuse(worker: &Worker, incoming: Incoming, need: Need) {
+    let answer = answer::refusal(worker, need.failure().into());
+    incoming.answer_and_close(&answer);
+}
+
+/// Accepting failed: the kernel lacks memory, or all descriptors are in use and
+/// nothing can be closed. Trying again at once would spin, so it pauses for a
+/// moment.
+#[derive(Debug, Default)]
+struct AcceptPause {
+    is_paused: bool,
+}
+
+/// Whatever is closed, the next connection can be taken from the kernel.
+const ANY: Need = Need::Descriptor(Taker::Exchange);
+/// How long a pause lasts.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+impl AcceptPause {
+    async fn wait(&mut self, worker: &Worker, listener: usize, error: &io::Error) {
+        // The client left before it was accepted: nothing is wrong here.
+        if error.kind() == io::ErrorKind::ConnectionAborted {
+            return;
+        }
+        let errno = Errno::from_io_error(error);
+        if errno.is_some_and(is_out_of_descriptors) && room::make(worker, ANY).await {
+            return;
+        }
+        if !self.is_paused {
+            self.is_paused = true;
+            worker.counters.listeners[listener].accept_pauses.add(1);
+            worker.listener_setting(listener, |it| {
+                let name = &it.name;
+                tracing::warn!(
+                    listener = name,
+                    "listener {name}: accepting pauses: {error}"
+                );
+            });
+        }
+        worker.wheel.sleep(ACCEPT_PAUSE).await;
+    }
+
+    fn is_over(&mut self, worker: &Worker, listener: usize) {
+        if std::mem::take(&mut self.is_paused) {
+            worker.listener_setting(listener, |it| {
+                let name = &it.name;
+                tracing::info!(listener = name, "listener {name}: accepting again");
+            });
+        }
+    }
+}
+
+/// Serves a stream as if the first listener had accepted it.
+#[cfg(test)]
+pub(crate) fn serve_stream(
+    worker: &Rc<Worker>,
+    stream: Stream,
+    peer: Peer,
+) -> impl Future<Output = ()> + use<> {
+    let is_free = worker.open_connections[0].try_add(None);
+    debug_assert!(is_free, "there is no limit");
+    let client = connected(worker, stream, peer, 0);
+    let open = OpenConnection::new(worker, &client);
+    connection(open, client, Rc::new(FuturePool::new()), http1::serve)
+}
+
+/// Length of what a connection needs while it has an exchange, in bytes.
+#[cfg(test)]
+pub(crate) fn served_len(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> usize {
+    let client = connected(worker, stream, peer, 0);
+    size_of_val(&http1::serve(worker.clone(), client))
+}
