@@ -38,7 +38,7 @@ fn read(name: &str) -> String {
 
 /// Every page: those at the top, and those below `docs`.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/decisions"];
+    let folders = ["", "docs", "docs/decisions", "docs/internals"];
     let files = folders.iter().flat_map(|folder| {
         let entries = fs::read_dir(repository().join(folder)).unwrap();
         entries.map(|entry| entry.unwrap().path())
