@@ -149,3 +149,61 @@ pub fn whole(value: impl Into<u64>) -> Reading<'static> {
 pub fn maybe(value: Option<impl Into<u64>>) -> Reading<'static> {
     value.map_or(Reading::Absent, whole)
 }
+
+/// A figure that a family shows as it is.
+pub trait Shown {
+    /// What it shows.
+    fn reading(&self) -> Reading<'_>;
+}
+
+macro_rules! shown_whole {
+    ($($type:ty),*) => {$(
+        impl Shown for $type {
+            fn reading(&self) -> Reading<'_> {
+                whole(*self)
+            }
+        }
+
+        impl Shown for Option<$type> {
+            fn reading(&self) -> Reading<'_> {
+                maybe(*self)
+            }
+        }
+    )*};
+}
+
+shown_whole!(u64, u32, u16, bool);
+
+impl Shown for usize {
+    fn reading(&self) -> Reading<'_> {
+        whole(*self as u64)
+    }
+}
+
+impl Shown for f64 {
+    fn reading(&self) -> Reading<'_> {
+        Reading::One(Value::Real(*self))
+    }
+}
+
+impl Shown for Distribution {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Distribution(self)
+    }
+}
+
+impl Shown for Ends {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Ends(self)
+    }
+}
+
+impl Shown for StatusFigures {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Classes {
+            label: "class",
+            names: &StatusFigures::CLASSES,
+            status: self,
+        }
+    }
+}

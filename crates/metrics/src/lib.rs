@@ -16,8 +16,9 @@ mod table;
 
 pub use cells::{Counter, EndCounters, Gauge, Lazy};
 pub use end::{End, Failure};
+pub use family::Shown;
 pub use levels::{BufferMemory, OpenCount};
-pub use sums::{Cell, Detail, Ends, Shown, StatusFigures, sum};
+pub use sums::{Cell, Detail, Ends, StatusFigures, sum};
 
 /// What [`figures!`] writes into the crate that calls it.
 #[doc(hidden)]

@@ -1,11 +1,9 @@
-//! What cells of several workers come to together, as it is shown: in JSON, and
-//! as samples of a family.
+//! What cells of several workers come to together, as JSON shows it.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::cells::{Counter, EndCounters, Gauge, Lazy};
 use crate::end::End;
-use crate::family::{Reading, Value, maybe, whole};
 use crate::histogram::{Distribution, Histogram};
 
 /// How much is read.
@@ -141,63 +139,5 @@ impl Ends {
 impl Serialize for Ends {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter().map(|(end, count)| (end.word(), count)))
-    }
-}
-
-/// A figure that a family shows as it is.
-pub trait Shown {
-    /// What it shows.
-    fn reading(&self) -> Reading<'_>;
-}
-
-macro_rules! shown_whole {
-    ($($type:ty),*) => {$(
-        impl Shown for $type {
-            fn reading(&self) -> Reading<'_> {
-                whole(*self)
-            }
-        }
-
-        impl Shown for Option<$type> {
-            fn reading(&self) -> Reading<'_> {
-                maybe(*self)
-            }
-        }
-    )*};
-}
-
-shown_whole!(u64, u32, u16, bool);
-
-impl Shown for usize {
-    fn reading(&self) -> Reading<'_> {
-        whole(*self as u64)
-    }
-}
-
-impl Shown for f64 {
-    fn reading(&self) -> Reading<'_> {
-        Reading::One(Value::Real(*self))
-    }
-}
-
-impl Shown for Distribution {
-    fn reading(&self) -> Reading<'_> {
-        Reading::Distribution(self)
-    }
-}
-
-impl Shown for Ends {
-    fn reading(&self) -> Reading<'_> {
-        Reading::Ends(self)
-    }
-}
-
-impl Shown for StatusFigures {
-    fn reading(&self) -> Reading<'_> {
-        Reading::Classes {
-            label: "class",
-            names: &StatusFigures::CLASSES,
-            status: self,
-        }
     }
 }
