@@ -6,7 +6,7 @@
 //! share.
 //!
 //! Invariant: no task keeps the control thread for milliseconds, for it also probes
-//! endpoints. All figures are read and written aside: see [`Admin::aside`].
+//! endpoints. All figures are read and written aside: see `Admin::aside`.
 
 mod control;
 pub mod csv;

@@ -320,7 +320,7 @@ pub(super) fn passwords(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The text with [`HIDDEN`] in place of passwords.
+/// The text with `***` in place of passwords.
 pub fn without_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut from = 0;

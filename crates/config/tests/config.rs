@@ -324,7 +324,7 @@ fn defaults_that_depend_on_other_keys() {
         let line = format!("queue.answer = {{ file = '{file}', retry_after = '1500ms' }}");
         upstream_with(&line).queue.answer
     };
-    let gif = answer("examples/busy.gif");
+    let gif = answer("../../examples/busy.gif");
     assert_eq!(gif.body.unwrap().0, "image/gif");
     assert_eq!(gif.retry_after_s, 2);
     let toml = answer("Cargo.toml").body.unwrap();
@@ -390,7 +390,7 @@ fn files_as_written() {
          default_type = 'text/plain; charset=utf-8'\nprecompressed = ['br', 'zstd', 'gzip']\n\
          compress = { types = ['Text/'], min = 0, max = '2MiB', codings = ['gzip', 'br'] }\n\
          cache_control = { '/z/*' = 'max-age=1', '/a/**.css' = 'max-age=2', '**' = 'no-cache' }\n\
-         overload = { status = 429, retry_after = '2s', file = 'examples/busy.gif' }",
+         overload = { status = 429, retry_after = '2s', file = '../../examples/busy.gif' }",
     );
     let files = files_of("test.toml", &text).remove(0).unwrap();
     assert_eq!(files.root, std::env::current_dir().unwrap().join("site"));
