@@ -413,6 +413,21 @@ new MutationObserver((_, observer) => {
 """
 
 
+# What a table of a thousand rows costs this browser on this machine, in ms.
+LAY_OUT_A_TABLE = """
+const begun = performance.now();
+const table = document.createElement("table");
+for (let row = 0; row < 1000; row++) {
+  const cells = table.insertRow();
+  for (let cell = 0; cell < 12; cell++) cells.insertCell().textContent = `${row} of ${cell}`;
+}
+document.body.append(table);
+table.getBoundingClientRect();
+table.remove();
+return performance.now() - begun;
+"""
+
+
 def thousand(url):
     with browser() as driver:
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH_TASKS + WATCH_ROWS})
@@ -440,7 +455,11 @@ def thousand(url):
         one(driver, ".more").click()
         rows = "return document.querySelectorAll('.upstream tbody tr').length"
         until("all are there", lambda: driver.execute_script(rows) == 1000)
-        assert quietest(5) < 200
+        longest = quietest(5)
+        table = min(driver.execute_script(LAY_OUT_A_TABLE) for _ in range(5))
+        print("a table takes", round(table), "ms", file=sys.stderr)
+        # The machine is slower at times: then a plain table takes longer as well.
+        assert longest < max(200, 2 * table)
         find = one(driver, ".tools input")
         find.send_keys("127.1.3.7:")
         until("one is found", lambda: driver.execute_script(rows) == 1)
