@@ -3,7 +3,6 @@
 //! No socket, no thread, no wait. The client and the endpoint are the test's; between
 //! them runs what serves a connection in a worker.
 
-use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,13 +11,11 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_proto::ResponseHead;
 use evenkeel_testkit::Wakes;
 
 use crate::client;
 use crate::config::{NameLookup, load_text};
-use crate::exchange::context::{CurrentGeneration, Generation, Heads, Worker};
-use crate::exchange::identity::{IdSource, loop_id};
+use crate::exchange::context::{Generation, Worker, WorkerParts};
 use crate::exchange::room::Room;
 use crate::files::{Disks, Files};
 use crate::metrics::end::{End, Failure};
@@ -26,13 +23,10 @@ use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::clock;
 use crate::net::listen::Peer;
 use crate::net::stream::{Follow, Stream};
-use crate::net::timer::Wheel;
 use crate::observe::access_log::{AccessLog, Layout, Logs};
 use crate::observe::counters::Counters;
-use crate::observe::failures::Failures;
-use crate::observe::sessions::Sessions;
 use crate::observe::writer;
-use crate::upstream::{PinnedConnections, Upstream, Wanted, dispatcher, shared_pools};
+use crate::upstream::{Upstream, Wanted, dispatcher, shared_pools};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
@@ -191,9 +185,8 @@ fn worker() -> Worker {
         logs: Logs::new(layout.clone()),
     };
     let disks = Arc::new(Disks::start(&config).unwrap());
-    Worker {
-        generation: CurrentGeneration::new(Rc::new(generation)),
-        wheel: Wheel::default(),
+    Worker::new(WorkerParts {
+        generation,
         counters: Arc::new(Counters::new(&config)),
         access_log: AccessLog::new(log_sender, config.access_logs.destinations.len(), &layout),
         open_connections: config
@@ -203,19 +196,9 @@ fn worker() -> Worker {
             .collect(),
         buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
         spans: None,
-        ids: IdSource::default(),
-        loop_id: loop_id(),
-        is_draining: Cell::new(false),
-        open_count: Cell::new(0),
-        heads: Heads::default(),
-        scratch: RefCell::default(),
-        response_head: RefCell::new(ResponseHead::default()),
-        sessions: Sessions::default(),
-        failures: Failures::default(),
-        files: Rc::new(Files::new(&config, disks)),
+        files: Files::new(&config, disks),
         room: Room::new(0, Vec::new()),
-        pinned: PinnedConnections::default(),
-    }
+    })
 }
 
 /// Has the first exchange find an idle connection to the endpoint.

@@ -14,7 +14,7 @@ use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
 
-use super::identity::{IdSource, Identity};
+use super::identity::{self, IdSource, Identity};
 use super::room::Room;
 use super::{Client, TimedOut};
 use crate::config::{self, Config};
@@ -72,6 +72,27 @@ pub struct Worker {
     pub pinned: PinnedConnections,
 }
 
+/// The parts of a worker that it does not make itself.
+#[derive(Debug)]
+pub struct WorkerParts {
+    /// The first generation.
+    pub generation: Generation,
+    /// See [`Worker::counters`].
+    pub counters: Arc<Counters>,
+    /// See [`Worker::access_log`].
+    pub access_log: AccessLog,
+    /// See [`Worker::open_connections`].
+    pub open_connections: Arc<[OpenCount]>,
+    /// See [`Worker::buffer_memory`].
+    pub buffer_memory: Arc<BufferMemory>,
+    /// See [`Worker::spans`].
+    pub spans: Option<SpanSender>,
+    /// See [`Worker::files`].
+    pub files: Files,
+    /// See [`Worker::room`].
+    pub room: Room,
+}
+
 /// State that follows from one configuration. It is replaced as a whole when another
 /// is loaded.
 #[derive(Debug)]
@@ -89,8 +110,7 @@ pub struct Generation {
 pub struct CurrentGeneration(RefCell<Rc<Generation>>);
 
 impl CurrentGeneration {
-    /// The first one.
-    pub fn new(generation: Rc<Generation>) -> Self {
+    fn new(generation: Rc<Generation>) -> Self {
         CurrentGeneration(RefCell::new(generation))
     }
 
@@ -137,6 +157,31 @@ impl Heads {
 }
 
 impl Worker {
+    /// A worker without a connection, made of these parts.
+    pub fn new(parts: WorkerParts) -> Self {
+        Worker {
+            generation: CurrentGeneration::new(Rc::new(parts.generation)),
+            wheel: Wheel::default(),
+            counters: parts.counters,
+            access_log: parts.access_log,
+            open_connections: parts.open_connections,
+            buffer_memory: parts.buffer_memory,
+            spans: parts.spans,
+            ids: IdSource::default(),
+            loop_id: identity::loop_id(),
+            is_draining: Cell::new(false),
+            open_count: Cell::new(0),
+            heads: Heads::default(),
+            scratch: RefCell::default(),
+            response_head: RefCell::new(ResponseHead::default()),
+            sessions: Sessions::default(),
+            failures: Failures::default(),
+            files: Rc::new(parts.files),
+            room: parts.room,
+            pinned: PinnedConnections::default(),
+        }
+    }
+
     /// Has nothing accepted that comes from now on, and what is open finished.
     pub fn drain(&self) {
         self.is_draining.set(true);

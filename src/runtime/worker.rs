@@ -1,21 +1,18 @@
 //! One worker: a thread with an event loop, its own sockets, pools and
 //! counters.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::{Asking, Dispatcher};
-use evenkeel_proto::ResponseHead;
 use tokio::sync::watch;
 
 use super::heartbeat::Heartbeat;
 use crate::client;
 use crate::config::Config;
-use crate::exchange::context::{CurrentGeneration, Generation, Heads, Worker};
-use crate::exchange::identity::{self, IdSource};
+use crate::exchange::context::{Generation, Worker, WorkerParts};
 use crate::exchange::room::{self, Room};
 use crate::files::{Disks, Files};
 use crate::lifecycle::{Phase, Starting};
@@ -23,17 +20,15 @@ use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::clock;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
-use crate::net::timer::{TICK, Wheel};
+use crate::net::timer::TICK;
 use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::{AccessLog, Layout, Logs};
 use crate::observe::counters::Counters;
-use crate::observe::failures::Failures;
 use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
-use crate::observe::sessions::Sessions;
 use crate::observe::writer::LogSender;
 use crate::scheduling::ask_for_short_slices;
-use crate::upstream::{PinnedConnections, SharedPools, Upstream};
+use crate::upstream::{SharedPools, Upstream};
 
 /// What the workers share, and nothing else.
 #[derive(Debug)]
@@ -156,27 +151,16 @@ impl WorkerThread {
 
     fn worker(&self) -> Worker {
         let destinations = self.config.access_logs.destinations.len();
-        Worker {
-            generation: CurrentGeneration::new(Rc::new(self.generation())),
-            wheel: Wheel::default(),
+        Worker::new(WorkerParts {
+            generation: self.generation(),
             counters: self.counters.clone(),
             access_log: AccessLog::new(self.log_sender.clone(), destinations, &self.log_layout),
             open_connections: self.shared.open_per_listener.clone(),
             buffer_memory: self.shared.buffer_memory.clone(),
             spans: self.spans.clone(),
-            ids: IdSource::default(),
-            loop_id: identity::loop_id(),
-            is_draining: Cell::new(false),
-            open_count: Cell::new(0),
-            heads: Heads::default(),
-            scratch: RefCell::default(),
-            response_head: RefCell::new(ResponseHead::default()),
-            sessions: Sessions::default(),
-            failures: Failures::default(),
-            files: Rc::new(Files::new(&self.config, self.shared.disks.clone())),
+            files: Files::new(&self.config, self.shared.disks.clone()),
             room: Room::new(self.index, self.inquiries.clone()),
-            pinned: PinnedConnections::default(),
-        }
+        })
     }
 }
 
