@@ -202,21 +202,19 @@ impl Decided {
 /// The first condition on the host, by its place, if the table of hosts can hold
 /// all of its patterns.
 fn indexed_hosts(conditions: &[Condition]) -> Option<(usize, &[HostPattern])> {
-    let found = conditions.iter().enumerate();
-    let mut found = found.filter_map(|(at, it)| match it {
+    let first = conditions.iter().enumerate().find_map(|(at, it)| match it {
         Condition::Host(host) => Some((at, host.0.as_slice())),
         _ => None,
     });
-    found.next().filter(|it| it.1.iter().all(hosts::has_key))
+    first.filter(|it| it.1.iter().all(hosts::has_key))
 }
 
 /// The first condition on the path, by its place, if the trie can hold all of its
 /// patterns.
 fn indexed_paths(conditions: &[Condition]) -> Option<(usize, &[PathPattern])> {
-    let found = conditions.iter().enumerate();
-    let mut found = found.filter_map(|(at, it)| match it {
+    let first = conditions.iter().enumerate().find_map(|(at, it)| match it {
         Condition::Path(path) => Some((at, path.0.as_slice())),
         _ => None,
     });
-    found.next().filter(|it| it.1.iter().all(paths::has_node))
+    first.filter(|it| it.1.iter().all(paths::has_node))
 }

@@ -23,15 +23,11 @@ impl Ask for Cookie {
     }
 
     fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
-        let lines = request.facts.fields("cookie");
-        self.value
-            .accepts(lines.flat_map(|line| cookies(line, &self.name)))
+        self.value.accepts(self.values(request))
     }
 
     fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
-        let lines = request.facts.fields("cookie");
-        let values = lines.flat_map(|line| cookies(line, &self.name));
-        values.map(Iterator::collect).collect()
+        self.values(request).map(Iterator::collect).collect()
     }
 
     #[cfg(test)]
@@ -42,6 +38,16 @@ impl Ask for Cookie {
             value,
         };
         super::value::tests::patterns().prop_map(named).boxed()
+    }
+}
+
+impl Cookie {
+    fn values<'a, F: Facts>(
+        &'a self,
+        request: &'a Request<'_, F>,
+    ) -> impl Iterator<Item = impl Iterator<Item = u8> + 'a> + 'a {
+        let lines = request.facts.fields("cookie");
+        lines.flat_map(|line| cookies(line, &self.name))
     }
 }
 

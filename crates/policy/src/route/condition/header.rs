@@ -24,14 +24,11 @@ impl Ask for Header {
     }
 
     fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
-        let lines = request.facts.fields(&self.name);
-        self.value
-            .accepts(lines.map(|it| it.trim_ascii().iter().copied()))
+        self.value.accepts(self.values(request))
     }
 
     fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
-        let lines = request.facts.fields(&self.name);
-        lines.map(|it| it.trim_ascii().to_vec()).collect()
+        self.values(request).map(Iterator::collect).collect()
     }
 
     #[cfg(test)]
@@ -42,5 +39,15 @@ impl Ask for Header {
             value,
         };
         super::value::tests::patterns().prop_map(named).boxed()
+    }
+}
+
+impl Header {
+    fn values<'a, F: Facts>(
+        &'a self,
+        request: &'a Request<'_, F>,
+    ) -> impl Iterator<Item = impl Iterator<Item = u8> + 'a> + 'a {
+        let lines = request.facts.fields(&self.name);
+        lines.map(|it| it.trim_ascii().iter().copied())
     }
 }

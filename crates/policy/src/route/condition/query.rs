@@ -23,13 +23,11 @@ impl Ask for Query {
     }
 
     fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
-        self.value
-            .accepts(parameters(request.facts.query(), &self.name))
+        self.value.accepts(self.values(request))
     }
 
     fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
-        let values = parameters(request.facts.query(), &self.name);
-        values.map(Iterator::collect).collect()
+        self.values(request).map(Iterator::collect).collect()
     }
 
     #[cfg(test)]
@@ -40,6 +38,15 @@ impl Ask for Query {
             value,
         };
         super::value::tests::patterns().prop_map(named).boxed()
+    }
+}
+
+impl Query {
+    fn values<'a, F: Facts>(
+        &'a self,
+        request: &'a Request<'_, F>,
+    ) -> impl Iterator<Item = impl Iterator<Item = u8> + 'a> + 'a {
+        parameters(request.facts.query(), &self.name)
     }
 }
 
