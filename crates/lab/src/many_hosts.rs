@@ -1,24 +1,19 @@
 //! `evenkeel-lab many-hosts`: what a large configuration costs.
 //!
-//! Two routes for each host, one on a path and one for the rest, and ten endpoints
-//! for each upstream. The same program runs with one host and with all of them. The
-//! last of the hosts is asked for, in rounds that alternate between the two, and
+//! The configuration is that of [`evenkeel_testkit::many_hosts`]. The same program
+//! runs with one host and with all of them. The last of the hosts is asked for, in rounds that alternate between the two, and
 //! the CPU time of each process is read before and after.
 
-use std::fmt::Write;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use evenkeel_testkit::many_hosts::{host, tables};
+
 use crate::bench::process::{Process, free_address};
 use crate::bench::proxy::{Kind, Proxy, Site};
 use crate::bench::rounds::{load, measured};
-
-/// Endpoints of an upstream.
-const ENDPOINTS: usize = 10;
-/// Hosts that share an upstream.
-const HOSTS_PER_UPSTREAM: usize = 10;
 
 /// What `evenkeel-lab many-hosts` is told.
 #[derive(Debug, clap::Args)]
@@ -126,58 +121,8 @@ impl std::fmt::Display for Measured {
     }
 }
 
-fn host(number: usize) -> String {
-    format!("host-{number}.example.com")
-}
-
 /// A configuration with `hosts` hosts, whose endpoints are all on this machine.
 fn config(address: SocketAddr, port: u16, hosts: usize) -> String {
-    let upstreams = hosts.div_ceil(HOSTS_PER_UPSTREAM);
-    let mut text = format!("[server]\nworkers = 1\n\n[[listener]]\nbind = \"{address}\"\n\n");
-    for number in 0..hosts {
-        let (host, upstream) = (host(number), number % upstreams);
-        for path in [", path = \"/api/*\"", ""] {
-            let _infallible = write!(
-                text,
-                "[[route]]\nmatch = {{ host = \"{host}\"{path} }}\nupstream = \"app-{upstream}\"\n\n"
-            );
-        }
-    }
-    for upstream in 0..upstreams {
-        let endpoints = (0..ENDPOINTS).map(|at| {
-            let address = loopback(upstream * ENDPOINTS + at);
-            format!("\"{address}:{port}\"")
-        });
-        let endpoints: Vec<_> = endpoints.collect();
-        let _infallible = write!(
-            text,
-            "[upstream.app-{upstream}]\nendpoints = [{}]\n\n",
-            endpoints.join(", ")
-        );
-    }
-    text
-}
-
-/// An address of this machine's own, another for each number.
-fn loopback(number: usize) -> Ipv4Addr {
-    let [.., a, b, c] = (number as u32 + 2).to_be_bytes();
-    Ipv4Addr::new(127, a, b, c)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_routes_a_host_and_ten_endpoints_an_upstream() {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
-        let text = config(address, 9000, 10_000);
-        let count = |what: &str| text.matches(what).count();
-        assert_eq!(count("[[route]]"), 20_000);
-        assert_eq!(count("[upstream."), 1_000);
-        let endpoints: std::collections::HashSet<_> =
-            text.split('"').filter(|it| it.ends_with(":9000")).collect();
-        assert_eq!(endpoints.len(), 10_000);
-        assert!(text.contains(&host(9_999)));
-    }
+    let tables = tables(hosts, port);
+    format!("[server]\nworkers = 1\n\n[[listener]]\nbind = \"{address}\"\n\n{tables}")
 }

@@ -6,10 +6,12 @@
 //! * [`process`]: other programs, as servers and as clients.
 //! * [`slow_disk`]: a file system whose reads wait for the test.
 //! * [`shown_disk`]: what that and the slow disk of the measurements share.
+//! * [`many_hosts`]: a large configuration.
 //! * [`wakes`]: a waker that counts.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
 pub mod deadline;
+pub mod many_hosts;
 pub mod process;
 pub mod proxy;
 pub mod raw;
