@@ -1,4 +1,4 @@
-//! What a route tries in its folder, compiled when the configuration is loaded.
+//! Paths that a route tries in its folder, compiled when the configuration is loaded.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     written: String,
-    /// What of it stands in front of the request's path, if that is in it: without
-    /// slash at the front, and with one at the end unless it is empty.
+    /// The text in front of the request's path, if that is in it. It begins without a
+    /// slash, and ends with one unless it is empty.
     before: Option<Box<str>>,
-    /// What stands behind, or all of it; without a slash at the front of all.
+    /// The text behind it, or all of the text; a slash at the front of all is left out.
     after: Box<str>,
 }
 

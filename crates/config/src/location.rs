@@ -1,9 +1,9 @@
-//! Where a redirect leads: text with variables, compiled when the configuration is
-//! loaded.
+//! The location of a redirect: text with variables, compiled when the configuration
+//! is loaded.
 
 use std::fmt;
 
-/// What a variable stands for.
+/// A variable of a location: a part of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variable {
     /// The scheme that the client asked by.
@@ -44,11 +44,11 @@ impl Variable {
 pub enum LocationPart {
     /// This text.
     Text(Box<str>),
-    /// What the request has of this.
+    /// The request's value of this.
     Variable(Variable),
 }
 
-/// Where a redirect leads.
+/// The location of a redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     parts: Box<[LocationPart]>,

@@ -1,6 +1,6 @@
 //! Fields of messages of our own that the configuration may not set, and why.
 
-/// What the fields are of.
+/// The kind of message that a field is in.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Message {
     /// A fixed answer.
