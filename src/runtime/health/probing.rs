@@ -1,0 +1,177 @@
+//! Probes of an endpoint, as often as its upstream says.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_policy::endpoint::Flag;
+use tokio::time::sleep_until;
+
+use super::admission::Admission;
+use super::{LONGEST_TRY, Watch};
+use crate::config::Probe;
+use crate::metrics::quantity::counted;
+use crate::net::clock;
+use crate::observe::inquiry::make_room;
+use crate::observe::probes::ProbeEnd;
+use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe, probed_address};
+
+/// Part of the interval by which a probe comes earlier or later.
+const JITTER: f64 = 0.1;
+
+/// What a look at an endpoint showed.
+enum Seen {
+    /// A probe did.
+    Probe(Result<Passed, ProbeFailure>),
+    /// It had no slot for a probe, but answered an exchange.
+    Exchange,
+}
+
+impl Watch {
+    /// The first probe comes at once, or anywhere within the interval where the
+    /// endpoint takes part without one. Later ones come an interval apart, more or
+    /// less: those of many endpoints are spread out, and stay so.
+    pub(super) async fn probe_for_ever(self) {
+        let Some(settings) = &self.upstream().probe else {
+            return;
+        };
+        let mut due = Instant::now();
+        let mut spread = Some(settings.interval.mul_f64(fastrand::f64()));
+        if !self.state().has(Flag::Unprobed) {
+            due += spread.take().unwrap_or_default();
+        }
+        // Said once, until a probe could be made again.
+        let mut is_lack_known = false;
+        loop {
+            sleep_until(due.into()).await;
+            match self.look(settings).await {
+                Seen::Probe(Err(failure)) if failure.is_local() => {
+                    if !std::mem::replace(&mut is_lack_known, true) {
+                        let (upstream, name) = (&self.upstream().name, &self.config().name);
+                        tracing::error!(
+                            "upstream {upstream}: endpoint {name} can't be probed: {failure}"
+                        );
+                    }
+                }
+                seen => {
+                    is_lack_known = false;
+                    self.note(seen);
+                }
+            }
+            let jittered = || {
+                let jitter = 1.0 - JITTER + 2.0 * JITTER * fastrand::f64();
+                settings.interval.mul_f64(jitter)
+            };
+            let pause = match self.state().has(Flag::Unprobed) {
+                // None could be made, and nothing goes there before one was.
+                true => settings.interval.min(LONGEST_TRY),
+                false => spread.take().unwrap_or_else(jittered),
+            };
+            // Where probes can't keep up, none is made up for.
+            due = (due + pause).max(Instant::now());
+        }
+    }
+
+    /// Probes the endpoint, unless all its slots are busy and its exchanges show
+    /// that it is well.
+    async fn look(&self, settings: &Probe) -> Seen {
+        let _permit = self.health.probe_permits.acquire(self.upstream).await;
+        let endpoint = self.config();
+        let admission = match probed_address(&endpoint.address, settings) == endpoint.address {
+            true => self.admit(settings.interval).await,
+            // A port that takes no exchanges.
+            false => Admission::Unlimited,
+        };
+        let probes = &self.health.watched.probes;
+        if matches!(admission, Admission::Answered) {
+            let answer = "no slot was free, but an exchange was answered".to_owned();
+            let (end, took) = (ProbeEnd::Exchange, Duration::ZERO);
+            probes.note(self.upstream, self.endpoint, end, took, None, answer);
+            return Seen::Exchange;
+        }
+        let begun = Instant::now();
+        let mut outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+        let is_lacking = outcome
+            .as_ref()
+            .is_err_and(ProbeFailure::is_out_of_descriptors);
+        if is_lacking && make_room(&self.health.watched.inquiries).await {
+            outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+        }
+        let (took, answer) = match &outcome {
+            Ok(passed) => (passed.elapsed, passed.to_string()),
+            Err(failure) => (begun.elapsed(), failure.to_string()),
+        };
+        let (end, status) = end_of(&outcome);
+        probes.note(self.upstream, self.endpoint, end, took, status, answer);
+        Seen::Probe(outcome)
+    }
+
+    fn note(&self, seen: Seen) {
+        let health = &self.upstream().health;
+        let is_first = self.state().has(Flag::Unprobed);
+        let passed = !matches!(seen, Seen::Probe(Err(_)));
+        let change = self.dispatcher().probed(&self.state, passed, clock::now());
+        let count = |in_row: u32, what| match is_first {
+            true => counted(1, what),
+            false => counted(u64::from(in_row), what),
+        };
+        let (upstream, name) = (&self.upstream().name, &self.config().name);
+        let detail = match seen {
+            Seen::Probe(Ok(passed)) => {
+                if is_first {
+                    tracing::debug!("upstream {upstream}: endpoint {name}: the first probe passed");
+                }
+                let took = shown(passed.elapsed);
+                format!("{}, {took}", count(health.rise, "probe"))
+            }
+            Seen::Probe(Err(failure)) => {
+                tracing::debug!("upstream {upstream}: endpoint {name}: probe failed: {failure}");
+                format!("{}: {failure}", count(health.fall, "failed probe"))
+            }
+            Seen::Exchange => {
+                let probes = count(health.rise, "probe");
+                format!("{probes}, an exchange in place of the last")
+            }
+        };
+        self.log(change, Some(&detail));
+    }
+}
+
+/// In milliseconds: whole ones from 10 on.
+fn shown(elapsed: Duration) -> String {
+    let ms = elapsed.as_secs_f64() * 1000.0;
+    format!("{ms:.*} ms", usize::from(ms < 10.0))
+}
+
+/// How a probe ended, and the status of the answer.
+fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
+    let failure = match outcome {
+        Ok(Passed { status: None, .. }) => return (ProbeEnd::Connected, None),
+        Ok(Passed { status, .. }) => return (ProbeEnd::Answered, *status),
+        Err(failure) if failure.is_local() => return (ProbeEnd::Local, None),
+        Err(failure) => failure,
+    };
+    match failure {
+        ProbeFailure::Connect(_) => (ProbeEnd::ConnectFailed, None),
+        ProbeFailure::Timeout { awaited, .. } => match awaited {
+            Awaited::Connection => (ProbeEnd::ConnectTimeout, None),
+            Awaited::Answer => (ProbeEnd::AnswerTimeout, None),
+        },
+        ProbeFailure::Broken(_)
+        | ProbeFailure::Closed
+        | ProbeFailure::Head(_)
+        | ProbeFailure::Body(_) => (ProbeEnd::Malformed, None),
+        ProbeFailure::Status(status) => (ProbeEnd::Status, Some(*status)),
+        ProbeFailure::Content { .. } => (ProbeEnd::Content, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elapsed_times() {
+        for (us, expected) in [(400, "0.4 ms"), (9_940, "9.9 ms"), (12_340, "12 ms")] {
+            assert_eq!(shown(Duration::from_micros(us)), expected);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+use std::net::SocketAddr;
+use std::task::Waker;
+use std::time::Instant;
+
+use evenkeel_policy::balance::Balance;
+use evenkeel_policy::dispatch::{Acquired, Asking};
+use evenkeel_policy::endpoint::Flag;
+use evenkeel_policy::members::Chooser;
+use evenkeel_policy::observation::Observed;
+use evenkeel_testkit::deadline::until;
+use socket2::{Domain, Socket, Type};
+use tokio::sync::oneshot;
+
+use super::admission::Admission;
+use super::*;
+use crate::config::{NameLookup, load_text};
+use crate::net::poller::Poller;
+use crate::upstream::{dispatcher, shared_pools};
+
+/// An endpoint, watched; `keys` are further ones of it.
+fn limited(keys: &str) -> Watch {
+    let text = format!(
+        "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
+         [upstream.app]\nendpoints = [{{ address = '127.0.0.1:1'{keys} }}]"
+    );
+    let config = load_text("test.toml", &text, NameLookup::Skip).unwrap();
+    let config = Arc::new(config.config);
+    let app = &config.upstreams[0];
+    let health = Health {
+        watched: Watched {
+            dispatchers: vec![Arc::new(dispatcher(app))],
+            pools: vec![shared_pools(app)],
+            counters: vec![Arc::new(Counters::new(&config))],
+            inquiries: Vec::new(),
+            probes: Arc::new(Probes::new(&config)),
+            config,
+        },
+        probe_permits: Permits::new(1, 1),
+        try_permits: Permits::new(1, 1),
+    };
+    Rc::new(health).endpoint(0, 0)
+}
+
+/// How a probe comes to the endpoint while `meanwhile` happens.
+fn admitted<'a>(watch: &'a Watch, meanwhile: impl FnOnce()) -> Admission<'a> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let admitted = watch.admit(Duration::from_millis(50));
+        // The first is polled first.
+        tokio::join!(biased; admitted, async { meanwhile() }).0
+    })
+}
+
+#[test]
+fn a_probe_takes_a_slot_where_there_are_any() {
+    let unlimited = limited("");
+    let admission = admitted(&unlimited, || {});
+    assert!(matches!(admission, Admission::Unlimited));
+    let watch = limited(", max_in_flight = 1");
+    let admission = admitted(&watch, || {});
+    assert!(matches!(admission, Admission::Slot { .. }));
+    assert_eq!(watch.state().in_flight(), 1);
+    drop(admission);
+    assert_eq!(watch.state().in_flight(), 0);
+}
+
+#[test]
+fn a_probe_that_waits_gets_the_next_slot() {
+    let watch = limited(", max_in_flight = 1");
+    let taken = watch.state().try_reserve_for_probe().expect("it is free");
+    let admission = admitted(&watch, || {
+        watch
+            .dispatcher()
+            .release(watch.state(), taken, None, clock::now);
+        assert!(!watch.state().has_room(), "it is the probe's");
+    });
+    assert!(matches!(admission, Admission::Slot { .. }));
+    drop(admission);
+    assert!(watch.state().has_room());
+}
+
+#[test]
+fn a_probe_without_a_slot_goes_by_exchanges_or_beyond_the_limit() {
+    let watch = limited(", max_in_flight = 1");
+    let taken = watch.state().try_reserve_for_probe().expect("it is free");
+    let counters = &watch.health.watched.counters[0];
+    let status = &counters.endpoints[0][0].get_or_init().status;
+    status[2].add(1);
+    let admission = admitted(&watch, || status[5].add(1));
+    assert!(matches!(admission, Admission::Beyond));
+    let admission = admitted(&watch, || status[4].add(1));
+    assert!(matches!(admission, Admission::Answered));
+    watch
+        .dispatcher()
+        .release(watch.state(), taken, None, clock::now);
+    assert!(watch.state().has_room());
+}
+
+/// Watches on a thread of its own until what this gives is dropped.
+fn watch_meanwhile(watched: Watched) -> oneshot::Sender<()> {
+    let (stop, stopped) = oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let poller = Poller::of_this_thread().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            tokio::select! {
+                () = watch(watched) => {}
+                failed = poller.serve() => failed.unwrap(),
+                _ = stopped => {}
+            }
+        });
+    });
+    stop
+}
+
+/// Without a probe: exchanges said that it can't be reached.
+#[test]
+fn an_unreachable_endpoint_is_tried_until_it_opens() {
+    // Bound, so that nobody else gets the port, and refused until it listens.
+    let port = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    port.bind(&any.into()).unwrap();
+    let address = port.local_addr().unwrap().as_socket().unwrap();
+    let text = format!(
+        "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
+         [upstream.app]\nendpoints = ['{address}']"
+    );
+    let config = Arc::new(
+        load_text("test.toml", &text, NameLookup::Skip)
+            .unwrap()
+            .config,
+    );
+    let app = Arc::new(dispatcher(&config.upstreams[0]));
+    let probes = Arc::new(Probes::new(&config));
+    let watched = Watched {
+        dispatchers: vec![app.clone()],
+        pools: vec![shared_pools(&config.upstreams[0])],
+        counters: Vec::new(),
+        inquiries: Vec::new(),
+        probes,
+        config,
+    };
+    let stop = watch_meanwhile(watched);
+    let mut chooser = Chooser::new(&app, Balance::First, 0);
+    let endpoint = chooser.members().endpoints()[0].clone();
+    let is_unreachable = || endpoint.has(Flag::Unreachable);
+    until("it counts as unreachable", || {
+        let now = clock::now();
+        let asking = Asking {
+            tried: &[],
+            key: 0,
+            pinned_to: None,
+            lane: None,
+            priority: 0,
+            arrived: now,
+            now,
+        };
+        if let Acquired::Reserved { reservation, .. } =
+            app.acquire(&mut chooser, &asking, Waker::noop())
+        {
+            let observed = Observed::Unreachable;
+            app.report(&mut chooser, &endpoint, reservation, observed, now);
+            app.release(&endpoint, reservation, None, || now);
+        }
+        is_unreachable()
+    });
+    // Nobody listens: it stays so over several tries.
+    let noted = Instant::now();
+    until("half a second has passed", || {
+        assert!(is_unreachable());
+        noted.elapsed() > Duration::from_millis(500)
+    });
+    port.listen(1).unwrap();
+    until("it is reachable again", || !is_unreachable());
+    drop(stop);
+}

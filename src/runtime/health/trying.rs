@@ -1,0 +1,73 @@
+//! Tries of endpoints that exchanges could not connect to: is it back?
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::{LONGEST_TRY, Watch};
+use crate::net::clock;
+use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
+use crate::net::lacks_descriptor;
+use crate::observe::inquiry::make_room;
+use crate::upstream::BACKLOG_FULL;
+
+/// Time from a failed connection to the first try.
+const FIRST_TRY: Duration = Duration::from_millis(100);
+
+impl Watch {
+    /// Tries to connect, at first often, until that succeeds or somebody else
+    /// has found that it does.
+    pub(super) async fn try_until_reached(self) {
+        let mut pause = FIRST_TRY;
+        loop {
+            sleep(pause).await;
+            if !self.wants_connection() {
+                return;
+            }
+            let limit = self.upstream().timeouts.connect;
+            let connected = {
+                let _permit = self.health.try_permits.acquire(self.upstream).await;
+                // Exchanges there are in flight on older connections.
+                let _admission = self.admit(LONGEST_TRY).await;
+                let may_ask_again = || {
+                    self.note_full_backlog(limit);
+                    true
+                };
+                let connecting = connect_when_there_is_room(&self.config().address, may_ask_again);
+                // The connection is closed before its slot is given back.
+                timeout(limit, connecting).await.map(|it| it.map(drop))
+            };
+            if matches!(connected, Ok(Ok(()))) {
+                let change = self.dispatcher().reached(&self.state, clock::now());
+                return self.log(change, None);
+            }
+            let why = match connected {
+                Ok(Err(error)) if is_unreachable(&error) => Some(reason(&error)),
+                Ok(Err(error)) if lacks_descriptor(&error) => {
+                    make_room(&self.health.watched.inquiries).await;
+                    None
+                }
+                // For want of something here.
+                Ok(_) => None,
+                // A backlog that stays full has been counted.
+                Err(_) if self.config().address.is_unix() => None,
+                Err(_) => Some("it did not answer in time".to_owned()),
+            };
+            if why.is_some() {
+                let now = clock::now();
+                let change = self.dispatcher().note_unreachable(&self.state, now);
+                self.log(change, why.as_deref());
+            }
+            pause = (pause * 2).min(LONGEST_TRY);
+        }
+    }
+
+    /// As exchanges note it: see [`Dispatcher::note_full_backlog`].
+    fn note_full_backlog(&self, timeout: Duration) {
+        let now = clock::now();
+        let change = self
+            .dispatcher()
+            .note_full_backlog(&self.state, timeout, now);
+        self.log(change, Some(BACKLOG_FULL));
+    }
+}
