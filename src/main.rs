@@ -14,12 +14,13 @@ use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
 use evenkeel::runtime::Audience;
 use evenkeel_metrics::quantity::counted;
+use evenkeel_net::memory;
 use evenkeel_origin::{Origin, OriginOptions};
 
 use ctl::socket::Socket;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: memory::Allocator = memory::Allocator;
 
 fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
@@ -55,6 +56,7 @@ struct Failed;
 
 fn run(source: &cli::Source) -> Result<(), Failed> {
     let Loaded { mut config, .. } = load(source, NameLookup::System)?;
+    memory::give_back();
     let log = start_event_log(config.log);
     if let Some(reason) = Audience::of_this_process().reason()
         && config.log_by_default()

@@ -9,9 +9,8 @@ use crate::setup::{get, program, test};
 
 const HOSTS: usize = 10_000;
 
-/// Resident memory that the process may take, in bytes. It holds 60 MB; the allocator
-/// keeps up to 70 more for a while, that reading the configuration took.
-const MAX_MEMORY: u64 = 150_000_000;
+/// Resident memory that the process may take, in bytes.
+const MAX_MEMORY: u64 = 100_000_000;
 
 #[test]
 fn ten_thousand_hosts_fit_in_little_memory() {

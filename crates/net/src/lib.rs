@@ -9,6 +9,7 @@ pub mod clock;
 pub mod connect;
 pub mod descriptors;
 pub mod listen;
+pub mod memory;
 pub mod pipe;
 pub mod poller;
 pub mod prefetch;
