@@ -15,8 +15,8 @@ use evenkeel_testkit::Wakes;
 
 use crate::client;
 use crate::config::{NameLookup, load_text};
+use crate::exchange::Room;
 use crate::exchange::context::{Generation, Worker, WorkerParts};
-use crate::exchange::room::Room;
 use crate::files::{Disks, Files};
 use crate::metrics::end::{End, Failure};
 use crate::metrics::{BufferMemory, OpenCount};
@@ -141,7 +141,7 @@ fn send(stream: &mut Stream, bytes: &str) {
     assert_eq!(sent.and_then(Result::ok), Some(bytes.len()));
 }
 
-/// What has come, and whether the end has.
+/// The bytes that have come, and whether the end has.
 fn received(stream: &mut Stream) -> (String, bool) {
     let (_, waker) = Wakes::of_new_waker();
     let cx = &TaskContext::from_waker(&waker);

@@ -16,13 +16,14 @@ use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
 
 use self::head::{Interim, Received, response_buffer};
 use self::open::{Opened, Origin, open, take_idle};
-use super::body::SPLICED_MIN;
-use super::buffering::{Pace, Verdict};
+use super::body::{PumpEnd, SPLICED_MIN, TAILROOM};
 use super::drain::Body;
-use super::forward::{Connection, Outcome, RequestBody};
 use super::identity::ROOM;
-use super::pump::{Pump, PumpEnd, TAILROOM, Unread, WaitsFor};
+use super::outcome::Outcome;
+use super::pace::{Pace, Verdict};
+use super::pump::{Pump, Unread, WaitsFor};
 use super::relay::Response;
+use super::request::RequestBody;
 use super::watch::ClientWatch;
 use super::{Context, Exchange, RestOfBody, box_cold};
 use crate::config::UpstreamTimeouts;
@@ -40,6 +41,15 @@ use crate::upstream::Slot;
 const SHORT_READ_LEN: usize = 16 * 1024;
 /// Bodies from this length on are long ones.
 const LONG_LEN: u64 = SHORT_READ_LEN as u64 + SPLICED_MIN;
+
+/// Which connection an attempt may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Connection {
+    /// An idle one where there is one.
+    AnyIdle,
+    /// One that was never used.
+    New,
+}
 
 /// What came of an attempt.
 #[derive(Debug)]

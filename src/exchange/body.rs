@@ -1,4 +1,4 @@
-//! Both ends of a body on its way: where it comes from, and where it goes.
+//! The source and the sink of a body.
 //!
 //! The protocol of the client and that of the upstream each hand the exchange a head
 //! with a [`BodySource`], and a [`BodySink`] for the other direction. A
@@ -15,22 +15,38 @@ use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::http1::{Advance, BodyDecoder};
 use evenkeel_proto::{BodyError, BodyFraming, Version};
 
-use super::pump::{PumpEnd, TAILROOM};
 use crate::net::buffer::Buffer;
 use crate::net::pipe::Pipe;
 use crate::net::stream::{Follow, Stream};
 
+/// Room left behind what is read: for the end of a chunk and of a chunked body.
+pub const TAILROOM: usize = 16;
 /// Chunks of a read above which the next reads are short: their decoding keeps the
 /// worker.
 const TINY_CHUNKS: u64 = 1024;
 /// Length of a read of a body in tiny chunks, in bytes.
 const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
-/// A body of which so much is to come goes by way of a pipe, in bytes: less is
-/// copied in the time that two more system calls take.
+/// A rest of a body from this length on goes by way of a pipe, in bytes. A shorter one
+/// is copied in the time that two more system calls take.
 pub const SPLICED_MIN: u64 = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Where a body comes from.
+/// How a pump stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PumpEnd {
+    /// The whole body was written.
+    Done,
+    /// The source closed before the body's end.
+    SourceCut,
+    /// The sink takes nothing more.
+    SinkClosed,
+    /// The body is malformed.
+    Malformed(BodyError),
+    /// The body is over the limit.
+    TooLarge,
+}
+
+/// The source of a body.
 #[derive(Debug, Clone)]
 pub enum BodySource {
     /// A message of HTTP/1.
@@ -49,7 +65,7 @@ pub struct Http1Source {
     limit_bytes: Option<u64>,
 }
 
-/// Where a body goes.
+/// The sink of a body.
 #[derive(Debug, Clone)]
 pub enum BodySink {
     /// A message of HTTP/1.
@@ -60,7 +76,7 @@ pub enum BodySink {
 #[derive(Debug, Clone)]
 pub struct Http1Sink {
     transcode: Transcode,
-    /// What happens after the body's last byte.
+    /// The next thing on the connection after the body's last byte.
     follow: Follow,
     /// Whether it takes nothing more: what still comes is dropped.
     is_closed: bool,
@@ -165,8 +181,8 @@ impl BodySource {
             })
     }
 
-    /// Reads up to `len_max` bytes behind those that `buffer` holds, which were not
-    /// taken before. Gives how many came.
+    /// Reads up to `len_max` bytes behind the filled ones of `buffer`. Gives how many
+    /// came.
     pub fn poll_read(
         &self,
         cx: &Context<'_>,
@@ -259,7 +275,7 @@ impl BodySink {
         sink
     }
 
-    /// Says what happens after the body's last byte.
+    /// Says what comes on the connection after the body's last byte.
     pub fn followed_by(mut self, follow: Follow) -> Self {
         let BodySink::Http1(http1) = &mut self;
         http1.follow = follow;
@@ -284,7 +300,7 @@ impl BodySink {
         http1.is_closed = true;
     }
 
-    /// What follows the bytes of a write.
+    /// The next thing on the connection after the bytes of a write.
     pub fn follow(&self, source: &BodySource) -> Follow {
         let BodySink::Http1(http1) = self;
         if source.is_done() {

@@ -1,15 +1,19 @@
-//! Who asks: a client's connection, and whom its requests are from.
+//! The client of an exchange: its connection, and whom its requests are from.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
 
+use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write;
 use evenkeel_proto::{RequestHead, Scheme};
 
+use super::identity::Identity;
 use super::remote::{RelayedClient, Remote};
 use super::{Context, Worker};
+use crate::config;
 use crate::net::stream::Stream;
 use crate::net::timer::Timer;
+use crate::observe::counters::ListenerCounters;
 use crate::observe::sessions::SessionKey;
 
 /// The accepting side of an exchange.
@@ -108,5 +112,35 @@ impl Client {
     /// What a trusted proxy said of the client, for endpoints.
     pub fn relayed(&self) -> Option<write::Relayed<'_>> {
         self.relayed.as_ref().map(|it| it.relayed())
+    }
+}
+
+impl Worker {
+    /// Counters of the listener that accepted this client.
+    pub fn listener_counters(&self, client: &Client) -> &ListenerCounters {
+        &self.counters.listeners[client.listener]
+    }
+}
+
+impl Context {
+    /// Settings of the listener that accepted this client.
+    pub fn listener(&self, client: &Client) -> &config::Listener {
+        &self.config().listeners[client.listener]
+    }
+
+    /// What a request is called that came at `started`, where that is wanted.
+    pub fn identify(
+        &self,
+        client: &Client,
+        started: Instant,
+        bytes: &[u8],
+        head: &RequestHead,
+    ) -> Option<Identity> {
+        let settings = &self.listener(client).identity;
+        settings.is_on().then(|| {
+            let unix_ms = || self.access_log.unix_us(started) / 1_000;
+            let records = self.spans.is_some();
+            Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
+        })
     }
 }

@@ -10,20 +10,19 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
 
-use super::identity::{self, IdSource, Identity};
-use super::room::Room;
-use super::{Client, TimedOut};
+use super::TimedOut;
+use super::identity::{self, IdSource};
+use super::known_room::Room;
 use crate::config::{self, Config};
 use crate::files::Files;
 use crate::metrics::end::Failure;
 use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, Logs};
-use crate::observe::counters::{Counters, ListenerCounters};
+use crate::observe::counters::Counters;
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
@@ -188,11 +187,6 @@ impl Worker {
         self.wheel.wake_all();
     }
 
-    /// Counters of the listener that accepted this client.
-    pub fn listener_counters(&self, client: &Client) -> &ListenerCounters {
-        &self.counters.listeners[client.listener]
-    }
-
     /// Reads a setting of a listener as it is now.
     pub fn listener_setting<T>(
         &self,
@@ -293,26 +287,5 @@ impl Context {
     /// The worker's side of the upstream with this index.
     pub fn upstream(&self, index: usize) -> &Upstream {
         &self.generation.upstreams[index]
-    }
-
-    /// Settings of the listener that accepted this client.
-    pub fn listener(&self, client: &Client) -> &config::Listener {
-        &self.config().listeners[client.listener]
-    }
-
-    /// What a request is called that came at `started`, where that is wanted.
-    pub fn identify(
-        &self,
-        client: &Client,
-        started: Instant,
-        bytes: &[u8],
-        head: &RequestHead,
-    ) -> Option<Identity> {
-        let settings = &self.listener(client).identity;
-        settings.is_on().then(|| {
-            let unix_ms = || self.access_log.unix_us(started) / 1_000;
-            let records = self.spans.is_some();
-            Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
-        })
     }
 }

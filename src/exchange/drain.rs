@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::pump::{Pump, PumpEnd};
+use super::body::PumpEnd;
+use super::pump::Pump;
 use super::{Client, Context, Exchange, Next, RestOfBody, Sender};
 use crate::config;
 use crate::net::buffer::Buffer;

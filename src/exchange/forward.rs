@@ -8,145 +8,21 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::Tried;
 use evenkeel_policy::observation::Observed;
+use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
-use evenkeel_proto::http1::write::Transcode;
-use evenkeel_proto::{BodyFraming, RequestHead};
 
-use super::attempt::{self, Attempt, Retry};
-use super::body::{BodySink, BodySource};
+use super::attempt::{self, Attempt, Connection, Retry};
 use super::buffering::{self, ReadAhead};
-use super::pump::{Pump, TAILROOM, Unread};
+use super::outcome::{Outcome, Unanswered};
 use super::queueing::{Queueing, Unserved};
+use super::request::RequestBody;
 use super::watch::ClientWatch;
 use super::{Context, Exchange, Next, answer, box_cold};
 use crate::config::Proxying;
 use crate::metrics::end::{End, Failure};
-use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::observe::access_log::{Phase, Reason};
 use crate::upstream::{Chosen, NoSlot, Refusal, Slot, Upstream, Wanted};
-
-/// What an exchange came to.
-#[derive(Debug)]
-pub struct Outcome {
-    /// How it ended.
-    pub end: End,
-    /// What becomes of the client's connection.
-    pub next: Next,
-    /// Bytes of the client's buffer that belong to this exchange.
-    pub consumed: usize,
-    /// Bytes read beyond the request's body, in a buffer of their own, where
-    /// the body was longer than the client's buffer.
-    pub leftover: Option<Buffer>,
-    /// Where the request's body stands that is to be read and dropped before the
-    /// next request, or before the connection is closed.
-    pub unread: Option<Box<BodyDecoder>>,
-}
-
-/// The body of a request, as far as it was read before the first attempt: where an
-/// attempt takes it from.
-#[derive(Debug)]
-pub(super) struct RequestBody<'a> {
-    pub head: &'a RequestHead,
-    /// Begins with the head.
-    pub bytes: &'a [u8],
-    /// Length of the head and of that part of the body which was read with it
-    /// and is valid.
-    pub valid_len: usize,
-    /// Stands behind the valid bytes.
-    pub decoder: BodyDecoder,
-}
-
-impl RequestBody<'_> {
-    /// Whether the body was read with the head.
-    pub fn is_whole(&self) -> bool {
-        self.decoder.is_done()
-    }
-
-    /// Whether bytes of the client's next request were read with it.
-    fn is_followed(&self) -> bool {
-        self.is_whole() && self.bytes.len() > self.valid_len
-    }
-
-    /// Bytes of the client's buffer that are its own: what follows a whole one
-    /// is another's, what is there of one that is not goes to the pump.
-    pub fn consumed(&self) -> usize {
-        if self.is_whole() {
-            self.valid_len
-        } else {
-            self.bytes.len()
-        }
-    }
-
-    /// The rest of the request: what the endpoint did not take at once, and
-    /// what is still to come. A chunked body of more content than `limit_bytes` is
-    /// refused.
-    pub fn rest(&self, unsent: &[u8], limit_bytes: Option<u64>) -> Pump {
-        let undecoded = if self.is_whole() {
-            &[][..]
-        } else {
-            &self.bytes[self.valid_len..]
-        };
-        let len = unsent.len() + undecoded.len();
-        let buffer = (len > 0).then(|| {
-            let mut buffer = Buffer::with_capacity(len + 2 * TAILROOM);
-            let fits = buffer.append(unsent) && buffer.append(undecoded);
-            debug_assert!(fits, "the buffer was made for them");
-            buffer
-        });
-        let source = BodySource::http1(self.decoder.clone()).with_limit(limit_bytes);
-        // What the client sent goes on as it is.
-        let sink = BodySink::http1(Transcode::Raw);
-        let pump = Pump::new(source, sink, buffer, unsent.len());
-        match self.head.wire.upgrade {
-            // A tunnel may begin before it ends, and goes on from there.
-            Some(_) => pump.copied(),
-            None => pump,
-        }
-    }
-}
-
-impl Outcome {
-    /// An exchange that leaves nothing behind in another buffer.
-    pub fn new(end: End, next: Next, consumed: usize) -> Self {
-        Outcome {
-            end,
-            next,
-            consumed,
-            leftover: None,
-            unread: None,
-        }
-    }
-
-    /// The same, of a request whose body was read as far as `unread` tells.
-    pub(super) fn with_unread(self, unread: Unread) -> Self {
-        let Unread { decoder, leftover } = unread;
-        let is_whole = decoder.is_done();
-        Outcome {
-            leftover,
-            unread: (!is_whole).then(|| Box::new(decoder)),
-            ..self
-        }
-    }
-}
-
-/// No response has begun, and there is no further attempt.
-pub(super) struct Unanswered {
-    /// With which to refuse.
-    pub end: End,
-    /// As for [`answer::refuse`]; `None` where nothing of the body was read
-    /// beyond the request as it was handed on.
-    pub unread: Option<Box<Unread>>,
-}
-
-impl<T: Into<End>> From<T> for Unanswered {
-    fn from(end: T) -> Self {
-        Unanswered {
-            end: end.into(),
-            unread: None,
-        }
-    }
-}
 
 /// Forwards the request, and sends the client a response: an endpoint's, or a
 /// refusal that says why. `key` is for balancers that go by one.
@@ -493,15 +369,6 @@ impl<'a> Attempts<'a> {
 fn is_unreachable(end: End) -> bool {
     use Failure::{ConnectFailed, ConnectTimeout};
     matches!(end, End::Failure(ConnectFailed | ConnectTimeout))
-}
-
-/// Which connection an attempt may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Connection {
-    /// An idle one where there is one.
-    AnyIdle,
-    /// One that was never used.
-    New,
 }
 
 fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Connection) {

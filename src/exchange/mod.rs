@@ -12,11 +12,15 @@ pub mod context;
 pub mod drain;
 mod forward;
 pub mod identity;
+mod known_room;
+mod outcome;
+mod pace;
 pub mod pump;
 mod queueing;
 mod record;
 mod relay;
 pub(crate) mod remote;
+mod request;
 pub mod room;
 mod tunnel;
 mod watch;
@@ -40,8 +44,10 @@ use watch::ClientWatch;
 
 pub use client::Client;
 pub use context::{Context, Worker};
+pub use forward::forward;
 pub(crate) use forward::refused_end;
-pub use forward::{Outcome, forward};
+pub use known_room::Room;
+pub use outcome::Outcome;
 pub use record::Progress;
 
 /// One request and its response, from the head's last byte to the line in the log.
@@ -49,9 +55,9 @@ pub use record::Progress;
 /// A connection of HTTP/1 has one at a time. Nothing here depends on that.
 #[derive(Debug)]
 pub struct Exchange<'a> {
-    /// What it works with.
+    /// Its worker, and the generation that it began with.
     pub context: &'a Context,
-    /// Who asks.
+    /// The client.
     pub client: &'a mut Client,
     /// The one timeout that it has at a time. HTTP/1 lends that of the connection.
     pub timer: Timer,
@@ -60,10 +66,10 @@ pub struct Exchange<'a> {
     /// The request's head. One without a length was not read: see
     /// [`head_read`](Self::head_read).
     pub head: &'a RequestHead,
-    /// What it has come to.
+    /// Its result so far.
     pub progress: Progress<'a>,
-    /// Tick at which it has taken too long in all; that of the upstream, once there is
-    /// one.
+    /// Tick at which it has taken too long in all. `u64::MAX` until an upstream sets
+    /// it.
     pub total_deadline: u64,
 }
 
@@ -137,10 +143,10 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// What becomes of the part of a request's body that was not read before its answer.
+/// The fate of the part of a request's body that was not read before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestOfBody {
-    /// It is read, or there is none: its end is known.
+    /// It is read, or there is none. The body's end is known.
     Read,
     /// It stays unread.
     Unread,
@@ -164,7 +170,8 @@ pub enum Next {
 }
 
 impl Next {
-    /// What follows an answer that went to the client whole.
+    /// The next thing on the connection after an answer that went to the client
+    /// whole.
     pub fn after(persistence: Persistence, rest: RestOfBody) -> Self {
         match (persistence, rest) {
             (Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade, _) => {

@@ -11,20 +11,18 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use evenkeel_proto::BodyError;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 
-use super::body::{BodySink, BodySource, Way};
-use super::buffering::Pace;
+use super::body::{BodySink, BodySource, PumpEnd, TAILROOM, Way};
+use super::pace::{Pace, Verdict};
 use crate::net::buffer::Buffer;
 use crate::net::pipe::Pipe;
 use crate::net::stream::{Follow, Stream};
+use crate::net::timer::{Timer, Wheel};
 
 /// Room left in front of what is read: for a rewritten head or a chunk's size.
 pub const HEADROOM: usize = 1024;
-/// Room left behind it: for the end of a chunk and of a chunked body.
-pub const TAILROOM: usize = 16;
 /// Reads and writes in a row before other connections have a turn.
 pub const TURNS: u64 = 16;
 /// Chunks whose decoding costs as much as a turn.
@@ -32,21 +30,6 @@ const CHUNKS_PER_TURN: u64 = 64;
 /// A source that sent nothing for so many ticks has stopped: longer than a round
 /// trip takes, and shorter than an endpoint waits for a body.
 const SILENT_TICKS: u64 = 3;
-
-/// How a pump stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PumpEnd {
-    /// The whole body was written.
-    Done,
-    /// The source closed before the body's end.
-    SourceCut,
-    /// The sink takes nothing more.
-    SinkClosed,
-    /// The body is malformed.
-    Malformed(BodyError),
-    /// The body is over the limit.
-    TooLarge,
-}
 
 /// The rest of a body that is not passed on.
 #[derive(Debug)]
@@ -425,5 +408,32 @@ impl Pump {
         } else {
             Ok(())
         }
+    }
+}
+
+impl Pump {
+    /// Begins a wait of this request that may be silent until the tick `silence`.
+    /// Gives the tick at which it is to be judged.
+    pub(super) fn wait(&mut self, wheel: &Wheel, silence: u64) -> u64 {
+        let is_due = self.waits_for() == WaitsFor::Source && !self.is_source_done();
+        let read = self.bytes_read;
+        let read = is_due.then_some(|| read);
+        self.pace.wait(wheel, silence, read)
+    }
+
+    /// Judges the wait of this request.
+    pub(super) fn judge(&mut self, wheel: &Wheel) -> Verdict {
+        let read = self.bytes_read;
+        self.pace.judge(wheel, || read)
+    }
+
+    /// Judges the wait of this request, whose timer has fired, and sets the timer
+    /// for the next judgement where it goes on.
+    pub(super) fn judge_by(&mut self, wheel: &Wheel, timer: &Timer) -> Verdict {
+        let verdict = self.judge(wheel);
+        if verdict == Verdict::InTime {
+            wheel.set(timer, self.pace.due());
+        }
+        verdict
     }
 }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::Exchange;
-use super::forward::RequestBody;
+use super::request::RequestBody;
 use super::watch::ClientWatch;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;

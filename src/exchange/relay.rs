@@ -1,16 +1,19 @@
 //! Carries a response to the client, with what is left of the request going
 //! the other way.
 
+mod ahead;
+
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use evenkeel_proto::http1::write::Persistence;
 
-use super::body::{BodySink, BodySource};
-use super::buffering::{Ahead, Pace, Rest, Verdict, fits, take_ahead, taken};
+use self::ahead::{Ahead, fits, take_ahead};
+use super::body::{BodySink, BodySource, PumpEnd};
 use super::drain::Bounds;
-use super::pump::{Pump, PumpEnd, Unread, WaitsFor};
+use super::pace::{Pace, Verdict, taken};
+use super::pump::{Pump, Unread, WaitsFor};
 use super::watch::ClientWatch;
 use super::{Exchange, Next, Progress, RestOfBody, Sender, box_cold};
 use crate::config::UpstreamTimeouts;
@@ -20,6 +23,8 @@ use crate::net::clock;
 use crate::net::stream::{Peeked, Stream};
 use crate::observe::sessions::Stage;
 use crate::upstream::{KeepAlive, Upstream};
+
+pub(super) use self::ahead::{Rest, response_bound};
 
 /// A response whose head was read and rewritten.
 #[derive(Debug)]

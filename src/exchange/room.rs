@@ -14,15 +14,12 @@
 //! Invariant: no connection with a whole request is closed, nor one whose request
 //! waits to be read.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_policy::Instant;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
@@ -33,7 +30,7 @@ use crate::net::descriptors::Taker;
 use crate::net::lacks_descriptor;
 use crate::net::pipe::Pipe;
 use crate::net::timer::TICK;
-use crate::observe::inquiry::{Inquiry, Question, Spare};
+use crate::observe::inquiry::{Question, Spare};
 use crate::observe::sessions::{Closable, Need};
 use crate::upstream::Upstream;
 
@@ -49,33 +46,6 @@ pub const TRIES: usize = 16;
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Of idle connections to endpoints, this part is closed at once.
 const CLOSED_PART: usize = 64;
-
-/// A worker's knowledge of room.
-#[derive(Debug)]
-pub struct Room {
-    /// The worker's index.
-    worker: usize,
-    /// The way to each worker, this one included.
-    workers: Vec<Inquiry>,
-    /// For each worker, the tick before which it is not asked: it did not answer
-    /// in time.
-    not_before: Vec<Cell<u64>>,
-    /// Of needs for which nothing could be closed: when that was, and how many
-    /// clients were idle here.
-    full: RefCell<HashMap<Need, (Instant, usize)>>,
-}
-
-impl Room {
-    /// Of one of these workers, by index.
-    pub fn new(worker: usize, workers: Vec<Inquiry>) -> Self {
-        Room {
-            worker,
-            not_before: workers.iter().map(|_| Cell::new(0)).collect(),
-            workers,
-            full: RefCell::default(),
-        }
-    }
-}
 
 /// Closes what is closed first of all workers; whether something was. Somebody
 /// else may take the room.

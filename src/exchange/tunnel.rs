@@ -7,8 +7,8 @@ use std::time::Duration;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 
-use super::body::{BodySink, BodySource};
-use super::pump::{Pump, PumpEnd};
+use super::body::{BodySink, BodySource, PumpEnd};
+use super::pump::Pump;
 use super::{Exchange, Progress};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;

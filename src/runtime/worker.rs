@@ -13,7 +13,7 @@ use super::heartbeat::Heartbeat;
 use crate::client;
 use crate::config::Config;
 use crate::exchange::context::{Generation, Worker, WorkerParts};
-use crate::exchange::room::{self, Room};
+use crate::exchange::{Room, room};
 use crate::files::{Disks, Files};
 use crate::lifecycle::{Phase, Starting};
 use crate::metrics::{BufferMemory, OpenCount};

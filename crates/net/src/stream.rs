@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::descriptors::Taker;
 use crate::pipe::Pipe;
 use crate::transport::{DetachedTransport, Plain, Transport, with_transport};
+pub use crate::transport::{Follow, Peeked};
 
 /// A connected stream.
 #[derive(Debug)]
@@ -25,38 +26,6 @@ pub struct Stream(Transport);
 /// it closes it.
 #[derive(Debug)]
 pub struct DetachedStream(DetachedTransport);
-
-/// What follows the bytes of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follow {
-    /// Nothing that is known: they are sent at once.
-    Anything,
-    /// The stream is closed right away: the last of them travel with the
-    /// closing segment, which saves one of two segments for a small answer.
-    Close,
-    /// More of the same answer, at once.
-    More,
-}
-
-impl Follow {
-    /// Whether the kernel may wait for what follows.
-    pub(crate) fn is_more(self) -> bool {
-        self != Follow::Anything
-    }
-}
-
-/// What a look at a stream's next byte shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peeked {
-    /// Bytes wait to be read.
-    Data,
-    /// The peer has closed its sending side.
-    End,
-    /// Nothing yet.
-    Nothing,
-    /// The connection is broken.
-    Broken,
-}
 
 impl Stream {
     /// A stream of a socket that does not block.

@@ -1,13 +1,13 @@
-//! What carries a stream's bytes, and what that can do.
+//! The carriers of a stream's bytes, and their capabilities.
 //!
-//! Nothing above [`Stream`](crate::stream::Stream) knows which of these it has.
+//! Nothing above `Stream` knows which of these it has.
 //! A further transport, such as TLS, is a variant here. It keeps these rules:
 //!
 //! - Bytes that it has read and not handed out make it ready to read. Its socket
 //!   says nothing of them.
 //! - Bytes that a write took are with the kernel. Where only a part of a record
 //!   went, the write is pending, and the next call brings the same bytes again.
-//! - A write with [`Follow::Close`](crate::stream::Follow::Close) sends its closing
+//! - A write with [`Follow::Close`] sends its closing
 //!   alert with the last bytes, and [`close_notify`](Plain::close_notify) sends it
 //!   alone.
 //! - It can splice and send files only where the kernel knows its records.
@@ -17,6 +17,38 @@ pub(crate) mod memory;
 mod plain;
 
 pub(crate) use plain::{DetachedPlain, Plain};
+
+/// What follows the bytes of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// Nothing that is known: they are sent at once.
+    Anything,
+    /// The stream is closed right away: the last of them travel with the
+    /// closing segment, which saves one of two segments for a small answer.
+    Close,
+    /// More of the same answer, at once.
+    More,
+}
+
+impl Follow {
+    /// Whether the kernel may wait for what follows.
+    pub(crate) fn is_more(self) -> bool {
+        self != Follow::Anything
+    }
+}
+
+/// What a look at a stream's next byte shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peeked {
+    /// Bytes wait to be read.
+    Data,
+    /// The peer has closed its sending side.
+    End,
+    /// Nothing yet.
+    Nothing,
+    /// The connection is broken.
+    Broken,
+}
 
 /// What carries a stream's bytes.
 #[derive(Debug)]

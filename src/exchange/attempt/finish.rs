@@ -8,10 +8,10 @@ use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
 
 use super::{Attempt, Begun, BelongsTo, Sent};
-use crate::exchange::buffering::{Pace, Rest, response_bound};
-use crate::exchange::forward::Outcome;
+use crate::exchange::outcome::Outcome;
+use crate::exchange::pace::Pace;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
-use crate::exchange::relay::{Relay, Relayed, Response};
+use crate::exchange::relay::{Relay, Relayed, Response, Rest, response_bound};
 use crate::exchange::tunnel::{self, TunnelStart};
 use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold, follow};
 use crate::metrics::end::{End, Failure};

@@ -7,10 +7,10 @@ use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_respo
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
-use crate::exchange::body::{BodySink, BodySource};
-use crate::exchange::buffering::Verdict;
+use crate::exchange::body::{BodySink, BodySource, TAILROOM};
 use crate::exchange::identity::{ROOM, Room};
-use crate::exchange::pump::{HEADROOM, TAILROOM};
+use crate::exchange::pace::Verdict;
+use crate::exchange::pump::HEADROOM;
 use crate::exchange::relay::Response;
 use crate::exchange::{WriteFailure, follow};
 use crate::metrics::end::{End, Failure};

@@ -5,8 +5,8 @@ use std::task::Poll;
 
 use evenkeel_policy::Instant;
 
-use super::endpoint_counters;
-use crate::exchange::forward::{Connection, RequestBody};
+use super::{Connection, endpoint_counters};
+use crate::exchange::request::RequestBody;
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
 use crate::exchange::{Client, Context, Exchange, TimedOut, restart};

@@ -5,8 +5,9 @@ use std::future::poll_fn;
 use evenkeel_proto::http1::BodyDecoder;
 
 use super::Reserved;
-use crate::exchange::forward::{Outcome, RequestBody, Unanswered};
+use crate::exchange::outcome::{Outcome, Unanswered};
 use crate::exchange::pump::Unread;
+use crate::exchange::request::RequestBody;
 use crate::exchange::{Exchange, Progress, TimedOut};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;

@@ -8,9 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::{Follow, Peeked};
 use crate::descriptors::Taker;
 use crate::pipe::Pipe;
-use crate::stream::{Follow, Peeked};
 
 /// Bytes that were written and not read, at most.
 const CAPACITY: usize = 64 * 1024;

@@ -12,10 +12,10 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::{Follow, Peeked};
 use crate::descriptors::{Taker, is_reserved};
 use crate::pipe::Pipe;
 use crate::poller::{Detached, Interest, Side, Source};
-use crate::stream::{Follow, Peeked};
 use crate::tasks;
 
 /// Asks how much a socket has sent that is not acknowledged (tcp(7)).
@@ -30,7 +30,7 @@ pub(crate) struct Plain(Source<OwnedFd>);
 #[derive(Debug)]
 pub(crate) struct DetachedPlain(Detached<OwnedFd>);
 
-/// What each method does is said at [`Stream`](crate::stream::Stream)'s of the same name.
+/// What each method does is said at `Stream`'s of the same name.
 impl Plain {
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         Source::new(socket, Interest::ReadWrite).map(Plain)

@@ -5,10 +5,11 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context as TaskContext, Poll, ready};
 
-use super::Reserved;
-use crate::exchange::forward::Outcome;
-use crate::exchange::pump::{Pump, PumpEnd, TAILROOM, TURNS, WaitsFor};
-use crate::exchange::relay::{Relay, Response, Stop};
+use super::{Relay, Response, Stop};
+use crate::exchange::body::{PumpEnd, TAILROOM};
+use crate::exchange::buffering::Reserved;
+use crate::exchange::outcome::Outcome;
+use crate::exchange::pump::{Pump, TURNS, WaitsFor};
 use crate::exchange::watch::ClientWatch;
 use crate::exchange::{Context, Exchange, WriteFailure, follow};
 use crate::net::stream::{Follow, Stream};
@@ -47,7 +48,7 @@ impl Backlog {
     fn room_len(&self) -> usize {
         let made = self.pieces.len() * PIECE_LEN;
         let last = self.pieces.back().map_or(0, |last| PIECE_LEN - last.len());
-        self.reserved.len - made + last
+        self.reserved.len() - made + last
     }
 
     /// Reserves room for `len` bytes; `false` where no memory is left.
@@ -114,7 +115,7 @@ impl Backlog {
 
     /// Gives back what is reserved beyond its pieces.
     fn trim(&mut self) {
-        let spare = self.reserved.len - self.pieces.len() * PIECE_LEN;
+        let spare = self.reserved.len() - self.pieces.len() * PIECE_LEN;
         self.reserved.shrink(spare);
     }
 }

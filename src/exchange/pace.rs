@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use evenkeel_proto::RequestHead;
 
-use crate::exchange::pump::{Pump, WaitsFor};
 use crate::net::stream::Stream;
-use crate::net::timer::{Timer, Wheel};
+use crate::net::timer::Wheel;
 use crate::upstream::Upstream;
 
 /// Over how long a client's rate is judged.
@@ -126,33 +125,6 @@ impl Pace {
 
 /// Bytes that a client has acknowledged of those `written`. The kernel takes
 /// megabytes on its behalf, then nothing for as long as they last.
-pub(in crate::exchange) fn taken(client: &Stream, written: u64) -> u64 {
+pub(super) fn taken(client: &Stream, written: u64) -> u64 {
     written.wrapping_sub(client.unacknowledged_len())
-}
-
-impl Pump {
-    /// Begins a wait of this request that may be silent until the tick `silence`.
-    /// Gives the tick at which it is to be judged.
-    pub(in crate::exchange) fn wait(&mut self, wheel: &Wheel, silence: u64) -> u64 {
-        let is_due = self.waits_for() == WaitsFor::Source && !self.is_source_done();
-        let read = self.bytes_read;
-        let read = is_due.then_some(|| read);
-        self.pace.wait(wheel, silence, read)
-    }
-
-    /// Judges the wait of this request.
-    pub(in crate::exchange) fn judge(&mut self, wheel: &Wheel) -> Verdict {
-        let read = self.bytes_read;
-        self.pace.judge(wheel, || read)
-    }
-
-    /// Judges the wait of this request, whose timer has fired, and sets the timer
-    /// for the next judgement where it goes on.
-    pub(in crate::exchange) fn judge_by(&mut self, wheel: &Wheel, timer: &Timer) -> Verdict {
-        let verdict = self.judge(wheel);
-        if verdict == Verdict::InTime {
-            wheel.set(timer, self.pace.due());
-        }
-        verdict
-    }
 }
