@@ -1,7 +1,7 @@
 //! Answers of the status listener: their bodies, and the fields that all of
 //! them carry.
 
-use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -25,7 +25,7 @@ pub(super) enum AnswerBody {
     Whole(Option<Bytes>),
     /// Is written as it is sent.
     Pieces {
-        pieces: mpsc::Receiver<Bytes>,
+        pieces: mpsc::Receiver<Piece>,
         /// What is left of the last one.
         rest: Option<Bytes>,
         _place: OwnedSemaphorePermit,
@@ -34,20 +34,45 @@ pub(super) enum AnswerBody {
     Messages(mpsc::Receiver<Bytes>),
 }
 
+/// A part of an answer that is written as it is sent.
+pub(super) enum Piece {
+    /// The next bytes.
+    Bytes(Bytes),
+    /// The answer is complete.
+    End,
+}
+
+/// The writer of an answer ended without its end mark, for example by a panic.
+#[derive(Debug)]
+pub(super) struct CutOff;
+
+impl fmt::Display for CutOff {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("the answer was cut off")
+    }
+}
+
+impl std::error::Error for CutOff {}
+
 impl Body for AnswerBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = CutOff;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let frame = |bytes: Option<Bytes>| bytes.map(|bytes| Ok(Frame::data(bytes)));
         match self.get_mut() {
             AnswerBody::Whole(rest) => Poll::Ready(frame(next_piece(rest))),
             AnswerBody::Pieces { pieces, rest, .. } => {
                 if rest.is_none() {
-                    *rest = ready!(pieces.poll_recv(cx));
+                    match ready!(pieces.poll_recv(cx)) {
+                        Some(Piece::Bytes(bytes)) => *rest = Some(bytes),
+                        Some(Piece::End) => return Poll::Ready(None),
+                        // hyper closes the connection without the last chunk.
+                        None => return Poll::Ready(Some(Err(CutOff))),
+                    }
                 }
                 Poll::Ready(frame(next_piece(rest)))
             }
@@ -144,10 +169,12 @@ pub(super) fn with_place(
 
 /// The same of an answer that is written as it is sent: until its last piece
 /// was taken.
+///
+/// Invariant: the client sees the end of the answer only after [`Piece::End`].
 pub(super) fn in_pieces(
     place: OwnedSemaphorePermit,
     content_type: &'static str,
-    pieces: mpsc::Receiver<Bytes>,
+    pieces: mpsc::Receiver<Piece>,
 ) -> Answer {
     let body = AnswerBody::Pieces {
         pieces,
@@ -157,10 +184,79 @@ pub(super) fn in_pieces(
     answer(StatusCode::OK, content_type, body)
 }
 
+/// Hands all pieces of an answer to the one that sends it, then the end mark. Waits
+/// while enough pieces are on their way.
+pub(super) fn hand_over(pieces: impl Iterator<Item = Vec<u8>>, to: &mpsc::Sender<Piece>) {
+    let pieces = pieces.map(|piece| Piece::Bytes(piece.into()));
+    for piece in pieces.chain([Piece::End]) {
+        // An error means that the client has left.
+        if to.blocking_send(piece).is_err() {
+            return;
+        }
+    }
+}
+
 pub(super) fn text(status: StatusCode, body: impl Into<String>) -> Answer {
     with_type(status, "text/plain; charset=utf-8", body.into())
 }
 
 pub(super) fn json(body: impl Into<Bytes>) -> Answer {
     with_type(StatusCode::OK, "application/json", body)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::thread;
+
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// An answer of these pieces, as a client gets it.
+    async fn sent(pieces: impl Iterator<Item = Vec<u8>> + Send + 'static) -> String {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let (sender, receiver) = mpsc::channel(4);
+        let writer = thread::spawn(move || hand_over(pieces, &sender));
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let answer = std::cell::Cell::new(Some(in_pieces(place, "text/plain", receiver)));
+        let service = service_fn(|_| {
+            let answer = answer.take().expect("one request");
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        far.write_all(request).await.unwrap();
+        let served = http1::Builder::new().serve_connection(TokioIo::new(near), service);
+        let mut got = Vec::new();
+        let (_, read) = tokio::join!(served, far.read_to_end(&mut got));
+        read.unwrap();
+        // A panic of the writer is what some tests are about.
+        let _ = writer.join();
+        String::from_utf8(got).unwrap()
+    }
+
+    const LAST_CHUNK: &str = "0\r\n\r\n";
+
+    #[tokio::test]
+    async fn an_answer_in_pieces_has_an_end() {
+        let got = sent(["one", "two"].into_iter().map(Into::into)).await;
+        assert!(got.contains("one") && got.contains("two"), "{got}");
+        assert!(got.ends_with(LAST_CHUNK), "{got}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_writer_panics_has_none() {
+        let pieces = (0..).map(|at| match at {
+            0 => b"one".to_vec(),
+            _ => panic!("this is a test"),
+        });
+        let got = sent(pieces).await;
+        assert!(got.contains("one"), "{got}");
+        assert!(!got.ends_with(LAST_CHUNK), "{got}");
+    }
 }

@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -33,7 +33,7 @@ use super::{Acceptor, Admin, Asker, BACKLOG, csv, metrics};
 use crate::net::Address;
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::listen::{Listener, Peer};
-use answer::{Answer, AnswerBody, in_pieces, json, text, with_place, with_type};
+use answer::{Answer, AnswerBody, Piece, hand_over, in_pieces, json, text, with_place, with_type};
 use quiet::{Activity, Noted, Watched};
 use tokens::Tokens;
 use viewers::Viewers;
@@ -362,17 +362,12 @@ impl Admin {
         self: &Arc<Self>,
         names: metrics::Names,
         format: metrics::Format,
-    ) -> mpsc::Receiver<Bytes> {
+    ) -> mpsc::Receiver<Piece> {
         let read = |admin: &Admin| admin.sources.read();
         let figures = self.aside(Asker::Page, read).await;
         let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
         tokio::task::spawn_blocking(move || {
-            for piece in metrics::pieces(figures, names, format) {
-                // An error means that the client has left.
-                if sender.blocking_send(piece.into()).is_err() {
-                    return;
-                }
-            }
+            hand_over(metrics::pieces(figures, names, format), &sender);
         });
         pieces
     }
