@@ -1,5 +1,6 @@
 //! Mistakes and warnings, each with its place, and how they are shown.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -290,17 +291,25 @@ impl Report {
     /// Sorts by place, layer by layer, what has no place first, and drops
     /// what only follows from a syntax error on the same line.
     pub(super) fn settle(&mut self) {
-        let broken: Vec<_> = self
-            .findings
+        let lines: Vec<_> = self
+            .sources
             .iter()
-            .filter(|it| it.syntax)
-            .map(|it| self.line(it))
+            .map(|it| line_starts(&it.text))
             .collect();
+        let line = |it: &Finding| {
+            let place = it.place.as_ref()?;
+            Some((
+                place.source,
+                line_of(&lines[place.source], place.range.start),
+            ))
+        };
+        let broken = self.findings.iter().filter(|it| it.syntax).map(line);
+        let broken: HashSet<_> = broken.collect();
         let mut findings = std::mem::take(&mut self.findings);
         if self.syntax_broken {
             // What the parser makes up for a missing value stands nowhere.
             let made_up = |it: &Finding| it.place.as_ref().is_some_and(|it| it.range == (0..0));
-            findings.retain(|it| it.syntax || !(made_up(it) || broken.contains(&self.line(it))));
+            findings.retain(|it| it.syntax || !(made_up(it) || broken.contains(&line(it))));
         }
         findings.sort_by_key(|it| {
             it.place
@@ -310,16 +319,6 @@ impl Report {
         self.findings = findings;
     }
 
-    fn line(&self, finding: &Finding) -> Option<(usize, usize)> {
-        let place = finding.place.as_ref()?;
-        let text = &self.sources[place.source].text;
-        let before = &text.as_bytes()[..place.range.start.min(text.len())];
-        Some((
-            place.source,
-            before.iter().filter(|&&byte| byte == b'\n').count(),
-        ))
-    }
-
     /// Every finding with `file:line:column`, the line itself and the help
     /// that there is, ending in a newline; empty where there is nothing.
     pub fn render(&self, colour: Colour) -> String {
@@ -327,9 +326,14 @@ impl Report {
             Colour::On => Renderer::styled(),
             Colour::Off => Renderer::plain(),
         };
+        let lines: Vec<_> = self
+            .sources
+            .iter()
+            .map(|it| line_starts(&it.text))
+            .collect();
         let mut shown = String::new();
         for finding in &self.findings {
-            let mut text = renderer.render(&[self.group(finding)]);
+            let mut text = renderer.render(&[self.group(finding, &lines)]);
             // The renderer leaves blanks where a label would begin.
             text = text
                 .lines()
@@ -343,7 +347,8 @@ impl Report {
         shown
     }
 
-    fn group<'a>(&'a self, finding: &'a Finding) -> Group<'a> {
+    /// `lines` are where the lines of each source begin.
+    fn group<'a>(&'a self, finding: &'a Finding, lines: &[Vec<usize>]) -> Group<'a> {
         let level = match finding.severity {
             Severity::Mistake => Level::ERROR,
             Severity::Warning => Level::WARNING,
@@ -351,24 +356,25 @@ impl Report {
         let title = level.primary_title(finding.title.as_str());
         let mut group = Group::with_title(title);
         if let Some(place) = &finding.place {
-            let mark = AnnotationKind::Primary.span(self.visible(place));
-            let mut snippet = self
-                .snippet(place)
-                .annotation(mark.label(finding.label.as_deref()));
-            let mut second = None;
-            if let Some((other, label)) = &finding.related {
-                let mark = AnnotationKind::Context
-                    .span(self.visible(other))
-                    .label(label.as_str());
-                if other.source == place.source {
-                    snippet = snippet.annotation(mark);
-                } else {
-                    second = Some(self.snippet(other).annotation(mark));
-                }
+            let related = finding.related.as_ref();
+            let is_beside = |it: &&(Place, String)| it.0.source == place.source;
+            let beside = related.filter(is_beside);
+            let excerpt = self.excerpt(lines, place, beside.map(|it| &it.0));
+            let mark = AnnotationKind::Primary.span(excerpt.span(self.visible(place)));
+            let mut snippet = excerpt.snippet();
+            snippet = snippet.annotation(mark.label(finding.label.as_deref()));
+            let context = |excerpt: &Excerpt<'a>, (other, label): &'a (Place, String)| {
+                let span = excerpt.span(self.visible(other));
+                AnnotationKind::Context.span(span).label(label.as_str())
+            };
+            if let Some(beside) = beside {
+                snippet = snippet.annotation(context(&excerpt, beside));
             }
             group = group.element(snippet);
-            if let Some(second) = second {
-                group = group.element(second);
+            if let Some(other) = related.filter(|it| !is_beside(it)) {
+                let excerpt = self.excerpt(lines, &other.0, None);
+                let mark = context(&excerpt, other);
+                group = group.element(excerpt.snippet().annotation(mark));
             }
         }
         match &finding.help {
@@ -377,9 +383,35 @@ impl Report {
         }
     }
 
-    fn snippet<'a>(&'a self, place: &Place) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
-        let source = &self.sources[place.source];
-        Snippet::source(source.text.as_str()).path(source.name.as_str())
+    /// The lines from one of two places to the other: the renderer reads all that
+    /// it is given, for each finding.
+    fn excerpt<'a>(
+        &'a self,
+        lines: &[Vec<usize>],
+        place: &Place,
+        beside: Option<&Place>,
+    ) -> Excerpt<'a> {
+        let Source { name, text } = &self.sources[place.source];
+        let lines = &lines[place.source];
+        let spans = [Some(place), beside].into_iter().flatten();
+        let spans = spans.map(|it| self.visible(it));
+        let (start, end) = spans.fold((text.len(), 0), |(start, end), span| {
+            (start.min(span.start), end.max(span.end))
+        });
+        let first = line_of(lines, start);
+        let next = lines.get(line_of(lines, end) + 1).copied();
+        let (first, next) = if lines[first] < text.len() {
+            (first, next)
+        } else {
+            // Behind the last line there is no line to show.
+            (0, None)
+        };
+        Excerpt {
+            name,
+            text: &text[lines[first]..next.unwrap_or(text.len())],
+            offset: lines[first],
+            first_line: first + 1,
+        }
     }
 
     /// The part of `place` on its first line: a table that runs over half the
@@ -391,6 +423,43 @@ impl Report {
         let line_len = text[start..end].find('\n').unwrap_or(end - start);
         start..start + line_len
     }
+}
+
+/// Lines of a source.
+struct Excerpt<'a> {
+    name: &'a str,
+    text: &'a str,
+    /// Where they begin in the source, in bytes.
+    offset: usize,
+    /// The number of the first, from 1.
+    first_line: usize,
+}
+
+impl<'a> Excerpt<'a> {
+    fn snippet(&self) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
+        let snippet = Snippet::source(self.text).line_start(self.first_line);
+        snippet.path(self.name)
+    }
+
+    /// Bytes of the source as bytes of these lines.
+    fn span(&self, range: Range<usize>) -> Range<usize> {
+        range.start - self.offset..range.end - self.offset
+    }
+}
+
+/// Where each line of a text begins.
+fn line_starts(text: &str) -> Vec<usize> {
+    let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+    std::iter::once(0)
+        .chain(ends.map(|(at, _)| at + 1))
+        .collect()
+}
+
+/// The line, from 0, that a byte is in.
+fn line_of(starts: &[usize], at: usize) -> usize {
+    starts
+        .partition_point(|start| *start <= at)
+        .saturating_sub(1)
 }
 
 impl std::fmt::Display for Report {

@@ -58,6 +58,7 @@ pub use location::{Location, LocationPart, Variable};
 pub use resolve::NameLookup;
 pub use schema::schema;
 pub use secret::without_passwords;
+pub use written::{ClientTimeouts, Drain, Interim, Log, Pool, UpstreamTimeouts};
 
 /// Everything the process runs on, checked and with every default filled in.
 #[derive(Debug)]
@@ -107,15 +108,6 @@ impl Config {
     pub fn hash_text(&self) -> String {
         format!("{:016x}", self.hash)
     }
-}
-
-/// The event log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Log {
-    /// What is written.
-    pub level: Level,
-    /// What it looks like, and where it goes.
-    pub format: EventFormat,
 }
 
 impl Default for Log {
@@ -287,29 +279,6 @@ impl Limits {
     pub fn allow_body(&self, len: u64) -> bool {
         self.body_bytes.is_none_or(|limit| len <= limit)
     }
-}
-
-/// Bounds on what is read of a request's body after its answer.
-#[derive(Debug, Clone, Copy)]
-pub struct Drain {
-    /// Longest silence of the client.
-    pub silence: Duration,
-    /// Longest time in all.
-    pub total: Duration,
-    /// Most bytes.
-    pub bytes: u64,
-}
-
-/// Bounds on how long a client may take.
-#[derive(Debug, Clone)]
-pub struct ClientTimeouts {
-    /// From the first byte of a head to its last (408 beyond it).
-    pub head: Duration,
-    /// Longest silence within a request body (408 beyond it), and longest
-    /// time during which a client takes nothing of its response.
-    pub body: Duration,
-    /// Longest time that a connection waits for its next request.
-    pub idle: Duration,
 }
 
 /// A route's name and what it does; how it matches is in the route table.
@@ -490,15 +459,6 @@ pub struct Upstream {
     pub probe: Option<Probe>,
 }
 
-/// Bounds on the interim responses (1xx) that come before a response.
-#[derive(Debug, Clone, Copy)]
-pub struct Interim {
-    /// Most of them.
-    pub count: u32,
-    /// Most bytes in all.
-    pub bytes: u64,
-}
-
 /// What keeps slow clients from holding slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
@@ -594,29 +554,4 @@ impl Endpoint {
             false => &self.name,
         }
     }
-}
-
-/// Idle connections kept to each endpoint.
-#[derive(Debug, Clone)]
-pub struct Pool {
-    /// Most idle connections per endpoint and worker.
-    pub max_idle: usize,
-    /// How long an idle connection is kept.
-    pub idle_timeout: Duration,
-    /// Whether a client's connection is closed, for the client to repeat its
-    /// request, where an idle connection was closed as the request was sent.
-    pub close_on_stale: bool,
-}
-
-/// Bounds on how long an attempt may take.
-#[derive(Debug, Clone)]
-pub struct UpstreamTimeouts {
-    /// Establishing a connection (502, then another endpoint).
-    pub connect: Duration,
-    /// From the request's last byte to the response's first (504).
-    pub first_byte: Duration,
-    /// Longest silence within a response or a tunnel.
-    pub idle: Duration,
-    /// The whole exchange; `None` for no limit.
-    pub total: Option<Duration>,
 }

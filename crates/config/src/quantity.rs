@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::diagnostics::Report;
-use super::setting::{Fault, FromText, Setting, Shape, read_text, wrong_type};
+use super::setting::{Fault, FromText, Resolve, Setting, Shape, read_text, wrong_type};
 use super::tree::{Node, Value};
 
 const DURATION_UNITS: [(&str, u64); 6] = [
@@ -162,6 +162,23 @@ impl Setting for Size {
         Length::shape_from(1)
     }
 }
+
+/// Quantities are resolved to what they hold.
+macro_rules! resolve_to {
+    ($($name:ident to $type:ty),*) => {
+        $(
+            impl Resolve for $name {
+                type Resolved = $type;
+
+                fn resolve(&self) -> Option<$type> {
+                    Some(self.0)
+                }
+            }
+        )*
+    };
+}
+
+resolve_to!(Span to Duration, Timeout to Duration, Length to u64, Size to u64);
 
 /// A part of a whole, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]

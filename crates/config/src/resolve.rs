@@ -15,12 +15,13 @@ use evenkeel_policy::route::{RouteTable, Rule};
 
 use super::check::{self, Names, listener_name, route_name};
 use super::diagnostics::Report;
+use super::setting::{Bounded, Resolve};
 use super::tree::Place;
 use super::value::{Peer, Workers};
 use super::written::{self, File};
 use super::{
-    Action, ClientTimeouts, Config, Drain, FixedAnswer, Identity, Limits, Listener, Location, Log,
-    Otlp, Peers, Proxying, Route, Server, Status, Upstream,
+    Action, Config, FixedAnswer, Identity, Limits, Listener, Location, Otlp, Peers, Proxying,
+    Route, Server, Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
 
@@ -81,7 +82,7 @@ pub(super) fn resolve(
         upstreams: upstreams?,
         disk: files::disk(file.disk.value.as_ref()?)?,
         status: status?,
-        log: log_settings(file.log.value.as_ref()?)?,
+        log: file.log.value.as_ref()?.resolve()?,
         otlp: otlp(file.otlp.value.as_ref())?,
         // The loader's to say, which has the text.
         hash: 0,
@@ -171,20 +172,18 @@ fn server_settings(server: &written::Server) -> Option<Server> {
         answer_memory: server.answer_memory.value?.0,
         control: server.control.value.as_ref().map(|it| it.0.clone()),
         buffer_memory: server.buffer_memory.value?.0,
-        reserved_descriptors: server.reserved_descriptors.value.and_then(|it| it.to()),
+        reserved_descriptors: server.reserved_descriptors.value.map(Bounded::get),
     })
 }
 
 /// `default` is the server's `trusted_proxies`.
 fn listener(it: &written::Listener, index: usize, default: &Peers) -> Option<Listener> {
     let limits = it.limits.value.as_ref()?;
-    let timeouts = it.timeouts.value.as_ref()?;
-    let drain = it.drain.value.as_ref()?;
     Some(Listener {
         name: listener_name(it, index),
         bind: it.bind.value.as_ref()?.0.clone(),
         accepting: Accepting {
-            backlog: it.backlog.value?.to()?,
+            backlog: it.backlog.value?.get(),
             is_deferred: it.defer_accept.value?,
         },
         proxy_protocol: match &it.proxy_protocol.value {
@@ -196,24 +195,22 @@ fn listener(it: &written::Listener, index: usize, default: &Peers) -> Option<Lis
             Some(own) => peers(own.iter().map(|it| it.value)),
         },
         limits: Limits {
-            head_bytes: usize::try_from(limits.head.value?.0).unwrap_or(usize::MAX),
-            target_bytes: usize::try_from(limits.target.value?.0).unwrap_or(usize::MAX),
+            head_bytes: len(limits.head.value?.0),
+            target_bytes: len(limits.target.value?.0),
             body_bytes: limits.body.value.map(|size| size.0),
-            connections: limits.connections.value.and_then(|count| count.to()),
+            connections: limits.connections.value.map(Bounded::get),
         },
-        timeouts: ClientTimeouts {
-            head: timeouts.head.value?.0,
-            body: timeouts.body.value?.0,
-            idle: timeouts.idle.value?.0,
-        },
-        drain: Drain {
-            silence: drain.silence.value?.0,
-            total: drain.total.value?.0,
-            bytes: drain.bytes.value?.0,
-        },
+        timeouts: it.timeouts.value.as_ref()?.resolve()?,
+        drain: it.drain.value.as_ref()?.resolve()?,
         half_close: it.half_close.value?,
         identity: identity(it)?,
     })
+}
+
+/// A length in memory. Where a machine has less memory than is allowed, its end is
+/// the limit.
+fn len(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn peers(written: impl Iterator<Item = Peer>) -> Peers {
@@ -235,13 +232,6 @@ fn identity(it: &written::Listener) -> Option<Identity> {
         respond: request_id.respond.value?,
         trace: trace.mode.value?,
         sample_ppm: (trace.sample.value?.0 * 1e6).round() as u32,
-    })
-}
-
-fn log_settings(log: &written::Log) -> Option<Log> {
-    Some(Log {
-        level: log.level.value?,
-        format: log.format.value?,
     })
 }
 
@@ -307,7 +297,7 @@ fn action(
     }
     let redirect = &route.redirect.value.as_ref()?.0;
     Some(Action::Redirect {
-        status: redirect.status.value.as_ref()?.value.to()?,
+        status: redirect.status.value.as_ref()?.value.get(),
         location: Location::new(&redirect.to.value.as_ref()?.value.0),
     })
 }
@@ -321,7 +311,7 @@ fn fixed_answer(it: &written::Answer, folder: &Path, report: &mut Report) -> Opt
     let headers = it.headers.value.as_ref()?.0.iter();
     let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())));
     Some(FixedAnswer {
-        status: it.status.value?.to()?,
+        status: it.status.value?.get(),
         content_type: it.content_type.value.as_ref()?.0.clone(),
         headers: headers.collect::<Option<_>>()?,
         body,
@@ -336,7 +326,7 @@ fn proxying(route: &written::Route, names: &Names<'_>) -> Option<Proxying> {
     Some(Proxying {
         upstream,
         lane: lane.and_then(|it| names.lane(upstream, &it.0)),
-        priority: route.priority.value?.to()?,
+        priority: route.priority.value?.get(),
     })
 }
 

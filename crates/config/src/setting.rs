@@ -303,8 +303,75 @@ fn is_misspelt(node: &Node, key: &str) -> bool {
         .any(|it| super::diagnostics::nearest(&it.key, [key]).is_some())
 }
 
+/// What the program uses in place of what is written.
+pub trait Resolve {
+    /// The type that the program uses.
+    type Resolved;
+
+    /// The value; `None` where something in it is mistaken.
+    fn resolve(&self) -> Option<Self::Resolved>;
+}
+
+/// The type and the value of a resolved option, by its presence.
+macro_rules! resolved {
+    (@type Optional $type:ty) => {
+        Option<<$type as $crate::setting::Resolve>::Resolved>
+    };
+    (@type $presence:ident $type:ty) => {
+        <$type as $crate::setting::Resolve>::Resolved
+    };
+    (@value Optional $field:expr) => {
+        match &$field.value {
+            Some(it) => Some($crate::setting::Resolve::resolve(it)?),
+            None => None,
+        }
+    };
+    (@value $presence:ident $field:expr) => {
+        $crate::setting::Resolve::resolve($field.value.as_ref()?)?
+    };
+}
+pub(super) use resolved;
+
 /// Defines a table of options. See the head of this file.
 macro_rules! options {
+    (
+        $(#[doc = $about:literal])*
+        pub struct $name:ident as $title:literal for $(#[$attribute:meta])* $resolved:ident {
+            $(
+                $(#[doc = $help:literal])*
+                $key:ident: $type:ty = $presence:ident $(($($argument:tt)*))?,
+            )*
+        }
+    ) => {
+        $crate::setting::options! {
+            $(#[doc = $about])*
+            pub struct $name as $title {
+                $(
+                    $(#[doc = $help])*
+                    $key: $type = $presence $(($($argument)*))?,
+                )*
+            }
+        }
+
+        $(#[doc = $about])*
+        $(#[$attribute])*
+        pub struct $resolved {
+            $(
+                $(#[doc = $help])*
+                pub $key: $crate::setting::resolved!(@type $presence $type),
+            )*
+        }
+
+        impl $crate::setting::Resolve for $name {
+            type Resolved = $resolved;
+
+            fn resolve(&self) -> Option<$resolved> {
+                Some($resolved {
+                    $( $key: $crate::setting::resolved!(@value $presence self.$key), )*
+                })
+            }
+        }
+    };
     (
         $(#[doc = $about:literal])*
         pub struct $name:ident as $title:literal {
@@ -367,6 +434,14 @@ pub(super) fn prose(lines: &[&str]) -> String {
     lines.join(" ").replace("  ", "\n\n")
 }
 
+impl Resolve for bool {
+    type Resolved = bool;
+
+    fn resolve(&self) -> Option<bool> {
+        Some(*self)
+    }
+}
+
 impl Setting for bool {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         match node.value {
@@ -380,34 +455,85 @@ impl Setting for bool {
     }
 }
 
-/// An integer between bounds, both included.
+/// An integer between bounds, both included, in the type that the program uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounded<const MIN: i64, const MAX: i64>(i64);
+pub struct Bounded<T, const MIN: i64, const MAX: i64>(T);
 
-impl<const MIN: i64, const MAX: i64> Bounded<MIN, MAX> {
-    /// The value, in whatever type holds it.
-    pub fn to<T: TryFrom<i64>>(self) -> Option<T> {
-        T::try_from(self.0).ok()
+/// A type that a [`Bounded`] can have.
+pub trait Whole: Copy {
+    /// The least that it holds.
+    const LEAST: i64;
+    /// The most that it holds, as far as the file can say it.
+    const MOST: i64;
+
+    /// The same number; it lies between the two.
+    fn from_i64(number: i64) -> Self;
+}
+
+macro_rules! whole {
+    ($($type:ty),*) => {
+        $(
+            impl Whole for $type {
+                const LEAST: i64 = 0;
+                const MOST: i64 = if size_of::<$type>() < size_of::<i64>() {
+                    <$type>::MAX as i64
+                } else {
+                    i64::MAX
+                };
+
+                fn from_i64(number: i64) -> Self {
+                    number as $type
+                }
+            }
+        )*
+    };
+}
+
+whole!(u8, u16, u32, usize);
+
+impl<T: Whole, const MIN: i64, const MAX: i64> Bounded<T, MIN, MAX> {
+    /// Bounds that the type does not hold are a build error.
+    const FITS: () = assert!(T::LEAST <= MIN && MIN <= MAX && MAX <= T::MOST);
+
+    /// The number, if it is within the bounds.
+    fn new(number: i64) -> Option<Self> {
+        let () = Self::FITS;
+        (MIN..=MAX)
+            .contains(&number)
+            .then(|| Self(T::from_i64(number)))
+    }
+
+    /// The number.
+    pub fn get(self) -> T {
+        self.0
     }
 }
 
-impl<const MIN: i64, const MAX: i64> Setting for Bounded<MIN, MAX> {
+impl<T: Whole, const MIN: i64, const MAX: i64> Setting for Bounded<T, MIN, MAX> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        match node.value {
-            Value::Integer(value) if (MIN..=MAX).contains(&value) => Some(Self(value)),
-            Value::Integer(value) => {
-                let expected = Self::shape().words();
-                report
-                    .mistake(&node.place, format!("{value} is out of range"))
-                    .label(format!("expected {expected}"));
-                None
-            }
-            _ => wrong_type(node, report),
+        let Value::Integer(number) = node.value else {
+            return wrong_type(node, report);
+        };
+        let value = Self::new(number);
+        if value.is_none() {
+            let expected = Self::shape().words();
+            report
+                .mistake(&node.place, format!("{number} is out of range"))
+                .label(format!("expected {expected}"));
         }
+        value
     }
 
     fn shape() -> Shape {
         Shape::Integer { min: MIN, max: MAX }
+    }
+}
+
+impl<T: Whole, const MIN: i64, const MAX: i64> Resolve for Bounded<T, MIN, MAX> {
+    type Resolved = T;
+
+    fn resolve(&self) -> Option<T> {
+        Some(self.get())
     }
 }
 
@@ -614,5 +740,24 @@ impl<T: Setting> Setting for Map<T> {
 
     fn shape() -> Shape {
         Shape::Map(Box::new(T::shape()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_keeps_its_value_in_the_type_of_the_program() {
+        type Most = Bounded<u32, 1, { u32::MAX as i64 }>;
+        assert_eq!(
+            Most::new(i64::from(u32::MAX)).map(Bounded::get),
+            Some(u32::MAX)
+        );
+        assert_eq!(Most::new(1).map(Bounded::get), Some(1));
+        for number in [0, -1, i64::MIN, i64::from(u32::MAX) + 1, i64::MAX] {
+            assert_eq!(Most::new(number), None, "{number}");
+        }
+        assert_eq!(Bounded::<u8, 0, 9>::new(9).map(Bounded::get), Some(9));
     }
 }

@@ -110,6 +110,7 @@ pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
     }
     // Up to where the keys belong to a table that is written twice.
     let mut twice_end = 0;
+    let mut lines = None;
     // A known mistake says more of its line than all that the parser says.
     let mut explained = Vec::new();
     let errors: Vec<_> = errors.into_iter().collect();
@@ -130,10 +131,11 @@ pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
                 explained.push(line);
             }
         } else if range.start >= twice_end {
-            let first = twice::first(&root, &text, &range).map(at);
-            let what = twice::what(&text, &range);
+            let text = lines.get_or_insert_with(|| twice::without_long_texts(&text));
+            let first = twice::first(&root, text, &range).map(at);
+            let what = twice::what(text, &range);
             if matches!(what, Twice::Table { .. }) {
-                twice_end = twice::table_end(&text, range.start);
+                twice_end = twice::table_end(text, range.start);
             }
             report.twice(at(range), first, &what);
         }

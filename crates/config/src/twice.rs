@@ -77,6 +77,56 @@ pub(super) fn first(root: &Node, text: &str, second: &Range<usize>) -> Option<Ra
     found
 }
 
+/// The document with blanks in place of texts of several lines: nothing in them is
+/// a key or a header. Every byte keeps its offset.
+pub(super) fn without_long_texts(text: &str) -> String {
+    let mut left = text.as_bytes().to_vec();
+    let mut at = 0;
+    while let Some(&byte) = text.as_bytes().get(at) {
+        let rest = &text[at..];
+        let len = match byte {
+            b'#' => {
+                at += rest.find('\n').unwrap_or(rest.len());
+                continue;
+            }
+            b'"' | b'\'' => text_len(rest, char::from(byte)),
+            _ => {
+                at += rest.chars().next().map_or(1, char::len_utf8);
+                continue;
+            }
+        };
+        let token = &mut left[at..at + len];
+        if token.contains(&b'\n') {
+            let inner = token.iter_mut().filter(|it| **it != b'\n');
+            inner.for_each(|it| *it = b' ');
+        }
+        at += len;
+    }
+    String::from_utf8_lossy(&left).into_owned()
+}
+
+/// The length of the text in quotes that `rest` begins with.
+fn text_len(rest: &str, quote: char) -> usize {
+    let long = [quote; 3].iter().collect::<String>();
+    let is_long = rest.starts_with(&long);
+    let end = if is_long { long.as_str() } else { &long[..1] };
+    let mut at = end.len();
+    while let Some(next) = rest[at..].chars().next() {
+        if rest[at..].starts_with(end) {
+            return at + end.len();
+        }
+        match next {
+            // It ends with its line, closed or not.
+            '\n' if !is_long => return at,
+            '\\' if quote == '"' => {
+                at += 1 + rest[at + 1..].chars().next().map_or(0, char::len_utf8);
+            }
+            _ => at += next.len_utf8(),
+        }
+    }
+    rest.len()
+}
+
 /// Lines with their ends, and where each begins.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.split_inclusive('\n');
@@ -140,6 +190,9 @@ mod tests {
             "[s.«t»]\na = 1\n[u.t]\na = 1\n[s . \"»t«\"]\na = 2",
             "[[s]]\n[s.t]\na = 1\n[[s]]\n[s.«t»]\na = 1\n[s.»t«]\na = 2",
             "«s» = { a = 1 }\n[»s«]\nb = 2",
+            "[s]\nb = \"\"\"\na = 1\n\"\"\"\n«a» = 1\n»a« = 2",
+            "[s]\n«a» = 1\nb = '''\n[t] # \na = 1\n'''\n»a« = 2",
+            "«a» = 1\nb = \"\\\"\" # \"\"\"\n»a« = 2",
         ] {
             let plain = |text: &str| text.replace(['«', '»'], "");
             let at = |mark: &str| plain(&text[..text.find(mark).unwrap()]).len();
@@ -148,7 +201,7 @@ mod tests {
             let source = report.add_source("test", text_alone.as_str());
             let root = read_document(source, &mut report);
             let second = second_of(text);
-            let found = first(&root, &text_alone, &second);
+            let found = first(&root, &without_long_texts(&text_alone), &second);
             assert_eq!(found.map(|it| it.start), Some(at("«")), "{text}");
             assert!(report.to_string().contains("the first time"), "{report}");
         }

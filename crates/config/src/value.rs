@@ -33,6 +33,14 @@ macro_rules! choice {
                 Shape::Choice(vec![$(Choice { word: $word, help: $help }),*])
             }
         }
+
+        impl $crate::setting::Resolve for $type {
+            type Resolved = Self;
+
+            fn resolve(&self) -> Option<Self> {
+                Some(Self::clone(self))
+            }
+        }
     };
 }
 
@@ -212,8 +220,9 @@ impl Setting for Workers {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         match &node.value {
             Value::Text(text) if text == "auto" => Some(Self::Auto),
+            // The bounds are below what a `usize` holds on every machine.
             Value::Integer(count) if (1..=Self::MAX).contains(count) => {
-                usize::try_from(*count).ok().map(Self::Count)
+                Some(Self::Count(*count as usize))
             }
             _ => wrong_type(node, report),
         }

@@ -36,7 +36,7 @@ options! {
         /// Process-wide settings.
         server: Server = Default("{}"),
         /// What the program says of itself.
-        log: Log = Default("{}"),
+        log: LogTable = Default("{}"),
         /// Where the spans of sampled traces are sent.
         otlp: Otlp = Optional("nowhere"),
         /// Where requests are logged: a table, `true` for one with its
@@ -89,7 +89,7 @@ options! {
         /// -n`): operators, connections to endpoints and files have them. Where
         /// only these are left, connections that are idle are closed for a new
         /// client, or the client is refused.
-        reserved_descriptors: Bounded<0, 1_000_000> = Optional("16 for operators, 1,024 for endpoints and files; each at most a quarter of what is free at the start"),
+        reserved_descriptors: Bounded<u32, 0, 1_000_000> = Optional("16 for operators, 1,024 for endpoints and files; each at most a quarter of what is free at the start"),
     }
 }
 
@@ -185,7 +185,7 @@ options! {
         bind: Bind = Required,
         /// Length of the kernel's queue of connections not yet accepted; the
         /// kernel may cap it lower.
-        backlog: Bounded<1, 1_000_000> = Default("4096"),
+        backlog: Bounded<u32, 1, 1_000_000> = Default("4096"),
         /// Whether the kernel keeps a connection to itself until its client
         /// has sent something, for a second at most (`TCP_DEFER_ACCEPT`): that
         /// saves one wake-up for each. A client that is silent is no open
@@ -207,10 +207,10 @@ options! {
         /// Bounds on what a client may send.
         limits: Limits = Default("{}"),
         /// Bounds on how long a client may take.
-        timeouts: ClientTimeouts = Default("{}"),
+        timeouts: ClientTimeoutsTable = Default("{}"),
         /// How far the body of a request is read after its answer, so that the
         /// connection can carry the next request.
-        drain: Drain = Default("{}"),
+        drain: DrainTable = Default("{}"),
         /// What is made of a client that closes its sending side (a FIN) before
         /// its answer. One that has left gives its slot back at once.
         half_close: HalfClose = Default("'auto'"),
@@ -258,7 +258,8 @@ options! {
 
 options! {
     /// Where the event log goes.
-    pub struct Log as "the event log" {
+    pub struct LogTable as "the event log"
+    for #[derive(Debug, Clone, Copy, PartialEq, Eq)] Log {
         /// What is written: this and what is more severe.
         level: Level = Default("'info'"),
         /// What a line looks like, and where it goes.
@@ -296,13 +297,14 @@ options! {
         /// Connections at once, over all workers. For a further one, a
         /// connection without a request is closed; where there is none, the
         /// answer is 503.
-        connections: Bounded<1, 0xFFFF_FFFF> = Optional("no limit"),
+        connections: Bounded<u32, 1, 0xFFFF_FFFF> = Optional("no limit"),
     }
 }
 
 options! {
     /// Bounds on how long a client may take.
-    pub struct ClientTimeouts as "the timeouts of a listener" {
+    pub struct ClientTimeoutsTable as "the timeouts of a listener"
+    for #[derive(Debug, Clone)] ClientTimeouts {
         /// From the first byte of a request's head to its last; the answer is
         /// 408 beyond it.
         head: Timeout = Default("'10s'"),
@@ -319,7 +321,8 @@ options! {
     /// How far the body of a request is read after its answer: an endpoint or
     /// the proxy may answer before the body has come. Beyond one of these bounds
     /// the connection is closed.
-    pub struct Drain as "the drain of a listener" {
+    pub struct DrainTable as "the drain of a listener"
+    for #[derive(Debug, Clone, Copy)] Drain {
         /// Longest silence of the client.
         silence: Timeout = Default("'5s'"),
         /// Longest time in all.
@@ -350,7 +353,7 @@ options! {
         lane: Text = Optional("all of the upstream's slots"),
         /// Who leaves the upstream's queue first: requests of a higher
         /// priority go before those of a lower one.
-        priority: Bounded<0, 9> = Depends(priority_default, "`0`"),
+        priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
         /// Where its requests are logged: a table, `true` for one with the
         /// listener's settings or the defaults, `false` for nowhere.
         access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
@@ -362,7 +365,7 @@ options! {
     /// maintenance.
     pub struct Answer as "an answer" {
         /// Status code.
-        status: Bounded<200, 599> = Default("200"),
+        status: Bounded<u16, 200, 599> = Default("200"),
         /// The body, as sent.
         body: Text = Depends(answer_body_default, "`\"\"`, unless `file` is written"),
         /// The file with the body, at most 1 MiB: an absolute path, or one
@@ -384,7 +387,7 @@ options! {
         /// query with a leading `?` where there is one.
         to: Placed<FieldValue> = Required,
         /// 301, 302, 303, 307 or 308.
-        status: Placed<Bounded<301, 308>> = Default("302"),
+        status: Placed<Bounded<u16, 301, 308>> = Default("302"),
     }
 }
 
@@ -419,15 +422,15 @@ options! {
         /// it all of it at once.
         slow_start: Span = Default("'0s'"),
         /// Idle connections kept for later exchanges.
-        pool: Pool = Default("{}"),
+        pool: PoolTable = Default("{}"),
         /// Bounds on how long an attempt may take.
-        timeouts: UpstreamTimeouts = Default("{}"),
+        timeouts: UpstreamTimeoutsTable = Default("{}"),
         /// Bounds on the interim responses (1xx) that come before a response;
         /// beyond them the answer is 502.
-        interim: Interim = Default("{}"),
+        interim: InterimTable = Default("{}"),
         /// Further attempts after the first, where HTTP allows them. With
         /// `queue.hold`, connections that can't be opened do not count.
-        retries: Bounded<0, 100> = Default("2"),
+        retries: Bounded<u32, 0, 100> = Default("2"),
         /// Whether requests name the proxy in `Via`. nginx and IIS answer a
         /// request with `Via` uncompressed.
         via: bool = Default("false"),
@@ -447,7 +450,7 @@ options! {
         weight_mode: WeightMode = Default("'default'"),
         /// The status of the answer where `weight_mode = "peak"` finds every
         /// endpoint busy.
-        status: Bounded<400, 599> = Depends(fair_status_default, "`502`, with `weight_mode = \"peak\"`"),
+        status: Bounded<u16, 400, 599> = Depends(fair_status_default, "`502`, with `weight_mode = \"peak\"`"),
     }
 }
 
@@ -473,7 +476,7 @@ options! {
     /// Where requests wait for a slot.
     pub struct Queue as "a queue" {
         /// Most requests that wait; 0 is no queue.
-        max: Bounded<0, 1_000_000> = Default("1000"),
+        max: Bounded<usize, 0, 1_000_000> = Default("1000"),
         /// Longest wait.
         timeout: Timeout = Default("'10s'"),
         /// Whether requests wait while no endpoint is up; without it they are
@@ -494,7 +497,7 @@ options! {
     /// What is answered where the queue is full, or the wait too long.
     pub struct QueueAnswer as "the answer of a queue" {
         /// Status code.
-        status: Bounded<400, 599> = Default("503"),
+        status: Bounded<u16, 400, 599> = Default("503"),
         /// Value of `Retry-After`, in whole seconds.
         retry_after: Span = Default("'1s'"),
         /// The file with the body, at most 1 MiB: an absolute path, or one
@@ -541,15 +544,15 @@ options! {
         /// Text that the first 64 KiB of the body must contain.
         body: Text = Optional("any body"),
         /// The port to probe.
-        port: Bounded<1, 65535> = Optional("the endpoint's own"),
+        port: Bounded<u16, 1, 65535> = Optional("the endpoint's own"),
         /// Time between two probes of an endpoint.
         interval: Span = Default("'2s'"),
         /// Longest time that a probe may take.
         timeout: Timeout = Depends(probe_timeout_default, "`\"1s\"`, or the interval if that is shorter"),
         /// Probes in a row that must pass before an endpoint is up again.
-        rise: Bounded<1, 1000> = Default("2"),
+        rise: Bounded<u32, 1, 1000> = Default("2"),
         /// Probes in a row that must fail before it is down.
-        fall: Bounded<1, 1000> = Default("3"),
+        fall: Bounded<u32, 1, 1000> = Default("3"),
         /// What an endpoint is until its first probe, which goes out at the
         /// start.
         initial: Initial = Default("'down'"),
@@ -563,20 +566,21 @@ options! {
         /// is loaded.
         address: Placed<EndpointAddress> = Required,
         /// Share of the traffic relative to the other endpoints; 0 gets none.
-        weight: Bounded<0, { MAX_WEIGHT as i64 }> = Default("1"),
+        weight: Bounded<u32, 0, { MAX_WEIGHT as i64 }> = Default("1"),
         /// Most exchanges in flight, over all workers, and most connections, idle
         /// ones included.
-        max_in_flight: Bounded<1, 0xFFFF_FFFF> = Optional("no limit"),
+        max_in_flight: Bounded<u32, 1, 0xFFFF_FFFF> = Optional("no limit"),
     }
 }
 
 options! {
     /// Idle connections kept for later exchanges.
-    pub struct Pool as "a pool" {
+    pub struct PoolTable as "a pool"
+    for #[derive(Debug, Clone)] Pool {
         /// Most idle connections per endpoint and worker; 0 keeps none. To an
         /// endpoint with `max_in_flight` over all workers, and together with
         /// those in use never more than that.
-        max_idle: Bounded<0, 1_000_000> = Default("1024"),
+        max_idle: Bounded<usize, 0, 1_000_000> = Default("1024"),
         /// How long an idle connection is kept. An endpoint that says
         /// `Keep-Alive: timeout=N` has it closed after N - 1 seconds, if that is
         /// sooner.
@@ -592,7 +596,8 @@ options! {
 
 options! {
     /// Bounds on how long an attempt may take.
-    pub struct UpstreamTimeouts as "the timeouts of an upstream" {
+    pub struct UpstreamTimeoutsTable as "the timeouts of an upstream"
+    for #[derive(Debug, Clone)] UpstreamTimeouts {
         /// Establishing a connection; another endpoint is tried then, and the
         /// answer is 504 where none is left.
         connect: Timeout = Default("'1s'"),
@@ -608,16 +613,17 @@ options! {
 
 options! {
     /// Bounds on the interim responses (1xx) that come before a response.
-    pub struct Interim as "the bounds on interim responses" {
+    pub struct InterimTable as "the bounds on interim responses"
+    for #[derive(Debug, Clone, Copy)] Interim {
         /// Most of them.
-        count: Bounded<1, 1_000_000> = Default("1000"),
+        count: Bounded<u32, 1, 1_000_000> = Default("1000"),
         /// Most bytes in all.
         bytes: Size = Default("'256KiB'"),
     }
 }
 
 /// Most exchanges in a lane.
-pub type Width = Bounded<1, 0xFFFF_FFFF>;
+pub type Width = Bounded<u32, 1, 0xFFFF_FFFF>;
 
 /// What a balancer goes by.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,7 +31,7 @@ pub(super) fn check(route: &written::Route, report: &mut Report) {
 
 /// A status that has no body is answered without one.
 fn check_body(answer: &Answer, report: &mut Report) {
-    let status = answer.status.value.and_then(Bounded::to::<u16>);
+    let status = answer.status.value.map(Bounded::get);
     let Some(status) = status.filter(|it| WITHOUT_BODY.contains(it)) else {
         return;
     };

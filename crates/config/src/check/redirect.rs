@@ -10,7 +10,7 @@ pub(super) fn check(route: &written::Route, report: &mut Report) {
         return;
     };
     if let Some(status) = &redirect.status.value
-        && let Some(code @ (304..=306)) = status.value.to::<u16>()
+        && let code @ 304..=306 = status.value.get()
     {
         report
             .mistake(&status.place, format!("{code} is no status of a redirect"))

@@ -112,7 +112,7 @@ fn check_queue(upstream: &Upstream, report: &mut Report) {
     let Some(queue) = upstream.queue.value.as_ref() else {
         return;
     };
-    let is_none = queue.max.value.and_then(Bounded::to::<u32>) == Some(0);
+    let is_none = queue.max.value.map(Bounded::get) == Some(0);
     if upstream.is_peak() && upstream.queue.written && !is_none {
         let mode = upstream.fair.value.as_ref().map(|it| &it.weight_mode.place);
         let found = report.mistake(
@@ -155,7 +155,7 @@ fn check_weights(
     report: &mut Report,
 ) {
     let is_weightless =
-        |it: &Placed<Endpoint>| it.value.0.weight.value.and_then(Bounded::to::<u32>) == Some(0);
+        |it: &Placed<Endpoint>| it.value.0.weight.value.map(Bounded::get) == Some(0);
     if endpoints.iter().all(is_weightless) {
         report
             .mistake(
@@ -256,7 +256,7 @@ fn check_lanes(upstream: &Upstream, endpoints: &[Placed<Endpoint>], report: &mut
         return;
     }
     let Some(slots) = limits
-        .map(|it| it.value.and_then(Bounded::to::<u64>))
+        .map(|it| it.value.map(|it| u64::from(it.get())))
         .sum::<Option<u64>>()
     else {
         return;
@@ -265,7 +265,8 @@ fn check_lanes(upstream: &Upstream, endpoints: &[Placed<Endpoint>], report: &mut
         let Some(Placed { value, place }) = &lane.value else {
             continue;
         };
-        if let Some(width) = value.to::<u64>().filter(|width| *width > slots) {
+        let width = u64::from(value.get());
+        if width > slots {
             report
                 .mistake(
                     place,

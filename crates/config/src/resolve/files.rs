@@ -101,10 +101,10 @@ fn codings(written: &[Placed<Coding>]) -> Vec<Coding> {
 pub(super) fn disk(it: &written::Disk) -> Option<Disk> {
     let queue = it.queue.value.as_ref()?;
     Some(Disk {
-        in_flight: it.in_flight.value?.to()?,
-        queue_max: queue.max.value?.to()?,
+        in_flight: it.in_flight.value?.get(),
+        queue_max: queue.max.value?.get(),
         queue_timeout: queue.timeout.value?.0,
-        open_files: it.open_files.value?.to()?,
+        open_files: it.open_files.value?.get(),
         check_interval: it.check_interval.value?.0,
     })
 }

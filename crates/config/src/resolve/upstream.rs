@@ -12,14 +12,13 @@ use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::super::diagnostics::Report;
 use super::super::load::read_up_to;
-use super::super::setting::{Field, Map, OneOrMore, Placed};
+use super::super::setting::{Bounded, Field, Map, OneOrMore, Placed, Resolve};
 use super::super::value::{Destination, FilePath, Forwarding};
 use super::super::written::{self, Endpoint as WrittenEndpoint};
 use super::super::{
-    BalanceKey, Buffer, Endpoint, Interim, Lane, Pool, Probe, ProbeRequest, Queue, QueueAnswer,
-    Upstream, UpstreamTimeouts,
+    BalanceKey, Buffer, Endpoint, Lane, Probe, ProbeRequest, Queue, QueueAnswer, Upstream,
 };
-use super::{NameLookup, Surroundings};
+use super::{NameLookup, Surroundings, len};
 use evenkeel_net::Address;
 
 /// Largest file that is read for an answer, in bytes.
@@ -36,32 +35,17 @@ pub(super) fn resolve(
         .map(|it| endpoint(&it.value, surroundings.lookup, report))
         .collect();
     let queue = queue(it, surroundings.folder, report);
-    let pool = it.pool.value.as_ref()?;
-    let timeouts = it.timeouts.value.as_ref()?;
-    let interim = it.interim.value.as_ref()?;
     let fair = it.fair.value.as_ref();
-    let busy_status = fair.and_then(|fair| fair.status.value?.to());
+    let busy_status = fair.and_then(|fair| fair.status.value).map(Bounded::get);
     let key = it.key.value.as_ref();
     Some(Upstream {
         name: name.to_owned(),
         balance: balance(it)?,
         endpoints: endpoints.into_iter().collect::<Option<_>>()?,
-        pool: Pool {
-            max_idle: pool.max_idle.value?.to()?,
-            idle_timeout: pool.idle_timeout.value?.0,
-            close_on_stale: pool.close_on_stale.value?,
-        },
-        interim: Interim {
-            count: interim.count.value?.to()?,
-            bytes: interim.bytes.value?.0,
-        },
-        timeouts: UpstreamTimeouts {
-            connect: timeouts.connect.value?.0,
-            first_byte: timeouts.first_byte.value?.0,
-            idle: timeouts.idle.value?.0,
-            total: timeouts.total.value.map(|timeout| timeout.0),
-        },
-        retries: it.retries.value?.to()?,
+        pool: it.pool.value.as_ref()?.resolve()?,
+        interim: it.interim.value.as_ref()?.resolve()?,
+        timeouts: it.timeouts.value.as_ref()?.resolve()?,
+        retries: it.retries.value?.get(),
         via: match it.via.value? {
             true => Via::Added,
             false => Via::Kept,
@@ -96,7 +80,7 @@ fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Q
     let queue = it.queue.value.as_ref()?;
     let answer = queue_answer(queue.answer.value.as_ref()?, folder, report);
     let standard = QueueSettings::default();
-    let max: usize = queue.max.value?.to()?;
+    let max = queue.max.value?.get();
     Some(Queue {
         settings: QueueSettings {
             max: if is_peak { 0 } else { max },
@@ -128,7 +112,6 @@ fn buffer(it: &written::Buffer) -> Option<Option<Buffer>> {
         written::Buffer::Off => return Some(None),
         written::Buffer::On(table) => table,
     };
-    let len = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     Some(Some(Buffer {
         request_bytes: len(table.request.value?.0),
         response_bytes: len(table.response.value?.0),
@@ -146,7 +129,7 @@ pub(super) fn queue_answer(
         _ => None,
     };
     Some(QueueAnswer {
-        status: it.status.value?.to()?,
+        status: it.status.value?.get(),
         retry_after_s: whole_seconds(it.retry_after.value?.0),
         body,
     })
@@ -195,7 +178,7 @@ fn lanes(it: &written::Upstream) -> Option<Vec<Lane>> {
     let lanes = lanes.iter().map(|it| {
         Some(Lane {
             name: it.name.clone(),
-            max_in_flight: it.value.as_ref()?.value.to()?,
+            max_in_flight: it.value.as_ref()?.value.get(),
         })
     });
     lanes.collect()
@@ -205,8 +188,8 @@ fn health(it: &written::Upstream) -> Option<HealthSettings> {
     let standard = HealthSettings::default();
     let (rise, fall, initial) = match &it.health.value {
         Some(health) => (
-            health.rise.value?.to()?,
-            health.fall.value?.to()?,
+            health.rise.value?.get(),
+            health.fall.value?.get(),
             health.initial.value?,
         ),
         None => (standard.rise, standard.fall, standard.initial),
@@ -239,7 +222,7 @@ fn probe(it: &written::Health) -> Option<Probe> {
     Some(Probe {
         interval: it.interval.value?.0,
         timeout: it.timeout.value?.0,
-        port: it.port.value.and_then(|port| port.to()),
+        port: it.port.value.map(Bounded::get),
         request,
     })
 }
@@ -276,8 +259,8 @@ fn endpoint(it: &WrittenEndpoint, lookup: NameLookup, report: &mut Report) -> Op
     Some(Endpoint {
         name: written.value.text.clone(),
         address,
-        weight: it.0.weight.value?.to()?,
-        max_in_flight: it.0.max_in_flight.value.and_then(|count| count.to()),
+        weight: it.0.weight.value?.get(),
+        max_in_flight: it.0.max_in_flight.value.map(Bounded::get),
     })
 }
 

@@ -13,11 +13,11 @@ options! {
     /// were asked for. Nothing else waits while one is read.
     pub struct Disk as "the disks" {
         /// Reads at once, for each device.
-        in_flight: Bounded<1, 64> = Default("4"),
+        in_flight: Bounded<usize, 1, 64> = Default("4"),
         /// Where reads wait, for each device.
         queue: DiskQueue = Default("{}"),
         /// Files kept open, over all workers.
-        open_files: Bounded<16, 1_000_000> = Default("8192"),
+        open_files: Bounded<usize, 16, 1_000_000> = Default("8192"),
         /// How long an open file is believed to be the one that its path leads
         /// to: a file that has been replaced is served for so long at most.
         check_interval: Span = Default("'1s'"),
@@ -28,7 +28,7 @@ options! {
     /// Where reads wait.
     pub struct DiskQueue as "the queue of a disk" {
         /// Most reads that wait; 0 is no queue.
-        max: Bounded<0, 1_000_000> = Default("1000"),
+        max: Bounded<usize, 0, 1_000_000> = Default("1000"),
         /// Longest wait: a read that is expected to wait for longer is not let
         /// in.
         timeout: Timeout = Default("'1s'"),
