@@ -26,7 +26,7 @@ use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::{AccessLog, Layout, Logs};
 use crate::observe::counters::Counters;
 use crate::observe::writer;
-use crate::upstream::{Upstream, Wanted, dispatcher, shared_pools};
+use crate::upstream::{SharedUpstream, Upstream, Wanted};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
@@ -168,16 +168,10 @@ fn worker() -> Worker {
     );
     let layout = Arc::new(Layout::new(&config));
     let (log_sender, _) = writer::start(&[]).unwrap();
+    let counters = Arc::new(Counters::new(&config));
     let upstream = |index: usize| {
-        let settings = &config.upstreams[index];
-        let dispatcher = Arc::new(dispatcher(settings));
-        Upstream::new(
-            config.clone(),
-            index,
-            dispatcher,
-            &shared_pools(settings),
-            1,
-        )
+        let shared = Arc::new(SharedUpstream::new(&config.upstreams[index]));
+        Upstream::new(config.clone(), index, shared, counters.clone(), 1)
     };
     let generation = Generation {
         config: config.clone(),
@@ -187,7 +181,7 @@ fn worker() -> Worker {
     let disks = Arc::new(Disks::start(&config).unwrap());
     Worker::new(WorkerParts {
         generation,
-        counters: Arc::new(Counters::new(&config)),
+        counters: counters.clone(),
         access_log: AccessLog::new(log_sender, config.access_logs.destinations.len(), &layout),
         open_connections: config
             .listeners

@@ -297,7 +297,7 @@ async fn send_refusal(
         None => {
             let detail = match (end, progress.upstream()) {
                 (End::Failure(Failure::NoEndpoint), Some(index)) => {
-                    outage(context.upstream(index).endpoint_states())
+                    outage(context.upstream(index).members().endpoints())
                 }
                 _ => String::new(),
             };

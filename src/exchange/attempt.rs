@@ -25,7 +25,7 @@ use super::pump::{Pump, Unread, WaitsFor};
 use super::relay::Response;
 use super::request::RequestBody;
 use super::watch::ClientWatch;
-use super::{Context, Exchange, RestOfBody, box_cold};
+use super::{Exchange, RestOfBody, box_cold};
 use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -221,12 +221,6 @@ pub(super) fn attempt(
     }
 }
 
-/// Counters of the endpoint that the slot is at.
-pub(super) fn endpoint_counters<'a>(context: &'a Context, slot: &Slot<'_>) -> &'a EndpointCounters {
-    let endpoints = &context.counters.endpoints[slot.upstream().index()];
-    endpoints[slot.endpoint()].get_or_init()
-}
-
 /// How much of a request went to the endpoint before its connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sending {
@@ -246,7 +240,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         let figures = &exchange.progress.figures;
         Sent {
             slot,
-            counters: endpoint_counters(exchange.context, slot),
+            counters: slot.counters(),
             request,
             is_reused: opened.origin.is_idle(),
             belongs_to: match request.head.credentials {

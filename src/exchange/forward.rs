@@ -200,7 +200,7 @@ fn try_endpoints(
             };
             let context = exchange.context;
             if end.is_endpoint_fault() {
-                attempt::endpoint_counters(context, &slot).failures.add(1);
+                slot.counters().failures.add(1);
             }
             if blamed {
                 slot.observe(Observed::Failed, clock::now());
@@ -373,12 +373,12 @@ fn is_unreachable(end: End) -> bool {
 
 fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Connection) {
     let (context, progress) = (exchange.context, &mut exchange.progress);
-    progress.figures.endpoint = Some(slot.endpoint() as u32);
+    progress.figures.endpoint = Some(slot.id());
     progress.figures.attempts += 1;
     // It belongs to the endpoint that it was opened to.
     progress.figures.times.connect = None;
     let track = &progress.track;
-    track.set_attempt(slot.endpoint(), progress.figures.attempts);
+    track.set_attempt(slot.id(), progress.figures.attempts);
     progress.figures.phase = Phase::Connect;
     progress.figures.reason = Some(match slot.chosen() {
         _ if connection == Connection::New => Reason::Kept,
@@ -389,7 +389,7 @@ fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Conne
         Chosen::Trial => Reason::Trial,
         Chosen::Pinned => Reason::Pinned,
     });
-    attempt::endpoint_counters(context, slot).attempts.add(1);
+    slot.counters().attempts.add(1);
     if progress.figures.attempts > 1 {
         let upstream = slot.upstream().index();
         context.counters.upstreams[upstream].retries.add(1);

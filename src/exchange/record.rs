@@ -18,6 +18,7 @@ use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::failures::{self, FailedExchange};
 use crate::observe::otlp::Span;
 use crate::observe::sessions::Track;
+use crate::upstream::Endpoint;
 
 /// What an exchange has come to, while it goes on.
 #[derive(Debug)]
@@ -82,9 +83,16 @@ impl<'a> Progress<'a> {
         self.figures.upstream.map(|index| index as usize)
     }
 
-    /// Index of the endpoint of the last attempt.
-    fn endpoint(&self) -> Option<usize> {
-        self.figures.endpoint.map(|index| index as usize)
+    /// The name of the endpoint of the last attempt.
+    fn endpoint_name(&self, context: &Context) -> Option<String> {
+        let endpoint = self.endpoint(context)?;
+        Some(endpoint.config().name.clone())
+    }
+
+    /// The endpoint of the last attempt.
+    fn endpoint(&self, context: &Context) -> Option<Rc<Endpoint>> {
+        let upstream = context.upstream(self.upstream()?);
+        upstream.used(self.figures.endpoint?)
     }
 
     /// Whether it failed or was refused: a client that left or asked for a file
@@ -176,7 +184,6 @@ impl Exchange<'_> {
         let config = context.config();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let upstream = progress.upstream().map(|index| &config.upstreams[index]);
-        let endpoint = upstream.zip(progress.endpoint());
         let mut room = ROOM;
         let span = Span {
             place: trace.sent,
@@ -196,7 +203,7 @@ impl Exchange<'_> {
                 .route()
                 .map(|index| config.routes[index].name.clone()),
             upstream: upstream.map(|it| it.name.clone()),
-            endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
+            endpoint: progress.endpoint_name(context),
             reason: progress.figures.reason,
             attempts: progress.figures.attempts,
             status: progress.figures.status,
@@ -220,7 +227,6 @@ impl Exchange<'_> {
         let is_head_refused = head.is_none();
         let config = context.config();
         let upstream = progress.upstream().map(|index| &config.upstreams[index]);
-        let endpoint = upstream.zip(progress.endpoint());
         context.failures.add(FailedExchange {
             at: SystemTime::now(),
             client: client.remote().to_string(),
@@ -229,7 +235,7 @@ impl Exchange<'_> {
                 .route()
                 .map(|index| config.routes[index].name.clone()),
             upstream: upstream.map(|it| it.name.clone()),
-            endpoint: endpoint.map(|(it, index)| it.endpoints[index].name.clone()),
+            endpoint: progress.endpoint_name(context),
             line: head.map(|head| failures::request_line(head.line(buf))),
             end: progress.figures.end,
             status: progress.figures.status,
@@ -269,9 +275,9 @@ impl Exchange<'_> {
             return;
         };
         let exchanges = context.counters.upstreams[upstream].exchanges.get_or_init();
-        let endpoints = &context.counters.endpoints[upstream];
-        let phases = match progress.endpoint() {
-            Some(endpoint) => &endpoints[endpoint].get_or_init().phases,
+        let endpoint = progress.endpoint(context);
+        let phases = match &endpoint {
+            Some(endpoint) => &endpoint.counters().phases,
             None => &exchanges.phases,
         };
         tally.count(exchanges, phases);
@@ -287,7 +293,7 @@ impl Exchange<'_> {
         } = self;
         let open = &context.open_connections;
         let upstream = progress.upstream().map(|index| context.upstream(index));
-        let endpoint = upstream.zip(progress.endpoint());
+        let endpoint = upstream.zip(progress.figures.endpoint);
         Open {
             connections: open.iter().map(|it| it.value()).sum(),
             listener_connections: open[client.listener].value(),

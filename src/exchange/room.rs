@@ -17,6 +17,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::box_cold;
-use super::context::{Generation, Worker};
+use super::context::Worker;
 use crate::net::clock;
 use crate::net::descriptors::Taker;
 use crate::net::lacks_descriptor;
@@ -32,7 +33,7 @@ use crate::net::pipe::Pipe;
 use crate::net::timer::TICK;
 use crate::observe::inquiry::{Question, Spare};
 use crate::observe::sessions::{Closable, Need};
-use crate::upstream::Upstream;
+use crate::upstream::Endpoint;
 
 /// How long other workers have to answer.
 const ANSWER_TIME: Duration = Duration::from_millis(200);
@@ -152,8 +153,7 @@ pub fn spare(worker: &Worker, need: Need) -> Option<Spare> {
         if Pipe::kept_count() > 0 {
             return Some(Spare::Pipes);
         }
-        let generation = worker.generation.get();
-        if idle_pools(&generation, taker).any(|(idle, ..)| idle > 0) {
+        if most_idle(worker, taker).is_some_and(|(idle, _)| idle > 0) {
             return Some(Spare::EndpointConnection);
         }
         if worker.files.open_count() > 0 {
@@ -189,30 +189,24 @@ pub async fn give_up(worker: &Worker, need: Need) -> bool {
     }
 }
 
-/// How many idle connections there are to each endpoint of each upstream whose
-/// descriptors a taker may have.
-fn idle_pools(
-    generation: &Generation,
-    taker: Taker,
-) -> impl Iterator<Item = (usize, &Upstream, usize)> {
-    generation.upstreams.iter().flat_map(move |upstream| {
-        let endpoints = 0..upstream.config().endpoints.len();
-        endpoints.map(move |endpoint| {
-            let idle = upstream.idle_count_for(endpoint, taker);
-            (idle, upstream, endpoint)
-        })
-    })
+/// The endpoint to which this worker has most idle connections whose descriptors a
+/// taker may have, and how many they are.
+fn most_idle(worker: &Worker, taker: Taker) -> Option<(usize, Rc<Endpoint>)> {
+    let generation = worker.generation.get();
+    let upstreams = generation.upstreams.iter();
+    let most = upstreams.filter_map(|upstream| {
+        let endpoint = upstream.max_endpoint_by_key(|it| it.idle_count_for(taker))?;
+        Some((endpoint.idle_count_for(taker), endpoint))
+    });
+    most.max_by_key(|(idle, _)| *idle)
 }
 
 /// Closes some idle connections to the endpoint that has most of them.
 fn close_idle(worker: &Worker, taker: Taker) -> bool {
-    let generation = worker.generation.get();
-    let most = idle_pools(&generation, taker).max_by_key(|(idle, ..)| *idle);
-    let Some((idle, upstream, endpoint)) = most else {
+    let Some((idle, endpoint)) = most_idle(worker, taker) else {
         return false;
     };
-    let closed = upstream.close_oldest_idle(endpoint, (idle / CLOSED_PART).max(1), taker);
-    let counters = worker.counters.endpoints[upstream.index()][endpoint].get_or_init();
-    counters.displaced.add(closed as u64);
+    let closed = endpoint.close_oldest_idle((idle / CLOSED_PART).max(1), taker);
+    endpoint.counters().displaced.add(closed as u64);
     closed > 0
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use evenkeel_policy::balance::Learned;
 use evenkeel_policy::dispatch::Outlook;
+use evenkeel_policy::endpoint::EndpointId;
 use serde_json::json;
 
 use super::asked::Asked;
@@ -57,7 +58,7 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     let Answers { answers, silent } = ask(&sources.inquiries, question).await;
     step.silent_workers = silent;
     let settings = &sources.config.upstreams[prospect.upstream];
-    let endpoints = &settings.endpoints;
+    let dispatcher = &sources.dispatchers[prospect.upstream];
     // What they say is later than what was read before, and of one moment.
     let is_served = |it: &&WorkerOutlook| matches!(it.outlook, Outlook::Served { .. });
     if let Some(of_worker) = answers.iter().find(is_served).or(answers.first()) {
@@ -66,20 +67,26 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     let workers = answers.iter().map(|it| WorkerStep {
         worker: it.worker,
         endpoint: match it.outlook {
-            Outlook::Served { endpoint } => Some(endpoints[endpoint.index()].name.clone()),
+            Outlook::Served { endpoint } => {
+                let endpoint = dispatcher.endpoint(endpoint);
+                endpoint.map(|it| it.name().to_owned())
+            }
             Outlook::Waits { .. } | Outlook::Refused(_) => None,
         },
     });
     step.workers = workers.collect();
-    for (index, endpoint) in step.endpoints.iter_mut().enumerate() {
-        endpoint.learned = learned_step(&answers, index);
+    let members = dispatcher.members();
+    for endpoint in &mut step.endpoints {
+        let member = members.named(&endpoint.name);
+        endpoint.learned = member.and_then(|it| learned_step(&answers, it.id()));
     }
 }
 
 /// What the workers have learned of an endpoint.
-fn learned_step(answers: &[WorkerOutlook], endpoint: usize) -> Option<LearnedStep> {
-    let learned = answers.iter().filter_map(|it| it.learned[endpoint]);
-    let steps = learned.map(|learned| match learned {
+fn learned_step(answers: &[WorkerOutlook], endpoint: EndpointId) -> Option<LearnedStep> {
+    let learned = answers.iter().flat_map(|it| &it.learned);
+    let learned = learned.filter(|(id, _)| *id == endpoint);
+    let steps = learned.map(|(_, learned)| match *learned {
         Learned::Slowness(times) => LearnedStep::Slowness([times; 2]),
         Learned::Time(time) => LearnedStep::FirstByteUs([time.as_secs_f64() * 1e6; 2]),
     });

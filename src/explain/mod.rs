@@ -36,7 +36,7 @@ use crate::net::clock;
 use crate::observe::calendar::unix_time;
 use crate::observe::figures::{State, effective_weight};
 use crate::observe::inquiry::Prospect;
-use crate::upstream;
+use crate::upstream::SharedUpstream;
 use asked::Asked;
 pub use steps::{
     ActionStep, CandidateStep, ConditionStep, EndpointStep, Explanation, FilesStep, KeyStep,
@@ -423,12 +423,13 @@ fn upstream_step(
     let dispatcher = match running {
         Some(dispatchers) => &*dispatchers[*upstream],
         None => {
-            own = upstream::dispatcher(settings);
+            own = SharedUpstream::new(settings);
+            let dispatcher = own.dispatcher();
             // As they are once they were probed.
-            for endpoint in own.members().endpoints() {
-                let _ = own.probed(endpoint, true, asking.now);
+            for endpoint in dispatcher.members().endpoints() {
+                let _ = dispatcher.probed(endpoint, true, asking.now);
             }
-            &own
+            dispatcher
         }
     };
     let balance = settings.balance;
@@ -449,10 +450,11 @@ fn upstream_step(
         key: takes_key.then(|| key_step(&settings.key, asking.key, facts)),
         endpoint: endpoint
             .flatten()
-            .map(|id| settings.endpoints[id.index()].name.clone()),
+            .and_then(|id| dispatcher.endpoint(id))
+            .map(|it| it.name().to_owned()),
         workers: Vec::new(),
         silent_workers: 0,
-        endpoints: endpoint_steps(settings, dispatcher),
+        endpoints: endpoint_steps(dispatcher),
         lane: asking.lane.map(|index| LaneStep {
             name: settings.lanes[index].name.clone(),
             in_flight: dispatcher.lane_in_flight(index),
@@ -509,12 +511,12 @@ fn key_step(key: &BalanceKey, hash: u64, facts: &RequestFacts<'_>) -> KeyStep {
     }
 }
 
-fn endpoint_steps(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<EndpointStep> {
+fn endpoint_steps(dispatcher: &Dispatcher) -> Vec<EndpointStep> {
     let members = dispatcher.members();
-    let endpoints = settings.endpoints.iter().zip(members.endpoints());
+    let endpoints = members.endpoints().iter();
     endpoints
-        .map(|(endpoint, state)| EndpointStep {
-            name: endpoint.name.clone(),
+        .map(|state| EndpointStep {
+            name: state.name().to_owned(),
             state: State::of(state).word().to_owned(),
             eligible: state.is_eligible(),
             weight: state.weight(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Learned;
 use evenkeel_policy::dispatch::{Asking, Outlook};
+use evenkeel_policy::endpoint::EndpointId;
 use tokio::sync::{mpsc, oneshot};
 
 use super::failures::FailedExchange;
@@ -65,8 +66,8 @@ pub struct WorkerOutlook {
     pub worker: usize,
     /// What would become of it.
     pub outlook: Outlook,
-    /// Of each endpoint.
-    pub learned: Vec<Option<Learned>>,
+    /// What its balancer has learned of endpoints.
+    pub learned: Vec<(EndpointId, Learned)>,
 }
 
 /// Where a worker is asked.

@@ -195,9 +195,8 @@ impl Limit {
                 sum(&|it| it.listeners[listener].connections_displaced.value())
             }
             Limit::IdleConnections { upstream } => sum(&|it| {
-                let endpoints = it.endpoints[upstream].iter();
-                let endpoints = endpoints.filter_map(|it| it.get());
-                endpoints.map(|it| it.displaced.value()).sum()
+                let endpoints = it.endpoints[upstream].all();
+                endpoints.iter().map(|it| it.displaced.value()).sum()
             }),
             Limit::Upstream { upstream, failure } => {
                 let end = End::Failure(failure).index();

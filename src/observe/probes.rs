@@ -1,9 +1,11 @@
 //! The last probe of each endpoint: the control thread writes it, whoever looks
 //! at the figures reads it.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use evenkeel_policy::endpoint::EndpointId;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -76,23 +78,18 @@ pub struct Probed {
 
 /// The probes of every endpoint of every upstream.
 #[derive(Debug)]
-pub struct Probes(Vec<Vec<Mutex<Probed>>>);
+pub struct Probes(Vec<Mutex<BTreeMap<EndpointId, Probed>>>);
 
 impl Probes {
     /// None yet, for everything in `config`.
     pub fn new(config: &Config) -> Self {
-        let upstreams = config.upstreams.iter();
-        Probes(
-            upstreams
-                .map(|upstream| {
-                    upstream
-                        .endpoints
-                        .iter()
-                        .map(|_| Mutex::default())
-                        .collect()
-                })
-                .collect(),
-        )
+        Probes(config.upstreams.iter().map(|_| Mutex::default()).collect())
+    }
+
+    /// Notes that the probes of an endpoint begin: none was made yet.
+    pub fn begin(&self, upstream: usize, endpoint: EndpointId) {
+        self.of_upstream(upstream)
+            .insert(endpoint, Probed::default());
     }
 
     /// Notes a probe that is just done: how it ended, with the status and the
@@ -100,14 +97,15 @@ impl Probes {
     pub fn note(
         &self,
         upstream: usize,
-        endpoint: usize,
+        endpoint: EndpointId,
         end: ProbeEnd,
         took: Duration,
         status: Option<u16>,
         mut answer: String,
     ) {
         answer.truncate(answer.floor_char_boundary(MAX_ANSWER_LEN));
-        let mut probed = self.place(upstream, endpoint);
+        let mut of_upstream = self.of_upstream(upstream);
+        let probed = of_upstream.entry(endpoint).or_default();
         // What is lacking on this side says nothing about the endpoint.
         probed.failures += u64::from(!end.is_pass() && end != ProbeEnd::Local);
         probed.last = Some(LastProbe {
@@ -121,12 +119,13 @@ impl Probes {
     }
 
     /// What is known of an endpoint.
-    pub fn of(&self, upstream: usize, endpoint: usize) -> Probed {
-        self.place(upstream, endpoint).clone()
+    pub fn of(&self, upstream: usize, endpoint: EndpointId) -> Probed {
+        let of_upstream = self.of_upstream(upstream);
+        of_upstream.get(&endpoint).cloned().unwrap_or_default()
     }
 
-    fn place(&self, upstream: usize, endpoint: usize) -> MutexGuard<'_, Probed> {
-        let place = &self.0[upstream][endpoint];
-        place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn of_upstream(&self, upstream: usize) -> MutexGuard<'_, BTreeMap<EndpointId, Probed>> {
+        let of_upstream = self.0[upstream].lock();
+        of_upstream.unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::EndpointId;
 use serde::Serialize;
 use slab::Slab;
 
@@ -153,8 +154,8 @@ impl Track {
     }
 
     /// An attempt begins.
-    pub fn set_attempt(&self, endpoint: usize, attempts: u32) {
-        self.endpoint.set(endpoint as u32);
+    pub fn set_attempt(&self, endpoint: EndpointId, attempts: u32) {
+        self.endpoint.set(endpoint.number());
         self.attempts.set(attempts);
     }
 

@@ -27,7 +27,7 @@ use crate::observe::inquiry::{self, Inquiry, Questions};
 use crate::observe::otlp::{self, Exporter, SpanCounts, SpanSender};
 use crate::observe::probes::Probes;
 use crate::observe::writer::{self, LogSender, LogWriter};
-use crate::upstream::{self, shared_pools};
+use crate::upstream::SharedUpstream;
 
 /// The running process, as the control thread owns it.
 #[derive(Debug)]
@@ -256,10 +256,11 @@ fn spawn(
 
 fn sources(opened: &Opened, observation: &Observation) -> Sources {
     let Opened { config, shared, .. } = opened;
+    let dispatchers = shared.upstreams.iter().map(|it| it.dispatcher().clone());
     Sources {
         config: config.clone(),
         counters: observation.counters.clone(),
-        dispatchers: shared.dispatchers.clone(),
+        dispatchers: dispatchers.collect(),
         log_lines_lost: observation.log_writer.lost(),
         spans: observation.spans.clone(),
         probes: Arc::new(Probes::new(config)),
@@ -276,8 +277,7 @@ fn sources(opened: &Opened, observation: &Observation) -> Sources {
 fn watched(opened: &Opened, observation: &Observation, sources: &Sources) -> health::Watched {
     health::Watched {
         config: opened.config.clone(),
-        dispatchers: opened.shared.dispatchers.clone(),
-        pools: opened.shared.pools.clone(),
+        upstreams: opened.shared.upstreams.clone(),
         counters: observation.counters.clone(),
         inquiries: observation.inquiries.clone(),
         probes: sources.probes.clone(),
@@ -306,12 +306,11 @@ fn bind_listeners(config: &Config) -> io::Result<(Vec<Vec<BoundListener>>, Vec<S
 
 fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
     Ok(Arc::new(Shared {
-        dispatchers: config
+        upstreams: config
             .upstreams
             .iter()
-            .map(|upstream| Arc::new(upstream::dispatcher(upstream)))
+            .map(|upstream| Arc::new(SharedUpstream::new(upstream)))
             .collect(),
-        pools: config.upstreams.iter().map(shared_pools).collect(),
         open_per_listener: config
             .listeners
             .iter()

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_policy::dispatch::{Asking, Dispatcher};
+use evenkeel_policy::dispatch::Asking;
 use tokio::sync::watch;
 
 use super::heartbeat::Heartbeat;
@@ -28,15 +28,13 @@ use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
 use crate::observe::writer::LogSender;
 use crate::scheduling::ask_for_short_slices;
-use crate::upstream::{SharedPools, Upstream};
+use crate::upstream::{SharedUpstream, Upstream};
 
 /// What the workers share, and nothing else.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Per upstream.
-    pub dispatchers: Vec<Arc<Dispatcher>>,
-    /// Per upstream: idle connections to endpoints with a limit.
-    pub pools: Vec<SharedPools>,
+    /// Upstreams, with slots and connections that belong to all workers.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Open connections per listener.
     pub open_per_listener: Arc<[OpenCount]>,
     /// The disks that files are served from.
@@ -138,9 +136,9 @@ impl WorkerThread {
     fn generation(&self) -> Generation {
         let seed = |upstream: usize| fastrand::u64(..).wrapping_add((self.index + upstream) as u64);
         let upstream = |index: usize| {
-            let dispatcher = self.shared.dispatchers[index].clone();
-            let pools = &self.shared.pools[index];
-            Upstream::new(self.config.clone(), index, dispatcher, pools, seed(index))
+            let (config, counters) = (self.config.clone(), self.counters.clone());
+            let shared = self.shared.upstreams[index].clone();
+            Upstream::new(config, index, shared, counters, seed(index))
         };
         Generation {
             config: self.config.clone(),
@@ -245,16 +243,12 @@ fn tick(worker: &Worker, started: Instant) {
                 true => upstream.close_idle(),
                 false => upstream.sweep(now),
             }
-            let endpoints = &worker.counters.endpoints[upstream.index()];
-            for (endpoint, counters) in endpoints.iter().enumerate() {
-                // An endpoint that was never used has no connections.
-                let Some(counters) = counters.get() else {
-                    continue;
-                };
-                counters.idle.set(upstream.idle_count(endpoint) as u64);
-                let pinned = upstream.pinned_count(endpoint);
-                counters.pinned.set(pinned as u64);
-            }
+            // An endpoint that was never used has no connections.
+            upstream.for_each_endpoint(|endpoint| {
+                let counters = endpoint.counters();
+                counters.idle.set(endpoint.idle_count() as u64);
+                counters.pinned.set(endpoint.pinned_count() as u64);
+            });
         }
     }
 }

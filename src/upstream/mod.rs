@@ -5,12 +5,16 @@
 //! with a limit, and nothing else.
 
 pub(crate) mod change;
+mod endpoint;
 mod pinned;
 mod pool;
 pub mod probe;
+mod shared;
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::num::NonZeroU32;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -18,7 +22,7 @@ use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Learned;
 use evenkeel_policy::budget::Tally;
 use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, Outlook};
-use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
+use evenkeel_policy::endpoint::{EndpointId, EndpointState, Reservation, Tried};
 use evenkeel_policy::health::Change;
 use evenkeel_policy::members::{Chooser, Members};
 use evenkeel_policy::observation::Observed;
@@ -27,26 +31,28 @@ use evenkeel_policy::queue::{Left, Ticket};
 use crate::config;
 use crate::net::clock;
 use crate::net::connect;
-use crate::net::descriptors::Taker;
 use crate::net::stream::Stream;
+use crate::observe::counters::{Counters, EndpointCounters};
 use change::log_change;
-use pool::Pool;
+use endpoint::Endpoints;
 
+pub use endpoint::Endpoint;
 pub use evenkeel_policy::dispatch::Refusal;
 pub use pinned::{Pinned, PinnedConnections};
-pub use pool::{KeepAlive, SharedPools, keep_alive, shared_pools};
+pub use pool::{KeepAlive, keep_alive};
+pub use shared::{SharedEndpoint, SharedUpstream};
 
 /// One worker's side of an upstream.
 #[derive(Debug)]
 pub struct Upstream {
     config: Arc<config::Config>,
     index: usize,
-    dispatcher: Arc<Dispatcher>,
-    members: Arc<Members>,
+    shared: Arc<SharedUpstream>,
     chooser: RefCell<Chooser>,
+    endpoints: RefCell<Endpoints>,
+    counters: Arc<Counters>,
     /// Requests that the retry budget does not know of yet.
     tally: RefCell<Tally>,
-    pools: Vec<Pool>,
     /// The tick at which exchanges in flight were added up last, and how many
     /// they were.
     in_flight: Cell<(u64, u64)>,
@@ -89,7 +95,21 @@ pub enum NoSlot<'a> {
 pub struct Waiting<'a> {
     upstream: &'a Upstream,
     ticket: Option<Ticket>,
-    lane: Option<u32>,
+    lane: Option<LaneIndex>,
+}
+
+/// Index of a lane; an `Option` of it is no larger.
+#[derive(Debug, Clone, Copy)]
+struct LaneIndex(NonZeroU32);
+
+impl LaneIndex {
+    fn new(index: u32) -> Self {
+        LaneIndex(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn get(self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 /// Why a waiter gets no slot.
@@ -107,8 +127,9 @@ pub enum Dismissed {
 #[derive(Debug)]
 pub struct Slot<'a> {
     upstream: &'a Upstream,
+    endpoint: Rc<Endpoint>,
     reservation: Reservation,
-    lane: Option<u32>,
+    lane: Option<LaneIndex>,
     chosen: Chosen,
     /// Whether it was given back.
     is_released: Cell<bool>,
@@ -129,41 +150,26 @@ pub enum Chosen {
     Pinned,
 }
 
-/// What the workers share of an upstream, with nothing in flight.
-pub fn dispatcher(config: &config::Upstream) -> Dispatcher {
-    let endpoints = config.endpoints.iter().map(|endpoint| EndpointSettings {
-        name: &endpoint.name,
-        weight: endpoint.weight,
-        max_in_flight: endpoint.max_in_flight,
-    });
-    let lanes: Vec<_> = config.lanes.iter().map(|lane| lane.max_in_flight).collect();
-    let queue = config.queue.settings;
-    Dispatcher::new(endpoints, &lanes, queue, config.health, clock::now())
-}
-
 impl Upstream {
     /// The side of one worker, with no connection of its own.
     pub fn new(
         config: Arc<config::Config>,
         index: usize,
-        dispatcher: Arc<Dispatcher>,
-        pools: &SharedPools,
+        shared: Arc<SharedUpstream>,
+        counters: Arc<Counters>,
         seed: u64,
     ) -> Self {
-        let settings = &config.upstreams[index];
+        let balance = config.upstreams[index].balance;
         Upstream {
-            chooser: RefCell::new(Chooser::new(&dispatcher, settings.balance, seed)),
-            members: dispatcher.members(),
-            pools: pools
-                .iter()
-                .map(|shared| Pool::new(&settings.pool, shared.as_ref()))
-                .collect(),
+            chooser: RefCell::new(Chooser::new(shared.dispatcher(), balance, seed)),
+            endpoints: RefCell::default(),
+            counters,
             tally: RefCell::default(),
             in_flight: Cell::default(),
             last_body_len: Cell::default(),
             config,
             index,
-            dispatcher,
+            shared,
         }
     }
 
@@ -210,8 +216,9 @@ impl Upstream {
             arrived: wanted.arrived,
             now,
         };
+        let lane = wanted.lane.map(LaneIndex::new);
         let mut chooser = self.chooser.borrow_mut();
-        match self.dispatcher.acquire(&mut chooser, &asking, waker) {
+        match self.dispatcher().acquire(&mut chooser, &asking, waker) {
             Acquired::Reserved {
                 reservation,
                 choice,
@@ -222,12 +229,12 @@ impl Upstream {
                     Choice::Trial => Chosen::Trial,
                     Choice::Pinned => Chosen::Pinned,
                 };
-                Ok(self.slot(reservation, wanted.lane, chosen))
+                Ok(self.slot(reservation, lane, chosen))
             }
             Acquired::Queued(ticket) => Err(NoSlot::Waits(Waiting {
                 upstream: self,
                 ticket: Some(ticket),
-                lane: wanted.lane,
+                lane,
             })),
             // Its connection is no reason to refuse it what another would get.
             Acquired::Refused(_) if wanted.pinned_to.is_some() => {
@@ -247,13 +254,20 @@ impl Upstream {
         }
     }
 
-    fn state(&self, endpoint: EndpointId) -> &EndpointState {
-        &self.members.endpoints()[endpoint.index()]
+    fn dispatcher(&self) -> &Dispatcher {
+        self.shared.dispatcher()
     }
 
-    fn slot(&self, reservation: Reservation, lane: Option<u32>, chosen: Chosen) -> Slot<'_> {
+    /// The endpoints that it chooses from, in their order.
+    pub fn members(&self) -> Arc<Members> {
+        self.chooser.borrow().members().clone()
+    }
+
+    fn slot(&self, reservation: Reservation, lane: Option<LaneIndex>, chosen: Chosen) -> Slot<'_> {
+        let id = reservation.endpoint();
         Slot {
             upstream: self,
+            endpoint: self.used(id).unwrap_or_else(|| self.begin(id)),
             reservation,
             lane,
             chosen,
@@ -261,41 +275,48 @@ impl Upstream {
         }
     }
 
+    /// This worker's side of an endpoint, if it has used that.
+    pub fn used(&self, endpoint: EndpointId) -> Option<Rc<Endpoint>> {
+        self.endpoints.borrow().get(endpoint).cloned()
+    }
+
+    #[cold]
+    fn begin(&self, endpoint: EndpointId) -> Rc<Endpoint> {
+        let mut endpoints = self.endpoints.borrow_mut();
+        let counters = &self.counters.endpoints[self.index];
+        endpoints.begin(endpoint, &self.shared, &self.config().pool, counters)
+    }
+
     /// What would become of an exchange that came now, and what is known of
     /// each endpoint. Changes nothing: a copy of the balancer picks.
-    pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<Option<Learned>>) {
+    pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<(EndpointId, Learned)>) {
         let chooser = self.chooser.borrow();
-        let outlook = self.dispatcher.outlook(&chooser, asking);
-        let endpoints = self.members.endpoints().iter();
-        let learned = endpoints.map(|it| chooser.learned(it.id(), asking.now));
+        let outlook = self.dispatcher().outlook(&chooser, asking);
+        let ids = chooser.members().endpoints().iter().map(|it| it.id());
+        let learned = ids.filter_map(|id| Some((id, chooser.learned(id, asking.now)?)));
         (outlook, learned.collect())
     }
 
     /// Whether an endpoint takes exchanges that is not among `tried`.
     pub fn has_untried(&self, tried: &[Tried], now: Instant) -> bool {
-        self.members.has_untried(tried, now)
+        self.chooser.borrow().members().has_untried(tried, now)
     }
 
     /// Whether an endpoint takes exchanges, and its last connection opened.
     pub fn is_reachable(&self) -> bool {
-        self.members.is_reachable()
-    }
-
-    /// What is known of each endpoint, in the order of the configuration.
-    pub fn endpoint_states(&self) -> &[Arc<EndpointState>] {
-        self.members.endpoints()
+        self.chooser.borrow().members().is_reachable()
     }
 
     /// Counts a request towards the retries that are allowed.
     pub fn count_request(&self) {
-        let retries = &self.dispatcher.retries;
+        let retries = &self.dispatcher().retries;
         retries.request(&mut self.tally.borrow_mut());
     }
 
     /// Whether one more retry is within the budget, which it is then taken out
     /// of.
     pub fn may_retry(&self, now: Instant) -> bool {
-        let retries = &self.dispatcher.retries;
+        let retries = &self.dispatcher().retries;
         retries.try_retry(&mut self.tally.borrow_mut(), now)
     }
 
@@ -307,18 +328,22 @@ impl Upstream {
 
     /// Exchanges that wait in the queue, of all workers.
     pub fn waiting(&self) -> usize {
-        self.dispatcher.waiting()
+        self.dispatcher().waiting()
     }
 
-    /// Exchanges in flight at an endpoint, of all workers.
-    pub fn in_flight_at(&self, endpoint: usize) -> u32 {
-        self.members.endpoints()[endpoint].in_flight()
+    /// Exchanges in flight at an endpoint, of all workers; 0 where it is no member
+    /// any more.
+    pub fn in_flight_at(&self, endpoint: EndpointId) -> u32 {
+        let chooser = self.chooser.borrow();
+        let endpoint = chooser.members().get(endpoint);
+        endpoint.map_or(0, |it| it.in_flight())
     }
 
     /// Exchanges in flight at all endpoints, of all workers. Where those are
     /// many, they are added up once a tick; `now` is the worker's.
     pub fn in_flight(&self, now: u64) -> u64 {
-        let states = self.members.endpoints();
+        let chooser = self.chooser.borrow();
+        let states = chooser.members().endpoints();
         let (tick, in_flight) = self.in_flight.get();
         if tick == now && states.len() > SUMMED_AT_ONCE {
             return in_flight;
@@ -328,41 +353,28 @@ impl Upstream {
         in_flight
     }
 
-    /// Idle connections to an endpoint that this worker watches, without those that
-    /// are pinned.
-    pub fn idle_count(&self, endpoint: usize) -> usize {
-        self.pools[endpoint].len()
+    /// Shows each endpoint that this worker has used.
+    pub fn for_each_endpoint(&self, mut show: impl FnMut(&Endpoint)) {
+        self.endpoints.borrow().iter().for_each(|it| show(it));
     }
 
-    /// Idle connections to an endpoint that are pinned to clients of this worker.
-    pub fn pinned_count(&self, endpoint: usize) -> usize {
-        self.pools[endpoint].pinned_len()
+    /// The endpoint that comes last by `key`, of those that this worker has used.
+    pub fn max_endpoint_by_key(&self, key: impl Fn(&Endpoint) -> usize) -> Option<Rc<Endpoint>> {
+        let endpoints = self.endpoints.borrow();
+        endpoints.iter().max_by_key(|it| key(it)).cloned()
     }
 
-    /// How many idle connections to an endpoint have a descriptor that a taker may
-    /// have.
-    pub fn idle_count_for(&self, endpoint: usize, taker: Taker) -> usize {
-        self.pools[endpoint].len_for(taker)
-    }
-
-    /// Closes idle connections to an endpoint whose descriptors a taker may have,
-    /// the oldest first and at most so many; how many.
-    pub fn close_oldest_idle(&self, endpoint: usize, most: usize, taker: Taker) -> usize {
-        self.pools[endpoint].close_oldest(most, taker)
-    }
-
-    /// Closes idle connections that are too old or that the endpoint closed;
-    /// `now` is the worker's tick.
+    /// Closes idle connections that are too old or that the endpoint closed, and
+    /// takes notice of endpoints that left; `now` is the worker's tick.
     pub fn sweep(&self, now: u64) {
-        for (pool, state) in self.pools.iter().zip(self.members.endpoints()) {
-            pool.sweep(state, now);
-        }
+        self.dispatcher().update(&mut self.chooser.borrow_mut());
+        self.endpoints.borrow_mut().sweep(now);
     }
 
     /// Closes idle connections: this worker's own, and those of all workers to
     /// endpoints with a limit.
     pub fn close_idle(&self) {
-        self.pools.iter().for_each(Pool::close);
+        self.for_each_endpoint(|it| it.pool.close());
     }
 }
 
@@ -391,7 +403,7 @@ impl<'a> Waiting<'a> {
         let Some(ticket) = &self.ticket else {
             return Poll::Ready(Err(Dismissed::TimedOut));
         };
-        let Some(left) = self.upstream.dispatcher.poll(ticket, cx.waker()) else {
+        let Some(left) = self.upstream.dispatcher().poll(ticket, cx.waker()) else {
             return Poll::Pending;
         };
         self.ticket = None;
@@ -411,7 +423,7 @@ impl<'a> Waiting<'a> {
     }
 
     fn give_up(&mut self) -> Option<Slot<'a>> {
-        let reservation = self.upstream.dispatcher.leave(self.ticket.take()?)?;
+        let reservation = self.upstream.dispatcher().leave(self.ticket.take()?)?;
         Some(self.upstream.slot(reservation, self.lane, Chosen::Granted))
     }
 }
@@ -446,18 +458,18 @@ impl<'a> Slot<'a> {
     }
 
     fn learn(&self, observed: Observed, now: Instant, detail: Option<&str>) {
-        let (upstream, state) = (self.upstream, self.state());
+        let (upstream, state) = (self.upstream, self.endpoint.state());
         let mut chooser = upstream.chooser.borrow_mut();
         chooser.observe(state.id(), now, observed);
-        let dispatcher = &upstream.dispatcher;
+        let dispatcher = upstream.dispatcher();
         let change = dispatcher.report(&mut chooser, state, self.reservation, observed, now);
         upstream.log(state, change, detail);
     }
 
     /// Notes that a connection to the endpoint was opened.
     pub fn reached(&self, now: Instant) {
-        let state = self.state();
-        let change = self.upstream.dispatcher.reached(state, now);
+        let state = self.endpoint.state();
+        let change = self.upstream.dispatcher().reached(state, now);
         self.upstream.log(state, change, None);
     }
 
@@ -465,9 +477,9 @@ impl<'a> Slot<'a> {
     /// for the exchange. What was reported of the endpoint stays.
     pub fn release(&self) {
         if !self.is_released.replace(true) {
-            let lane = self.lane.map(|lane| lane as usize);
-            let dispatcher = &self.upstream.dispatcher;
-            dispatcher.release(self.state(), self.reservation, lane, clock::now);
+            let lane = self.lane.map(LaneIndex::get);
+            let (dispatcher, state) = (self.upstream.dispatcher(), self.endpoint.state());
+            dispatcher.release(state, self.reservation, lane, clock::now);
         }
     }
 
@@ -476,18 +488,19 @@ impl<'a> Slot<'a> {
         self.upstream
     }
 
-    /// Index of the endpoint in its upstream.
-    pub fn endpoint(&self) -> usize {
-        self.id().index()
+    /// The endpoint.
+    pub fn endpoint(&self) -> &Rc<Endpoint> {
+        &self.endpoint
     }
 
-    /// The endpoint.
+    /// What this worker counts of the endpoint.
+    pub fn counters(&self) -> &EndpointCounters {
+        self.endpoint.counters()
+    }
+
+    /// The endpoint's identity within the upstream.
     pub fn id(&self) -> EndpointId {
         self.reservation.endpoint()
-    }
-
-    fn state(&self) -> &'a EndpointState {
-        self.upstream.state(self.id())
     }
 
     /// The endpoint as one that refused a connection: not to be asked again
@@ -496,7 +509,7 @@ impl<'a> Slot<'a> {
         Tried::Refused {
             endpoint: self.id(),
             until,
-            openings: self.state().openings(),
+            openings: self.endpoint.state().openings(),
         }
     }
 
@@ -504,8 +517,7 @@ impl<'a> Slot<'a> {
     /// the time of a connection, it counts as a failed one.
     fn note_full_backlog(&self, now: Instant) {
         let timeout = self.upstream.config().timeouts.connect;
-        let dispatcher = &self.upstream.dispatcher;
-        let state = self.state();
+        let (dispatcher, state) = (self.upstream.dispatcher(), self.endpoint.state());
         let change = dispatcher.note_full_backlog(state, timeout, now);
         self.upstream.log(state, change, Some(BACKLOG_FULL));
     }
@@ -513,14 +525,17 @@ impl<'a> Slot<'a> {
     /// Takes it on to wait for room in the endpoint's backlog, unless another
     /// exchange does.
     fn wait_for_backlog(&self) -> Option<BacklogWait<'a>> {
-        let (upstream, endpoint) = (self.upstream, self.state());
-        let is_first = endpoint.claim_backlog();
-        is_first.then_some(BacklogWait { upstream, endpoint })
+        let is_first = self.endpoint.state().claim_backlog();
+        is_first.then(|| BacklogWait {
+            upstream: self.upstream,
+            endpoint: self.endpoint.clone(),
+        })
     }
 
     /// Whether another endpoint has room at this moment.
     pub fn has_room_elsewhere(&self, now: Instant) -> bool {
-        self.upstream.members.has_room_elsewhere(self.id(), now)
+        let chooser = self.upstream.chooser.borrow();
+        chooser.members().has_room_elsewhere(self.id(), now)
     }
 
     /// How it was found.
@@ -530,18 +545,13 @@ impl<'a> Slot<'a> {
 
     /// The endpoint's settings.
     pub fn config(&self) -> &config::Endpoint {
-        &self.upstream.config().endpoints[self.endpoint()]
-    }
-
-    fn pool(&self) -> (&'a Pool, &'a EndpointState) {
-        (&self.upstream.pools[self.endpoint()], self.state())
+        self.endpoint.config()
     }
 
     /// Takes an idle connection, the most recently used first; `now` is the
     /// worker's tick.
     pub fn take_idle(&self, now: u64) -> Reused {
-        let (pool, state) = self.pool();
-        pool.take(state, now)
+        self.endpoint.pool.take(self.endpoint.state(), now)
     }
 
     /// Takes the client's own connection, if it is to this endpoint and still open;
@@ -554,8 +564,7 @@ impl<'a> Slot<'a> {
     /// endpoint has a limit, they take part of it. Gives the number of pinned
     /// connections that were closed.
     pub fn make_room(&self) -> u64 {
-        let (pool, state) = self.pool();
-        pool.make_room(state)
+        self.endpoint.pool.make_room(self.endpoint.state())
     }
 
     /// Keeps a connection for the next exchange; `now` is the worker's tick.
@@ -563,15 +572,15 @@ impl<'a> Slot<'a> {
     /// Invariant: a slot is given back after its connection was kept or closed,
     /// so that connections to an endpoint are never more than its slots.
     pub fn keep_idle(&self, stream: Stream, keep_alive: KeepAlive, now: u64) {
-        let (pool, state) = self.pool();
-        pool.put(stream, state, keep_alive, now);
+        let state = self.endpoint.state();
+        self.endpoint.pool.put(stream, state, keep_alive, now);
     }
 
     /// Keeps a connection for the next exchange of its client alone, as
     /// [`keep_idle`](Self::keep_idle) does for anybody's. `None` where there is no
     /// room for it.
     pub fn pin(&self, stream: Stream, keep_alive: KeepAlive, now: u64) -> Option<Pinned> {
-        let (pool, state) = self.pool();
+        let (pool, state) = (&self.endpoint.pool, self.endpoint.state());
         let held = pool.pin(stream, state, keep_alive, now)?;
         Some(Pinned::new(self, held))
     }
@@ -608,12 +617,83 @@ impl Drop for Slot<'_> {
 #[derive(Debug)]
 struct BacklogWait<'a> {
     upstream: &'a Upstream,
-    endpoint: &'a EndpointState,
+    endpoint: Rc<Endpoint>,
 }
 
 impl Drop for BacklogWait<'_> {
     fn drop(&mut self) {
-        let dispatcher = &self.upstream.dispatcher;
-        dispatcher.give_up_backlog(self.endpoint, clock::now());
+        let dispatcher = self.upstream.dispatcher();
+        dispatcher.give_up_backlog(self.endpoint.state(), clock::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, NameLookup, load_text};
+
+    /// A configuration of an upstream with endpoints of one slot at these ports.
+    fn config(ports: &[u16]) -> Arc<Config> {
+        let endpoints = ports
+            .iter()
+            .map(|port| format!("{{ address = '127.0.0.1:{port}', max_in_flight = 1 }}"));
+        let endpoints = endpoints.collect::<Vec<_>>().join(",");
+        let text = format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
+             [upstream.app]\nbalance = 'first'\nendpoints = [{endpoints}]"
+        );
+        let loaded = load_text("test.toml", &text, NameLookup::Skip).unwrap();
+        Arc::new(loaded.config)
+    }
+
+    fn acquire(upstream: &Upstream) -> Result<Slot<'_>, NoSlot<'_>> {
+        let now = clock::now();
+        let wanted = Wanted {
+            key: 0,
+            pinned_to: None,
+            lane: None,
+            priority: 0,
+            arrived: now,
+        };
+        upstream.acquire(&wanted, &[], now, Waker::noop())
+    }
+
+    #[test]
+    fn a_slot_keeps_an_endpoint_that_left() {
+        let before = config(&[1, 2]);
+        let shared = Arc::new(SharedUpstream::new(&before.upstreams[0]));
+        let counters = Arc::new(Counters::new(&before));
+        let upstream = Upstream::new(before, 0, shared.clone(), counters, 1);
+        let replace = |ports: &[u16]| {
+            let after = config(ports);
+            shared.replace_members(&after.upstreams[0].endpoints, clock::now());
+        };
+        let name = |slot: &Slot<'_>| slot.config().name.clone();
+        let held = acquire(&upstream).unwrap();
+        assert_eq!(name(&held), "127.0.0.1:1");
+        replace(&[3, 2]);
+        let [third, second] = [acquire(&upstream), acquire(&upstream)].map(Result::unwrap);
+        assert_eq!(
+            (name(&third), name(&second)),
+            ("127.0.0.1:3".into(), "127.0.0.1:2".into())
+        );
+        // Its settings and its counters go with the slot.
+        assert_eq!(name(&held), "127.0.0.1:1");
+        held.counters().attempts.add(1);
+        let id = held.id();
+        upstream.sweep(1);
+        assert!(upstream.used(id).is_some());
+        drop(held);
+        assert!(
+            matches!(acquire(&upstream), Err(NoSlot::Waits(_))),
+            "its slot is gone"
+        );
+        upstream.sweep(2);
+        assert!(upstream.used(id).is_none());
+        // Another has its id then, and nothing else of it.
+        replace(&[3, 2, 4]);
+        let fourth = acquire(&upstream).unwrap();
+        assert_eq!((fourth.id(), name(&fourth)), (id, "127.0.0.1:4".into()));
+        assert_eq!(fourth.counters().attempts.value(), 0);
     }
 }

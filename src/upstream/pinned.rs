@@ -18,7 +18,7 @@ use evenkeel_policy::endpoint::EndpointId;
 use evenkeel_policy::pool::{Owner, SharedPool};
 
 use super::pool::IdleStream;
-use super::{Reused, Slot};
+use super::{Endpoint, Reused, Slot};
 use crate::net::stream::Stream;
 
 /// The pinned connections of a worker's clients: of each client one for each
@@ -33,7 +33,7 @@ pub struct PinnedConnections(RefCell<HashMap<u32, Vec<Pinned>>>);
 #[derive(Debug)]
 pub struct Pinned {
     upstream: usize,
-    endpoint: EndpointId,
+    endpoint: Rc<Endpoint>,
     held: Held,
 }
 
@@ -58,7 +58,7 @@ impl PinnedConnections {
         let clients = self.0.borrow();
         let mut own = clients.get(&client)?.iter();
         let pinned = own.find(|it| it.upstream == upstream)?;
-        Some(pinned.endpoint)
+        Some(pinned.endpoint.id())
     }
 
     /// Takes out a client's connection to this upstream.
@@ -110,7 +110,7 @@ impl Pinned {
     pub(super) fn new(slot: &Slot<'_>, held: Held) -> Self {
         Pinned {
             upstream: slot.upstream().index(),
-            endpoint: slot.id(),
+            endpoint: slot.endpoint().clone(),
             held,
         }
     }
@@ -119,7 +119,7 @@ impl Pinned {
     /// worker's tick. A slot at another endpoint gets nothing, and the connection is
     /// closed.
     pub(super) fn take_for(self, slot: &Slot<'_>, now: u64) -> Reused {
-        match self.endpoint == slot.id() {
+        match Rc::ptr_eq(&self.endpoint, slot.endpoint()) {
             true => self.held.take(now),
             false => Reused::default(),
         }

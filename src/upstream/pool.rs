@@ -36,19 +36,6 @@ pub fn keep_alive(head: &ResponseHead, bytes: &[u8]) -> KeepAlive {
     Some(NonZeroU16::new(timeout_s).unwrap_or(NonZeroU16::MIN))
 }
 
-/// Idle connections that belong to all workers: per endpoint, `None` where it has
-/// no limit.
-pub type SharedPools = Box<[Option<Arc<SharedPool<IdleStream>>>]>;
-
-/// The shared pools of an upstream, without a connection.
-pub fn shared_pools(config: &config::Upstream) -> SharedPools {
-    let pools = config.endpoints.iter().map(|endpoint| {
-        endpoint.max_in_flight?;
-        Some(Arc::new(SharedPool::new(config.pool.max_idle)))
-    });
-    pools.collect()
-}
-
 /// An idle connection that any worker may take.
 #[derive(Debug)]
 pub struct IdleStream {

@@ -1,5 +1,6 @@
 //! Counters, read from workers within this process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel::config::{NameLookup, load_text};
@@ -27,8 +28,9 @@ fn client(running: &Running) -> RawClient {
     }
 }
 
-fn endpoint(running: &Running) -> &EndpointCounters {
-    running.counters()[0].endpoints[0][0].get_or_init()
+fn endpoint(running: &Running) -> Arc<EndpointCounters> {
+    let members = running.dispatchers()[0].members();
+    running.counters()[0].endpoints[0].begin(&members.endpoints()[0])
 }
 
 #[test]

@@ -262,7 +262,7 @@ impl Dispatcher {
 
     /// Has the newest members chosen from. Whether they are others.
     #[inline]
-    fn update(&self, chooser: &mut Chooser) -> bool {
+    pub fn update(&self, chooser: &mut Chooser) -> bool {
         let is_old = self.version.load(Ordering::Acquire) != chooser.members.version();
         if is_old {
             self.take_over(chooser);

@@ -2,7 +2,9 @@
 //! an endpoint (server) and a listener (frontend); its forms of output, and
 //! its texts where something is wrong.
 
-use evenkeel_policy::endpoint::Admin as Wanted;
+use std::sync::Arc;
+
+use evenkeel_policy::endpoint::{Admin as Wanted, EndpointState};
 
 use super::Caller;
 use crate::admin::Admin;
@@ -46,29 +48,28 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
     })
 }
 
-/// An endpoint's place among the upstreams and in its own.
+/// An endpoint that was found.
 struct Place<'a> {
     upstream: &'a str,
-    endpoint: &'a str,
-    upstream_index: usize,
-    index: usize,
+    endpoint: Arc<EndpointState>,
+    /// What the configuration says.
+    initial_weight: u32,
 }
 
 fn find<'a>(sources: &'a Sources, place: &str) -> Result<Place<'a>, &'static str> {
     let (upstream, endpoint) = place.split_once('/').ok_or("Require 'backend/server'.\n")?;
     let mut upstreams = sources.config.upstreams.iter().enumerate();
-    let (upstream_index, upstream) = upstreams
+    let (index, upstream) = upstreams
         .find(|(_, it)| it.name == upstream)
         .ok_or("No such backend.\n")?;
-    let mut endpoints = upstream.endpoints.iter().enumerate();
-    let (index, endpoint) = endpoints
-        .find(|(_, it)| it.name == endpoint)
-        .ok_or("No such server.\n")?;
+    let members = sources.dispatchers[index].members();
+    let endpoint = members.named(endpoint).ok_or("No such server.\n")?;
+    let mut configured = upstream.endpoints.iter();
+    let configured = configured.find(|it| it.name == endpoint.name());
     Ok(Place {
         upstream: &upstream.name,
-        endpoint: &endpoint.name,
-        upstream_index,
-        index,
+        endpoint: endpoint.clone(),
+        initial_weight: configured.map_or(endpoint.weight(), |it| it.weight),
     })
 }
 
@@ -80,21 +81,15 @@ fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
         Ok(place) => place,
         Err(error) => return error.to_owned(),
     };
-    match operate(sources, upstream, endpoint, operation, caller.operator) {
+    match operate(
+        sources,
+        upstream,
+        endpoint.name(),
+        operation,
+        caller.operator,
+    ) {
         Ok(_) => String::new(),
         Err(error) => format!("{error}\n"),
-    }
-}
-
-impl Place<'_> {
-    /// What the configuration says.
-    fn initial_weight(&self, sources: &Sources) -> u32 {
-        sources.config.upstreams[self.upstream_index].endpoints[self.index].weight
-    }
-
-    fn weight(&self, sources: &Sources) -> u32 {
-        let members = sources.dispatchers[self.upstream_index].members();
-        members.endpoints()[self.index].weight()
     }
 }
 
@@ -117,7 +112,7 @@ fn set_weight(caller: &Caller<'_>, place: &str, weight: &str) -> String {
             return "Relative weight can only be between 0 and 100% inclusive.\n".to_owned();
         }
         true => {
-            let initial = u64::from(found.initial_weight(sources));
+            let initial = u64::from(found.initial_weight);
             // Something of it is left, unless nothing is asked for.
             (initial * u64::from(number)).div_ceil(100) as u32
         }
@@ -134,8 +129,8 @@ fn get_weight(sources: &Sources, place: &str) -> String {
         Err(error) => error.to_owned(),
         Ok(place) => format!(
             "{} (initial {})\n",
-            place.weight(sources),
-            place.initial_weight(sources)
+            place.endpoint.weight(),
+            place.initial_weight
         ),
     }
 }
@@ -242,7 +237,9 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
         }
         let members = sources.dispatchers[index].members();
         for (place, endpoint) in upstream.endpoints.iter().enumerate() {
-            let state = &members.endpoints()[place];
+            let Some(state) = members.named(&endpoint.name) else {
+                continue;
+            };
             let (address, port) = match &endpoint.address {
                 Address::Tcp(address) => (address.ip().to_string(), address.port()),
                 Address::Unix(path) => (path.display().to_string(), 0),

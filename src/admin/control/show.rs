@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::answer::{Answer, Format, with_names};
 use super::table::Table;
 use crate::admin::operate::Unknown;
-use crate::config::Config;
 use crate::files::DiskFigures;
 use crate::metrics::histogram::{Distribution, micros};
 use crate::metrics::quantity::{bytes, rate, span, time};
@@ -375,7 +374,7 @@ struct ExchangeView<'a> {
     request: String,
     route: Option<&'a str>,
     upstream: Option<&'a str>,
-    endpoint: Option<&'a str>,
+    endpoint: Option<String>,
     attempts: u32,
     bytes_in: u64,
     bytes_out: u64,
@@ -397,7 +396,6 @@ pub(super) fn sessions(
         list.merge(answer);
     }
     list.keep_foremost(count);
-    let config = &*sources.config;
     let view = SessionsView {
         open: list.open,
         left_out: list.open - list.rows.len(),
@@ -405,13 +403,14 @@ pub(super) fn sessions(
         sessions: list
             .rows
             .iter()
-            .map(|row| session_view(config, row))
+            .map(|row| session_view(sources, row))
             .collect(),
     };
     format.show(&view, sessions_text)
 }
 
-fn session_view<'a>(config: &'a Config, session: &Session) -> SessionView<'a> {
+fn session_view<'a>(sources: &'a Sources, session: &Session) -> SessionView<'a> {
+    let config = &*sources.config;
     let client = match session.address {
         Some(address) => std::net::SocketAddr::new(address, session.port).to_string(),
         None => "unix".to_owned(),
@@ -420,8 +419,10 @@ fn session_view<'a>(config: &'a Config, session: &Session) -> SessionView<'a> {
         let upstream = exchange
             .route
             .and_then(|route| config.routes[route].action.proxying())
-            .map(|proxying| &config.upstreams[proxying.upstream]);
+            .map(|proxying| proxying.upstream);
         let endpoint = upstream.zip(exchange.endpoint);
+        let endpoint =
+            endpoint.and_then(|(upstream, id)| sources.dispatchers[upstream].endpoint(id));
         ExchangeView {
             phase: exchange.phase.word(),
             elapsed_ms: micros(exchange.elapsed) as f64 / 1e3,
@@ -429,8 +430,8 @@ fn session_view<'a>(config: &'a Config, session: &Session) -> SessionView<'a> {
             route: exchange
                 .route
                 .map(|route| config.routes[route].name.as_str()),
-            upstream: upstream.map(|it| it.name.as_str()),
-            endpoint: endpoint.map(|(upstream, index)| upstream.endpoints[index].name.as_str()),
+            upstream: upstream.map(|index| config.upstreams[index].name.as_str()),
+            endpoint: endpoint.map(|it| it.name().to_owned()),
             attempts: exchange.attempts,
             bytes_in: exchange.bytes_in,
             bytes_out: exchange.bytes_out,
@@ -485,7 +486,7 @@ fn sessions_text(view: &SessionsView<'_>) -> String {
 }
 
 fn exchange_view_cells(exchange: &ExchangeView<'_>) -> [String; 8] {
-    let endpoint = exchange.upstream.map(|upstream| match exchange.endpoint {
+    let endpoint = exchange.upstream.map(|upstream| match &exchange.endpoint {
         Some(endpoint) => format!("{upstream}/{endpoint}"),
         None => format!("{upstream}/{NOTHING}"),
     });

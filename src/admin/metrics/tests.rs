@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use evenkeel_metrics::family::{Kind, Value};
+use evenkeel_policy::members::Members;
 use evenkeel_testkit::deadline::until;
 
 use super::pieces::Output;
@@ -17,7 +18,7 @@ use crate::metrics::BufferMemory;
 use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
 use crate::observe::probes::Probes;
-use crate::upstream::dispatcher;
+use crate::upstream::SharedUpstream;
 
 /// What two workers counted over a configuration in which everything occurs,
 /// with this many endpoints.
@@ -39,17 +40,20 @@ fn sources(endpoints: usize) -> Sources {
         Ok(loaded) => Arc::new(loaded.config),
         Err(report) => panic!("{}", report.render(crate::config::Colour::Off)),
     };
-    let dispatchers = config.upstreams.iter().map(|it| Arc::new(dispatcher(it)));
+    let upstreams = config.upstreams.iter();
+    let dispatchers = upstreams.map(|it| SharedUpstream::new(it).dispatcher().clone());
+    let dispatchers: Vec<_> = dispatchers.collect();
+    let members = dispatchers[0].members();
     Sources {
         probes: Arc::new(Probes::new(&config)),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),
         is_draining: Arc::default(),
-        dispatchers: dispatchers.collect(),
+        dispatchers,
         counters: (0..2)
             .map(|worker| {
                 let counters = Arc::new(Counters::new(&config));
-                fill(&counters, worker);
+                fill(&counters, &members, worker);
                 counters
             })
             .collect(),
@@ -67,7 +71,7 @@ fn seen(sources: &Sources) -> SeenOfAll {
     SeenOfAll::new(&sources.config, sources.started.instant)
 }
 
-fn fill(counters: &Counters, worker: u64) {
+fn fill(counters: &Counters, members: &Members, worker: u64) {
     let phases = |phases: &Phases, index: u64| {
         for value in 0..200 {
             // From 64 microseconds to a quarter of a second.
@@ -86,8 +90,8 @@ fn fill(counters: &Counters, worker: u64) {
     phases(&route.phases, 0);
     route.ends[0].add(9);
     counters.upstreams[0].exchanges.get_or_init().ends[0].add(9);
-    for (index, endpoint) in counters.endpoints[0].iter().enumerate() {
-        let endpoint = endpoint.get_or_init();
+    for (index, endpoint) in members.endpoints().iter().enumerate() {
+        let endpoint = counters.endpoints[0].begin(endpoint);
         endpoint.attempts.add(123_456 + index as u64);
         endpoint.status[2].add(123_000);
         endpoint.bytes_in.add(1 << 40);

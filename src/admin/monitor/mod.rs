@@ -207,9 +207,11 @@ impl Monitor {
         for (upstream, endpoints) in past.endpoints.iter().enumerate() {
             if let Some(series) = endpoints.get(index - first) {
                 let endpoint = index - first;
+                let members = sources.dispatchers[upstream].members();
+                let state = members.endpoints().get(endpoint)?;
                 return Some(json(&EndpointDetail {
                     upstream: sources.config.upstreams[upstream].name.clone(),
-                    figures: sources.endpoint(upstream, endpoint, Detail::Full),
+                    figures: sources.endpoint(upstream, state, Detail::Full),
                     most: past.seen.endpoints[upstream][endpoint].traffic.most,
                     minute: series.plot(Span::Minute),
                     hour: series.plot(Span::Hour),

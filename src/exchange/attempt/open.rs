@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use evenkeel_policy::Instant;
 
-use super::{Connection, endpoint_counters};
+use super::Connection;
 use crate::exchange::request::RequestBody;
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
@@ -57,7 +57,7 @@ pub(super) fn take_idle(
             origin: Origin::Pinned,
         });
     }
-    let counters = endpoint_counters(context, slot);
+    let counters = slot.counters();
     if connection == Connection::New {
         counters.displaced.add(slot.make_room());
         return None;
@@ -77,7 +77,7 @@ fn take_pinned(context: &Context, client: &Client, slot: &Slot<'_>) -> Option<St
         .pinned
         .take(client.session, slot.upstream().index())?;
     let reused = slot.take_pinned(own, context.wheel.now());
-    count_reused(endpoint_counters(context, slot), &reused);
+    count_reused(slot.counters(), &reused);
     reused.stream
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn open(
     watch: &mut ClientWatch,
 ) -> Result<Opened, Failure> {
     let context = exchange.context;
-    let counters = endpoint_counters(context, slot);
+    let counters = slot.counters();
     exchange.set_bounded_timeout(slot.upstream().config().timeouts.connect);
     exchange.progress.track.enter(Stage::Connect);
     let mut reached_at = clock::now();

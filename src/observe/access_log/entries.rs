@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
             listener: &names.listeners[figures.listener as usize],
             route: figures.route.map(|index| &names.routes[index as usize]),
             upstream: upstream.map(|(name, _)| name),
-            endpoint: endpoint.map(|((_, endpoints), index)| &endpoints[index as usize]),
+            endpoint: endpoint.and_then(|((_, endpoints), id)| endpoints.get(id.index())),
             host: host.unwrap_or_default(),
             request_id,
             trace_id,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_policy::endpoint::EndpointId;
 use evenkeel_proto::http1::parse_request;
 use evenkeel_proto::identity::hex;
 use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
@@ -53,7 +54,7 @@ pub fn line(data: &[u8]) {
         listener: 0,
         route: has(0).then_some(0),
         upstream: has(1).then_some(0),
-        endpoint: has(2).then_some(0),
+        endpoint: has(2).then_some(EndpointId::new(0)),
         reason: has(3).then_some(Reason::Retry),
         source: has(2).then_some(Source::Cold),
         status: number(3) as u16,

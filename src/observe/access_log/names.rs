@@ -36,7 +36,7 @@ pub struct Names {
     pub listeners: Vec<Name>,
     /// Of routes.
     pub routes: Vec<Name>,
-    /// Of upstreams, each with those of its endpoints.
+    /// Of upstreams, each with those of its endpoints by id.
     pub upstreams: Vec<(Name, Vec<Name>)>,
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::EndpointId;
 use evenkeel_proto::{RequestHead, Version};
 
 use super::entries::Extras;
@@ -53,8 +54,8 @@ pub struct Figures {
     pub route: Option<u32>,
     /// Index of the upstream, if the route goes to one.
     pub upstream: Option<u32>,
-    /// Index of the last endpoint tried, in its upstream.
-    pub endpoint: Option<u32>,
+    /// The last endpoint tried, in its upstream.
+    pub endpoint: Option<EndpointId>,
     /// Why it was that endpoint.
     pub reason: Option<Reason>,
     /// Where the file came from, for answers with files.

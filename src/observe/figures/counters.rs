@@ -2,7 +2,10 @@
 //!
 //! The tables beside it say what each cell is.
 
-use evenkeel_metrics::{Counter, Lazy};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use evenkeel_metrics::Counter;
+use evenkeel_policy::endpoint::EndpointState;
 
 pub use super::WorkerCounters;
 pub use super::endpoint::EndpointCounters;
@@ -27,8 +30,58 @@ pub struct Counters {
     pub files: Vec<FileCounters>,
     /// Per upstream.
     pub upstreams: Vec<UpstreamCounters>,
-    /// Per upstream and endpoint.
-    pub endpoints: Vec<Vec<Lazy<EndpointCounters>>>,
+    /// Per upstream: those of its endpoints.
+    pub endpoints: Vec<CountersByEndpoint>,
+}
+
+/// One worker's counters of the endpoints of an upstream that it has used.
+#[derive(Debug, Default)]
+pub struct CountersByEndpoint(Mutex<Vec<Option<CountedEndpoint>>>);
+
+/// An endpoint, as far as its counters go.
+#[derive(Debug)]
+struct CountedEndpoint {
+    /// Tells it from another that has its id later.
+    name: Box<str>,
+    counters: Arc<EndpointCounters>,
+}
+
+impl CountersByEndpoint {
+    /// Those of this endpoint, for their writer; at zero where it was never used.
+    pub fn begin(&self, endpoint: &EndpointState) -> Arc<EndpointCounters> {
+        let index = endpoint.id().index();
+        let mut by_id = self.by_id();
+        if by_id.len() <= index {
+            by_id.resize_with(index + 1, || None);
+        }
+        let counted = by_id[index].take_if(|it| *it.name == *endpoint.name());
+        let counted = counted.unwrap_or_else(|| CountedEndpoint {
+            name: endpoint.name().into(),
+            counters: Arc::default(),
+        });
+        by_id[index].insert(counted).counters.clone()
+    }
+
+    /// Those of this endpoint, for readers; `None` where it was never used.
+    pub fn get(&self, endpoint: &EndpointState) -> Option<Arc<EndpointCounters>> {
+        let by_id = self.by_id();
+        let counted = by_id.get(endpoint.id().index())?.as_ref()?;
+        (*counted.name == *endpoint.name()).then(|| counted.counters.clone())
+    }
+
+    /// Those of all endpoints that were used.
+    pub fn all(&self) -> Vec<Arc<EndpointCounters>> {
+        let by_id = self.by_id();
+        by_id
+            .iter()
+            .flatten()
+            .map(|it| it.counters.clone())
+            .collect()
+    }
+
+    fn by_id(&self) -> MutexGuard<'_, Vec<Option<CountedEndpoint>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where a status is counted: its first digit, 0 for what is none.
@@ -42,7 +95,6 @@ pub fn status_class(status: u16) -> usize {
 impl Counters {
     /// Counters at zero for everything in `config`.
     pub fn new(config: &Config) -> Self {
-        let upstreams = config.upstreams.iter();
         Counters {
             own: WorkerCounters::default(),
             spans_dropped: Counter::default(),
@@ -50,7 +102,7 @@ impl Counters {
             routes: zero(config.routes.len()),
             files: zero(config.routes.len()),
             upstreams: zero(config.upstreams.len()),
-            endpoints: upstreams.map(|it| zero(it.endpoints.len())).collect(),
+            endpoints: zero(config.upstreams.len()),
         }
     }
 }

@@ -197,17 +197,14 @@ impl Sources {
     pub(crate) fn endpoint(
         &self,
         upstream: usize,
-        index: usize,
+        state: &EndpointState,
         detail: Detail,
     ) -> EndpointFigures {
-        let settings = &self.config.upstreams[upstream].endpoints[index];
         let dispatcher = &self.dispatchers[upstream];
-        let members = dispatcher.members();
-        let state = &members.endpoints()[index];
         let outages = state.outages();
-        let probed = self.probes.of(upstream, index);
+        let probed = self.probes.of(upstream, state.id());
         let given = EndpointGiven {
-            name: settings.name.clone(),
+            name: state.name().to_owned(),
             state: State::of(state),
             is_lost: state.is_lost(),
             eligible: state.is_eligible(),
@@ -224,7 +221,8 @@ impl Sources {
             unreachables: outages.unreachables,
         };
         let cells = self.counters.iter();
-        let cells = cells.filter_map(|it| it.endpoints[upstream][index].get());
-        given.with(cells, detail)
+        let cells = cells.filter_map(|it| it.endpoints[upstream].get(state));
+        let cells: Vec<_> = cells.collect();
+        given.with(cells.iter().map(|it| &**it), detail)
     }
 }

@@ -62,10 +62,11 @@ impl Sources {
     pub(super) fn upstream(&self, index: usize, detail: Detail) -> UpstreamFigures {
         let settings = &self.config.upstreams[index];
         let dispatcher = &self.dispatchers[index];
-        let endpoints: Vec<_> = (0..settings.endpoints.len())
+        let members = dispatcher.members();
+        let endpoints = members.endpoints().iter();
+        let endpoints: Vec<_> = endpoints
             .map(|endpoint| self.endpoint(index, endpoint, detail))
             .collect();
-        let members = dispatcher.members();
         let eligible = members.endpoints().iter().filter(|it| it.is_eligible());
         let given = UpstreamGiven {
             name: settings.name.clone(),

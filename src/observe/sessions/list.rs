@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::EndpointId;
 
 use super::{NONE, SessionEntry, Stage, Track};
 
@@ -61,8 +62,8 @@ pub struct OngoingExchange {
     pub elapsed: Duration,
     /// Index of the route.
     pub route: Option<usize>,
-    /// Index of the endpoint, in the upstream that the route goes to.
-    pub endpoint: Option<usize>,
+    /// The endpoint, in the upstream that the route goes to.
+    pub endpoint: Option<EndpointId>,
     /// Attempts made.
     pub attempts: u32,
     /// Bytes received from the client.
@@ -95,13 +96,13 @@ impl OngoingExchange {
     pub(super) fn new(track: &Track, now: Instant) -> Self {
         let index = |cell: &Cell<u32>| match cell.get() {
             NONE => None,
-            index => Some(index as usize),
+            index => Some(index),
         };
         OngoingExchange {
             phase: track.phase.get(),
             elapsed: now.duration_since(track.started.get()),
-            route: index(&track.route),
-            endpoint: index(&track.endpoint),
+            route: index(&track.route).map(|it| it as usize),
+            endpoint: index(&track.endpoint).map(EndpointId::new),
             attempts: track.attempts.get(),
             bytes_in: track.bytes_in.get(),
             bytes_out: track.bytes_out.get(),

@@ -62,9 +62,8 @@ impl Watch {
     fn answered(&self) -> u64 {
         let workers = self.health.watched.counters.iter();
         let of_worker = |counters: &Arc<Counters>| -> u64 {
-            let endpoint = &counters.endpoints[self.upstream][self.endpoint];
-            let answers = endpoint.get().map(|it| &it.status[1..5]);
-            answers.into_iter().flatten().map(|it| it.value()).sum()
+            let of_endpoint = counters.endpoints[self.upstream].get(self.state());
+            of_endpoint.map_or(0, |it| it.status[1..5].iter().map(|it| it.value()).sum())
         };
         workers.map(of_worker).sum()
     }
@@ -77,7 +76,7 @@ impl Watch {
     /// probes and tries included, but for one where no slot came free in that
     /// time.
     pub(super) async fn admit(&self, patience: Duration) -> Admission<'_> {
-        if self.health.watched.pools[self.upstream][self.endpoint].is_none() {
+        if self.endpoint.pool.is_none() {
             return Admission::Unlimited;
         }
         if let Some(slot) = self.try_slot() {
@@ -100,12 +99,12 @@ impl Watch {
     }
 
     fn try_slot(&self) -> Option<Slot<'_>> {
-        let reservation = self.state.try_reserve_for_probe()?;
+        let reservation = self.state().try_reserve_for_probe()?;
         let slot = Slot {
             watch: self,
             reservation,
         };
-        if let Some(pool) = &self.health.watched.pools[self.upstream][self.endpoint] {
+        if let Some(pool) = &self.endpoint.pool {
             drop(pool.make_room(self.state()));
         }
         Some(slot)

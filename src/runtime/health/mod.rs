@@ -29,8 +29,8 @@ use crate::net::timer::TICK;
 use crate::observe::counters::Counters;
 use crate::observe::inquiry::Inquiry;
 use crate::observe::probes::Probes;
-use crate::upstream::SharedPools;
 use crate::upstream::change::log_change;
+use crate::upstream::{SharedEndpoint, SharedUpstream};
 
 /// Probes at once of one upstream; of all together twice as many. As many tries
 /// beside them.
@@ -42,10 +42,7 @@ const LONGEST_TRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Watched {
     pub config: Arc<Config>,
-    /// Per upstream.
-    pub dispatchers: Vec<Arc<Dispatcher>>,
-    /// Per upstream.
-    pub pools: Vec<SharedPools>,
+    pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Per worker.
     pub counters: Vec<Arc<Counters>>,
     /// Per worker.
@@ -76,7 +73,8 @@ impl Health {
     async fn watch(self: &Rc<Self>) {
         let mut watched = Vec::new();
         for (index, upstream) in self.watched.config.upstreams.iter().enumerate() {
-            for endpoint in 0..upstream.endpoints.len() {
+            for endpoint in self.watched.upstreams[index].members() {
+                self.watched.probes.begin(index, endpoint.state.id());
                 let watch = self.endpoint(index, endpoint);
                 if upstream.probe.is_some() {
                     tokio::task::spawn_local(watch.clone().probe_for_ever());
@@ -89,8 +87,8 @@ impl Health {
         loop {
             ticks.tick().await;
             let now = clock::now();
-            let dispatchers = &self.watched.dispatchers;
-            dispatchers.iter().for_each(|it| it.tick(now));
+            let upstreams = &self.watched.upstreams;
+            upstreams.iter().for_each(|it| it.dispatcher().tick(now));
             for (watch, trying) in &mut watched {
                 let is_trying = trying.as_ref().is_some_and(|task| !task.is_finished());
                 if watch.wants_connection() && !is_trying {
@@ -100,10 +98,9 @@ impl Health {
         }
     }
 
-    fn endpoint(self: &Rc<Self>, upstream: usize, endpoint: usize) -> Watch {
+    fn endpoint(self: &Rc<Self>, upstream: usize, endpoint: Arc<SharedEndpoint>) -> Watch {
         Watch {
             health: self.clone(),
-            state: self.watched.dispatchers[upstream].members().endpoints()[endpoint].clone(),
             upstream,
             endpoint,
         }
@@ -115,8 +112,7 @@ impl Health {
 struct Watch {
     health: Rc<Health>,
     upstream: usize,
-    endpoint: usize,
-    state: Arc<EndpointState>,
+    endpoint: Arc<SharedEndpoint>,
 }
 
 impl Watch {
@@ -125,19 +121,19 @@ impl Watch {
     }
 
     fn config(&self) -> &Endpoint {
-        &self.upstream().endpoints[self.endpoint]
+        &self.endpoint.settings
     }
 
     fn dispatcher(&self) -> &Dispatcher {
-        &self.health.watched.dispatchers[self.upstream]
+        self.health.watched.upstreams[self.upstream].dispatcher()
     }
 
     fn state(&self) -> &EndpointState {
-        &self.state
+        &self.endpoint.state
     }
 
     fn wants_connection(&self) -> bool {
-        self.dispatcher().wants_connection(&self.state)
+        self.dispatcher().wants_connection(self.state())
     }
 
     fn log(&self, change: Option<Change>, detail: Option<&str>) {

@@ -84,7 +84,7 @@ impl Watch {
         if matches!(admission, Admission::Answered) {
             let answer = "no slot was free, but an exchange was answered".to_owned();
             let (end, took) = (ProbeEnd::Exchange, Duration::ZERO);
-            probes.note(self.upstream, self.endpoint, end, took, None, answer);
+            probes.note(self.upstream, self.state().id(), end, took, None, answer);
             return Seen::Exchange;
         }
         let begun = Instant::now();
@@ -100,7 +100,7 @@ impl Watch {
             Err(failure) => (begun.elapsed(), failure.to_string()),
         };
         let (end, status) = end_of(&outcome);
-        probes.note(self.upstream, self.endpoint, end, took, status, answer);
+        probes.note(self.upstream, self.state().id(), end, took, status, answer);
         Seen::Probe(outcome)
     }
 
@@ -108,7 +108,7 @@ impl Watch {
         let health = &self.upstream().health;
         let is_first = self.state().has(Flag::Unprobed);
         let passed = !matches!(seen, Seen::Probe(Err(_)));
-        let change = self.dispatcher().probed(&self.state, passed, clock::now());
+        let change = self.dispatcher().probed(self.state(), passed, clock::now());
         let count = |in_row: u32, what| match is_first {
             true => counted(1, what),
             false => counted(u64::from(in_row), what),

@@ -15,7 +15,6 @@ use super::admission::Admission;
 use super::*;
 use crate::config::{NameLookup, load_text};
 use crate::net::poller::Poller;
-use crate::upstream::{dispatcher, shared_pools};
 
 /// An endpoint, watched; `keys` are further ones of it.
 fn limited(keys: &str) -> Watch {
@@ -28,8 +27,7 @@ fn limited(keys: &str) -> Watch {
     let app = &config.upstreams[0];
     let health = Health {
         watched: Watched {
-            dispatchers: vec![Arc::new(dispatcher(app))],
-            pools: vec![shared_pools(app)],
+            upstreams: vec![Arc::new(SharedUpstream::new(app))],
             counters: vec![Arc::new(Counters::new(&config))],
             inquiries: Vec::new(),
             probes: Arc::new(Probes::new(&config)),
@@ -38,7 +36,8 @@ fn limited(keys: &str) -> Watch {
         probe_permits: Permits::new(1, 1),
         try_permits: Permits::new(1, 1),
     };
-    Rc::new(health).endpoint(0, 0)
+    let endpoint = health.watched.upstreams[0].members().swap_remove(0);
+    Rc::new(health).endpoint(0, endpoint)
 }
 
 /// How a probe comes to the endpoint while `meanwhile` happens.
@@ -87,7 +86,8 @@ fn a_probe_without_a_slot_goes_by_exchanges_or_beyond_the_limit() {
     let watch = limited(", max_in_flight = 1");
     let taken = watch.state().try_reserve_for_probe().expect("it is free");
     let counters = &watch.health.watched.counters[0];
-    let status = &counters.endpoints[0][0].get_or_init().status;
+    let of_endpoint = counters.endpoints[0].begin(watch.state());
+    let status = &of_endpoint.status;
     status[2].add(1);
     let admission = admitted(&watch, || status[5].add(1));
     assert!(matches!(admission, Admission::Beyond));
@@ -136,11 +136,11 @@ fn an_unreachable_endpoint_is_tried_until_it_opens() {
             .unwrap()
             .config,
     );
-    let app = Arc::new(dispatcher(&config.upstreams[0]));
+    let shared = Arc::new(SharedUpstream::new(&config.upstreams[0]));
+    let app = shared.dispatcher().clone();
     let probes = Arc::new(Probes::new(&config));
     let watched = Watched {
-        dispatchers: vec![app.clone()],
-        pools: vec![shared_pools(&config.upstreams[0])],
+        upstreams: vec![shared],
         counters: Vec::new(),
         inquiries: Vec::new(),
         probes,

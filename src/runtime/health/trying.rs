@@ -38,7 +38,7 @@ impl Watch {
                 timeout(limit, connecting).await.map(|it| it.map(drop))
             };
             if matches!(connected, Ok(Ok(()))) {
-                let change = self.dispatcher().reached(&self.state, clock::now());
+                let change = self.dispatcher().reached(self.state(), clock::now());
                 return self.log(change, None);
             }
             let why = match connected {
@@ -55,7 +55,7 @@ impl Watch {
             };
             if why.is_some() {
                 let now = clock::now();
-                let change = self.dispatcher().note_unreachable(&self.state, now);
+                let change = self.dispatcher().note_unreachable(self.state(), now);
                 self.log(change, why.as_deref());
             }
             pause = (pause * 2).min(LONGEST_TRY);
@@ -67,7 +67,7 @@ impl Watch {
         let now = clock::now();
         let change = self
             .dispatcher()
-            .note_full_backlog(&self.state, timeout, now);
+            .note_full_backlog(self.state(), timeout, now);
         self.log(change, Some(BACKLOG_FULL));
     }
 }

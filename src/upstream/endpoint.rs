@@ -1,0 +1,137 @@
+//! One worker's side of an endpoint, and of all endpoints of an upstream.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use evenkeel_policy::endpoint::{EndpointId, EndpointState, Flag};
+
+use super::pool::Pool;
+use super::shared::{SharedEndpoint, SharedUpstream};
+use crate::config;
+use crate::net::descriptors::Taker;
+use crate::observe::counters::{CountersByEndpoint, EndpointCounters};
+
+/// One worker's side of an endpoint: what all share of it, and the idle connections
+/// that this worker may take.
+#[derive(Debug)]
+pub struct Endpoint {
+    shared: Arc<SharedEndpoint>,
+    pub(super) pool: Pool,
+    counters: Arc<EndpointCounters>,
+}
+
+impl Endpoint {
+    fn new(
+        shared: Arc<SharedEndpoint>,
+        settings: &config::Pool,
+        counters: &CountersByEndpoint,
+    ) -> Self {
+        Endpoint {
+            pool: Pool::new(settings, shared.pool.as_ref()),
+            counters: counters.begin(&shared.state),
+            shared,
+        }
+    }
+
+    /// Its identity within the upstream.
+    pub fn id(&self) -> EndpointId {
+        self.state().id()
+    }
+
+    /// Its load and health, of all workers.
+    pub fn state(&self) -> &EndpointState {
+        &self.shared.state
+    }
+
+    /// What the configuration says of it.
+    pub fn config(&self) -> &config::Endpoint {
+        &self.shared.settings
+    }
+
+    /// What this worker counts of it.
+    pub fn counters(&self) -> &EndpointCounters {
+        &self.counters
+    }
+
+    /// Idle connections that this worker watches, without those that are pinned.
+    pub fn idle_count(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// Idle connections that are pinned to clients of this worker.
+    pub fn pinned_count(&self) -> usize {
+        self.pool.pinned_len()
+    }
+
+    /// How many idle connections have a descriptor that a taker may have.
+    pub fn idle_count_for(&self, taker: Taker) -> usize {
+        self.pool.len_for(taker)
+    }
+
+    /// Closes idle connections whose descriptors a taker may have, the oldest first
+    /// and at most so many; how many.
+    pub fn close_oldest_idle(&self, most: usize, taker: Taker) -> usize {
+        self.pool.close_oldest(most, taker)
+    }
+
+    /// Closes idle connections that are too old or that the endpoint closed; all of
+    /// one that is no member any more.
+    fn sweep(&self, now: u64) {
+        if self.state().has(Flag::Removed) {
+            self.pool.close();
+        } else {
+            self.pool.sweep(self.state(), now);
+        }
+    }
+
+    /// Whether this worker has no more to do with it.
+    fn is_over(&self) -> bool {
+        self.state().has(Flag::Removed) && self.state().in_flight() == 0
+    }
+}
+
+/// One worker's side of the endpoints of an upstream: each that it has used.
+#[derive(Debug, Default)]
+pub(super) struct Endpoints {
+    by_id: Vec<Option<Rc<Endpoint>>>,
+}
+
+impl Endpoints {
+    /// The side of this endpoint, if the worker has used it.
+    pub fn get(&self, id: EndpointId) -> Option<&Rc<Endpoint>> {
+        self.by_id.get(id.index())?.as_ref()
+    }
+
+    /// Begins to use an endpoint that a slot is held at.
+    #[cold]
+    pub fn begin(
+        &mut self,
+        id: EndpointId,
+        shared: &SharedUpstream,
+        settings: &config::Pool,
+        counters: &CountersByEndpoint,
+    ) -> Rc<Endpoint> {
+        let shared = shared.endpoint(id);
+        let shared = shared.expect("an endpoint with a slot in flight is kept");
+        let endpoint = Rc::new(Endpoint::new(shared, settings, counters));
+        if self.by_id.len() <= id.index() {
+            self.by_id.resize(id.index() + 1, None);
+        }
+        self.by_id[id.index()] = Some(endpoint.clone());
+        endpoint
+    }
+
+    /// All that this worker has used.
+    pub fn iter(&self) -> impl Iterator<Item = &Rc<Endpoint>> {
+        self.by_id.iter().flatten()
+    }
+
+    /// Sweeps every pool, and forgets endpoints that left and are not used any more;
+    /// `now` is the worker's tick.
+    pub fn sweep(&mut self, now: u64) {
+        self.iter().for_each(|it| it.sweep(now));
+        for endpoint in &mut self.by_id {
+            endpoint.take_if(|it| it.is_over());
+        }
+    }
+}
