@@ -179,9 +179,9 @@ impl Dispatcher {
         epoch: Instant,
     ) -> Self {
         let mut records = Records::new();
-        let endpoints = endpoints.into_iter();
-        let endpoints = endpoints.map(|it| records.add(&it, &health_settings));
-        let members = Arc::new(Members::new(0, endpoints.collect()));
+        let endpoints: Vec<_> = endpoints.into_iter().collect();
+        let endpoints = records.endpoints_for(&endpoints, &health_settings);
+        let members = Arc::new(Members::new(0, endpoints));
         records.members = members.clone();
         let queue = Queue::new(settings, lanes.len(), epoch);
         Dispatcher {

@@ -6,6 +6,7 @@
 //! are published in the endpoint's atomics; the records behind them are under
 //! a lock that no exchange takes unless something went wrong.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +141,8 @@ pub(crate) struct Records {
     pub members: Arc<Members>,
     /// Endpoints that left, and may still be in use.
     pub removed: Vec<Arc<EndpointState>>,
+    /// Ids that name no endpoint.
+    free: Vec<EndpointId>,
     /// By id, of members and others.
     of: Vec<Record>,
 }
@@ -149,44 +152,78 @@ impl Records {
         Records {
             members: Arc::new(Members::new(0, Vec::new())),
             removed: Vec::new(),
+            free: Vec::new(),
             of: Vec::new(),
         }
     }
 
-    /// An endpoint that is to become a member. One of this name that left and is
-    /// still in use begins again: what it has in flight counts.
-    pub fn add(
+    /// The endpoints with these settings, of which the members are to consist. A
+    /// member of the same name stays as it is. One that left and is still in use
+    /// begins again: what it has in flight counts.
+    pub fn endpoints_for(
         &mut self,
-        settings: &EndpointSettings<'_>,
+        settings: &[EndpointSettings<'_>],
         health: &HealthSettings,
-    ) -> Arc<EndpointState> {
-        let is_same = |it: &Arc<EndpointState>| it.name() == settings.name;
-        let endpoint = match self.removed.iter().position(is_same) {
-            Some(at) => {
-                let endpoint = self.removed.swap_remove(at);
-                endpoint.renew(settings);
+    ) -> Vec<Arc<EndpointState>> {
+        let before = self.members.clone();
+        let members = before.endpoints().iter();
+        let mut staying: HashMap<_, _> = members.map(|it| (it.name(), it)).collect();
+        let found = settings.iter().map(|it| staying.remove(it.name).cloned());
+        let mut found: Vec<_> = found.collect();
+        self.take_returning(settings, &mut found, health);
+        self.release_ids();
+        let all = settings.iter().zip(found);
+        all.map(|(settings, found)| {
+            found.unwrap_or_else(|| {
+                let endpoint = Arc::new(EndpointState::new(self.next_id(), settings));
+                self.begin(&endpoint, health);
                 endpoint
-            }
-            None => Arc::new(EndpointState::new(self.free_id(), settings)),
-        };
-        self.of[endpoint.id().index()] = Record::default();
-        endpoint.set(Flag::Unprobed, health.initial == Initial::Down);
-        endpoint
+            })
+        })
+        .collect()
     }
 
-    /// An id under which nothing is in flight or pooled. Whoever has a connection
-    /// to an endpoint, or chooses from members that it is one of, holds the
-    /// endpoint.
-    fn free_id(&mut self) -> EndpointId {
-        let is_unused =
-            |it: &mut Arc<EndpointState>| it.in_flight() == 0 && Arc::get_mut(it).is_some();
-        match self.removed.iter_mut().position(is_unused) {
-            Some(at) => self.removed.swap_remove(at).id(),
-            None => {
-                self.of.push(Record::default());
-                EndpointId::new(self.of.len() as u32 - 1)
+    /// Fills in what was not found, as far as it left and is still in use.
+    fn take_returning(
+        &mut self,
+        settings: &[EndpointSettings<'_>],
+        found: &mut [Option<Arc<EndpointState>>],
+        health: &HealthSettings,
+    ) {
+        let places = settings.iter().map(|it| it.name).zip(0..);
+        let places = places.filter(|(_, at)| found[*at].is_none());
+        let mut places: HashMap<&str, usize> = places.collect();
+        for endpoint in std::mem::take(&mut self.removed) {
+            if let Some(at) = places.remove(endpoint.name()) {
+                endpoint.renew(&settings[at]);
+                self.begin(&endpoint, health);
+                found[at] = Some(endpoint);
+            } else {
+                self.removed.push(endpoint);
             }
         }
+    }
+
+    fn begin(&mut self, endpoint: &EndpointState, health: &HealthSettings) {
+        self.of[endpoint.id().index()] = Record::default();
+        endpoint.set(Flag::Unprobed, health.initial == Initial::Down);
+    }
+
+    /// Notes the ids under which nothing is in flight or pooled any more. Whoever has
+    /// a connection to an endpoint, or chooses from members that it is one of, holds
+    /// the endpoint.
+    fn release_ids(&mut self) {
+        let is_unused =
+            |it: &mut Arc<EndpointState>| it.in_flight() == 0 && Arc::get_mut(it).is_some();
+        let unused = self.removed.extract_if(.., is_unused);
+        self.free.extend(unused.map(|it| it.id()));
+    }
+
+    fn next_id(&mut self) -> EndpointId {
+        self.free.pop().unwrap_or_else(|| {
+            self.of.push(Record::default());
+            EndpointId::new(self.of.len() as u32 - 1)
+        })
     }
 
     /// That of this endpoint; `None` where it is no member any more.

@@ -22,19 +22,14 @@ impl Dispatcher {
         now: Instant,
     ) {
         let mut records = lock(&self.records.0);
-        let mut leaving = records.members.endpoints().to_vec();
-        let mut staying = Vec::new();
-        for settings in endpoints {
-            staying.push(
-                match leaving.iter().position(|it| it.name() == settings.name) {
-                    Some(at) => leaving.remove(at),
-                    None => records.add(&settings, &self.health_settings),
-                },
-            );
-        }
+        let settings: Vec<_> = endpoints.into_iter().collect();
+        let staying = records.endpoints_for(&settings, &self.health_settings);
         let version = records.members.version().wrapping_add(1);
         let members = Arc::new(Members::new(version, staying));
-        records.members = members.clone();
+        let before = std::mem::replace(&mut records.members, members.clone());
+        let leaving = before.endpoints().iter().filter(|it| !members.has(it));
+        let leaving: Vec<_> = leaving.cloned().collect();
+        drop(before);
         records.removed.extend_from_slice(&leaving);
         self.count_trials(&members);
         self.ramp_up(&mut records, now);
