@@ -22,7 +22,7 @@ use super::diagnostics::Report;
 use super::setting::{Field, FromText, OneOrMore, Placed, read_text};
 use super::tree::Place;
 use super::value::{Bind, EndpointAddress, Name, Peer, Text, is_token};
-use super::written::{self, File};
+use super::written::{self, File, Names};
 use evenkeel_net::Address;
 use reserved::{Message, reserved_in};
 
@@ -41,75 +41,12 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     upstream::check(file, names, report);
 }
 
-/// What can be referred to by name.
-pub(super) struct Names<'a> {
-    pub(super) listeners: Vec<String>,
-    pub(super) upstreams: Vec<&'a str>,
-    /// Of each upstream, in the same order; `None` where they can't be read.
-    lanes: Vec<Option<Vec<&'a str>>>,
-}
-
-impl<'a> Names<'a> {
-    pub(super) fn collect(file: &'a File) -> Self {
-        let listeners = file.listener.value.iter().flatten().enumerate();
-        let upstreams = file.upstream.value.iter().flat_map(|map| &map.0);
-        let mut upstreams: Vec<_> = upstreams
-            .map(|it| (it.name.as_str(), lane_names(it.value.as_ref())))
-            .collect();
-        upstreams.sort_unstable();
-        let (upstreams, lanes) = upstreams.into_iter().unzip();
-        let listeners = listeners.map(|(index, it)| listener_name(it, index));
-        Self {
-            listeners: listeners.collect(),
-            upstreams,
-            lanes,
-        }
-    }
-
-    /// Index of the listener of this name.
-    pub(super) fn listener(&self, name: &str) -> Option<usize> {
-        self.listeners.iter().position(|it| it == name)
-    }
-
-    /// Index of the lane of this name among those of the upstream.
-    pub(super) fn lane(&self, upstream: usize, name: &str) -> Option<usize> {
-        let lanes = self.lanes[upstream].as_ref()?;
-        lanes.iter().position(|it| *it == name)
-    }
-
-    /// Index of the upstream of this name, among all in order of their names.
-    pub(super) fn upstream(&self, name: &str) -> Option<usize> {
-        self.upstreams.binary_search(&name).ok()
-    }
-}
-
-fn lane_names(upstream: Option<&written::Upstream>) -> Option<Vec<&str>> {
-    let lanes = &upstream?.lanes.value.as_ref()?.0;
-    Some(lanes.iter().map(|it| it.name.as_str()).collect())
-}
-
-/// The name of a listener, written or by its index.
-pub(super) fn listener_name(listener: &written::Listener, index: usize) -> String {
-    match &listener.name.value {
-        Some(name) => name.0.clone(),
-        None => format!("listener-{}", index + 1),
-    }
-}
-
-/// The name of a route, written or by its index.
-pub(super) fn route_name(route: &written::Route, index: usize) -> String {
-    match &route.name.value {
-        Some(name) => name.0.clone(),
-        None => format!("route-{}", index + 1),
-    }
-}
-
 fn check_names(file: &File, report: &mut Report) {
     let listeners = file.listener.value.iter().flatten().enumerate();
-    let listeners = listeners.map(|(index, it)| (listener_name(it, index), &it.name.place));
+    let listeners = listeners.map(|(index, it)| (it.name_at(index), &it.name.place));
     check_unique("listener", listeners, report);
     let routes = file.route.value.iter().flatten().enumerate();
-    let routes = routes.map(|(index, it)| (route_name(it, index), &it.name.place));
+    let routes = routes.map(|(index, it)| (it.name_at(index), &it.name.place));
     check_unique("route", routes, report);
     for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
         read_text::<Name>(&upstream.name, &upstream.place, report);
@@ -370,7 +307,7 @@ fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
     let is_wanted = |name: &str| names.is_none_or(|it| it.0.iter().any(|it| it.value.0 == name));
     let listeners = file.listener.value.iter().flatten().enumerate();
     let listeners: Vec<_> = listeners
-        .filter(|(at, it)| is_wanted(&listener_name(it, *at)))
+        .filter(|(at, it)| is_wanted(&it.name_at(*at)))
         .collect();
     let has_trusted = listeners
         .iter()

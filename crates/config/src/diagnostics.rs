@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use super::layers;
 use super::peers;
 use super::secret;
-use super::setting::Shape;
+use super::shape::Shape;
 use super::tree::Place;
 use super::twice::Twice;
 
@@ -20,10 +19,32 @@ pub struct Report {
     syntax_broken: bool,
 }
 
+/// Where a text of the configuration comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// The file of this path.
+    File(String),
+    /// A variable of the environment, with its name.
+    Variable,
+    /// A `--set`.
+    Set,
+}
+
+impl Origin {
+    /// How a mistake names it.
+    fn name(&self) -> &str {
+        match self {
+            Origin::File(path) => path,
+            Origin::Variable => "environment variable",
+            Origin::Set => "--set",
+        }
+    }
+}
+
 /// A text that part of the configuration came from.
 #[derive(Debug)]
 struct Source {
-    name: String,
+    origin: Origin,
     text: String,
 }
 
@@ -118,9 +139,9 @@ impl Finding {
 
 impl Report {
     /// Adds a text that places can point into; returns its index.
-    pub(super) fn add_source(&mut self, name: impl Into<String>, text: impl Into<String>) -> usize {
+    pub(super) fn add_source(&mut self, origin: Origin, text: impl Into<String>) -> usize {
         self.sources.push(Source {
-            name: name.into(),
+            origin,
             text: text.into(),
         });
         self.sources.len() - 1
@@ -129,15 +150,11 @@ impl Report {
     /// The layers that were read, in their order: files by path, variables by
     /// name, and each `--set`.
     pub fn layers(&self) -> impl Iterator<Item = String> {
-        self.sources
-            .iter()
-            .map(|source| match source.name.as_str() {
-                layers::VARIABLE_SOURCE => {
-                    source.text.split('=').next().unwrap_or_default().to_owned()
-                }
-                layers::SET_SOURCE => format!("{} {}", source.name, source.text),
-                file => file.to_owned(),
-            })
+        self.sources.iter().map(|source| match &source.origin {
+            Origin::Variable => source.text.split('=').next().unwrap_or_default().to_owned(),
+            Origin::Set => format!("{} {}", Origin::Set.name(), source.text),
+            Origin::File(path) => path.clone(),
+        })
     }
 
     /// Has the texts at these places shown as stars, and all passwords in URLs.
@@ -391,7 +408,7 @@ impl Report {
         place: &Place,
         beside: Option<&Place>,
     ) -> Excerpt<'a> {
-        let Source { name, text } = &self.sources[place.source];
+        let Source { origin, text } = &self.sources[place.source];
         let lines = &lines[place.source];
         let spans = [Some(place), beside].into_iter().flatten();
         let spans = spans.map(|it| self.visible(it));
@@ -407,7 +424,7 @@ impl Report {
             (0, None)
         };
         Excerpt {
-            name,
+            name: origin.name(),
             text: &text[lines[first]..next.unwrap_or(text.len())],
             offset: lines[first],
             first_line: first + 1,

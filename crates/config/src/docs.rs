@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::print;
-use super::setting::{KeyShape, Presence, Setting, Shape, TableShape};
+use super::setting::Setting;
+use super::shape::{KeyShape, Presence, Shape, TableShape};
 use super::written::File;
 
 /// The reference page, in Markdown.
@@ -81,7 +82,7 @@ fn keys(page: &mut String, table: &TableShape) {
     }
 }
 
-fn choices(shape: &Shape) -> &[super::setting::Choice] {
+fn choices(shape: &Shape) -> &[super::shape::Choice] {
     match shape {
         Shape::Choice(choices) => choices,
         Shape::AnyOf(shapes) => shapes

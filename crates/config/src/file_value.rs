@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use evenkeel_proto::coding::Coding;
 
 use super::diagnostics::Report;
-use super::setting::{Choice, Fault, FromText, Setting, Shape};
+use super::setting::{Fault, FromText, Setting};
+use super::shape::{Choice, Shape};
 use super::tree::Node;
 use super::value::{FieldValue, choice, is_token};
 

@@ -1,8 +1,7 @@
 //! Advice for a value of another type than its option's: how to write it.
 
-use super::setting::{FromText, Presence, Shape, TableShape};
+use super::shape::{Presence, Shape, TableShape};
 use super::tree::{Entry, Node, Value};
-use super::value::Bind;
 
 /// The same value in the form that `shape` has, if there is one. `written` is the
 /// text that the value begins with.
@@ -54,11 +53,6 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
                 _ => None,
             });
             fields(item, &lines.collect::<Option<Vec<_>>>()?)
-        }
-        (Shape::Text { form, .. }, Value::List(items))
-            if *form == Bind::FORM && items.len() > 1 =>
-        {
-            Some("an address has a `[[listener]]` of its own: write one for each".to_owned())
         }
         (Shape::Text { .. } | Shape::Choice(_), Value::List(items)) => match &items[..] {
             [only] => match &only.value {

@@ -4,20 +4,15 @@
 //! list replaces the list, except that its items with a `name` are merged into
 //! the item of that name or added at the end.
 
-use super::diagnostics::Report;
+use super::diagnostics::{Origin, Report};
 use super::secret;
-use super::setting::{Setting, Shape};
+use super::setting::Setting;
+use super::shape::Shape;
 use super::tree::{self, Entry, Node, Place, Value};
 use super::written::File;
 
 /// What the names of variables that set an option begin with.
 pub const VARIABLE_PREFIX: &str = "EVENKEEL_";
-
-/// How a mistake in a variable names its place.
-pub(super) const VARIABLE_SOURCE: &str = "environment variable";
-
-/// How a mistake in a `--set` names its place.
-pub(super) const SET_SOURCE: &str = "--set";
 
 /// Puts `over` on top of `base`.
 pub(super) fn merge(base: &mut Node, over: Node) {
@@ -85,7 +80,7 @@ pub(super) fn apply_variables(
             }
             continue;
         }
-        let source = report.add_source(VARIABLE_SOURCE, format!("{name}={value}"));
+        let source = report.add_source(Origin::Variable, format!("{name}={value}"));
         let mut at = VARIABLE_PREFIX.len();
         let mut path = Vec::new();
         for part in name[at..].split("__") {
@@ -132,7 +127,7 @@ fn spelled_with_one(words: &str, shape: &Shape) -> Option<Vec<String>> {
 
 /// Applies one `--set key=value`.
 pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
-    let source = report.add_source(SET_SOURCE, text);
+    let source = report.add_source(Origin::Set, text);
     let Some((path, value)) = split_set(text) else {
         let place = Place {
             source,

@@ -1,18 +1,20 @@
 //! From files, variables and arguments to a configuration or a report.
 
-use std::fs::File as Source;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use super::Config;
-use super::diagnostics::Report;
+use super::diagnostics::{Origin, Report};
+use super::document;
+use super::input::read_up_to;
 use super::layers;
 use super::not_toml::{self, NoText};
 use super::print;
 use super::resolve::{NameLookup, Surroundings, resolve};
 use super::secret;
 use super::setting::Setting;
-use super::tree::{self, Node, Place, Value};
+use super::tree::{Node, Place, Value};
+use super::unknown;
 use super::written::File;
 
 /// The file beside the configuration file that overrides it.
@@ -38,23 +40,6 @@ pub struct Loaded {
 
 /// Longest file of a configuration, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-
-/// The bytes of a file, which may be a pipe: it is read once. `max` is in bytes, whole
-/// MiB.
-///
-/// # Errors
-/// It can't be read, or is longer.
-pub(super) fn read_up_to(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    Source::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max {
-        true => Err(io::Error::other(format!(
-            "it is larger than {} MiB",
-            max >> 20
-        ))),
-        false => Ok(bytes),
-    }
-}
 
 /// Loads the file at `path`, then `local.toml` beside it, then those of
 /// `variables` that begin with `EVENKEEL_`, then `sets`, each a `key=value`.
@@ -121,7 +106,7 @@ fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> Node {
             .help(help);
         Node {
             place: Place {
-                source: report.add_source(shown.to_string(), ""),
+                source: report.add_source(Origin::File(shown.to_string()), ""),
                 range: 0..0,
             },
             value: Value::Table(Vec::new()),
@@ -157,8 +142,8 @@ fn surroundings(path: &Path, lookup: NameLookup) -> Surroundings<'_> {
 }
 
 fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
-    let source = report.add_source(path.display().to_string(), text);
-    let mut layer = tree::read_document(source, report);
+    let source = report.add_source(Origin::File(path.display().to_string()), text);
+    let mut layer = document::read_document(source, report);
     let file = File::shape();
     report.hide(&secret::places(&mut layer, &file));
     report.hide_in_broken_lines(source, &file);
@@ -170,6 +155,7 @@ fn finish(
     surroundings: Surroundings<'_>,
     mut report: Report,
 ) -> Result<Loaded, Report> {
+    unknown::check(&root, &File::shape(), &mut report);
     let file = File::read(&root, &mut report);
     let config = file.and_then(|file| resolve(&file, surroundings, &mut report));
     report.settle();

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::access_log::{AccessLogFormat, SyslogTarget};
 use super::diagnostics::Report;
-use super::setting::{Choice, Fault, FromText, Setting, Shape};
+use super::setting::{Fault, FromText, Setting};
+use super::shape::{Choice, Shape};
 use super::tree::Node;
 use super::value::{choice, port_help};
 

@@ -558,11 +558,13 @@ pub(super) fn value(word: &str, known: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setting::Setting;
     use crate::unknown::tables;
+    use crate::written::File;
 
     #[test]
     fn every_table_and_key_that_is_proposed_is_there() {
-        let tables = tables();
+        let tables = tables(&File::shape());
         let table_at = |path: &str| {
             let found = tables.iter().find(|it| it.path == path);
             found.unwrap_or_else(|| panic!("no table {path}"))

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::secret;
-use super::setting::{KeyShape, Shape, TableShape};
+use super::shape::{KeyShape, Shape, TableShape};
 use super::tree::{self, Entry, Node, Value};
 
 /// Adds every option that is not written and has a default; takes out tables that

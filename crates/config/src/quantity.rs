@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::diagnostics::Report;
-use super::setting::{Fault, FromText, Resolve, Setting, Shape, read_text, wrong_type};
+use super::setting::{Fault, FromText, Resolve, Setting, read_text, wrong_type};
+use super::shape::Shape;
 use super::tree::{Node, Value};
 
 const DURATION_UNITS: [(&str, u64); 6] = [

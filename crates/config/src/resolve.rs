@@ -13,12 +13,12 @@ use std::path::Path;
 
 use evenkeel_policy::route::{RouteTable, Rule};
 
-use super::check::{self, Names, listener_name, route_name};
+use super::check;
 use super::diagnostics::Report;
 use super::setting::{Bounded, Resolve};
 use super::tree::Place;
 use super::value::{Peer, Workers};
-use super::written::{self, File};
+use super::written::{self, File, Names};
 use super::{
     Action, Config, FixedAnswer, Identity, Limits, Listener, Location, Otlp, Peers, Proxying,
     Route, Server, Status, Upstream,
@@ -180,7 +180,7 @@ fn server_settings(server: &written::Server) -> Option<Server> {
 fn listener(it: &written::Listener, index: usize, default: &Peers) -> Option<Listener> {
     let limits = it.limits.value.as_ref()?;
     Some(Listener {
-        name: listener_name(it, index),
+        name: it.name_at(index),
         bind: it.bind.value.as_ref()?.0.clone(),
         accepting: Accepting {
             backlog: it.backlog.value?.get(),
@@ -269,7 +269,7 @@ fn routes(
     let built: Vec<_> = routes
         .map(|(index, it)| {
             Some(Route {
-                name: route_name(it, index),
+                name: it.name_at(index),
                 action: action(it, names, surroundings, report)?,
             })
         })

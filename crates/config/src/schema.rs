@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::setting::{KeyShape, Presence, Setting, Shape, TableShape};
+use super::setting::Setting;
+use super::shape::{KeyShape, Presence, Shape, TableShape};
 use super::tree::{self, Node, Place, Value};
 use super::written::File;
 

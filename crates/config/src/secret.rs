@@ -1,7 +1,7 @@
 //! Secrets: values that are secret by their option, and passwords in URLs.
 //!
 //! Invariant: no output has the text of a secret. `print` leaves it out of the
-//! effective configuration. [`Report::hide`] leaves it out of mistakes, warnings and
+//! effective configuration. `Report::hide` leaves it out of mistakes, warnings and
 //! layers: the loader calls it for each layer that it reads. There, a value counts as
 //! a secret if a mistake hides what it was meant to be.
 //!
@@ -11,50 +11,32 @@
 
 use std::ops::Range;
 
-use super::diagnostics::Report;
-use super::setting::{FromText, Setting, Shape, TableShape, wrong_type};
+use super::shape::{Shape, TableShape};
 use super::tree::{Entry, Node, Place, Value, offset};
-use super::written::File;
 
 /// Shown in the place of a secret.
 pub(super) const HIDDEN: &str = "***";
 
-/// A value that is not shown.
-#[derive(Debug)]
-pub struct Secret<T>(pub T);
-
-impl<T: FromText> Setting for Secret<T> {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        let Value::Text(text) = &node.value else {
-            return wrong_type(node, report);
-        };
-        // The fault of the text would name it.
-        let read = T::from_text(text).ok().map(Self);
-        if read.is_none() {
-            report.mistake(&node.place, format!("this is not {}", T::FORM));
-        }
-        read
-    }
-
-    fn shape() -> Shape {
-        Shape::Secret(Box::new(T::shape()))
-    }
-}
-
-/// Gives every value in the tree that is or may be a secret to `found`.
+/// Gives every value in the tree that is or may be a secret to `found`. `file` is the
+/// shape of the tree.
 ///
 /// A value is one by its option. It may be one below a key that is misspelt or sounds
 /// like one of a secret, and where its type is not its option's.
-pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut Node)) {
+pub(super) fn each(root: &mut Node, file: &Shape, found: &mut dyn FnMut(&mut Node)) {
+    each_below(root, file, file, found);
+}
+
+/// The same of what stands at `node`, of this shape.
+fn each_below(node: &mut Node, shape: &Shape, file: &Shape, found: &mut dyn FnMut(&mut Node)) {
     match (&mut node.value, shape) {
         (_, Shape::Secret(_)) => each_value(node, found),
         (Value::Table(entries), Shape::Table(table)) => {
             for entry in entries {
                 match table.keys.iter().find(|it| it.key == entry.key) {
-                    Some(key) => each(&mut entry.node, &key.shape, found),
+                    Some(key) => each_below(&mut entry.node, &key.shape, file, found),
                     None if may_be_of_secrets(entry, table) => each_value(&mut entry.node, found),
-                    None => match plain_option(&entry.key, &File::shape()) {
-                        Some(shape) => each(&mut entry.node, &shape, found),
+                    None => match plain_option(&entry.key, file) {
+                        Some(shape) => each_below(&mut entry.node, &shape, file, found),
                         None if has_table(&entry.node) => each_value(&mut entry.node, found),
                         None => {}
                     },
@@ -67,13 +49,15 @@ pub(super) fn each(node: &mut Node, shape: &Shape, found: &mut dyn FnMut(&mut No
         (Value::Table(entries), Shape::Map(item) | Shape::List(item)) => {
             entries
                 .iter_mut()
-                .for_each(|it| each(&mut it.node, item, found));
+                .for_each(|it| each_below(&mut it.node, item, file, found));
         }
         (Value::List(items), Shape::List(item)) => {
-            items.iter_mut().for_each(|it| each(it, item, found));
+            items
+                .iter_mut()
+                .for_each(|it| each_below(it, item, file, found));
         }
         (value, Shape::AnyOf(shapes)) => match shapes.iter().find(|it| it.takes(value)) {
-            Some(shape) => each(node, shape, found),
+            Some(shape) => each_below(node, shape, file, found),
             None if may_hold(shape) => each_value(node, found),
             None => {}
         },
@@ -186,9 +170,9 @@ pub(super) fn may_be_under(key: &str, file: &Shape) -> bool {
 }
 
 /// The places of every value that is or may be secret.
-pub(super) fn places(node: &mut Node, shape: &Shape) -> Vec<Place> {
+pub(super) fn places(root: &mut Node, file: &Shape) -> Vec<Place> {
     let mut places = Vec::new();
-    each(node, shape, &mut |secret| places.push(secret.place.clone()));
+    each(root, file, &mut |secret| places.push(secret.place.clone()));
     places
 }
 

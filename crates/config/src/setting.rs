@@ -4,9 +4,16 @@
 //! once. Reading, the checks for unknown and missing keys, the reference page,
 //! the JSON Schema and the effective configuration all derive from it.
 
+mod bounded;
+mod containers;
+
 use super::diagnostics::Report;
 use super::form;
+use super::shape::{Presence, Shape};
 use super::tree::{self, Node, Place, Value};
+
+pub use bounded::Bounded;
+pub use containers::{Boxed, Map, Named, OneOrMore, Placed, Secret};
 
 /// A type that can stand as the value of an option.
 pub trait Setting: Sized {
@@ -15,214 +22,6 @@ pub trait Setting: Sized {
 
     /// What may be written.
     fn shape() -> Shape;
-}
-
-/// What may be written as a value.
-#[derive(Debug, Clone)]
-pub enum Shape {
-    /// `true` or `false`.
-    Boolean,
-    /// An integer between bounds, both included.
-    Integer {
-        /// Smallest.
-        min: i64,
-        /// Largest.
-        max: i64,
-    },
-    /// A number from 0 to 1.
-    Part,
-    /// Text of some form.
-    Text {
-        /// The form, in words.
-        form: &'static str,
-        /// The form as a regular expression (ECMA 262), where it has one.
-        pattern: Option<&'static str>,
-    },
-    /// One of a few words.
-    Choice(Vec<Choice>),
-    /// A table of options.
-    Table(TableShape),
-    /// A list.
-    List(Box<Shape>),
-    /// A table whose keys are names.
-    Map(Box<Shape>),
-    /// This, which is not shown.
-    Secret(Box<Shape>),
-    /// Any of these.
-    AnyOf(Vec<Shape>),
-}
-
-/// One of a few words.
-#[derive(Debug, Clone, Copy)]
-pub struct Choice {
-    /// The word.
-    pub word: &'static str,
-    /// What it stands for.
-    pub help: &'static str,
-}
-
-/// A table of options.
-#[derive(Debug, Clone)]
-pub struct TableShape {
-    /// What it is for.
-    pub about: String,
-    /// Its options, in the order to show.
-    pub keys: Vec<KeyShape>,
-}
-
-/// One option.
-#[derive(Debug, Clone)]
-pub struct KeyShape {
-    /// The key.
-    pub key: &'static str,
-    /// What it does.
-    pub help: String,
-    /// What may be written.
-    pub shape: Shape,
-    /// Whether it must be.
-    pub presence: Presence,
-}
-
-/// What holds where an option is not written.
-#[derive(Debug, Clone, Copy)]
-pub enum Presence {
-    /// It must be written.
-    Required,
-    /// This value, as TOML.
-    Default(&'static str),
-    /// This, in words.
-    Optional(&'static str),
-    /// What the other keys of the table say, as TOML and in words.
-    Depends(fn(&Node) -> Option<String>, &'static str),
-}
-
-impl Presence {
-    /// Whether an empty table holds where the key is not written.
-    pub(super) fn is_empty_table(self) -> bool {
-        matches!(self, Self::Default("{}"))
-    }
-
-    /// The value that holds in the table at `node` where the key is not
-    /// written, as TOML.
-    pub(super) fn default_in(self, node: &Node) -> Option<String> {
-        match self {
-            Self::Default(text) => Some(text.to_owned()),
-            Self::Depends(default, _) => default(node),
-            Self::Required | Self::Optional(_) => None,
-        }
-    }
-}
-
-impl TableShape {
-    /// Whether it has an option with this key.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.keys.iter().any(|it| it.key == key)
-    }
-}
-
-impl Shape {
-    /// Whether it is of a kind, or one of its alternatives is.
-    pub(super) fn is_any(&self, is: fn(&Shape) -> bool) -> bool {
-        match self {
-            Self::AnyOf(shapes) => shapes.iter().any(|it| it.is_any(is)),
-            _ => is(self),
-        }
-    }
-
-    /// Whether a value is of the kind that it takes: a table, a list, or neither.
-    pub(super) fn takes(&self, value: &Value) -> bool {
-        self.is_any(match value {
-            Value::Table(_) => |it| matches!(it, Shape::Table(_) | Shape::Map(_)),
-            Value::List(_) => |it| matches!(it, Shape::List(_)),
-            _ => |it| !matches!(it, Shape::Table(_) | Shape::Map(_) | Shape::List(_)),
-        })
-    }
-
-    /// What may be written, in words and without examples.
-    pub fn brief(&self) -> String {
-        let brief = |text: &'static str| text.split(", such as").next().unwrap_or(text);
-        match self {
-            Self::Text { form, .. } => brief(form).to_owned(),
-            Self::Secret(shape) => shape.brief(),
-            Self::List(item) if !matches!(**item, Self::Table(_)) => {
-                format!("a list, each {}", item.brief())
-            }
-            Self::AnyOf(shapes) => match &shapes[..] {
-                [one, Self::List(_)] => format!("{}, or a list", one.brief()),
-                _ => alternatives(&shapes.iter().map(Shape::brief).collect::<Vec<_>>()),
-            },
-            _ => self.words(),
-        }
-    }
-
-    /// The words of a choice; of another shape there are none.
-    pub(super) fn choices(&self) -> &[Choice] {
-        match self {
-            Self::Choice(choices) => choices,
-            _ => &[],
-        }
-    }
-
-    /// The first example of a text, in its quotes.
-    pub(super) fn example(&self) -> Option<String> {
-        match self {
-            Self::Text { form, .. } => {
-                let (_, examples) = form.split_once("such as `")?;
-                Some(examples.split('`').next()?.to_owned())
-            }
-            Self::List(item) => item.example(),
-            Self::AnyOf(shapes) => shapes.iter().find_map(Self::example),
-            _ => None,
-        }
-    }
-
-    /// What may be written, in words.
-    pub fn words(&self) -> String {
-        match self {
-            Self::Boolean => "`true` or `false`".into(),
-            Self::Integer { min, max } => match (*min, *max) {
-                (min, i64::MAX | 0xFFFF_FFFF) => format!("an integer from {min}"),
-                (min, max) => format!("an integer from {min} to {max}"),
-            },
-            Self::Part => "a number from 0 to 1".into(),
-            Self::Text { form, .. } => (*form).into(),
-            Self::Choice(choices) => {
-                let words: Vec<_> = choices
-                    .iter()
-                    .map(|it| format!("`\"{}\"`", it.word))
-                    .collect();
-                alternatives(&words)
-            }
-            Self::Table(_) => "a table".into(),
-            Self::Secret(shape) => shape.words(),
-            Self::List(item) => match &**item {
-                Self::Table(_) => "a list of tables".into(),
-                item => format!("a list, each {}", item.words()),
-            },
-            Self::Map(value) => match &**value {
-                Self::Table(_) => "a table of tables by name".into(),
-                _ => "a table by name".into(),
-            },
-            Self::AnyOf(shapes) => match &shapes[..] {
-                [one, Self::List(_)] => format!("{}, or a list", one.words()),
-                _ => {
-                    let mut words: Vec<_> = shapes.iter().map(Shape::words).collect();
-                    // Examples go on to the end of the sentence.
-                    words.sort_by_key(|it| it.contains(", such as"));
-                    alternatives(&words)
-                }
-            },
-        }
-    }
-}
-
-/// `a, b or c`.
-pub(super) fn alternatives(words: &[String]) -> String {
-    match words {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
-    }
 }
 
 /// Says what was expected in place of what stands at `node`.
@@ -392,12 +191,11 @@ macro_rules! options {
                 node: &$crate::tree::Node,
                 report: &mut $crate::diagnostics::Report,
             ) -> Option<Self> {
-                use $crate::setting::{self, Presence::*};
-                let $crate::tree::Value::Table(entries) = &node.value else {
+                use $crate::setting;
+                use $crate::shape::Presence::*;
+                if !matches!(node.value, $crate::tree::Value::Table(_)) {
                     return setting::wrong_type(node, report);
-                };
-                let known = [$( setting::key_name(stringify!($key)) ),*];
-                $crate::unknown::check_keys(entries, $title, &known, report);
+                }
                 Some(Self {
                     $( $key: {
                         let key = setting::key_name(stringify!($key));
@@ -406,11 +204,13 @@ macro_rules! options {
                 })
             }
 
-            fn shape() -> $crate::setting::Shape {
-                use $crate::setting::{self, Presence::*};
-                setting::Shape::Table(setting::TableShape {
+            fn shape() -> $crate::shape::Shape {
+                use $crate::setting;
+                use $crate::shape::{self, Presence::*};
+                shape::Shape::Table(shape::TableShape {
+                    title: $title,
                     about: setting::prose(&[$($about),*]),
-                    keys: vec![$( setting::KeyShape {
+                    keys: vec![$( shape::KeyShape {
                         key: setting::key_name(stringify!($key)),
                         help: setting::prose(&[$($help),*]),
                         shape: <$type as setting::Setting>::shape(),
@@ -455,94 +255,14 @@ impl Setting for bool {
     }
 }
 
-/// An integer between bounds, both included, in the type that the program uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounded<T, const MIN: i64, const MAX: i64>(T);
-
-/// A type that a [`Bounded`] can have.
-pub trait Whole: Copy {
-    /// The least that it holds.
-    const LEAST: i64;
-    /// The most that it holds, as far as the file can say it.
-    const MOST: i64;
-
-    /// The same number; it lies between the two.
-    fn from_i64(number: i64) -> Self;
-}
-
-macro_rules! whole {
-    ($($type:ty),*) => {
-        $(
-            impl Whole for $type {
-                const LEAST: i64 = 0;
-                const MOST: i64 = if size_of::<$type>() < size_of::<i64>() {
-                    <$type>::MAX as i64
-                } else {
-                    i64::MAX
-                };
-
-                fn from_i64(number: i64) -> Self {
-                    number as $type
-                }
-            }
-        )*
-    };
-}
-
-whole!(u8, u16, u32, usize);
-
-impl<T: Whole, const MIN: i64, const MAX: i64> Bounded<T, MIN, MAX> {
-    /// Bounds that the type does not hold are a build error.
-    const FITS: () = assert!(T::LEAST <= MIN && MIN <= MAX && MAX <= T::MOST);
-
-    /// The number, if it is within the bounds.
-    fn new(number: i64) -> Option<Self> {
-        let () = Self::FITS;
-        (MIN..=MAX)
-            .contains(&number)
-            .then(|| Self(T::from_i64(number)))
-    }
-
-    /// The number.
-    pub fn get(self) -> T {
-        self.0
-    }
-}
-
-impl<T: Whole, const MIN: i64, const MAX: i64> Setting for Bounded<T, MIN, MAX> {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        let Value::Integer(number) = node.value else {
-            return wrong_type(node, report);
-        };
-        let value = Self::new(number);
-        if value.is_none() {
-            let expected = Self::shape().words();
-            report
-                .mistake(&node.place, format!("{number} is out of range"))
-                .label(format!("expected {expected}"));
-        }
-        value
-    }
-
-    fn shape() -> Shape {
-        Shape::Integer { min: MIN, max: MAX }
-    }
-}
-
-impl<T: Whole, const MIN: i64, const MAX: i64> Resolve for Bounded<T, MIN, MAX> {
-    type Resolved = T;
-
-    fn resolve(&self) -> Option<T> {
-        Some(self.get())
-    }
-}
-
 /// A value read from text.
 pub trait FromText: Sized {
     /// The form of the text, in words.
     const FORM: &'static str;
     /// The form as a regular expression, where it has one.
     const PATTERN: Option<&'static str> = None;
+    /// What to write where a list of several stands in its place.
+    const SEVERAL: Option<&'static str> = None;
 
     /// Reads it.
     ///
@@ -615,6 +335,12 @@ impl<T: FromText> Setting for T {
                     .for_each(|help| report.advise(&node.place, help));
                 found
             }
+            Value::List(items) if items.len() > 1 => {
+                let found = wrong_type(node, report);
+                let help = T::SEVERAL.into_iter();
+                help.for_each(|help| report.advise(&node.place, help.to_owned()));
+                found
+            }
             _ => wrong_type(node, report),
         }
     }
@@ -624,140 +350,5 @@ impl<T: FromText> Setting for T {
             form: T::FORM,
             pattern: T::PATTERN,
         }
-    }
-}
-
-impl<T: Setting> Setting for Vec<T> {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        match &node.value {
-            Value::List(items) => {
-                // In one piece: 20,000 routes that grow leave twice their memory behind.
-                let mut values = Self::with_capacity(items.len());
-                values.extend(items.iter().filter_map(|it| T::read(it, report)));
-                Some(values)
-            }
-            _ => wrong_type(node, report),
-        }
-    }
-
-    fn shape() -> Shape {
-        Shape::List(Box::new(T::shape()))
-    }
-}
-
-/// What few of many tables have, so that it takes little room in the others.
-#[derive(Debug)]
-pub struct Boxed<T>(Box<T>);
-
-impl<T> std::ops::Deref for Boxed<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T: Setting> Setting for Boxed<T> {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        T::read(node, report).map(|it| Self(Box::new(it)))
-    }
-
-    fn shape() -> Shape {
-        T::shape()
-    }
-}
-
-/// One value, or a list of them.
-#[derive(Debug)]
-pub struct OneOrMore<T>(pub Vec<T>);
-
-impl<T: Setting> Setting for OneOrMore<T> {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        match &node.value {
-            Value::List(items) if items.is_empty() => {
-                report.mistake(&node.place, "the list is empty, so nothing could match");
-                None
-            }
-            Value::List(_) => Vec::read(node, report).map(Self),
-            _ => T::read(node, report).map(|it| Self(vec![it])),
-        }
-    }
-
-    fn shape() -> Shape {
-        Shape::AnyOf(vec![T::shape(), Shape::List(Box::new(T::shape()))])
-    }
-}
-
-/// A value with its place.
-#[derive(Debug)]
-pub struct Placed<T> {
-    /// The value.
-    pub value: T,
-    /// Where it stands.
-    pub place: Place,
-}
-
-impl<T: Setting> Setting for Placed<T> {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        Some(Self {
-            value: T::read(node, report)?,
-            place: node.place.clone(),
-        })
-    }
-
-    fn shape() -> Shape {
-        T::shape()
-    }
-}
-
-/// A table whose keys are names.
-#[derive(Debug)]
-pub struct Map<T>(pub Vec<Named<T>>);
-
-/// One entry of a [`Map`].
-#[derive(Debug)]
-pub struct Named<T> {
-    /// The key.
-    pub name: String,
-    /// Where the key stands.
-    pub place: Place,
-    /// The value; `None` where it is mistaken.
-    pub value: Option<T>,
-}
-
-impl<T: Setting> Setting for Map<T> {
-    fn read(node: &Node, report: &mut Report) -> Option<Self> {
-        let Value::Table(entries) = &node.value else {
-            return wrong_type(node, report);
-        };
-        let named = entries.iter().map(|entry| Named {
-            name: entry.key.clone(),
-            place: entry.key_place.clone(),
-            value: read_or_advise(&entry.node, Some(&entry.key), report),
-        });
-        Some(Self(named.collect()))
-    }
-
-    fn shape() -> Shape {
-        Shape::Map(Box::new(T::shape()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_keeps_its_value_in_the_type_of_the_program() {
-        type Most = Bounded<u32, 1, { u32::MAX as i64 }>;
-        assert_eq!(
-            Most::new(i64::from(u32::MAX)).map(Bounded::get),
-            Some(u32::MAX)
-        );
-        assert_eq!(Most::new(1).map(Bounded::get), Some(1));
-        for number in [0, -1, i64::MIN, i64::from(u32::MAX) + 1, i64::MAX] {
-            assert_eq!(Most::new(number), None, "{number}");
-        }
-        assert_eq!(Bounded::<u8, 0, 9>::new(9).map(Bounded::get), Some(9));
     }
 }

@@ -174,8 +174,9 @@ fn bare(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostics::Origin;
     use crate::diagnostics::Report;
-    use crate::tree::read_document;
+    use crate::document::read_document;
 
     #[test]
     fn the_first_of_two() {
@@ -198,7 +199,7 @@ mod tests {
             let at = |mark: &str| plain(&text[..text.find(mark).unwrap()]).len();
             let text_alone = plain(text);
             let mut report = Report::default();
-            let source = report.add_source("test", text_alone.as_str());
+            let source = report.add_source(Origin::File("test".into()), text_alone.as_str());
             let root = read_document(source, &mut report);
             let second = second_of(text);
             let found = first(&root, &without_long_texts(&text_alone), &second);

@@ -5,10 +5,10 @@
 
 use super::diagnostics::{Report, nearest};
 use super::peers::{self, Meaning};
-use super::setting::{FromText, Setting, Shape, alternatives};
-use super::tree::{Entry, Value};
+use super::setting::FromText;
+use super::shape::{Shape, TableShape, alternatives};
+use super::tree::{Entry, Node, Value};
 use super::value::EndpointAddress;
-use super::written::File;
 
 /// Path of the table of an endpoint.
 const ENDPOINTS: &str = "upstream.NAME.endpoints";
@@ -43,10 +43,10 @@ impl Table {
     }
 }
 
-/// Every table that can be written.
-pub(super) fn tables() -> Vec<Table> {
+/// Every table that can be written in a file of this shape.
+pub(super) fn tables(file: &Shape) -> Vec<Table> {
     let mut tables = Vec::new();
-    collect(&File::shape(), "", WHOLE, &mut tables);
+    collect(file, "", WHOLE, &mut tables);
     tables
 }
 
@@ -90,17 +90,60 @@ fn header(key: &str, shape: &Shape) -> String {
     }
 }
 
-/// Reports the keys of `entries` that are none of `known`.
-pub(super) fn check_keys(entries: &[Entry], title: &str, known: &[&str], report: &mut Report) {
-    let is_unknown = |it: &&Entry| !known.contains(&it.key.as_str());
-    let mut unknown = entries.iter().filter(is_unknown).peekable();
-    // Most tables have none, and need none of this.
-    let tables = unknown.peek().map_or_else(Vec::new, |_| tables());
-    for entry in unknown {
-        let said = explain(entry, entries, title, known, &tables);
-        let found = report.mistake(&entry.key_place, said.title);
-        if let Some(help) = said.help {
-            found.help(help);
+/// Reports every key of the tree that its table does not have. `file` is the shape of
+/// the tree.
+pub(super) fn check(root: &Node, file: &Shape, report: &mut Report) {
+    let mut check = Check {
+        file,
+        tables: None,
+        report,
+    };
+    check.walk(root, file);
+}
+
+struct Check<'a> {
+    file: &'a Shape,
+    /// All tables: collected for the first unknown key, as most files have none.
+    tables: Option<Vec<Table>>,
+    report: &'a mut Report,
+}
+
+impl Check<'_> {
+    fn walk(&mut self, node: &Node, shape: &Shape) {
+        match (&node.value, shape) {
+            (Value::Table(entries), Shape::Table(table)) => {
+                self.check_keys(entries, table);
+                for entry in entries {
+                    if let Some(key) = table.keys.iter().find(|it| it.key == entry.key) {
+                        self.walk(&entry.node, &key.shape);
+                    }
+                }
+            }
+            (Value::Table(entries), Shape::Map(item)) => {
+                entries.iter().for_each(|it| self.walk(&it.node, item));
+            }
+            (Value::List(items), Shape::List(item)) => {
+                items.iter().for_each(|it| self.walk(it, item));
+            }
+            (value, Shape::AnyOf(shapes)) => {
+                if let Some(shape) = shapes.iter().find(|it| it.takes(value)) {
+                    self.walk(node, shape);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the keys of `entries` that the table does not have.
+    fn check_keys(&mut self, entries: &[Entry], table: &TableShape) {
+        for entry in entries.iter().filter(|it| !table.has(&it.key)) {
+            let tables = self.tables.get_or_insert_with(|| tables(self.file));
+            let known: Vec<_> = table.keys.iter().map(|it| it.key).collect();
+            let said = explain(entry, entries, table.title, &known, tables);
+            let found = self.report.mistake(&entry.key_place, said.title);
+            if let Some(help) = said.help {
+                found.help(help);
+            }
         }
     }
 }
@@ -250,12 +293,14 @@ fn nearby(mut found: Vec<(&str, String)>, current: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{Node, Place};
     use super::*;
+    use crate::setting::Setting;
+    use crate::tree::Place;
+    use crate::written::File;
 
     /// What is said of `key` with this value in the table at `path`.
     fn said_of(path: &str, key: &str, value: Value) -> String {
-        let tables = tables();
+        let tables = tables(&File::shape());
         let table = tables.iter().find(|it| it.path == path).unwrap();
         let place = Place {
             source: 0,

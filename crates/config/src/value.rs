@@ -13,7 +13,8 @@ use evenkeel_proto::Scheme;
 
 use super::diagnostics::Report;
 use super::regex_like::{self, Foreign};
-use super::setting::{Choice, Fault, FromText, Setting, Shape, wrong_type};
+use super::setting::{Fault, FromText, Setting, wrong_type};
+use super::shape::{Choice, Shape};
 use super::tree::{Node, Value};
 use super::{Adopt, BalanceKey, EventFormat, HalfClose, Level};
 use evenkeel_net::Address;
@@ -443,6 +444,8 @@ pub struct Bind(pub Address);
 
 impl FromText for Bind {
     const FORM: &'static str = "an address, such as `\"0.0.0.0:8080\"`, `\"[::]:80\"`, `\":8080\"` or `\"unix:/run/x.sock\"`";
+    const SEVERAL: Option<&'static str> =
+        Some("an address has a `[[listener]]` of its own: write one for each");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         if let Some(path) = text.strip_prefix("unix:") {

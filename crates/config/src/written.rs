@@ -12,10 +12,10 @@ use super::diagnostics::Report;
 use super::file_value::FolderPath;
 use super::log_value::{AppName, Facility, LogPath, Only, Severity};
 use super::quantity::{Length, Part, Size, Span, Timeout};
-use super::secret::Secret;
 use super::setting::{
-    Bounded, Boxed, FromText, Map, OneOrMore, Placed, Setting, Shape, options, wrong_type,
+    Bounded, Boxed, FromText, Map, OneOrMore, Placed, Secret, Setting, options, wrong_type,
 };
+use super::shape::Shape;
 use super::template::Template;
 use super::tree::{Entry, Node, Value};
 use super::value::{
@@ -26,9 +26,11 @@ use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Level, M
 
 mod conditions;
 mod files;
+mod names;
 
 pub use conditions::Match;
 pub use files::{CompressTable, Disk, FilesTable};
+pub(super) use names::Names;
 
 options! {
     /// Everything in the file.

@@ -10,11 +10,11 @@ use evenkeel_policy::queue::Discipline;
 
 use super::super::diagnostics::Report;
 use super::super::machine;
-use super::super::setting::{Bounded, Map, Named, Placed, alternatives};
+use super::super::setting::{Bounded, Map, Named, Placed};
+use super::super::shape::alternatives;
 use super::super::tree::Place;
 use super::super::value::{Destination, Text, is_token};
-use super::super::written::{self, Endpoint, File, Upstream};
-use super::Names;
+use super::super::written::{self, Endpoint, File, Names, Upstream};
 use super::reserved::{Message, reserved_in};
 
 /// Probes that follow each other faster than this would be a load.

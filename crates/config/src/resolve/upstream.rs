@@ -11,7 +11,7 @@ use evenkeel_policy::queue::QueueSettings;
 use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::super::diagnostics::Report;
-use super::super::load::read_up_to;
+use super::super::input::read_up_to;
 use super::super::setting::{Bounded, Field, Map, OneOrMore, Placed, Resolve};
 use super::super::value::{Destination, FilePath, Forwarding};
 use super::super::written::{self, Endpoint as WrittenEndpoint};

@@ -6,9 +6,9 @@
 use evenkeel_policy::route::condition::{self, Condition, ValuePattern};
 use evenkeel_proto::Scheme;
 
-use super::super::check::Names;
 use super::super::setting::{Field, Map, OneOrMore, Placed, options};
 use super::super::value::{Client, Host, Method, Path, Text, Wanted};
+use super::names::Names;
 
 /// Defines the keys of `match` as options, and how they become conditions.
 macro_rules! conditions {

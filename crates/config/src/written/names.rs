@@ -1,0 +1,70 @@
+//! The names of listeners, routes, upstreams and lanes.
+
+use super::{File, Listener, Route, Upstream};
+
+/// What can be referred to by name.
+pub(crate) struct Names<'a> {
+    pub(crate) listeners: Vec<String>,
+    pub(crate) upstreams: Vec<&'a str>,
+    /// Of each upstream, in the same order; `None` where they can't be read.
+    pub(crate) lanes: Vec<Option<Vec<&'a str>>>,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn collect(file: &'a File) -> Self {
+        let listeners = file.listener.value.iter().flatten().enumerate();
+        let upstreams = file.upstream.value.iter().flat_map(|map| &map.0);
+        let mut upstreams: Vec<_> = upstreams
+            .map(|it| (it.name.as_str(), lane_names(it.value.as_ref())))
+            .collect();
+        upstreams.sort_unstable();
+        let (upstreams, lanes) = upstreams.into_iter().unzip();
+        let listeners = listeners.map(|(index, it)| it.name_at(index));
+        Self {
+            listeners: listeners.collect(),
+            upstreams,
+            lanes,
+        }
+    }
+
+    /// Index of the listener of this name.
+    pub(crate) fn listener(&self, name: &str) -> Option<usize> {
+        self.listeners.iter().position(|it| it == name)
+    }
+
+    /// Index of the lane of this name among those of the upstream.
+    pub(crate) fn lane(&self, upstream: usize, name: &str) -> Option<usize> {
+        let lanes = self.lanes[upstream].as_ref()?;
+        lanes.iter().position(|it| *it == name)
+    }
+
+    /// Index of the upstream of this name, among all in order of their names.
+    pub(crate) fn upstream(&self, name: &str) -> Option<usize> {
+        self.upstreams.binary_search(&name).ok()
+    }
+}
+
+fn lane_names(upstream: Option<&Upstream>) -> Option<Vec<&str>> {
+    let lanes = &upstream?.lanes.value.as_ref()?.0;
+    Some(lanes.iter().map(|it| it.name.as_str()).collect())
+}
+
+impl Listener {
+    /// Its name, written or by its index.
+    pub(crate) fn name_at(&self, index: usize) -> String {
+        match &self.name.value {
+            Some(name) => name.0.clone(),
+            None => format!("listener-{}", index + 1),
+        }
+    }
+}
+
+impl Route {
+    /// Its name, written or by its index.
+    pub(crate) fn name_at(&self, index: usize) -> String {
+        match &self.name.value {
+            Some(name) => name.0.clone(),
+            None => format!("route-{}", index + 1),
+        }
+    }
+}
