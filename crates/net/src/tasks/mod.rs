@@ -99,6 +99,9 @@ struct TaskEntry {
     next_queue: Cell<NextQueue>,
     /// `None` while it is polled.
     task: Option<Task>,
+    /// The task's own memory. Made before its first poll: from then on a task may
+    /// refer to itself, and nobody else may refer to what is in it.
+    whole: PrefetchHint,
     hints: Hints,
 }
 
@@ -318,6 +321,7 @@ impl Set {
                 generation: id.generation(),
                 is_ready: false,
                 next_queue: Cell::default(),
+                whole: PrefetchHint::of(&*task, TASK_LEN),
                 task: Some(task),
                 hints: [PrefetchHint::NONE; HINTS],
             });
@@ -442,9 +446,7 @@ impl Set {
 
 impl TaskEntry {
     fn fetch(&self) {
-        if let Some(task) = &self.task {
-            PrefetchHint::of(&**task, TASK_LEN).fetch();
-        }
+        self.whole.fetch();
         for hint in self.hints {
             hint.fetch();
         }
