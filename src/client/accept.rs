@@ -8,12 +8,13 @@ use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use evenkeel_proto::Scheme;
 use rustix::io::Errno;
 
 use super::future_pool::FuturePool;
-use super::{OpenConnection, connection, http1};
+use super::{Connection, OpenConnection, http1, serve_connection};
 use crate::exchange::remote::Remote;
-use crate::exchange::{Client, Worker, answer, room};
+use crate::exchange::{Client, Http1Side, Worker, answer, room};
 use crate::net::descriptors::Taker;
 use crate::net::is_out_of_descriptors;
 use crate::net::listen::{AcceptTurns, Incoming, Listener, Peer};
@@ -60,11 +61,12 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener, index: usize) {
             Err(error) => Err(error),
         };
         match admitted {
-            Ok(Some(client)) => {
+            Ok(Some(connection)) => {
                 pause.is_over(&worker, index);
-                let session = client.session;
-                let open = OpenConnection::new(&worker, &client);
-                let place = tasks::spawn(connection(open, client, places.clone(), serve));
+                let session = connection.client.session;
+                let open = OpenConnection::new(&worker, &connection.client);
+                let serving = serve_connection(open, connection, places.clone(), serve);
+                let place = tasks::spawn(serving);
                 worker.sessions.has_task(session, place);
             }
             // It was refused.
@@ -115,7 +117,7 @@ async fn admit(
     worker: &Worker,
     incoming: Incoming,
     listener: usize,
-) -> io::Result<Option<Box<Client>>> {
+) -> io::Result<Option<Box<Connection>>> {
     let counters = &worker.counters.listeners[listener];
     counters.connections.add(1);
     let incoming = match take_descriptor(worker, incoming).await {
@@ -141,8 +143,8 @@ async fn admit(
     Ok(Some(connected(worker, stream, peer, listener)))
 }
 
-/// The client of a connection that was taken in.
-fn connected(worker: &Worker, stream: Stream, peer: Peer, listener: usize) -> Box<Client> {
+/// A connection that was taken in.
+fn connected(worker: &Worker, stream: Stream, peer: Peer, listener: usize) -> Box<Connection> {
     let peer = match peer {
         Peer::Tcp(address) => Remote::from(address),
         Peer::Unix => Remote::new(None, 0),
@@ -153,8 +155,16 @@ fn connected(worker: &Worker, stream: Stream, peer: Peer, listener: usize) -> Bo
         listener,
         tick: worker.wheel.now(),
     });
-    let timer = worker.wheel.timer();
-    Box::new(Client::new(stream, timer, peer, listener, session))
+    let scheme = if stream.is_encrypted() {
+        Scheme::Https
+    } else {
+        Scheme::Http
+    };
+    Box::new(Connection {
+        http1: Http1Side::new(stream),
+        timer: worker.wheel.timer(),
+        client: Client::new(peer, scheme, listener, session),
+    })
 }
 
 /// What a connection lacks whose descriptor is kept from clients.
@@ -255,14 +265,14 @@ pub(crate) fn serve_stream(
 ) -> impl Future<Output = ()> + use<> {
     let is_free = worker.open_connections[0].try_add(None);
     debug_assert!(is_free, "there is no limit");
-    let client = connected(worker, stream, peer, 0);
-    let open = OpenConnection::new(worker, &client);
-    connection(open, client, Rc::new(FuturePool::new()), http1::serve)
+    let connection = connected(worker, stream, peer, 0);
+    let open = OpenConnection::new(worker, &connection.client);
+    serve_connection(open, connection, Rc::new(FuturePool::new()), http1::serve)
 }
 
 /// Length of what a connection needs while it has an exchange, in bytes.
 #[cfg(test)]
 pub(crate) fn served_len(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> usize {
-    let client = connected(worker, stream, peer, 0);
-    size_of_val(&http1::serve(worker.clone(), client))
+    let connection = connected(worker, stream, peer, 0);
+    size_of_val(&http1::serve(worker.clone(), connection))
 }

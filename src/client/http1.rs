@@ -9,13 +9,11 @@ use evenkeel_policy::Instant;
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
-use super::Hint;
+use super::drain::{drain, linger};
+use super::{Connection, Hint};
 use crate::config::Limits;
-use crate::exchange::drain::{drain, linger};
 use crate::exchange::identity::Identity;
-use crate::exchange::{
-    Client, Context, Exchange, Next, Outcome, Progress, Sender, Worker, answer, box_cold,
-};
+use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, Worker, answer, box_cold};
 use crate::handler;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -49,9 +47,9 @@ pub(super) struct Arrival {
 /// What became of a connection that had something to read.
 pub(super) enum Served {
     /// It is idle after a request.
-    Idle(Box<Client>),
+    Idle(Box<Connection>),
     /// Nothing but empty lines came: it is as idle as before.
-    Nothing(Box<Client>),
+    Nothing(Box<Connection>),
     /// It is closed.
     Closed,
 }
@@ -61,31 +59,40 @@ pub(super) enum Served {
 ///
 /// # Cancellation
 /// Dropping the future closes the connection.
-pub(super) fn serve(worker: Rc<Worker>, mut client: Box<Client>) -> impl Future<Output = Served> {
+pub(super) fn serve(
+    worker: Rc<Worker>,
+    mut connection: Box<Connection>,
+) -> impl Future<Output = Served> {
     let mut context = Context::new(worker);
     async move {
         let mut head = context.heads.take();
         let mut buffer = Buffer::small();
-        let track = context.sessions.wake(client.session);
+        let track = context.sessions.wake(connection.client.session);
         Hint::Head.set(&*head);
         Hint::Track.set(&*track);
-        let next = exchanges(&mut context, &mut client, &mut buffer, &mut head, &track).await;
+        let next = exchanges(
+            &mut context,
+            &mut connection,
+            &mut buffer,
+            &mut head,
+            &track,
+        )
+        .await;
         context.heads.keep(head);
-        context
-            .sessions
-            .rest(client.session, track, context.wheel.now());
+        let (session, now) = (connection.client.session, context.wheel.now());
+        context.sessions.rest(session, track, now);
         match next {
-            None => return Served::Nothing(client),
-            Some(Next::KeepAlive) => return Served::Idle(client),
+            None => return Served::Nothing(connection),
+            Some(Next::KeepAlive) => return Served::Idle(connection),
             // A close with unread bytes drops what waits to be sent.
-            Some(Next::Close) if client.stream.has_unread() => {
-                box_cold(linger(&context, &mut client, buffer, Sender::Late)).await;
+            Some(Next::Close) if connection.http1.stream.has_unread() => {
+                box_cold(linger(&context, &mut connection, buffer, Sender::Late)).await;
             }
             Some(Next::Close) => {}
             Some(Next::Linger { sender }) => {
-                box_cold(linger(&context, &mut client, buffer, sender)).await
+                box_cold(linger(&context, &mut connection, buffer, sender)).await
             }
-            Some(Next::Abort) => client.stream.abort_on_close(),
+            Some(Next::Abort) => connection.http1.stream.abort_on_close(),
         }
         Served::Closed
     }
@@ -95,7 +102,7 @@ pub(super) fn serve(worker: Rc<Worker>, mut client: Box<Client>) -> impl Future<
 /// where there was none.
 fn exchanges(
     context: &mut Context,
-    client: &mut Client,
+    connection: &mut Connection,
     buffer: &mut Buffer,
     head: &mut RequestHead,
     track: &Rc<Track>,
@@ -104,19 +111,20 @@ fn exchanges(
         let mut number = 0_u32;
         loop {
             context.renew();
-            let arrival = match read_head(context, client, buffer, head, track).await {
+            let arrival = match read_head(context, connection, buffer, head, track).await {
                 Read::Head(arrival) => arrival,
                 Read::Nothing if number == 0 => return None,
                 Read::Nothing => return Some(Next::KeepAlive),
                 Read::Closed => return Some(Next::Close),
                 Read::Refused(arrival, end) => {
-                    let refused = refuse(context, client, buffer, track, arrival, end);
+                    let refused = refuse(context, connection, buffer, track, arrival, end);
                     return Some(box_cold(refused).await);
                 }
             };
             let bytes = buffer.filled();
             Hint::Bytes.set(bytes);
             Hint::Fields.set(&head.fields[..]);
+            let client = &mut connection.client;
             client.asks(context, bytes, head);
             track.begin_exchange(arrival.started, head.line(bytes), head.wire.end);
             let identity = context.identify(client, arrival.started, bytes, head);
@@ -128,7 +136,7 @@ fn exchanges(
                 identity.as_ref().unwrap_or(&Identity::NONE),
                 track.clone(),
             );
-            let mut exchange = Exchange::new(context, client, bytes, head, progress);
+            let mut exchange = connection.exchange(context, bytes, head, progress);
             let outcome = handler::handle(&mut exchange).await;
             let Outcome {
                 end,
@@ -143,7 +151,7 @@ fn exchanges(
                 None => buffer.consume(consumed),
             }
             let next = match unread {
-                Some(decoder) => box_cold(drain(context, client, buffer, *decoder, next)).await,
+                Some(decoder) => box_cold(drain(context, connection, buffer, *decoder, next)).await,
                 None => next,
             };
             if next != Next::KeepAlive {
@@ -167,12 +175,13 @@ fn exchanges(
 /// Answers a head that is no request, and writes its line.
 pub(super) async fn refuse(
     context: &Context,
-    client: &mut Client,
+    connection: &mut Connection,
     buffer: &Buffer,
     track: &Rc<Track>,
     arrival: Arrival,
     end: End,
 ) -> Next {
+    let client = &mut connection.client;
     client.asks_nothing();
     track.begin_exchange(arrival.started, b"", buffer.len());
     let progress = Progress::new(
@@ -184,13 +193,13 @@ pub(super) async fn refuse(
         track.clone(),
     );
     let head = RequestHead::default();
-    let mut exchange = Exchange::new(context, client, buffer.filled(), &head, progress);
+    let mut exchange = connection.exchange(context, buffer.filled(), &head, progress);
     let refused = answer::refuse(&mut exchange, end, None).await;
     exchange.conclude(end);
     match end {
         // Somebody waits for its room.
         End::Failure(Failure::NoDescriptor | Failure::Connections) => {
-            let counters = context.listener_counters(client);
+            let counters = context.listener_counters(&connection.client);
             counters.connections_displaced.add(1);
             Next::Close
         }
@@ -220,7 +229,7 @@ fn skip_empty_lines(buffer: &mut Buffer) -> bool {
 /// Reads until a head is whole, refused, or too late.
 async fn read_head(
     context: &Context,
-    client: &mut Client,
+    connection: &mut Connection,
     buffer: &mut Buffer,
     head: &mut RequestHead,
     track: &Track,
@@ -236,15 +245,21 @@ async fn read_head(
         if !buffer.is_empty() {
             let is_first = incoming.begun.is_none();
             let (started, _) = *incoming.begun.get_or_insert_with(|| {
-                let timeout = context.listener(client).timeouts.head;
+                let timeout = context.listener(&connection.client).timeouts.head;
                 (clock::now(), context.wheel.deadline(timeout))
             });
             let arrival = |took| Arrival { started, took };
-            match parse(context, client, buffer, head, &mut incoming.seen) {
+            match parse(
+                context,
+                &connection.client,
+                buffer,
+                head,
+                &mut incoming.seen,
+            ) {
                 Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
                 Ok(Parsed::Complete) => {
                     // A client that has sent its request does not have to leave.
-                    context.sessions.take_told(client.session);
+                    context.sessions.take_told(connection.client.session);
                     return Read::Head(arrival(clock::since(started)));
                 }
                 Ok(Parsed::Partial) if is_first => track.begin_head(started),
@@ -252,7 +267,7 @@ async fn read_head(
                 Err(error) => return Read::Refused(arrival(clock::since(started)), error.into()),
             }
         }
-        match read_more(context, client, buffer, &incoming).await {
+        match read_more(context, connection, buffer, &incoming).await {
             ReadMore::Some => {}
             ReadMore::Nothing => return Read::Nothing,
             ReadMore::Failed(failure) => {
@@ -316,18 +331,23 @@ enum ReadMore {
 /// Reads once. Waits only when a head has begun: until its deadline.
 async fn read_more(
     context: &Context,
-    client: &mut Client,
+    connection: &mut Connection,
     buffer: &mut Buffer,
     incoming: &Incoming,
 ) -> ReadMore {
+    let Connection {
+        http1,
+        timer,
+        client,
+    } = connection;
     if buffer.room().is_empty() {
         buffer.grow();
     }
     if let Some((_, deadline)) = incoming.begun {
-        context.wheel.set(&client.timer, deadline);
+        context.wheel.set(timer, deadline);
     }
     poll_fn(|cx| {
-        let polled = client.stream.poll_read(cx, buffer.room());
+        let polled = http1.stream.poll_read(cx, buffer.room());
         Poll::Ready(match polled {
             Poll::Ready(Ok(len)) if len > 0 => {
                 buffer.fill(len);
@@ -335,7 +355,7 @@ async fn read_more(
             }
             Poll::Ready(_) => ReadMore::Failed(Failure::ClientGone),
             Poll::Pending if incoming.begun.is_none() => ReadMore::Nothing,
-            Poll::Pending if context.wheel.has_fired(&client.timer) => {
+            Poll::Pending if context.wheel.has_fired(timer) => {
                 ReadMore::Failed(Failure::HeadTimeout)
             }
             Poll::Pending => match context.sessions.take_told(client.session) {

@@ -5,6 +5,8 @@
 //! (`http1`) and gives it back when there is nothing more to read.
 
 mod accept;
+mod connection;
+mod drain;
 mod future_pool;
 pub(crate) mod http1;
 mod proxy_protocol;
@@ -21,6 +23,7 @@ use crate::observe::sessions::SessionKey;
 pub use accept::accept;
 #[cfg(test)]
 pub(crate) use accept::{serve_stream, served_len};
+use connection::Connection;
 use future_pool::FuturePool;
 use http1::Served;
 
@@ -64,7 +67,7 @@ impl Drop for OpenConnection {
 /// [`Hint::Exchange`] on it belongs to one exchange.
 #[derive(Debug, Clone, Copy)]
 enum Hint {
-    Client,
+    Connection,
     Timer,
     /// The future of the exchange, in a place of the pool.
     Exchange,
@@ -100,12 +103,12 @@ impl Hint {
 
 const _: () = assert!((Hint::Track as usize) < tasks::HINTS);
 
-/// One client's connection, from accept to close.
-fn connection<F>(
+/// Serves one client's connection, from accept to close.
+fn serve_connection<F>(
     open: OpenConnection,
-    mut client: Box<Client>,
+    mut connection: Box<Connection>,
     places: Rc<FuturePool<F>>,
-    serve: impl Fn(Rc<Worker>, Box<Client>) -> F,
+    serve: impl Fn(Rc<Worker>, Box<Connection>) -> F,
 ) -> impl Future<Output = ()>
 where
     F: Future<Output = Served>,
@@ -121,29 +124,29 @@ where
             head_timeout
         };
         let mut wait = Wait::ForFirst(Some(first_wait));
-        if speaks_proxy_protocol(worker, &client) {
-            let header = proxy_protocol::take_header(worker, client, wait);
+        if speaks_proxy_protocol(worker, &connection.client) {
+            let header = proxy_protocol::take_header(worker, connection, wait);
             match box_cold(header).await {
-                Some(told) => client = told,
+                Some(told) => connection = told,
                 None => return,
             }
             wait = wait.on();
         }
-        Hint::Client.set(&*client);
-        client.timer.hint_prefetch(Hint::Timer as usize);
-        while wait_for_request(worker, &mut client, wait).await {
-            (client, wait) = match places.run(|| serve(worker.clone(), client)).await {
-                Served::Idle(client) => {
+        Hint::Connection.set(&*connection);
+        connection.timer.hint_prefetch(Hint::Timer as usize);
+        while wait_for_request(worker, &mut connection, wait).await {
+            (connection, wait) = match places.run(|| serve(worker.clone(), connection)).await {
+                Served::Idle(connection) => {
                     let timeout = worker.listener_setting(open.listener, |it| it.timeouts.idle);
-                    (client, Wait::ForNext(Some(timeout)))
+                    (connection, Wait::ForNext(Some(timeout)))
                 }
-                Served::Nothing(client) => (client, wait.on()),
+                Served::Nothing(connection) => (connection, wait.on()),
                 Served::Closed => return,
             };
             Hint::clear_exchange();
         }
         // The connection counts as open until its descriptor is free.
-        drop(client);
+        drop(connection);
     }
 }
 
@@ -181,21 +184,21 @@ const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
 /// worker is not draining.
 fn wait_for_request(
     worker: &Worker,
-    client: &mut Client,
+    connection: &mut Connection,
     wait: Wait,
 ) -> impl Future<Output = bool> {
     let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
     if let Some(timeout) = timeout {
-        worker.set_timeout(&client.timer, timeout);
+        worker.set_timeout(&connection.timer, timeout);
     }
     let mut has_waited = false;
     poll_fn(move |cx| {
         let is_new = !std::mem::replace(&mut has_waited, true);
         if is_new {
-            client.timer.register(cx);
+            connection.timer.register(cx);
             tasks::begin_next();
         }
-        if client.stream.poll_read_ready(cx).is_ready() {
+        if connection.http1.stream.poll_read_ready(cx).is_ready() {
             // Others have their turn before one that sends without pause.
             if is_new && matches!(wait, Wait::ForNext(_)) {
                 cx.waker().wake_by_ref();
@@ -203,13 +206,13 @@ fn wait_for_request(
             }
             return Poll::Ready(true);
         }
-        if worker.wheel.has_fired(&client.timer) || is_displaced(cx, worker, client) {
+        if worker.wheel.has_fired(&connection.timer) || is_displaced(cx, worker, connection) {
             return Poll::Ready(false);
         }
         let is_unwanted = matches!(wait, Wait::ForNext(_)) && worker.is_draining.get();
         // A request that is there already is served: the event loop is about
         // to say that it came.
-        if is_unwanted && client.stream.peek() != Peeked::Data {
+        if is_unwanted && connection.http1.stream.peek() != Peeked::Data {
             Poll::Ready(false)
         } else {
             Poll::Pending
@@ -219,11 +222,12 @@ fn wait_for_request(
 
 /// Whether an idle connection is to be closed to make room here, or was at an
 /// endpoint. A request that is there already is served.
-fn is_displaced(cx: &TaskContext<'_>, worker: &Worker, client: &mut Client) -> bool {
+fn is_displaced(cx: &TaskContext<'_>, worker: &Worker, connection: &mut Connection) -> bool {
+    let Connection { http1, client, .. } = connection;
     let pinned = &worker.pinned;
     let has_given_way = !pinned.is_empty() && pinned.poll_displaced(cx, client.session).is_ready();
     let is_told = worker.sessions.take_told(client.session).is_some();
-    let is_displaced = (is_told || has_given_way) && client.stream.peek() != Peeked::Data;
+    let is_displaced = (is_told || has_given_way) && http1.stream.peek() != Peeked::Data;
     if is_displaced {
         let counters = worker.listener_counters(client);
         counters.connections_displaced.add(1);

@@ -10,10 +10,10 @@ use std::task::{Poll, ready};
 
 use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN};
 
+use super::drain::linger;
 use super::http1::{self, Arrival};
-use super::{Wait, wait_for_request};
-use crate::exchange::drain::linger;
-use crate::exchange::{Client, Context, Next, Worker};
+use super::{Connection, Wait, wait_for_request};
+use crate::exchange::{Context, Next, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -27,36 +27,36 @@ use crate::net::clock;
 /// Dropping the future closes the connection.
 pub(super) async fn take_header(
     worker: &Rc<Worker>,
-    mut client: Box<Client>,
+    mut connection: Box<Connection>,
     wait: Wait,
-) -> Option<Box<Client>> {
+) -> Option<Box<Connection>> {
     let mut started = clock::now();
-    let is_there = wait_for_request(worker, &mut client, wait).await;
-    if !is_there && !is_late(worker, &client) {
+    let is_there = wait_for_request(worker, &mut connection, wait).await;
+    if !is_there && !is_late(worker, &connection) {
         return None;
     }
     let mut buffer = Buffer::small();
     let read = if is_there {
         started = clock::now();
-        read(worker, &mut client, &mut buffer).await
+        read(worker, &mut connection, &mut buffer).await
     } else {
         Err(Unread::Refused(Failure::ProxyHeaderTimeout))
     };
     match read {
         Ok(None) => {
-            client.stands_for_nobody();
-            return Some(client);
+            connection.client.stands_for_nobody();
+            return Some(connection);
         }
         Ok(Some(source)) => {
-            client.stands_for(worker, source);
-            return Some(client);
+            connection.client.stands_for(worker, source);
+            return Some(connection);
         }
         Err(Unread::Closed) => {}
         Err(Unread::Refused(failure)) => {
             let took = clock::since(started);
             let arrival = Arrival { started, took };
             let context = Context::new(worker.clone());
-            refuse(&context, &mut client, buffer, arrival, failure).await;
+            refuse(&context, &mut connection, buffer, arrival, failure).await;
         }
     }
     None
@@ -64,8 +64,8 @@ pub(super) async fn take_header(
 
 /// Whether the wait is over because its time is, and not because the worker wants
 /// the connection closed.
-fn is_late(worker: &Worker, client: &Client) -> bool {
-    worker.wheel.has_fired(&client.timer) && !worker.is_draining.get()
+fn is_late(worker: &Worker, connection: &Connection) -> bool {
+    worker.wheel.has_fired(&connection.timer) && !worker.is_draining.get()
 }
 
 /// Why a connection has no header.
@@ -85,19 +85,24 @@ enum Unread {
 /// Why there is none.
 async fn read(
     worker: &Worker,
-    client: &mut Client,
+    connection: &mut Connection,
     buffer: &mut Buffer,
 ) -> Result<Option<SocketAddr>, Unread> {
+    let Connection {
+        http1,
+        timer,
+        client,
+    } = connection;
     let refused = |failure| Poll::Ready(Err(Unread::Refused(failure)));
     poll_fn(|cx| {
         loop {
             let before = buffer.len();
             let room = &mut buffer.room()[..MAX_HEADER_LEN - before];
-            match client.stream.poll_peek_into(cx, room) {
+            match http1.stream.poll_peek_into(cx, room) {
                 Poll::Ready(Ok(len)) if len > 0 => buffer.fill(len),
                 Poll::Ready(_) if before == 0 => return Poll::Ready(Err(Unread::Closed)),
                 Poll::Ready(_) => return refused(Failure::ClientGone),
-                Poll::Pending if worker.wheel.has_fired(&client.timer) => {
+                Poll::Pending if worker.wheel.has_fired(timer) => {
                     return refused(worker.timed_out(u64::MAX, Failure::ProxyHeaderTimeout));
                 }
                 Poll::Pending => match worker.sessions.take_told(client.session) {
@@ -110,7 +115,7 @@ async fn read(
             };
             let len = header.map_or(buffer.len(), |it| it.len) - before;
             buffer.truncate(before);
-            match ready!(client.stream.poll_read(cx, &mut buffer.room()[..len])) {
+            match ready!(http1.stream.poll_read(cx, &mut buffer.room()[..len])) {
                 Ok(taken) if taken == len => buffer.fill(len),
                 _ => return refused(Failure::ClientGone),
             }
@@ -125,17 +130,18 @@ async fn read(
 /// Answers a connection without a header, writes its line and closes it.
 async fn refuse(
     context: &Context,
-    client: &mut Client,
+    connection: &mut Connection,
     buffer: Buffer,
     arrival: Arrival,
     failure: Failure,
 ) {
-    let track = context.sessions.wake(client.session);
+    let session = connection.client.session;
+    let track = context.sessions.wake(session);
     let end = failure.into();
-    let next = http1::refuse(context, client, &buffer, &track, arrival, end).await;
+    let next = http1::refuse(context, connection, &buffer, &track, arrival, end).await;
     let now = context.wheel.now();
-    context.sessions.rest(client.session, track, now);
+    context.sessions.rest(session, track, now);
     if let Next::Linger { sender } = next {
-        linger(context, client, buffer, sender).await;
+        linger(context, connection, buffer, sender).await;
     }
 }

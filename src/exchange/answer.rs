@@ -11,7 +11,7 @@ use evenkeel_proto::{BodyFraming, Method, RequestHead};
 use super::drain::{is_within_bounds, rest_of_body};
 use super::identity::ROOM;
 use super::pump::Unread;
-use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker, follow};
+use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker};
 use crate::config::Upstream;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -79,7 +79,7 @@ pub async fn send(
     };
     bytes.extend_from_slice(joined);
     exchange.progress.figures.status = answer.status;
-    let follow = follow(persistence);
+    let follow = exchange.follow(persistence);
     let follows_first = match rest {
         [] => follow,
         _ => Follow::More,
@@ -96,18 +96,21 @@ pub async fn send(
 ///
 /// # Errors
 /// The client closed, or took nothing for its `timeouts.body`.
-pub(crate) async fn put(
+pub(crate) fn put(
     exchange: &mut Exchange<'_>,
     bytes: &[u8],
     head_len: usize,
     follow: Follow,
-) -> Result<(), Failure> {
-    let timeout = exchange.listener().timeouts.body;
-    let (sent, written) = exchange.write_all(bytes, follow, Some(timeout)).await;
-    let figures = &mut exchange.progress.figures;
-    figures.bytes_out += sent as u64;
-    figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
-    written.map_err(|why| exchange.write_failed(why))
+) -> impl Future<Output = Result<(), Failure>> {
+    async move {
+        let timeout = exchange.listener().timeouts.body;
+        let writing = exchange.write_all(bytes, head_len, follow, Some(timeout));
+        let (sent, written) = writing.await;
+        let figures = &mut exchange.progress.figures;
+        figures.bytes_out += sent as u64;
+        figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
+        written.map_err(|why| exchange.write_failed(why))
+    }
 }
 
 fn write_head(out: &mut Vec<u8>, worker: &Worker, answer: &Answer<'_>) {

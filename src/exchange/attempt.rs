@@ -269,7 +269,7 @@ impl<'a, 'e> Sent<'a, 'e> {
     /// The endpoint had closed the connection.
     fn send_head(&mut self) -> Result<(), ()> {
         let (request, context) = (self.request, self.exchange.context);
-        let client = &*self.exchange.client;
+        let client = self.exchange.client;
         let mut scratch = context.scratch.borrow_mut();
         scratch.clear();
         let mut room = ROOM;
@@ -414,7 +414,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         poll_fn(move |cx| {
             if let Some(pump) = self.pump.as_mut().filter(|it| !it.sink_is_closed()) {
                 let before = pump.progress();
-                let polled = pump.poll(cx, &mut self.exchange.client.stream, &mut self.stream);
+                let client = &mut self.exchange.side.carrier();
+                let polled = pump.poll(cx, client, &mut (&mut self.stream).into());
                 let has_moved = pump.progress() != before;
                 let progress = &self.exchange.progress;
                 let bytes_in = progress.figures.bytes_in + pump.bytes_read;
@@ -439,9 +440,9 @@ impl<'a, 'e> Sent<'a, 'e> {
                 }
             }
             let gone = match self.pumping() {
-                None => self.watch.poll_gone(cx, self.exchange.client),
+                None => self.watch.poll_gone(cx, &mut self.exchange.side),
                 // An end shows in a read, once the endpoint takes more.
-                Some(_) => self.exchange.client.stream.poll_broken(cx),
+                Some(_) => self.exchange.side.poll_broken(cx),
             };
             if gone.is_ready() {
                 return Poll::Ready(Event::ClientGone);

@@ -5,8 +5,8 @@
 //! [`Pump`](super::pump::Pump) moves bytes between the two. The fast ways are agreed
 //! between both ends: see [`Way`].
 //!
-//! HTTP/1 is the only protocol so far, and a variant of its own in each enum. Its
-//! connection lends the stream for each poll.
+//! HTTP/1 is the only framing so far, and a variant of its own in each enum. A
+//! [`Carrier`], which is lent for each poll, moves the bytes.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -15,9 +15,10 @@ use evenkeel_proto::http1::write::Transcode;
 use evenkeel_proto::http1::{Advance, BodyDecoder};
 use evenkeel_proto::{BodyError, BodyFraming, Version};
 
+use super::carrier::Carrier;
 use crate::net::buffer::Buffer;
 use crate::net::pipe::Pipe;
-use crate::net::stream::{Follow, Stream};
+use crate::net::stream::Follow;
 
 /// Room left behind what is read: for the end of a chunk and of a chunked body.
 pub const TAILROOM: usize = 16;
@@ -94,7 +95,12 @@ pub enum Way {
 impl Way {
     /// The way of what comes next. Both ends must agree to splice, and the body must
     /// be long enough to be worth it.
-    pub fn between(source: &BodySource, from: &Stream, sink: &BodySink, to: &Stream) -> Self {
+    pub fn between(
+        source: &BodySource,
+        from: &Carrier<'_>,
+        sink: &BodySink,
+        to: &Carrier<'_>,
+    ) -> Self {
         let is_long = source.unseen_len() >= SPLICED_MIN;
         if is_long && !sink.is_closed() && from.can_splice() && to.can_splice() {
             Way::Spliced
@@ -153,7 +159,7 @@ impl BodySource {
     }
 
     /// Ready when a read would not block.
-    pub fn poll_ready(&self, cx: &Context<'_>, from: &Stream) -> Poll<()> {
+    pub fn poll_ready(&self, cx: &Context<'_>, from: &mut Carrier<'_>) -> Poll<()> {
         let BodySource::Http1(_) = self;
         from.poll_read_ready(cx)
     }
@@ -163,7 +169,7 @@ impl BodySource {
     pub fn poll_splice(
         &mut self,
         cx: &Context<'_>,
-        from: &mut Stream,
+        from: &mut Carrier<'_>,
         pipe: &mut Pipe,
     ) -> Poll<Result<Option<u64>, PumpEnd>> {
         let BodySource::Http1(http1) = self;
@@ -186,7 +192,7 @@ impl BodySource {
     pub fn poll_read(
         &self,
         cx: &Context<'_>,
-        from: &mut Stream,
+        from: &mut Carrier<'_>,
         buffer: &mut Buffer,
         len_max: usize,
     ) -> Poll<io::Result<usize>> {
@@ -314,7 +320,7 @@ impl BodySink {
     pub fn poll_write(
         &self,
         cx: &Context<'_>,
-        to: &mut Stream,
+        to: &mut Carrier<'_>,
         bytes: &[u8],
         follow: Follow,
     ) -> Poll<Result<usize, PumpEnd>> {
@@ -326,7 +332,7 @@ impl BodySink {
     pub fn poll_splice(
         &self,
         cx: &Context<'_>,
-        to: &mut Stream,
+        to: &mut Carrier<'_>,
         pipe: &mut Pipe,
         follow: Follow,
     ) -> Poll<Result<usize, PumpEnd>> {

@@ -1,6 +1,5 @@
-//! The client of an exchange: its connection, and whom its requests are from.
+//! The client of an exchange: whom its request is from, and by which listener it came.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 
 use evenkeel_policy::Instant;
@@ -11,27 +10,21 @@ use super::identity::Identity;
 use super::remote::{RelayedClient, Remote};
 use super::{Context, Worker};
 use crate::config;
-use crate::net::stream::Stream;
-use crate::net::timer::Timer;
 use crate::observe::counters::ListenerCounters;
 use crate::observe::sessions::SessionKey;
 
-/// The accepting side of an exchange.
+/// The client of an exchange.
 #[derive(Debug)]
 pub struct Client {
-    /// The client's connection.
-    pub stream: Stream,
-    /// The one timeout that its task has at a time, between exchanges.
-    pub timer: Timer,
     /// Who connected.
     pub peer: Remote,
+    /// The scheme that the connection itself stands for.
+    scheme: Scheme,
     /// Whether a PROXY header left open who the client is: what its requests say
     /// of the client is a stranger's word, whatever address the proxy has.
     is_unnamed: bool,
     /// The client of the request in hand, where a trusted proxy sent that.
     relayed: Option<Box<RelayedClient>>,
-    /// Whether it has closed its sending side alone, and waits for its answer.
-    pub is_half_closed: Cell<bool>,
     /// Index of the listener that accepted it.
     pub listener: usize,
     /// Its entry among the worker's open connections.
@@ -39,21 +32,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection of a listener that was accepted.
-    pub fn new(
-        stream: Stream,
-        timer: Timer,
-        peer: Remote,
-        listener: usize,
-        session: SessionKey,
-    ) -> Self {
+    /// Whoever connected to a listener.
+    pub fn new(peer: Remote, scheme: Scheme, listener: usize, session: SessionKey) -> Self {
         Client {
-            stream,
-            timer,
             peer,
+            scheme,
             is_unnamed: false,
             relayed: None,
-            is_half_closed: Cell::new(false),
             listener,
             session,
         }
@@ -102,11 +87,7 @@ impl Client {
     /// The scheme of the URL that the client asked for.
     pub fn scheme(&self) -> Scheme {
         let told = self.relayed.as_ref().and_then(|it| it.scheme());
-        told.unwrap_or(if self.stream.is_encrypted() {
-            Scheme::Https
-        } else {
-            Scheme::Http
-        })
+        told.unwrap_or(self.scheme)
     }
 
     /// What a trusted proxy said of the client, for endpoints.

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_proto::http1::write::Persistence;
-use evenkeel_proto::{LoopId, RequestHead, ResponseHead, Version};
+use evenkeel_proto::{LoopId, RequestHead, ResponseHead};
 
 use super::TimedOut;
 use super::identity::{self, IdSource};
@@ -228,17 +227,6 @@ impl Worker {
             Failure::TotalTimeout
         } else {
             failure
-        }
-    }
-
-    /// What the response's head tells the client about its connection.
-    pub fn persistence(&self, head: &RequestHead, is_whole: bool) -> Persistence {
-        if !head.wire.keep_alive || !is_whole || self.is_draining.get() {
-            Persistence::Close
-        } else if head.version == Version::Http10 {
-            Persistence::KeepTold
-        } else {
-            Persistence::Keep
         }
     }
 }

@@ -7,12 +7,15 @@ pub mod answer;
 mod attempt;
 mod body;
 mod buffering;
+mod carrier;
 mod client;
 pub mod context;
 pub mod drain;
 mod forward;
 pub mod identity;
 mod known_room;
+#[cfg(test)]
+pub(crate) mod multiplexed;
 mod outcome;
 mod pace;
 pub mod pump;
@@ -22,6 +25,7 @@ mod relay;
 pub(crate) mod remote;
 mod request;
 pub mod room;
+mod side;
 mod tunnel;
 mod watch;
 
@@ -49,16 +53,20 @@ pub(crate) use forward::refused_end;
 pub use known_room::Room;
 pub use outcome::Outcome;
 pub use record::Progress;
+pub use side::{ClientSide, Http1Side};
 
 /// One request and its response, from the head's last byte to the line in the log.
 ///
-/// A connection of HTTP/1 has one at a time. Nothing here depends on that.
+/// A connection of HTTP/1 has one at a time. Nothing here depends on that: see
+/// [`ClientSide`].
 #[derive(Debug)]
 pub struct Exchange<'a> {
     /// Its worker, and the generation that it began with.
     pub context: &'a Context,
     /// The client.
-    pub client: &'a mut Client,
+    pub client: &'a Client,
+    /// The client's side.
+    pub side: ClientSide<'a>,
     /// The one timeout that it has at a time. HTTP/1 lends that of the connection.
     pub timer: Timer,
     /// The client's buffer, which begins with the head.
@@ -77,15 +85,18 @@ impl<'a> Exchange<'a> {
     /// An exchange that begins with this head, at the front of `bytes`.
     pub fn new(
         context: &'a Context,
-        client: &'a mut Client,
+        client: &'a Client,
+        side: ClientSide<'a>,
+        timer: Timer,
         bytes: &'a [u8],
         head: &'a RequestHead,
         progress: Progress<'a>,
     ) -> Self {
         Exchange {
             context,
-            timer: client.timer.clone(),
             client,
+            side,
+            timer,
             bytes,
             head,
             progress,
@@ -138,8 +149,12 @@ impl<'a> Exchange<'a> {
     /// What the response's head tells the client about its connection. `rest` is what
     /// becomes of the request's body.
     pub fn persistence(&self, rest: RestOfBody) -> Persistence {
-        self.context
-            .persistence(self.head, rest == RestOfBody::Read)
+        self.side.persistence(self.context, self.head, rest)
+    }
+
+    /// The next thing on the client's side after the last byte of a response.
+    pub fn follow(&self, persistence: Persistence) -> Follow {
+        self.side.follow(persistence)
     }
 }
 
@@ -198,56 +213,44 @@ pub enum Sender {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 
-/// What follows a response's last byte on the client's connection.
-pub(crate) fn follow(persistence: Persistence) -> Follow {
-    match persistence {
-        Persistence::Close => Follow::Close,
-        Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade => Follow::Anything,
-    }
-}
-
 impl Exchange<'_> {
-    /// Writes all of `bytes`, or as much as the client takes until it closes or the
-    /// timer fires. With a `timeout` that is when it has taken nothing for so long;
-    /// otherwise the timer stays as whoever waits besides has set it. Gives the
-    /// number written too.
-    async fn write_all(
+    /// Writes all of `bytes`, the first `head_len` of which are the head of an answer
+    /// made here, or as much as the client takes until it closes or the timer fires. With
+    /// a `timeout` that is when it has taken nothing for so long; otherwise the timer
+    /// stays as whoever waits besides has set it. Gives the number written too.
+    // Not an `async fn`: that would hold its arguments twice.
+    fn write_all(
         &mut self,
         bytes: &[u8],
+        head_len: usize,
         follow: Follow,
         timeout: Option<Duration>,
-    ) -> (usize, Result<(), WriteFailure>) {
-        let Exchange {
-            context,
-            client,
-            timer,
-            ..
-        } = self;
+    ) -> impl Future<Output = (usize, Result<(), WriteFailure>)> {
         let mut sent = 0;
-        let progressed = || {
-            timeout
-                .into_iter()
-                .for_each(|it| context.set_timeout(timer, it))
+        let set_timeout = move |exchange: &Self| {
+            if let Some(timeout) = timeout {
+                exchange.set_timeout(timeout);
+            }
         };
-        progressed();
-        let written = std::future::poll_fn(|cx: &mut TaskContext<'_>| {
+        set_timeout(self);
+        std::future::poll_fn(move |cx: &mut TaskContext<'_>| {
             while sent < bytes.len() {
-                match client.stream.poll_write(cx, &bytes[sent..], follow) {
+                let head_len = head_len.saturating_sub(sent);
+                let rest = &bytes[sent..];
+                match self.side.poll_write_answer(cx, rest, head_len, follow) {
                     Poll::Ready(Ok(len)) if len > 0 => {
                         sent += len;
-                        progressed();
+                        set_timeout(self);
                     }
-                    Poll::Ready(_) => return Poll::Ready(Err(WriteFailure::Closed)),
-                    Poll::Pending if context.wheel.has_fired(timer) => {
-                        return Poll::Ready(Err(WriteFailure::TimedOut));
+                    Poll::Ready(_) => return Poll::Ready((sent, Err(WriteFailure::Closed))),
+                    Poll::Pending if self.has_timed_out() => {
+                        return Poll::Ready((sent, Err(WriteFailure::TimedOut)));
                     }
                     Poll::Pending => return Poll::Pending,
                 }
             }
-            Poll::Ready(Ok(()))
+            Poll::Ready((sent, Ok(())))
         })
-        .await;
-        (sent, written)
     }
 
     /// Waits for `future` as long as the client stays, at most until the timer fires.
@@ -265,7 +268,9 @@ impl Exchange<'_> {
         std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
             Poll::Pending if self.has_timed_out() => Poll::Ready(Err(Gone::TimedOut)),
-            Poll::Pending => watch.poll_gone(cx, self.client).map(|()| Err(Gone::Client)),
+            Poll::Pending => watch
+                .poll_gone(cx, &mut self.side)
+                .map(|()| Err(Gone::Client)),
         })
         .await
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_proto::RequestHead;
 
-use crate::net::stream::Stream;
+use super::side::ClientSide;
 use crate::net::timer::Wheel;
 use crate::upstream::Upstream;
 
@@ -125,6 +125,6 @@ impl Pace {
 
 /// Bytes that a client has acknowledged of those `written`. The kernel takes
 /// megabytes on its behalf, then nothing for as long as they last.
-pub(super) fn taken(client: &Stream, written: u64) -> u64 {
+pub(super) fn taken(client: &ClientSide<'_>, written: u64) -> u64 {
     written.wrapping_sub(client.unacknowledged_len())
 }

@@ -1,4 +1,4 @@
-//! Moves a body from one stream to another, as far as both will go.
+//! Moves a body from one carrier to another, as far as both will go.
 //!
 //! A pump holds a buffer only between a read and the write that empties it,
 //! or while a piece of chunked framing is incomplete. A long body of known
@@ -14,11 +14,13 @@ use std::task::{Context, Poll, ready};
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 
-use super::body::{BodySink, BodySource, PumpEnd, TAILROOM, Way};
+pub use super::body::PumpEnd;
+use super::body::{BodySink, BodySource, TAILROOM, Way};
+use super::carrier::Carrier;
 use super::pace::{Pace, Verdict};
 use crate::net::buffer::Buffer;
 use crate::net::pipe::Pipe;
-use crate::net::stream::{Follow, Stream};
+use crate::net::stream::Follow;
 use crate::net::timer::{Timer, Wheel};
 
 /// Room left in front of what is read: for a rewritten head or a chunk's size.
@@ -191,7 +193,7 @@ impl Pump {
     pub fn poll_read_ahead(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        source: &mut Carrier<'_>,
         len: usize,
     ) -> Poll<Result<(), PumpEnd>> {
         debug_assert!(self.held_len() == 0, "it would lie behind what is read");
@@ -232,8 +234,8 @@ impl Pump {
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
-        sink: &mut Stream,
+        source: &mut Carrier<'_>,
+        sink: &mut Carrier<'_>,
     ) -> Poll<PumpEnd> {
         self.poll_into(cx, source, Some(sink))
     }
@@ -241,8 +243,8 @@ impl Pump {
     fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
-        mut sink: Option<&mut Stream>,
+        source: &mut Carrier<'_>,
+        mut sink: Option<&mut Carrier<'_>>,
     ) -> Poll<PumpEnd> {
         let mut turns = 0;
         while turns < TURNS {
@@ -292,7 +294,7 @@ impl Pump {
     }
 
     /// Reads and drops the body up to its end.
-    pub fn poll_drop(&mut self, cx: &mut Context<'_>, source: &mut Stream) -> Poll<PumpEnd> {
+    pub fn poll_drop(&mut self, cx: &mut Context<'_>, source: &mut Carrier<'_>) -> Poll<PumpEnd> {
         debug_assert!(self.sink.is_closed(), "nothing is written");
         self.poll_into(cx, source, None)
     }
@@ -305,7 +307,11 @@ impl Pump {
         self.pipe = None;
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), PumpEnd>> {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut Carrier<'_>,
+    ) -> Poll<Result<(), PumpEnd>> {
         let follow = self.follow();
         if let Some(buffer) = &mut self.buffer {
             while self.ready > 0 {
@@ -338,7 +344,7 @@ impl Pump {
     fn poll_splice(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut Stream,
+        from: &mut Carrier<'_>,
         mut pipe: Pipe,
     ) -> Poll<Result<(), PumpEnd>> {
         match ready!(self.source.poll_splice(cx, from, &mut pipe))? {
@@ -354,7 +360,7 @@ impl Pump {
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut Stream,
+        from: &mut Carrier<'_>,
         len_max: usize,
     ) -> Poll<Result<(), PumpEnd>> {
         let mut buffer = self.take_buffer();

@@ -79,9 +79,9 @@ impl Queueing<'_, '_> {
                 Poll::Pending => {}
             }
             let is_gone = if body.is_whole() {
-                watch.poll_gone(cx, exchange.client).is_ready()
+                watch.poll_gone(cx, &mut exchange.side).is_ready()
             } else {
-                ClientWatch::poll_gone_early(cx, exchange.client).is_ready()
+                ClientWatch::poll_gone_early(cx, &mut exchange.side).is_ready()
             };
             if is_gone {
                 return Poll::Ready(Waited::ClientGone);

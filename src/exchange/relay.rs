@@ -202,9 +202,8 @@ impl Relay<'_, '_> {
             return;
         };
         if relayed.next == Next::Close {
-            // The client waits for this end of the response. An error shows in
-            // the reads that follow.
-            let _ = self.exchange.client.stream.close_notify();
+            // The client waits for this end of the response.
+            self.exchange.side.close_notify();
         }
         let keeps_upstream = std::mem::take(&mut relayed.keeps_upstream);
         if response.rest_of_request == RestOfBody::Unread {
@@ -251,6 +250,7 @@ impl Relay<'_, '_> {
         let Exchange {
             context,
             client,
+            side,
             timer,
             total_deadline,
             ..
@@ -268,7 +268,8 @@ impl Relay<'_, '_> {
         set_timeout(request);
         poll_fn(|cx| {
             let before = request.progress();
-            if let Poll::Ready(end) = request.poll(cx, &mut client.stream, stream) {
+            let polled = request.poll(cx, &mut side.carrier(), &mut (&mut **stream).into());
+            if let Poll::Ready(end) = polled {
                 return Poll::Ready(Ok(end));
             }
             // Its next response can't have begun.
@@ -296,14 +297,14 @@ impl Relay<'_, '_> {
         let mut is_timed = false;
         poll_fn(|cx| {
             let before = response.progress();
-            let client = &mut *self.exchange.client;
-            let polled = response.poll(cx, self.stream, &mut client.stream);
+            let client = &mut self.exchange.side.carrier();
+            let polled = response.poll(cx, &mut (&mut *self.stream).into(), client);
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Stop::Response(end));
             }
             if let Some(bound) = self.bound
                 && response.waits_for() == WaitsFor::Sink
-                && client.stream.poll_write_ready(cx).is_pending()
+                && client.poll_write_ready(cx).is_pending()
                 && fits(response, bound)
             {
                 return Poll::Ready(Stop::TakeAhead { bound });
@@ -336,11 +337,11 @@ impl Relay<'_, '_> {
     pub fn poll_others(&mut self, cx: &mut TaskContext<'_>) -> Result<bool, Stop> {
         let has_moved = self.poll_request(cx).map_err(Stop::Request)?;
         let is_request_done = self.is_request_done();
-        let client = &mut *self.exchange.client;
+        let side = &mut self.exchange.side;
         let gone = if is_request_done {
-            self.watch.poll_gone(cx, client)
+            self.watch.poll_gone(cx, side)
         } else {
-            client.stream.poll_broken(cx)
+            side.poll_broken(cx)
         };
         if gone.is_ready() {
             return Err(Stop::ClientGone);
@@ -354,7 +355,8 @@ impl Relay<'_, '_> {
             return Ok(false);
         };
         let before = request.progress();
-        match request.poll(cx, &mut self.exchange.client.stream, self.stream) {
+        let client = &mut self.exchange.side.carrier();
+        match request.poll(cx, client, &mut (&mut *self.stream).into()) {
             Poll::Ready(PumpEnd::Done) => {
                 self.watch.restart(clock::now());
                 if request.leftover_len() > 0 {
@@ -395,14 +397,14 @@ impl Relay<'_, '_> {
     fn wait(&mut self, timeout: Duration, written: Option<u64>) {
         let Exchange {
             context,
-            client,
+            side,
             timer,
             total_deadline,
             ..
         } = &*self.exchange;
         let wheel = &context.wheel;
         let silence = wheel.deadline(timeout).min(*total_deadline);
-        let taken = written.map(|written| move || taken(&client.stream, written));
+        let taken = written.map(|written| move || taken(side, written));
         let due = self.pace.wait(wheel, silence, taken);
         let request_due = match self.request.as_deref_mut() {
             Some(request) => request.wait(wheel, u64::MAX),
@@ -416,7 +418,7 @@ impl Relay<'_, '_> {
     pub fn judge(&mut self, response: &Pump, waits_for: WaitsFor) -> Option<Stop> {
         let Exchange {
             context,
-            client,
+            side,
             timer,
             ..
         } = &*self.exchange;
@@ -424,7 +426,7 @@ impl Relay<'_, '_> {
         if !wheel.has_fired(timer) {
             return None;
         }
-        let taken = || taken(&client.stream, response.bytes_written);
+        let taken = || taken(side, response.bytes_written);
         let (mut verdict, mut due) = (self.pace.judge(wheel, taken), self.pace.due());
         if let (Verdict::InTime, Some(request)) = (verdict, self.request.as_deref_mut()) {
             verdict = request.judge(wheel);

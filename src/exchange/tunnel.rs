@@ -8,6 +8,7 @@ use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::Transcode;
 
 use super::body::{BodySink, BodySource, PumpEnd};
+use super::carrier::Carrier;
 use super::pump::Pump;
 use super::{Exchange, Progress};
 use crate::metrics::end::{End, Failure};
@@ -34,9 +35,10 @@ pub(super) async fn carry(
     exchange.total_deadline = u64::MAX;
     exchange.set_timeout(idle_timeout);
     let end = poll_fn(|cx| {
-        let client = &mut *exchange.client;
-        let up_moved = up.poll(cx, &mut client.stream, &mut stream);
-        let down_moved = down.poll(cx, &mut stream, &mut client.stream);
+        let client = &mut exchange.side.carrier();
+        let endpoint = &mut (&mut stream).into();
+        let up_moved = up.poll(cx, client, endpoint);
+        let down_moved = down.poll(cx, endpoint, client);
         if up.is_over(&down) {
             return Poll::Ready(End::Tunnel);
         }
@@ -92,7 +94,12 @@ enum Direction {
 
 impl Direction {
     /// Moves what can be moved, and says whether something was.
-    fn poll(&mut self, cx: &mut TaskContext<'_>, source: &mut Stream, sink: &mut Stream) -> bool {
+    fn poll(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+        source: &mut Carrier<'_>,
+        sink: &mut Carrier<'_>,
+    ) -> bool {
         let Direction::Open(pump) = self else {
             return false;
         };

@@ -6,7 +6,8 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_proto::{RequestHead, Version};
 
-use super::{Client, Exchange};
+use super::Exchange;
+use super::side::ClientSide;
 use crate::config::HalfClose;
 use crate::net::clock;
 use crate::net::stream::Peeked;
@@ -85,24 +86,24 @@ impl ClientWatch {
 
     /// Ready when the client has left. Costs a system call only when its
     /// connection became readable: by its next request, or by its end.
-    pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, client: &mut Client) -> Poll<()> {
-        if self.awaited == Awaited::Anything && !client.is_half_closed.get() {
-            match ready!(client.stream.poll_peek(cx)) {
+    pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, side: &mut ClientSide<'_>) -> Poll<()> {
+        if self.awaited == Awaited::Anything && !side.is_half_closed() {
+            match ready!(side.poll_peek(cx)) {
                 Peeked::Broken => return Poll::Ready(()),
                 Peeked::End if self.is_leaving() => return Poll::Ready(()),
-                Peeked::End => client.is_half_closed.set(true),
+                Peeked::End => side.set_half_closed(),
                 Peeked::Data | Peeked::Nothing => self.awaited = Awaited::Reset,
             }
         }
-        client.stream.poll_broken(cx)
+        side.poll_broken(cx)
     }
 
     /// Ready when the client has left before all of its request was read: there is
     /// a reset, or an end and nothing before it.
-    pub fn poll_gone_early(cx: &mut TaskContext<'_>, client: &mut Client) -> Poll<()> {
-        match client.stream.poll_peek(cx) {
+    pub fn poll_gone_early(cx: &mut TaskContext<'_>, side: &mut ClientSide<'_>) -> Poll<()> {
+        match side.poll_peek(cx) {
             Poll::Ready(Peeked::End | Peeked::Broken) => Poll::Ready(()),
-            _ => client.stream.poll_broken(cx),
+            _ => side.poll_broken(cx),
         }
     }
 

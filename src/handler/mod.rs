@@ -149,7 +149,7 @@ pub(crate) struct RequestFacts<'a> {
 
 impl<'a> RequestFacts<'a> {
     fn new(exchange: &Exchange<'a>) -> Self {
-        let client = &*exchange.client;
+        let client = exchange.client;
         RequestFacts {
             bytes: exchange.bytes,
             head: exchange.head,

@@ -13,7 +13,7 @@ use crate::exchange::pace::Pace;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
 use crate::exchange::relay::{Relay, Relayed, Response, Rest, response_bound};
 use crate::exchange::tunnel::{self, TunnelStart};
-use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold, follow};
+use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -58,8 +58,9 @@ impl<'a, 'e> Sent<'a, 'e> {
             return None;
         }
         let bytes = &buffer.filled()[..response.ready];
-        let stream = &mut self.exchange.client.stream;
-        if let Some(Ok(len)) = stream.try_write(bytes, follow(response.persistence)) {
+        let follow = self.exchange.follow(response.persistence);
+        let mut client = self.exchange.side.carrier();
+        if let Some(Ok(len)) = client.try_write(bytes, follow) {
             response.ready -= len;
             response.sent += len as u64;
             buffer.consume(len);
@@ -200,7 +201,7 @@ impl<'a, 'e> Sent<'a, 'e> {
 
     /// The same, for an exchange that goes on.
     fn conclude(self, relayed: Relayed) -> (Outcome, &'a mut Exchange<'e>) {
-        let (context, client) = (self.exchange.context, &*self.exchange.client);
+        let (context, client) = (self.exchange.context, self.exchange.client);
         self.counters.bytes_in.add(relayed.bytes_received);
         if relayed.end.is_endpoint_fault() {
             self.counters.failures.add(1);

@@ -2,17 +2,17 @@
 
 use std::io;
 
-use evenkeel_proto::http1::write::{self, Kept, Persistence, ResponseEdits, Transcode};
+use evenkeel_proto::http1::write::{Persistence, ResponseEdits, Transcode};
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
-use crate::exchange::body::{BodySink, BodySource, TAILROOM};
+use crate::exchange::body::{BodySource, TAILROOM};
 use crate::exchange::identity::{ROOM, Room};
 use crate::exchange::pace::Verdict;
 use crate::exchange::pump::HEADROOM;
 use crate::exchange::relay::Response;
-use crate::exchange::{WriteFailure, follow};
+use crate::exchange::{Exchange, WriteFailure};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
@@ -127,11 +127,10 @@ impl Sent<'_, '_> {
     /// Decides how the response goes to the client, and takes the part of its
     /// body that came with the head.
     fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
-        let request = self.request.head;
-        let sink = BodySink::of_client(request.version, head.wire.framing);
+        let side = &self.exchange.side;
+        let sink = side.body_sink(self.request.head, head.wire.framing);
         let transcode = sink.transcode();
-        let ends_with_connection = transcode == Transcode::Strip
-            || (head.wire.framing == BodyFraming::UntilClose && transcode == Transcode::Raw);
+        let ends_with_connection = side.ends_with_connection(transcode, head.wire.framing);
         let rest_of_request = self.rest_of_body();
         let persistence = if ends_with_connection {
             Persistence::Close
@@ -148,32 +147,19 @@ impl Sent<'_, '_> {
         let mut source = BodySource::http1(BodyDecoder::new(head.wire.framing));
         self.slot.upstream().note_body_len(source.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
-        let kept = write::kept_of_response_head(buffer.filled(), head, edits);
-        let mut keep_alive = None;
-        let (replaced_len, scratch) = match kept {
-            Kept::Whole => (0, None),
-            Kept::Undated | Kept::Nothing => {
-                let mut scratch = self.exchange.context.scratch.borrow_mut();
-                scratch.clear();
-                let date = self.exchange.context.access_log.last_date();
-                let bytes = buffer.filled();
-                let replaced_len = match kept {
-                    Kept::Undated => write::dated_status_line(&mut scratch, bytes, head, &date),
-                    _ => {
-                        write::response_head(&mut scratch, bytes, head, edits, Some(&date));
-                        // A head with `Keep-Alive` never stays as it is.
-                        keep_alive = upstream::keep_alive(head, bytes);
-                        head.wire.end
-                    }
-                };
-                (replaced_len, Some(scratch))
-            }
+        let bytes = buffer.filled();
+        let replaced = side.response_head(self.exchange.context, bytes, head, edits);
+        // A head with `Keep-Alive` never stays as it is.
+        let keep_alive = if replaced.len == head.wire.end {
+            upstream::keep_alive(head, bytes)
+        } else {
+            None
         };
         buffer.skip(head.wire.end);
         let body_len = source.take(buffer, &sink).map_err(malformed)?;
-        let mut head_len = head.wire.end - replaced_len;
+        let mut head_len = head.wire.end - replaced.len;
         buffer.restore(head_len);
-        if let Some(scratch) = scratch {
+        if let Some(scratch) = replaced.by {
             head_len += scratch.len();
             prepend_head(buffer, &scratch)?;
         }
@@ -190,7 +176,7 @@ impl Sent<'_, '_> {
             ready,
             sent: 0,
             source,
-            sink: sink.followed_by(follow(persistence)),
+            sink: sink.followed_by(self.exchange.follow(persistence)),
             persistence,
             ends_with_connection,
             rest_of_request,
@@ -207,8 +193,6 @@ impl Sent<'_, '_> {
         head: &ResponseHead,
         persistence: Persistence,
     ) -> Result<usize, End> {
-        let scratch = &mut *self.exchange.context.scratch.borrow_mut();
-        scratch.clear();
         let mut room = ROOM;
         let request_id = match persistence {
             Persistence::Upgrade => self.response_id(&mut room),
@@ -220,9 +204,13 @@ impl Sent<'_, '_> {
             persistence,
             request_id,
         };
-        write::response_head(scratch, buffer.filled(), head, edits, None);
+        let Exchange { context, side, .. } = &*self.exchange;
+        let replaced = side.response_head(context, buffer.filled(), head, edits);
         buffer.skip(head.wire.end);
-        prepend_head(buffer, scratch)?;
+        let Some(scratch) = replaced.by else {
+            return Ok(0);
+        };
+        prepend_head(buffer, &scratch)?;
         Ok(scratch.len())
     }
 
@@ -266,7 +254,7 @@ impl Sent<'_, '_> {
             if self.request.head.version != Version::Http10 {
                 let head = &buffer.filled()[..len];
                 // The timer is that of the wait for the final response.
-                let passing = self.exchange.write_all(head, Follow::Anything, None);
+                let passing = self.exchange.write_all(head, 0, Follow::Anything, None);
                 let (sent, written) = passing.await;
                 let figures = &mut self.exchange.progress.figures;
                 figures.bytes_out += sent as u64;

@@ -112,9 +112,9 @@ pub(super) async fn open(
             Poll::Ready(connected) => Poll::Ready(Some(connected)),
             Poll::Pending => {
                 let gone = if request.is_whole() {
-                    watch.poll_gone(cx, exchange.client)
+                    watch.poll_gone(cx, &mut exchange.side)
                 } else {
-                    ClientWatch::poll_gone_early(cx, exchange.client)
+                    ClientWatch::poll_gone_early(cx, &mut exchange.side)
                 };
                 gone.map(|()| None)
             }

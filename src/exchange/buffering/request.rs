@@ -214,8 +214,8 @@ impl Reading<'_, '_> {
         exchange.set_bounded_timeout(listener.timeouts.body);
         let ahead = &mut self.ahead;
         let room = &mut ahead.bytes[ahead.filled..];
-        let stream = &mut exchange.client.stream;
-        let reading = poll_fn(|cx| stream.poll_read(cx, room));
+        let mut client = exchange.side.carrier();
+        let reading = poll_fn(|cx| client.poll_read(cx, room));
         let context = exchange.context;
         let len = match context.until_deadline(&exchange.timer, reading).await {
             Ok(Ok(len)) if len > 0 => len,

@@ -8,11 +8,12 @@ use std::task::{Context as TaskContext, Poll, ready};
 use super::{Relay, Response, Stop};
 use crate::exchange::body::{PumpEnd, TAILROOM};
 use crate::exchange::buffering::Reserved;
+use crate::exchange::carrier::Carrier;
 use crate::exchange::outcome::Outcome;
 use crate::exchange::pump::{Pump, TURNS, WaitsFor};
 use crate::exchange::watch::ClientWatch;
-use crate::exchange::{Context, Exchange, WriteFailure, follow};
-use crate::net::stream::{Follow, Stream};
+use crate::exchange::{Context, Exchange, WriteFailure};
+use crate::net::stream::Follow;
 use crate::upstream::Upstream;
 
 /// Unit in which a response is held, in bytes.
@@ -80,7 +81,7 @@ impl Backlog {
     fn poll_write(
         &mut self,
         cx: &TaskContext<'_>,
-        client: &mut Stream,
+        client: &mut Carrier<'_>,
         follow: Follow,
     ) -> Poll<Result<(), PumpEnd>> {
         while let Some(piece) = self.pieces.front() {
@@ -273,8 +274,8 @@ impl Taking<'_, '_, '_> {
     fn poll_turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
         let follow = self.pump.follow();
         let before = self.backlog.len;
-        let client = &mut *self.relay.exchange.client;
-        let written = self.backlog.poll_write(cx, &mut client.stream, follow);
+        let client = &mut self.relay.exchange.side.carrier();
+        let written = self.backlog.poll_write(cx, client, follow);
         self.pump.bytes_written += (before - self.backlog.len) as u64;
         let is_source_done = self.pump.is_source_done();
         let ended = match written {
@@ -304,7 +305,8 @@ impl Taking<'_, '_, '_> {
         if !self.reserve(len + self.pump.leftover_len() + FRAMING_LEN) {
             return Poll::Pending;
         }
-        let ended = match ready!(self.pump.poll_read_ahead(cx, self.relay.stream, len)) {
+        let endpoint = &mut (&mut *self.relay.stream).into();
+        let ended = match ready!(self.pump.poll_read_ahead(cx, endpoint, len)) {
             Err(end) => end,
             Ok(()) if self.store().is_err() => PumpEnd::SourceCut,
             Ok(()) => return Poll::Ready(Turn::Again),
@@ -324,20 +326,20 @@ impl Rest {
         outcome: &mut Outcome,
     ) {
         let timeout = exchange.listener().timeouts.body;
-        let follow = follow(self.response.persistence);
+        let follow = exchange.follow(self.response.persistence);
         let before = exchange.progress.figures.bytes_out;
         let mut is_timed = false;
         let failure = poll_fn(|cx| {
             let held = self.backlog.len;
-            let client = &mut *exchange.client;
-            let written = self.backlog.poll_write(cx, &mut client.stream, follow);
+            let client = &mut exchange.side.carrier();
+            let written = self.backlog.poll_write(cx, client, follow);
             self.sent += (held - self.backlog.len) as u64;
             match written {
                 Poll::Ready(Ok(())) => return Poll::Ready(None),
                 Poll::Ready(Err(_)) => return Poll::Ready(Some(WriteFailure::Closed)),
                 Poll::Pending => {}
             }
-            if watch.poll_gone(cx, client).is_ready() {
+            if watch.poll_gone(cx, &mut exchange.side).is_ready() {
                 return Poll::Ready(Some(WriteFailure::Closed));
             }
             if !is_timed || self.backlog.len != held {

@@ -182,7 +182,7 @@ impl Sending<'_> {
         let head_len = out.len();
         out.extend_from_slice(first);
         let context = self.request.context;
-        let follow = follow_before(rest.len(), self.persistence);
+        let follow = follow_before(rest.len(), exchange, self.persistence);
         let put = self.put(&out, head_len, follow, exchange).await;
         context.scratch.replace(out);
         put?;

@@ -58,7 +58,7 @@ pub(super) async fn answer(
         Method::Head => &[],
         _ => &page.html[..],
     };
-    let follow = follow_before(html.len(), persistence);
+    let follow = follow_before(html.len(), exchange, persistence);
     let sent = match put(exchange, &out, out.len(), follow).await {
         Ok(()) => put_slices(exchange, html, persistence).await,
         Err(failure) => Err(failure),

@@ -10,7 +10,7 @@ use evenkeel_proto::representation::ByteRange;
 
 use super::{Request, fields, from_disk};
 use crate::exchange::answer::{begin_head, end_head, put};
-use crate::exchange::{Exchange, WriteFailure, box_cold, follow};
+use crate::exchange::{Exchange, WriteFailure, box_cold};
 use crate::files::{Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN, WhenFull};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::{Buffer, SMALL_LEN};
@@ -400,7 +400,7 @@ impl Sending<'_> {
         if self.is_kept() && !self.file.is_unchanged() {
             return Err(Failure::FileChanged.into());
         }
-        if exchange.client.stream.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len)) {
+        if exchange.side.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len)) {
             return Ok(Slice::InMemory);
         }
         let reading = self.ask_disk(offset, len, WhenFull::Refuse, exchange);
@@ -427,8 +427,7 @@ impl Sending<'_> {
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
                 Slice::Unknown
-                    if !exchange.client.stream.can_send_file()
-                        || !self.is_in_memory(at, slice_len) =>
+                    if !exchange.side.can_send_file() || !self.is_in_memory(at, slice_len) =>
                 {
                     Slice::Read(
                         self.ask_disk(at, end - at, WhenFull::Admit, exchange)
@@ -472,8 +471,8 @@ impl Sending<'_> {
             while sent < len {
                 let file = self.file.as_fd();
                 let rest = (len - sent) as usize;
-                let stream = &mut exchange.client.stream;
-                match stream.poll_send_file(cx, file, offset + sent, rest) {
+                let side = &mut exchange.side;
+                match side.poll_send_file(cx, file, offset + sent, rest) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(Failure::FileChanged)),
                     Poll::Ready(Ok(part)) => {
                         sent += part as u64;
@@ -503,16 +502,15 @@ impl Sending<'_> {
     }
 
     /// Sends bytes, the first `head_len` of which belong to the head.
-    pub(super) async fn put(
+    pub(super) fn put(
         &self,
         bytes: &[u8],
         head_len: usize,
         follow: Follow,
         exchange: &mut Exchange<'_>,
-    ) -> Result<(), End> {
-        put(exchange, bytes, head_len, follow)
-            .await
-            .map_err(End::Failure)
+    ) -> impl Future<Output = Result<(), End>> {
+        let putting = put(exchange, bytes, head_len, follow);
+        async move { putting.await.map_err(End::Failure) }
     }
 
     /// Sends the last bytes of an answer, the first `head_len` of which belong
@@ -523,7 +521,8 @@ impl Sending<'_> {
         head_len: usize,
         exchange: &mut Exchange<'_>,
     ) -> impl Future<Output = Result<(), End>> {
-        self.put(bytes, head_len, follow(self.persistence), exchange)
+        let follow = exchange.follow(self.persistence);
+        self.put(bytes, head_len, follow, exchange)
     }
 }
 
@@ -540,16 +539,20 @@ pub(super) async fn put_slices(
     let mut slices = bytes.chunks(SLICE_LEN as usize);
     while let Some(slice) = slices.next() {
         tokio::task::yield_now().await;
-        let follow = follow_before(slices.len(), persistence);
+        let follow = follow_before(slices.len(), exchange, persistence);
         put(exchange, slice, 0, follow).await?;
     }
     Ok(())
 }
 
 /// What follows bytes of an answer of which so much is left.
-pub(super) fn follow_before(left: usize, persistence: Persistence) -> Follow {
+pub(super) fn follow_before(
+    left: usize,
+    exchange: &Exchange<'_>,
+    persistence: Persistence,
+) -> Follow {
     match left {
-        0 => follow(persistence),
+        0 => exchange.follow(persistence),
         _ => Follow::More,
     }
 }

@@ -1,0 +1,96 @@
+//! The carriers of a body's bytes: a connection of its own, or its share of one.
+//!
+//! A side lends its carrier for each poll. A [`BodySource`](super::body::BodySource) and
+//! a [`BodySink`](super::body::BodySink) know how the bytes are framed; a carrier only
+//! moves them. A stream of a multiplexed connection is a further variant: it carries
+//! content, its end is a read of 0 bytes, and a write with
+//! [`Follow::Close`] ends it.
+
+use std::io;
+use std::task::{Context, Poll};
+
+#[cfg(test)]
+use super::multiplexed::MultiplexedStream;
+use crate::net::pipe::Pipe;
+use crate::net::stream::{Follow, Stream};
+
+/// The carrier of a body's bytes, lent for a poll.
+#[derive(Debug)]
+pub enum Carrier<'a> {
+    /// A connection, which carries nothing else meanwhile.
+    Connection(&'a mut Stream),
+    /// One of many streams on a connection.
+    #[cfg(test)]
+    Multiplexed(&'a mut MultiplexedStream),
+}
+
+impl<'a> From<&'a mut Stream> for Carrier<'a> {
+    fn from(stream: &'a mut Stream) -> Self {
+        Carrier::Connection(stream)
+    }
+}
+
+/// Runs an expression for whatever a carrier is.
+macro_rules! with_carrier {
+    ($carrier:expr, $it:ident => $result:expr) => {
+        match $carrier {
+            Carrier::Connection($it) => $result,
+            #[cfg(test)]
+            Carrier::Multiplexed($it) => $result,
+        }
+    };
+}
+
+/// The methods of [`Stream`] with these names explain them.
+impl Carrier<'_> {
+    pub fn can_splice(&self) -> bool {
+        with_carrier!(self, it => it.can_splice())
+    }
+
+    pub fn poll_read_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+        with_carrier!(self, it => it.poll_read_ready(cx))
+    }
+
+    pub fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        with_carrier!(self, it => it.poll_read(cx, room))
+    }
+
+    pub fn poll_read_into(
+        &mut self,
+        cx: &Context<'_>,
+        pipe: &mut Pipe,
+        len: u64,
+    ) -> Poll<io::Result<usize>> {
+        with_carrier!(self, it => it.poll_read_into(cx, pipe, len))
+    }
+
+    pub fn poll_write_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+        with_carrier!(self, it => it.poll_write_ready(cx))
+    }
+
+    pub fn poll_write(
+        &mut self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        with_carrier!(self, it => it.poll_write(cx, bytes, follow))
+    }
+
+    pub fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
+        with_carrier!(self, it => it.try_write(bytes, follow))
+    }
+
+    pub fn poll_write_from(
+        &mut self,
+        cx: &Context<'_>,
+        pipe: &mut Pipe,
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        with_carrier!(self, it => it.poll_write_from(cx, pipe, follow))
+    }
+
+    pub fn close_notify(&mut self) -> io::Result<()> {
+        with_carrier!(self, it => it.close_notify())
+    }
+}

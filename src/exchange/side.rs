@@ -1,0 +1,296 @@
+//! The client's side of an exchange: how its protocol brings the request's body and
+//! takes the response.
+//!
+//! Each protocol is a variant of [`ClientSide`]. HTTP/1 lends its connection to one
+//! exchange after the other. A protocol that multiplexes gives each exchange a stream
+//! of its own, so that a connection carries many at once.
+//!
+//! A response reaches a side in one of two forms:
+//!
+//! - The head of an endpoint goes through [`ClientSide::response_head`]. The side puts
+//!   its own form in front of the body, or keeps the head and sends it by itself. The
+//!   body follows by way of the [`Carrier`].
+//! - An answer made here is text of HTTP/1, and goes through
+//!   [`ClientSide::poll_write_answer`].
+
+use std::cell::RefMut;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::task::{Context as TaskContext, Poll};
+
+use evenkeel_proto::http1::write::{self, Kept, Persistence, ResponseEdits, Transcode};
+use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Version};
+
+use super::RestOfBody;
+use super::body::BodySink;
+use super::carrier::Carrier;
+use super::context::Worker;
+#[cfg(test)]
+use super::multiplexed::MultiplexedStream;
+use crate::net::stream::{Follow, Peeked, Stream};
+
+/// The client's side of one exchange.
+#[derive(Debug)]
+pub enum ClientSide<'a> {
+    /// A connection that carries one exchange at a time.
+    Http1(&'a mut Http1Side),
+    /// One of many streams on a connection.
+    #[cfg(test)]
+    Multiplexed(&'a mut MultiplexedStream),
+}
+
+/// A connection of HTTP/1, as far as exchanges use it.
+#[derive(Debug)]
+pub struct Http1Side {
+    /// The connection.
+    pub stream: Stream,
+    /// Whether the client has closed its sending side alone, and waits for its answer.
+    is_half_closed: bool,
+}
+
+/// The part of an endpoint's head that a client gets in another form.
+#[derive(Debug)]
+pub(super) struct ReplacedHead<'c> {
+    /// Bytes at the front of the endpoint's head that do not go to the client.
+    pub len: usize,
+    /// The bytes that go to the client in their place.
+    pub by: Option<RefMut<'c, Vec<u8>>>,
+}
+
+impl Http1Side {
+    /// That of a connection which was accepted.
+    pub fn new(stream: Stream) -> Self {
+        Http1Side {
+            stream,
+            is_half_closed: false,
+        }
+    }
+}
+
+impl ClientSide<'_> {
+    /// The carrier of both bodies.
+    pub(super) fn carrier(&mut self) -> Carrier<'_> {
+        match self {
+            ClientSide::Http1(http1) => Carrier::Connection(&mut http1.stream),
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) => Carrier::Multiplexed(stream),
+        }
+    }
+
+    /// The fate of the connection that the head of a response announces. `rest` is what
+    /// becomes of the request's body.
+    pub(super) fn persistence(
+        &self,
+        worker: &Worker,
+        head: &RequestHead,
+        rest: RestOfBody,
+    ) -> Persistence {
+        match self {
+            ClientSide::Http1(_) => http1_persistence(worker, head, rest),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => Persistence::Keep,
+        }
+    }
+
+    /// The next thing on the carrier after the last byte of a response.
+    pub(super) fn follow(&self, persistence: Persistence) -> Follow {
+        match (self, persistence) {
+            (ClientSide::Http1(_), Persistence::Close) => Follow::Close,
+            (ClientSide::Http1(_), _) => Follow::Anything,
+            #[cfg(test)]
+            (ClientSide::Multiplexed(_), _) => Follow::Close,
+        }
+    }
+
+    /// The sink of a response's body that an endpoint frames so.
+    pub(super) fn body_sink(&self, request: &RequestHead, framing: BodyFraming) -> BodySink {
+        match self {
+            ClientSide::Http1(_) => BodySink::of_client(request.version, framing),
+            // Content alone, as for a client that knows no chunks.
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => BodySink::of_client(Version::Http10, framing),
+        }
+    }
+
+    /// Whether the client knows the end of a body only by that of its connection.
+    pub(super) fn ends_with_connection(&self, transcode: Transcode, framing: BodyFraming) -> bool {
+        match self {
+            ClientSide::Http1(_) => match transcode {
+                Transcode::Strip => true,
+                Transcode::Raw => framing == BodyFraming::UntilClose,
+                Transcode::Chunk => false,
+            },
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => false,
+        }
+    }
+
+    /// Takes the head of an endpoint's response, at the front of `bytes`. Gives the
+    /// part of it that goes to the client in another form.
+    ///
+    /// Invariant: a side that keeps the head to send it by itself replaces all of it
+    /// by nothing, so that the body alone is left.
+    pub(super) fn response_head<'c>(
+        &self,
+        worker: &'c Worker,
+        bytes: &[u8],
+        head: &ResponseHead,
+        edits: ResponseEdits<'_>,
+    ) -> ReplacedHead<'c> {
+        match self {
+            ClientSide::Http1(_) => http1_response_head(worker, bytes, head, edits),
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) => {
+                stream.send_head(bytes, head);
+                ReplacedHead {
+                    len: head.wire.end,
+                    by: None,
+                }
+            }
+        }
+    }
+
+    /// Writes a part of an answer made here. The first `head_len` bytes are what is left
+    /// of its head.
+    pub(super) fn poll_write_answer(
+        &mut self,
+        cx: &TaskContext<'_>,
+        bytes: &[u8],
+        head_len: usize,
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        debug_assert!(head_len <= bytes.len(), "the head is a part of them");
+        match self {
+            // It is text already.
+            ClientSide::Http1(http1) => http1.stream.poll_write(cx, bytes, follow),
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) if head_len > 0 => {
+                stream.poll_write_text(cx, bytes, head_len, follow)
+            }
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) => stream.poll_write(cx, bytes, follow),
+        }
+    }
+
+    /// Waits for news of the client behind its request: a further request, or an end.
+    pub(super) fn poll_peek(&mut self, cx: &TaskContext<'_>) -> Poll<Peeked> {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.poll_peek(cx),
+            // A stream carries one request, and ends with it.
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) => stream.poll_broken(cx).map(|()| Peeked::Broken),
+        }
+    }
+
+    /// Ready when nothing can reach the client any more.
+    pub(super) fn poll_broken(&mut self, cx: &TaskContext<'_>) -> Poll<()> {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.poll_broken(cx),
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) => stream.poll_broken(cx),
+        }
+    }
+
+    /// Whether the client was found to have closed its sending side alone.
+    pub(super) fn is_half_closed(&self) -> bool {
+        match self {
+            ClientSide::Http1(http1) => http1.is_half_closed,
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => false,
+        }
+    }
+
+    /// The client has closed its sending side alone. That holds for the exchanges that
+    /// follow on a connection of HTTP/1, too.
+    pub(super) fn set_half_closed(&mut self) {
+        match self {
+            ClientSide::Http1(http1) => http1.is_half_closed = true,
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => {}
+        }
+    }
+
+    /// Says that nothing more comes behind the response.
+    pub(super) fn close_notify(&mut self) {
+        // An error shows in the reads that follow.
+        let _ = self.carrier().close_notify();
+    }
+
+    /// Bytes that were written and that the client has not acknowledged; 0 where nobody
+    /// says.
+    pub(super) fn unacknowledged_len(&self) -> u64 {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.unacknowledged_len(),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => 0,
+        }
+    }
+
+    /// Whether the kernel sends files to the client.
+    pub fn can_send_file(&self) -> bool {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.can_send_file(),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => false,
+        }
+    }
+
+    /// Writes a part of a file: see [`Stream::poll_send_file`]. For sides that
+    /// [can send files](Self::can_send_file).
+    pub fn poll_send_file(
+        &mut self,
+        cx: &TaskContext<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.poll_send_file(cx, file, offset, len),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+}
+
+fn http1_persistence(worker: &Worker, head: &RequestHead, rest: RestOfBody) -> Persistence {
+    let is_unread = rest == RestOfBody::Unread;
+    if !head.wire.keep_alive || is_unread || worker.is_draining.get() {
+        Persistence::Close
+    } else if head.version == Version::Http10 {
+        Persistence::KeepTold
+    } else {
+        Persistence::Keep
+    }
+}
+
+/// The head stays where it was read as far as the client gets it as it is.
+fn http1_response_head<'c>(
+    worker: &'c Worker,
+    bytes: &[u8],
+    head: &ResponseHead,
+    edits: ResponseEdits<'_>,
+) -> ReplacedHead<'c> {
+    let is_interim = head.status < 200;
+    let kept = if is_interim {
+        Kept::Nothing
+    } else {
+        write::kept_of_response_head(bytes, head, edits)
+    };
+    if kept == Kept::Whole {
+        return ReplacedHead { len: 0, by: None };
+    }
+    let mut scratch = worker.scratch.borrow_mut();
+    scratch.clear();
+    let date = worker.access_log.last_date();
+    let len = if kept == Kept::Undated {
+        write::dated_status_line(&mut scratch, bytes, head, &date)
+    } else {
+        let date = (!is_interim).then_some(&date[..]);
+        write::response_head(&mut scratch, bytes, head, edits, date);
+        head.wire.end
+    };
+    ReplacedHead {
+        len,
+        by: Some(scratch),
+    }
+}
