@@ -46,11 +46,8 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
         }
         Action::Files(settings) => {
             let request = files::Request {
-                context,
                 route,
                 settings,
-                bytes,
-                head,
                 conditions: Conditions::of(head, bytes),
             };
             match files::answer(request, exchange).await {

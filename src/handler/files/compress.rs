@@ -58,11 +58,10 @@ fn compress(bytes: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
 
 impl Sending<'_> {
     /// The coding that suits the client best, where the file gains by any.
-    pub fn wanted_coding(&self) -> Option<Coding> {
+    pub fn wanted_coding(&self, exchange: &Exchange<'_>) -> Option<Coding> {
         let Request {
             settings,
             conditions,
-            bytes,
             ..
         } = self.request;
         let compression = settings.compression.as_ref()?;
@@ -70,7 +69,7 @@ impl Sending<'_> {
         if is_coded || !conditions.has_accept_encoding() || !self.is_compressible(compression) {
             return None;
         }
-        conditions.coding(bytes, &compression.codings)
+        conditions.coding(exchange.bytes, &compression.codings)
     }
 
     fn is_compressible(&self, compression: &Compression) -> bool {
@@ -91,7 +90,7 @@ impl Sending<'_> {
         exchange: &mut Exchange<'_>,
     ) -> Result<bool, End> {
         let condition = match status {
-            200 => self.precondition(coding),
+            200 => self.precondition(coding, exchange),
             _ => Precondition::Met,
         };
         if condition == Precondition::NotModified {
@@ -108,10 +107,8 @@ impl Sending<'_> {
         Ok(true)
     }
 
-    fn precondition(&self, coding: Coding) -> Precondition {
-        let Request {
-            conditions, bytes, ..
-        } = self.request;
+    fn precondition(&self, coding: Coding, exchange: &Exchange<'_>) -> Precondition {
+        let conditions = self.request.conditions;
         if conditions.is_plain() {
             return Precondition::Met;
         }
@@ -121,7 +118,7 @@ impl Sending<'_> {
             entity_tag: &entity_tag,
             modified: self.fields().modified,
         };
-        conditions.precondition(bytes, &validators)
+        conditions.precondition(exchange.bytes, &validators)
     }
 
     /// The file in this coding; `None` where it does not get smaller, or no
@@ -131,7 +128,7 @@ impl Sending<'_> {
         coding: Coding,
         exchange: &mut Exchange<'_>,
     ) -> Result<Option<Arc<HeldBytes>>, End> {
-        let context = self.request.context;
+        let context = exchange.context;
         let compressed = match context.files.compressed(self.file, coding) {
             Some(compressed) => compressed,
             None => {
@@ -165,12 +162,12 @@ impl Sending<'_> {
         exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
         exchange.progress.figures.status = status;
-        let body = match self.request.head.method {
+        let body = match exchange.head.method {
             Method::Head => &[],
             _ => bytes,
         };
         let (first, rest) = body.split_at(body.len().min(WHOLE_LEN as usize));
-        let mut out = self.request.context.scratch.take();
+        let mut out = exchange.context.scratch.take();
         out.clear();
         self.begin(&mut out, status, exchange);
         self.push_shared(&mut out, status, coding);
@@ -181,10 +178,9 @@ impl Sending<'_> {
         self.end(&mut out, exchange);
         let head_len = out.len();
         out.extend_from_slice(first);
-        let context = self.request.context;
         let follow = follow_before(rest.len(), exchange, self.persistence);
         let put = self.put(&out, head_len, follow, exchange).await;
-        context.scratch.replace(out);
+        exchange.context.scratch.replace(out);
         put?;
         put_slices(exchange, rest, self.persistence)
             .await

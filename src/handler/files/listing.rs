@@ -9,7 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::send::{follow_before, put_slices};
 use super::{Request, failure_of, from_disk, outcome, refuse};
 use crate::exchange::answer::{self, begin_head, end_head, put};
-use crate::exchange::{Exchange, Outcome, box_cold, room};
+use crate::exchange::{Exchange, Outcome, Worker, box_cold, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
 use crate::metrics::end::{End, Failure};
 use crate::observe::calendar::Moment;
@@ -39,7 +39,7 @@ pub(super) async fn answer(
         Ok(page) => page,
         Err(failure) => return refuse(exchange, failure).await,
     };
-    let Request { context, head, .. } = *request;
+    let (context, head) = (exchange.context, exchange.head);
     let persistence = answer::persistence(exchange);
     let mut out = Vec::with_capacity(1024);
     exchange.progress.figures.status = 200;
@@ -76,18 +76,18 @@ async fn make_with_room(
     for _ in 1..room::TRIES {
         let made = make(request, path, exchange).await?;
         let is_lacking = matches!(made, Err(Missing::NoDescriptor));
-        if !is_lacking || !box_cold(room::make_for_exchange(request.context)).await {
-            return made.map_err(|missing| reason(request, path, missing));
+        if !is_lacking || !box_cold(room::make_for_exchange(exchange.context)).await {
+            return made.map_err(|missing| reason(request, exchange.context, path, missing));
         }
     }
     let made = make(request, path, exchange).await?;
-    made.map_err(|missing| reason(request, path, missing))
+    made.map_err(|missing| reason(request, exchange.context, path, missing))
 }
 
-fn reason(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
+fn reason(request: &Request<'_>, worker: &Worker, path: &[u8], missing: Missing) -> Failure {
     match missing {
         Missing::Folder => Failure::NoFile,
-        missing => failure_of(request, path, missing),
+        missing => failure_of(request, worker, path, missing),
     }
 }
 
@@ -98,14 +98,10 @@ async fn make(
     exchange: &mut Exchange<'_>,
 ) -> Result<Result<Arc<HeldPage>, Missing>, Failure> {
     let Request {
-        context,
-        route,
-        settings,
-        head,
-        bytes,
-        ..
+        route, settings, ..
     } = *request;
-    let decoded = file_path::decode(head.path(bytes)).map_err(|_| Failure::BadPath)?;
+    let asked = exchange.head.path(exchange.bytes);
+    let decoded = file_path::decode(asked).map_err(|_| Failure::BadPath)?;
     let strip = settings.strip.trim_start_matches('/');
     let place = Place {
         root_len: match strip {
@@ -119,7 +115,8 @@ async fn make(
         Some(nonce) => Ok(page(&place, contents, nonce)),
         None => Ok(page(&place, contents, &new_nonce()?)),
     };
-    let listing = context
+    let listing = exchange
+        .context
         .files
         .list(route, path, shown, settings.shows_hidden, write);
     from_disk(exchange, listing).await

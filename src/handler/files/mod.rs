@@ -11,14 +11,14 @@ mod wanted;
 
 use std::borrow::Cow;
 
+use evenkeel_proto::Method;
 use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
-use evenkeel_proto::{Method, RequestHead};
 
 use crate::config::{self, Candidate, Proxying};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{Context, Exchange, Gone, Next, Outcome, box_cold, room};
+use crate::exchange::{Exchange, Gone, Next, Outcome, Worker, box_cold, room};
 use crate::files::{Found, Look, Missing, Refused};
 use crate::metrics::end::{End, Failure};
 use crate::net::tasks;
@@ -26,16 +26,12 @@ use crate::observe::access_log::Source;
 use send::Sending;
 pub(crate) use wanted::{Try, Wanted, fallback, folder_location};
 
-/// A request for a file, and what it is answered from.
+/// A request as files see it, beside its exchange.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
-    pub context: &'a Context,
     /// Index of the route.
     pub route: usize,
     pub settings: &'a config::Files,
-    /// Begins with the head.
-    pub bytes: &'a [u8],
-    pub head: &'a RequestHead,
     pub conditions: Conditions,
 }
 
@@ -43,9 +39,9 @@ impl Request<'_> {
     /// Says which file of the folder could not be read, and why, or the folder
     /// itself.
     #[cold]
-    fn complain(&self, path: Option<&[u8]>, error: &dyn std::fmt::Display) {
-        let now = self.context.wheel.now();
-        self.context.files.complain(self.route, path, error, now);
+    fn complain(&self, worker: &Worker, path: Option<&[u8]>, error: &dyn std::fmt::Display) {
+        let now = worker.wheel.now();
+        worker.files.complain(self.route, path, error, now);
     }
 }
 
@@ -83,13 +79,13 @@ pub(super) enum Answered {
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
-pub(super) async fn answer(request: Request<'_>, exchange: &mut Exchange<'_>) -> Answered {
+pub(super) async fn answer<'a>(request: Request<'a>, exchange: &mut Exchange<'a>) -> Answered {
     let mut is_second_try = false;
     loop {
         let representation = match find(&request, exchange).await {
             Answering::File(representation) => representation,
             Answering::ToFolder => {
-                return Answered::Here(box_cold(to_folder(&request, exchange)).await);
+                return Answered::Here(box_cold(to_folder(exchange)).await);
             }
             Answering::Listing(path) => {
                 let listing = listing::answer(&request, &path, exchange);
@@ -153,13 +149,9 @@ async fn respond(
     status: u16,
     exchange: &mut Exchange<'_>,
 ) -> Result<(), End> {
-    let Request {
-        conditions,
-        bytes,
-        head,
-        ..
-    } = sending.request;
-    if let Some(coding) = sending.wanted_coding()
+    let conditions = sending.request.conditions;
+    let (head, bytes) = (exchange.head, exchange.bytes);
+    if let Some(coding) = sending.wanted_coding(exchange)
         && box_cold(sending.compressed(coding, status, exchange)).await?
     {
         return Ok(());
@@ -186,15 +178,10 @@ async fn respond(
 }
 
 /// The file for a request.
-async fn find<'a>(request: &Request<'a>, exchange: &mut Exchange<'_>) -> Answering<'a> {
-    let Request {
-        settings,
-        head,
-        bytes,
-        ..
-    } = *request;
+async fn find<'a>(request: &Request<'a>, exchange: &mut Exchange<'a>) -> Answering<'a> {
+    let settings = request.settings;
     exchange.progress.figures.source = Some(Source::Hot);
-    let path = match Wanted::by(head, bytes, settings) {
+    let path = match Wanted::by(exchange.head, exchange.bytes, settings) {
         Wanted::Refused(failure) => return Answering::Refused(failure),
         Wanted::ToFolder => return Answering::ToFolder,
         Wanted::Nothing => return box_cold(missing(request, exchange)).await,
@@ -304,7 +291,7 @@ async fn open_compressed(
         return Ok(None);
     }
     let mut offered = request.settings.precompressed.clone();
-    while let Some(coding) = request.conditions.coding(request.bytes, &offered) {
+    while let Some(coding) = request.conditions.coding(exchange.bytes, &offered) {
         let sibling = [path, coding.ending().as_bytes()].concat();
         match open_file(request, exchange, 1 + coding as u8, &sibling).await {
             Ok(Some(found)) => return Ok(Some((found, coding))),
@@ -324,7 +311,7 @@ async fn open_file(
     variant: u8,
     path: &[u8],
 ) -> Result<Option<Found>, Failure> {
-    let Request { context, route, .. } = *request;
+    let (context, route) = (exchange.context, request.route);
     let mut found = Err(Missing::NoDescriptor);
     for _ in 0..room::TRIES {
         found = match context
@@ -345,7 +332,7 @@ async fn open_file(
     match found {
         Ok(found) => Ok(Some(found)),
         Err(Missing::Folder) => Ok(None),
-        Err(missing) => Err(failure_of(request, path, missing)),
+        Err(missing) => Err(failure_of(request, context, path, missing)),
     }
 }
 
@@ -369,30 +356,29 @@ async fn from_disk<T>(
     }
 }
 
-fn failure_of(request: &Request<'_>, path: &[u8], missing: Missing) -> Failure {
+fn failure_of(request: &Request<'_>, worker: &Worker, path: &[u8], missing: Missing) -> Failure {
     match missing {
         Missing::Absent | Missing::Folder => Failure::NoFile,
         Missing::Forbidden(barrier) => {
-            request.complain(Some(path), &barrier);
+            request.complain(worker, Some(path), &barrier);
             Failure::FileForbidden
         }
         Missing::NoDescriptor => Failure::NoDescriptor,
         Missing::NoMemory => Failure::AnswerMemory,
         Missing::NoRoot(error) => {
-            request.complain(None, &std::io::Error::from(error));
+            request.complain(worker, None, &std::io::Error::from(error));
             Failure::FileFailed
         }
         Missing::Failed(error) => {
-            request.complain(Some(path), &std::io::Error::from(error));
+            request.complain(worker, Some(path), &std::io::Error::from(error));
             Failure::FileFailed
         }
     }
 }
 
 /// Sends the client to the same path with a slash at its end.
-async fn to_folder(request: &Request<'_>, exchange: &mut Exchange<'_>) -> Outcome {
-    let Request { bytes, head, .. } = *request;
-    let location = folder_location(head, bytes);
+async fn to_folder(exchange: &mut Exchange<'_>) -> Outcome {
+    let location = folder_location(exchange.head, exchange.bytes);
     let answer = Answer {
         status: 301,
         location: Some(&location),

@@ -116,7 +116,7 @@ impl Sending<'_> {
             self.end(out, exchange);
         };
         exchange.progress.figures.status = status;
-        if self.request.head.method == Method::Head {
+        if exchange.head.method == Method::Head {
             return self.send_head(head, exchange).await;
         }
         match self.bytes {
@@ -133,7 +133,7 @@ impl Sending<'_> {
             Ok(composed) => composed,
             Err(Uncomposed::Cold) => return self.long(head, 0, len, exchange).await,
             Err(Uncomposed::Changed) => return Err(Failure::FileChanged.into()),
-            Err(Uncomposed::Failed(error)) => return Err(self.failed(&error)),
+            Err(Uncomposed::Failed(error)) => return Err(self.failed(exchange, &error)),
         };
         self.put_last(buffer.filled(), head_len, exchange).await
     }
@@ -177,7 +177,7 @@ impl Sending<'_> {
         len: usize,
         exchange: &Exchange<'_>,
     ) -> (Buffer, usize) {
-        let mut scratch = self.request.context.scratch.borrow_mut();
+        let mut scratch = exchange.context.scratch.borrow_mut();
         scratch.clear();
         head(&mut scratch, exchange);
         let mut buffer = buffer_for(scratch.len() + len);
@@ -291,12 +291,8 @@ impl Sending<'_> {
 
     pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, exchange: &Exchange<'_>) {
         // No clock is asked.
-        begin_head(
-            out,
-            self.request.context,
-            status,
-            exchange.progress.arrived(),
-        );
+        let arrived = exchange.progress.arrived();
+        begin_head(out, exchange.context, status, arrived);
     }
 
     pub(super) fn end(&self, out: &mut Vec<u8>, exchange: &Exchange<'_>) {
@@ -331,12 +327,12 @@ impl Sending<'_> {
                 _ => {}
             }
         }
-        let mut bytes = self.request.context.scratch.take();
+        let mut bytes = exchange.context.scratch.take();
         bytes.clear();
         head(&mut bytes, exchange);
         let put = self.put(&bytes, bytes.len(), Follow::More, exchange);
         let result = put.await;
-        self.request.context.scratch.replace(bytes);
+        exchange.context.scratch.replace(bytes);
         result?;
         self.slices(offset, len, first, exchange).await
     }
@@ -349,7 +345,7 @@ impl Sending<'_> {
         when_full: WhenFull,
         exchange: &mut Exchange<'_>,
     ) -> Result<ReadSlice, End> {
-        let Request { context, route, .. } = self.request;
+        let (context, route) = (exchange.context, self.request.route);
         let memory = context.files.answer_memory();
         let (wanted, holding) = match memory.hold_slice(SLICE_LEN.min(left)) {
             Some(holding) => (SLICE_LEN.min(left), holding),
@@ -371,20 +367,21 @@ impl Sending<'_> {
             .read(route, self.file, offset, wanted, when_full);
         match box_cold(from_disk(exchange, reading)).await {
             Ok(Ok(bytes)) => Ok(slice(bytes)),
-            Ok(Err(error)) => Err(self.failed(&error.into())),
+            Ok(Err(error)) => Err(self.failed(exchange, &error.into())),
             Err(failure) => Err(failure.into()),
         }
     }
 
     #[cold]
-    fn failed(&self, error: &std::io::Error) -> End {
-        self.request.complain(Some(self.path), error);
+    fn failed(&self, exchange: &Exchange<'_>, error: &std::io::Error) -> End {
+        self.request
+            .complain(exchange.context, Some(self.path), error);
         Failure::FileFailed.into()
     }
 
     /// Whether a part of the file can be sent without waiting for a disk.
-    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
-        let now = self.request.context.wheel.now();
+    fn is_in_memory(&self, offset: u64, len: u64, exchange: &Exchange<'_>) -> bool {
+        let now = exchange.context.wheel.now();
         self.file.is_in_memory(offset, len, now)
     }
 
@@ -400,7 +397,8 @@ impl Sending<'_> {
         if self.is_kept() && !self.file.is_unchanged() {
             return Err(Failure::FileChanged.into());
         }
-        if exchange.side.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len)) {
+        if exchange.side.can_send_file() && self.is_in_memory(offset, SLICE_LEN.min(len), exchange)
+        {
             return Ok(Slice::InMemory);
         }
         let reading = self.ask_disk(offset, len, WhenFull::Refuse, exchange);
@@ -427,7 +425,8 @@ impl Sending<'_> {
             }
             let slice = match std::mem::replace(&mut known, Slice::Unknown) {
                 Slice::Unknown
-                    if !exchange.side.can_send_file() || !self.is_in_memory(at, slice_len) =>
+                    if !exchange.side.can_send_file()
+                        || !self.is_in_memory(at, slice_len, exchange) =>
                 {
                     Slice::Read(
                         self.ask_disk(at, end - at, WhenFull::Admit, exchange)
@@ -479,7 +478,7 @@ impl Sending<'_> {
                         exchange.set_timeout(timeout);
                     }
                     Poll::Ready(Err(error)) if !is_of_connection(&error) => {
-                        self.request.complain(Some(self.path), &error);
+                        self.failed(exchange, &error);
                         return Poll::Ready(Err(Failure::FileFailed));
                     }
                     Poll::Ready(Err(_)) => {
