@@ -186,7 +186,7 @@ pub(crate) fn outcome(exchange: &Exchange<'_>, end: End, persistence: Persistenc
     let is_drained = has_body && !matches!(next, Next::Linger { .. });
     Outcome {
         unread: is_drained.then(|| Box::new(BodyDecoder::new(head.wire.framing))),
-        ..Outcome::new(end, next, head.wire.end)
+        ..Outcome::after_head(exchange, end, next)
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::Tried;
 use evenkeel_policy::observation::Observed;
-use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
 
 use super::attempt::{self, Attempt, Connection, Retry};
@@ -89,11 +88,12 @@ fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
     let (head, bytes) = (exchange.head, exchange.bytes);
     let mut decoder = BodyDecoder::new(head.wire.framing);
     let consumed = decoder.advance(&bytes[head.wire.end..])?.consumed;
-    let announced = match head.wire.framing {
-        BodyFraming::Length { bytes } => bytes,
-        _ => decoder.announced_bytes().unwrap_or(0),
-    };
-    if !exchange.listener().limits.allow_body(announced) {
+    let announced = head.announced_len().or_else(|| decoder.announced_bytes());
+    if !exchange
+        .listener()
+        .limits
+        .allow_body(announced.unwrap_or(0))
+    {
         return Err(Failure::BodyTooLarge.into());
     }
     Ok(RequestBody {

@@ -2,8 +2,8 @@
 
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::Next;
 use super::pump::Unread;
+use super::{Exchange, Next};
 use crate::metrics::end::End;
 use crate::net::buffer::Buffer;
 
@@ -34,6 +34,11 @@ impl Outcome {
             leftover: None,
             unread: None,
         }
+    }
+
+    /// An exchange that read no more of its request than the head.
+    pub fn after_head(exchange: &Exchange<'_>, end: End, next: Next) -> Self {
+        Outcome::new(end, next, exchange.head.wire.end)
     }
 
     /// The same, of a request whose body was read as far as `unread` tells.

@@ -19,7 +19,7 @@ use evenkeel_policy::members::Chooser;
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{BodyFraming, FieldKind, LoopId, RequestError, RequestHead, Scheme};
+use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 
 use crate::client::http1::check_limits;
 use crate::config::{self, Action, Candidate, Config, Location, Proxying, without_passwords};
@@ -306,10 +306,7 @@ fn explain_routes(config: &Config, facts: &RequestFacts<'_>, explanation: &mut E
 
 /// Why no endpoint gets the request, for the length of its body.
 fn refused_body(listener: &config::Listener, head: &RequestHead) -> Option<Refused> {
-    let BodyFraming::Length { bytes } = head.wire.framing else {
-        return None;
-    };
-    let is_allowed = listener.limits.allow_body(bytes);
+    let is_allowed = listener.limits.allow_body(head.announced_len()?);
     (!is_allowed).then(|| Refused::new(Failure::BodyTooLarge.into(), None))
 }
 

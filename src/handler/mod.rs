@@ -126,7 +126,7 @@ async fn answer_last(exchange: &mut Exchange<'_>, last: LastHop) -> Outcome {
 async fn respond(exchange: &mut Exchange<'_>, answer: &Answer<'_>) -> Outcome {
     let persistence = answer::persistence(exchange);
     match answer::send(exchange, answer, persistence).await {
-        Err(failure) => Outcome::new(failure.into(), Next::Close, exchange.head.wire.end),
+        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Close),
         Ok(()) => answer::outcome(exchange, End::Complete, persistence),
     }
 }

@@ -6,7 +6,7 @@
 //! its capacity from one message to the next.
 
 use crate::http1::fields::{decimal, list_items};
-use crate::http1::{RequestWire, ResponseWire};
+use crate::http1::{BodyFraming, RequestWire, ResponseWire};
 
 /// A range of bytes in the buffer that a head was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -543,6 +543,15 @@ impl ResponseHead {
 }
 
 impl RequestHead {
+    /// Length of the body in bytes; `None` where only its end tells.
+    pub fn announced_len(&self) -> Option<u64> {
+        match self.wire.framing {
+            BodyFraming::None => Some(0),
+            BodyFraming::Length { bytes } => Some(bytes),
+            BodyFraming::Chunked | BodyFraming::UntilClose => None,
+        }
+    }
+
     /// How many more proxies may pass the request on: 0 makes this one answer it
     /// (RFC 9110 §7.6.2). `None` where nothing limits them.
     pub fn hops_left(&self, buf: &[u8]) -> Option<u64> {

@@ -134,11 +134,12 @@ pub(super) async fn answer<'a>(request: Request<'a>, exchange: &mut Exchange<'a>
 
 /// What becomes of the exchange after what was sent.
 fn outcome(exchange: &Exchange<'_>, persistence: Persistence, sent: Result<End, End>) -> Outcome {
-    let consumed = exchange.head.wire.end;
     match sent {
-        Err(end @ End::Failure(Failure::ClientGone)) => Outcome::new(end, Next::Close, consumed),
+        Err(end @ End::Failure(Failure::ClientGone)) => {
+            Outcome::after_head(exchange, end, Next::Close)
+        }
         // What is missing must not be taken for the end.
-        Err(end) => Outcome::new(end, Next::Abort, consumed),
+        Err(end) => Outcome::after_head(exchange, end, Next::Abort),
         Ok(end) => answer::outcome(exchange, end, persistence),
     }
 }
