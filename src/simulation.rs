@@ -26,9 +26,9 @@ use crate::net::clock;
 use crate::net::listen::Peer;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::TICK;
+use crate::observe::access_log::writer;
 use crate::observe::access_log::{AccessLog, Layout, Logs};
 use crate::observe::counters::Counters;
-use crate::observe::writer;
 use crate::upstream::{SharedUpstream, Upstream, Wanted};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);

@@ -14,6 +14,5 @@ pub mod process;
 pub mod rates;
 pub mod sessions;
 pub mod stalls;
-pub mod writer;
 
 pub use figures::counters;

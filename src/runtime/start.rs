@@ -21,12 +21,12 @@ use crate::net::descriptors;
 use crate::net::listen::{self, BoundListener, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::access_log::Layout;
+use crate::observe::access_log::writer::{self, LogSender, LogWriter};
 use crate::observe::counters::Counters;
 use crate::observe::figures::{Sources, Started};
 use crate::observe::inquiry::{self, Inquiry, Questions};
 use crate::observe::otlp::{self, Exporter, SpanCounts, SpanSender};
 use crate::observe::probes::Probes;
-use crate::observe::writer::{self, LogSender, LogWriter};
 use crate::upstream::SharedUpstream;
 
 /// The running process, as the control thread owns it.

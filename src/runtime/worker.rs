@@ -22,11 +22,11 @@ use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
 use crate::net::timer::TICK;
 use crate::net::timer_fd::TimerFd;
+use crate::observe::access_log::writer::LogSender;
 use crate::observe::access_log::{AccessLog, Layout, Logs};
 use crate::observe::counters::Counters;
 use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
-use crate::observe::writer::LogSender;
 use crate::scheduling::ask_for_short_slices;
 use crate::upstream::{SharedUpstream, Upstream};
 

@@ -11,10 +11,12 @@
 
 pub mod body;
 mod connection;
+mod duration;
 mod options;
 mod page;
 mod request;
 mod service;
+mod service_time;
 mod stats;
 mod stream;
 
@@ -30,9 +32,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
-pub use options::{ListenAddress, OriginOptions, Window, parse_duration};
+pub use duration::parse_duration;
+pub use options::{ListenAddress, OriginOptions, Window};
 pub use page::payload_byte;
-pub use service::ServiceTime;
+pub use service_time::ServiceTime;
 pub use stats::OriginStats;
 
 use connection::Connection;

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::service::ServiceTime;
+use crate::duration::parse_duration;
+use crate::service_time::ServiceTime;
 
 /// How an origin behaves.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
@@ -172,27 +173,6 @@ impl FromStr for Window {
     }
 }
 
-/// Reads a duration with its unit: `500us`, `20ms`, `1.5s`, `2m`.
-///
-/// # Errors
-/// A text that says what is wrong with it.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("duration {text:?}: expected a number with us, ms, s or m");
-    let unit_at = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(unit_at);
-    let scale = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
-}
-
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.0..=1.0).contains(&rate) => Ok(rate),
@@ -221,22 +201,6 @@ mod tests {
     fn the_command_line_without_options_gives_the_defaults() {
         let line = <Line as clap::Parser>::parse_from(["origin"]);
         assert_eq!(line.options, OriginOptions::default());
-    }
-
-    #[test]
-    fn durations() {
-        for (text, expected) in [
-            ("20ms", Some(Duration::from_millis(20))),
-            ("1.5s", Some(Duration::from_millis(1500))),
-            ("7us", Some(Duration::from_micros(7))),
-            ("2m", Some(Duration::from_secs(120))),
-            ("20", None),
-            ("ms", None),
-            ("-1s", None),
-            ("1h", None),
-        ] {
-            assert_eq!(parse_duration(text).ok(), expected, "{text}");
-        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Loops of proxies, found by `CDN-Loop` (RFC 8586).
 
-use crate::head::{FieldKind, RequestHead};
-use crate::http1::fields::list_items;
+use crate::field::FieldKind;
+use crate::field::list_items;
+use crate::head::RequestHead;
 
 /// What a process calls itself in `CDN-Loop`: a pseudonym that no other process
 /// has, so that several in a chain are no loop.

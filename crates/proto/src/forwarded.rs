@@ -14,7 +14,9 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use crate::head::{FieldKind, RequestHead, Scheme, Span};
+use crate::field::FieldKind;
+use crate::head::{RequestHead, Scheme};
+use crate::span::Span;
 
 /// Most addresses that are read of a request.
 pub const MAX_HOPS: usize = 32;

@@ -8,15 +8,14 @@
 //! `fuzz/corpus` is replayed by the tests below.
 
 use crate::coding::Coding;
+use crate::field::MAX_BODY_BYTES;
 use crate::file_path::{self, MAX_NAME_LEN, MAX_PATH_LEN};
 use crate::forwarded::{Believed, MAX_HOPS};
 use crate::http1::chunked::MAX_TRAILER_LEN;
 use crate::http1::write::{
     self, ClientInfo, Forward, Kept, Marks, Persistence, Relayed, ResponseEdits, Transcode, Via,
 };
-use crate::http1::{
-    BodyDecoder, MAX_BODY_BYTES, Parsed, parse_odd_response, parse_request, parse_response,
-};
+use crate::http1::{BodyDecoder, Parsed, parse_odd_response, parse_request, parse_response};
 use crate::proxy_protocol::{self, MAX_HEADER_LEN};
 use crate::representation::{ByteRange, Conditions, MAX_RANGES, Ranges, Validators};
 use crate::{

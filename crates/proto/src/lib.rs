@@ -1,7 +1,7 @@
 //! HTTP messages without I/O: bytes in, spans and decisions out.
 //!
 //! A head is one byte buffer plus [`Span`]s into it ([`head`]); HTTP/1 fills
-//! it by parsing in place ([`http1`]). Nothing here opens a socket, reads a
+//! it by parsing in place ([`http1`]), and [`wire`] is what it alone knows of it. Nothing here opens a socket, reads a
 //! clock or knows an async runtime, and nothing the network sends can panic.
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ pub mod cdn_loop;
 pub mod coding;
 pub mod date;
 pub mod error;
+pub mod field;
 pub mod file_path;
 pub mod forwarded;
 #[cfg(any(test, feature = "fuzz"))]
@@ -18,12 +19,14 @@ pub mod http1;
 pub mod identity;
 pub mod proxy_protocol;
 pub mod representation;
+pub mod span;
+pub mod wire;
 
 pub use cdn_loop::LoopId;
 pub use coding::Coding;
 pub use error::{BodyError, PathError, RequestError, ResponseError};
-pub use head::{
-    Credentials, Field, FieldKind, Method, RequestHead, ResponseHead, Scheme, Span, Version,
-};
-pub use http1::BodyFraming;
+pub use field::{Field, FieldKind};
+pub use head::{Credentials, Method, RequestHead, ResponseHead, Scheme, Version};
 pub use representation::{ByteRange, Conditions, Precondition, Ranges, Validators};
+pub use span::Span;
+pub use wire::BodyFraming;

@@ -14,8 +14,8 @@ use evenkeel_proto::{FieldKind, RequestHead, Version};
 
 use super::Layout;
 use super::clock::Clock;
-use super::escape::are_plain;
 use super::record::{Basics, Exchange, Figures, Open, Record, Request};
+use super::texts::{Extras, Texts, push_texts, take_texts};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
 
@@ -172,18 +172,6 @@ impl Entries {
     }
 }
 
-/// The texts that only a template shows, in the order of its parts.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Extras<'a>(&'a [u8]);
-
-impl<'a> Extras<'a> {
-    /// The next of them; `None` where the exchange has nothing for it.
-    pub fn next(&mut self) -> Option<&'a [u8]> {
-        let [text] = take_texts(&mut self.0).texts;
-        text
-    }
-}
-
 impl Batch {
     /// Reads the exchanges in the order in which they were noted.
     pub(super) fn reader(&self) -> Reader<'_> {
@@ -237,7 +225,7 @@ impl<'a> Reader<'a> {
         let details = self.details.next().expect("its format shows them");
         let Texts { texts, is_plain } = take_texts(&mut self.text);
         let [host, request_id, trace_id] = texts;
-        let extras = take(&mut self.text, details.extras_len as usize);
+        let extras = Extras::take(&mut self.text, details.extras_len as usize);
         let figures = &details.figures;
         let names = &self.batch.layout.names;
         let upstream = figures
@@ -254,66 +242,11 @@ impl<'a> Reader<'a> {
             request_id,
             trace_id,
             is_plain: is_plain && basics.is_plain,
-            extras: Extras(extras),
+            extras,
             open: details.open,
             basics,
         }
     }
-}
-
-/// Stands for the length of a text that is not there.
-const ABSENT: u8 = u8::MAX;
-/// Stands for a length that follows in four bytes.
-const LONG: u8 = ABSENT - 1;
-
-/// Puts texts one behind the other, and their lengths before them.
-fn push_texts<const COUNT: usize>(out: &mut Vec<u8>, texts: [Option<&[u8]>; COUNT]) {
-    let len_of = |text: &[u8]| text.len().min(usize::from(LONG)) as u8;
-    let lens = texts.map(|text| text.map_or(ABSENT, len_of));
-    out.extend_from_slice(&lens);
-    for (text, len) in texts.into_iter().zip(lens) {
-        if len == LONG {
-            let len = text.unwrap_or_default().len() as u32;
-            out.extend_from_slice(&len.to_ne_bytes());
-        }
-    }
-    for text in texts.into_iter().flatten() {
-        out.extend_from_slice(text);
-    }
-}
-
-/// Texts that were put one behind the other.
-struct Texts<'a, const COUNT: usize> {
-    texts: [Option<&'a [u8]>; COUNT],
-    /// Whether all of them are printable ASCII without `"` and `\`.
-    is_plain: bool,
-}
-
-/// Takes texts that [`push_texts`] put there.
-fn take_texts<'a, const COUNT: usize>(rest: &mut &'a [u8]) -> Texts<'a, COUNT> {
-    let lens = take_array::<COUNT>(rest).map(|len| match len {
-        ABSENT => None,
-        LONG => Some(u32::from_ne_bytes(take_array(rest)) as usize),
-        len => Some(usize::from(len)),
-    });
-    let before = *rest;
-    let texts = lens.map(|len| len.map(|len| take(rest, len)));
-    Texts {
-        texts,
-        is_plain: are_plain(&before[..before.len() - rest.len()]),
-    }
-}
-
-fn take_array<const LEN: usize>(rest: &mut &[u8]) -> [u8; LEN] {
-    let array;
-    (array, *rest) = rest.split_first_chunk().expect("it was put there");
-    *array
-}
-
-fn take<'a>(rest: &mut &'a [u8], len: usize) -> &'a [u8] {
-    let text;
-    (text, *rest) = rest.split_at(len);
-    text
 }
 
 #[cfg(test)]
@@ -345,31 +278,5 @@ mod tests {
                 clock: Clock::new(),
             }
         }
-    }
-
-    #[test]
-    fn texts_of_any_length_are_taken_as_they_were_put() {
-        let lens = [
-            Some(0),
-            None,
-            Some(253),
-            Some(254),
-            Some(255),
-            Some(256),
-            Some(70_000),
-        ];
-        let long = vec![b'a'; 70_000];
-        let texts = lens.map(|len| len.map(|len| &long[..len]));
-        let mut out = Vec::new();
-        push_texts(&mut out, texts);
-        push_texts(&mut out, [Some(&b"\""[..])]);
-        let mut rest = &out[..];
-        let taken = take_texts(&mut rest);
-        assert_eq!(taken.texts, texts);
-        assert!(taken.is_plain);
-        let taken = take_texts(&mut rest);
-        assert_eq!(taken.texts, [Some(&b"\""[..])]);
-        assert!(!taken.is_plain);
-        assert!(rest.is_empty());
     }
 }

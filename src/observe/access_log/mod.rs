@@ -18,6 +18,8 @@ mod names;
 mod record;
 mod template;
 mod termination;
+mod texts;
+pub mod writer;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -26,13 +28,13 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 
 use super::calendar::Moment;
-use super::writer::LogSender;
 use crate::config::access_log::Selection;
 use crate::config::{self, AccessLogFormat, Config};
 use crate::metrics::Counter;
 use clock::{Clock, Seconds};
 use line::{Line, Room};
 use names::Names;
+use writer::LogSender;
 
 pub use entries::{Batch, Entries, HAND_OVER_LEN};
 pub use record::{AddressText, Exchange, Figures, Open, Phase, Reason, Source, Times};
@@ -265,7 +267,6 @@ mod tests {
     use super::record::{Figures, Open};
     use super::*;
     use crate::config::{NameLookup, load_text};
-    use crate::observe::writer;
 
     /// Exchanges of two generations end in turn, and each line has the name that
     /// its listener had when the exchange began.

@@ -7,8 +7,8 @@ use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointId;
 use evenkeel_proto::{RequestHead, Version};
 
-use super::entries::Extras;
 use super::names::Name;
+use super::texts::Extras;
 use crate::metrics::end::{End, Failure};
 
 /// An exchange that has ended, as its worker knows it.

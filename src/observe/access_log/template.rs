@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::clock::Seconds;
 use super::combined::push_request_line;
-use super::entries::Extras;
 use super::escape::push_quoted;
 use super::line::Line;
 use super::names::Name;
 use super::record::{Record, Request};
 use super::termination::termination;
+use super::texts::Extras;
 use crate::config::access_log::{LogField, Part, Template};
 
 pub(super) fn write(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::measure::Figures;
 use super::policies;
-use super::report::{Row, ScenarioResult};
+use super::results::{Row, ScenarioResult};
 use crate::bench::plot::{Line, Max, Span, grouped_bars, percentiles};
 
 /// Draws latency by percentile for every case and variant, and throughput,

@@ -14,6 +14,7 @@ pub mod policies;
 pub mod proxy;
 pub mod report;
 mod request;
+pub mod results;
 pub mod scenarios;
 pub mod setting;
 pub mod simulation;
@@ -30,8 +31,8 @@ use std::thread;
 
 use evenkeel_policy::balance::Balance;
 use measure::Figures;
-use report::{CaseResult, Row, ScenarioResult};
-use scenarios::Scenario;
+use results::{CaseResult, Row, ScenarioResult};
+use scenarios::{Case, Scenario};
 
 /// What `evenkeel-lab simulate` is told.
 #[derive(Debug, clap::Args)]
@@ -115,7 +116,12 @@ fn run_scenario(scenario: &Scenario, balancers: &[Balance], seed: u64) -> Scenar
             });
         }
     });
-    let mut results: Vec<CaseResult> = cases.iter().map(CaseResult::new).collect();
+    let without_rows = |case: &Case| CaseResult {
+        name: case.name,
+        title: case.title.clone(),
+        rows: Vec::new(),
+    };
+    let mut results: Vec<CaseResult> = cases.iter().map(without_rows).collect();
     for ((at, variant, balance), figures) in runs.iter().zip(figures) {
         let row = figures.into_inner().map(|figures| Row {
             balancer: balance.word(),

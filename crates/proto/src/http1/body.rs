@@ -1,8 +1,8 @@
 //! Follows a body to its end, whichever way that end is known.
 
 use super::chunked::{self, ChunkedDecoder, Piece};
-use super::wire::BodyFraming;
 use crate::error::BodyError;
+use crate::wire::BodyFraming;
 
 /// Where in its body a message stands.
 #[derive(Debug, Clone)]

@@ -13,10 +13,11 @@
 //! and trailer fields that may not be any are for the reader of the body to leave
 //! out: see [`BodyDecoder::restate`](super::BodyDecoder::restate).
 
+use super::MAX_FIELDS;
 use super::grammar::{self, Stop};
-use super::{MAX_BODY_BYTES, MAX_FIELDS};
 use crate::error::BodyError;
-use crate::head::{Field, FieldKind, Span};
+use crate::field::{Field, FieldKind, MAX_BODY_BYTES};
+use crate::span::Span;
 
 /// Longest trailer section, in bytes.
 pub const MAX_TRAILER_LEN: usize = 8 * 1024;
@@ -376,7 +377,7 @@ fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
 mod tests {
     use super::super::{BodyDecoder, MAX_FIELDS};
     use super::*;
-    use crate::http1::BodyFraming;
+    use crate::wire::BodyFraming;
 
     /// Strips `body` in pieces of so many bytes: content, bytes taken, and
     /// whether the end was seen.

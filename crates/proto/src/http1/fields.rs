@@ -1,7 +1,7 @@
-//! What fields say: options of a connection, lists, numbers, framing.
+//! What fields say of a connection and of framing.
 
-use super::{MAX_BODY_BYTES, MAX_FIELDS};
-use crate::head::{Field, FieldKind};
+use super::MAX_FIELDS;
+use crate::field::{Field, FieldKind, decimal, list_items};
 
 /// What the `Connection` fields of a message say.
 #[derive(Debug, Default, Clone, Copy)]
@@ -60,27 +60,6 @@ fn mark_hop_by_hop(buf: &[u8], fields: &mut [Field], option: &[u8]) {
             field.kind = FieldKind::HopByHop;
         }
     }
-}
-
-/// Items of a comma-separated list, without white space and empty ones.
-pub(crate) fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|item| !item.is_empty())
-}
-
-/// A number of nothing but digits that fits everybody: those who count in
-/// signed integers must not see a length wrap round.
-pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || value.len() > 19 {
-        return None;
-    }
-    let number = value.iter().try_fold(0u64, |sum, &byte| {
-        byte.is_ascii_digit()
-            .then(|| sum * 10 + u64::from(byte - b'0'))
-    })?;
-    (number <= MAX_BODY_BYTES).then_some(number)
 }
 
 /// What the framing fields of a message say, before its kind is considered.

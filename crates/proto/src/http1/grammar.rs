@@ -4,7 +4,9 @@
 //! where it does. What is said of some bytes thus holds for all that begin with
 //! them, however they are cut up on their way.
 
-use crate::head::{Field, FieldKind, Span, Version};
+use crate::field::{Field, FieldKind};
+use crate::head::Version;
+use crate::span::Span;
 
 /// Why reading stopped before the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,12 +8,11 @@ mod authority;
 pub mod body;
 pub mod chunked;
 mod diagnose;
-pub(crate) mod fields;
+mod fields;
 mod grammar;
 mod request;
 mod response;
 mod restate;
-mod wire;
 pub mod write;
 
 pub use body::{Advance, BodyDecoder};
@@ -22,16 +21,12 @@ pub use grammar::is_token;
 pub use request::parse_request;
 pub use response::parse_response;
 pub use restate::parse_odd_response;
-pub use wire::{BodyFraming, RequestWire, ResponseWire};
 
 /// Most fields in a request's head or a trailer section.
 pub const MAX_FIELDS: usize = 128;
 
 /// Most fields in a response's head.
 pub const MAX_RESPONSE_FIELDS: usize = 256;
-
-/// Longest body that is announced, in bytes: what fits a signed integer.
-pub const MAX_BODY_BYTES: u64 = i64::MAX as u64;
 
 /// What became of the bytes given to a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,12 @@ use super::authority;
 use super::diagnose::{self, Finding};
 use super::fields::{self, Framing, FramingError};
 use super::grammar::{self, Stop};
-use super::wire::BodyFraming;
 use super::{MAX_FIELDS, Parsed};
 use crate::error::RequestError;
-use crate::head::{Credentials, FieldKind, Method, RequestHead, Span, Version};
+use crate::field::{FieldKind, list_items};
+use crate::head::{Credentials, Method, RequestHead, Version};
+use crate::span::Span;
+use crate::wire::BodyFraming;
 
 /// Reads a request's head from the start of `buf` into `head`.
 ///
@@ -138,9 +140,7 @@ impl Asked {
         };
         match self {
             Asked::Nothing if value.is_empty() => Asked::ForWhatIsIgnored,
-            Asked::Nothing if !fields::list_items(value.of(buf)).any(is_ignored) => {
-                Asked::For(value)
-            }
+            Asked::Nothing if !list_items(value.of(buf)).any(is_ignored) => Asked::For(value),
             _ => Asked::ForWhatIsIgnored,
         }
     }

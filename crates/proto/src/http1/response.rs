@@ -2,10 +2,12 @@
 
 use super::fields::{self, Framing, FramingError};
 use super::grammar::{self, Stop};
-use super::wire::BodyFraming;
 use super::{MAX_RESPONSE_FIELDS, Parsed};
 use crate::error::ResponseError;
-use crate::head::{Field, FieldKind, Method, ResponseHead, Span, Version};
+use crate::field::{Field, FieldKind, decimal};
+use crate::head::{Method, ResponseHead, Version};
+use crate::span::Span;
+use crate::wire::BodyFraming;
 
 /// Reads a response's head from the start of `buf` into `head`; `method` is
 /// that of the request, which decides whether a body follows.
@@ -94,7 +96,7 @@ fn settled_framing(buf: &[u8], fields: &mut [Field]) -> Option<Stated> {
         let mut items = field.value.of(buf).split(|&byte| byte == b',');
         let first = items.next().unwrap_or_default();
         for item in std::iter::once(first).chain(items) {
-            let bytes = fields::decimal(item.trim_ascii())?;
+            let bytes = decimal(item.trim_ascii())?;
             if *length.get_or_insert(bytes) != bytes {
                 return None;
             }

@@ -1,7 +1,7 @@
 //! What `Accept-Encoding` says of content codings (RFC 9110 §12.5.3).
 
 use crate::coding::Coding;
-use crate::http1::fields::list_items;
+use crate::field::list_items;
 
 /// Weights in thousandths, as far as they are stated.
 #[derive(Debug, Default)]

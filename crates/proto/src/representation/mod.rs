@@ -14,7 +14,9 @@ pub use ranges::{ByteRange, MAX_RANGES, Ranges};
 
 use crate::coding::Coding;
 use crate::date;
-use crate::head::{FieldKind, RequestHead, Span};
+use crate::field::FieldKind;
+use crate::head::RequestHead;
+use crate::span::Span;
 
 /// The fields of a request that choose and condition a representation, as
 /// spans: their methods get the bytes that the head was read from.

@@ -1,6 +1,6 @@
 //! Ranges of bytes (RFC 9110 §14.1.2 and §14.2).
 
-use crate::http1::fields::list_items;
+use crate::field::list_items;
 
 /// Most ranges that a request may name.
 pub const MAX_RANGES: usize = 16;

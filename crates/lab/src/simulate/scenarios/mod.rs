@@ -16,7 +16,7 @@ use super::measure::Figures;
 use super::origin::{Scheduling, Shape};
 use super::policies::Variant;
 use super::proxy::Balancers;
-use super::report::ScenarioResult;
+use super::results::ScenarioResult;
 use super::setting::Setting;
 use super::workload::Workload;
 use crate::bench::report::Limit;

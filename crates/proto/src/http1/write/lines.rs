@@ -1,6 +1,6 @@
 //! Lines of fields: which go on as they came, in runs, and which are written anew.
 
-use crate::head::{Field, FieldKind};
+use crate::field::{Field, FieldKind};
 
 /// What becomes of a field line.
 pub(super) enum Line {

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use super::lines::{Line, copy_fields, push_all};
 use super::request_id_field;
 use crate::cdn_loop::LoopId;
+use crate::field::{Field, FieldKind};
 use crate::forwarded::Believed;
-use crate::head::{Field, FieldKind, Method, RequestHead, Scheme, Span, Version};
+use crate::head::{Method, RequestHead, Scheme, Version};
 use crate::identity::TraceParent;
+use crate::span::Span;
 
 /// What a proxy says of the client to the endpoint, and of itself.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,9 @@
 
 use super::lines::{Line, copy_fields, is_copied, push_all};
 use super::request_id_field;
-use crate::head::{Field, FieldKind, ResponseHead};
-use crate::http1::BodyFraming;
+use crate::field::{Field, FieldKind};
+use crate::head::ResponseHead;
+use crate::wire::BodyFraming;
 
 /// How a response leaves for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::access_log::{Batch, Entries, LineMaker};
+use super::{Batch, Entries, LineMaker};
 use crate::config::LogDestination;
 use crate::config::machine::{self, Obstacle};
 use file::FileSink;

@@ -1,7 +1,7 @@
-//! What only HTTP/1 knows of a message: where its head lies, how its body ends, and
+//! The part of a head that only HTTP/1 knows: where it lies, how the body ends, and
 //! what becomes of the connection.
 
-use crate::head::Span;
+use crate::span::Span;
 
 /// How the end of a body is known (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
