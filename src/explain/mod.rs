@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
-use evenkeel_policy::members::Chooser;
 use evenkeel_policy::route::{BalanceKey, Condition, Trial};
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
@@ -431,7 +431,7 @@ fn upstream_step(
     };
     let balance = settings.balance;
     let takes_key = balance.takes_key();
-    let mut chooser = Chooser::new(dispatcher, balance, 0);
+    let mut chooser = Chooser::new(dispatcher.members(), balance, 0);
     let outlook = dispatcher.outlook(&chooser, asking);
     // Where it goes now, and else where it would like to go.
     let endpoint = balance.is_fixed().then(|| match outlook {

@@ -21,10 +21,11 @@ use std::task::{Context, Poll, Waker};
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Learned;
 use evenkeel_policy::budget::Tally;
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, Outlook};
 use evenkeel_policy::endpoint::{EndpointId, EndpointState, Reservation, Tried};
 use evenkeel_policy::health::Change;
-use evenkeel_policy::members::{Chooser, Members};
+use evenkeel_policy::members::Members;
 use evenkeel_policy::observation::Observed;
 use evenkeel_policy::queue::{Left, Ticket};
 
@@ -37,7 +38,7 @@ use change::log_change;
 use endpoint::Endpoints;
 
 pub use endpoint::Endpoint;
-pub use evenkeel_policy::dispatch::Refusal;
+pub use evenkeel_policy::queue::Refusal;
 pub use pinned::{Pinned, PinnedConnections};
 pub use pool::{KeepAlive, keep_alive};
 pub use shared::{SharedEndpoint, SharedUpstream};
@@ -161,7 +162,7 @@ impl Upstream {
     ) -> Self {
         let balance = config.upstreams[index].balance;
         Upstream {
-            chooser: RefCell::new(Chooser::new(shared.dispatcher(), balance, seed)),
+            chooser: RefCell::new(Chooser::new(shared.dispatcher().members(), balance, seed)),
             endpoints: RefCell::default(),
             counters,
             tally: RefCell::default(),

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer, View};
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
 use evenkeel_policy::endpoint::{EndpointSettings, Reservation};
 use evenkeel_policy::hash::mix;
 use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::members::{Chooser, Members};
+use evenkeel_policy::members::Members;
 use evenkeel_policy::observation::{Answer, Observation, Observed};
 use evenkeel_policy::queue::QueueSettings;
 
@@ -80,12 +81,12 @@ impl Site {
             dispatcher,
             start,
         };
-        let mut chooser = Chooser::new(&site.dispatcher, Balance::Random, 3);
+        let mut chooser = Chooser::new(site.dispatcher.members(), Balance::Random, 3);
         for _ in 0..count * 3 {
             site.acquire(&mut chooser, 0, start);
         }
         // So that `fair` finds none idle.
-        let mut rest = Chooser::new(&site.dispatcher, Balance::ShortestQueue, 3);
+        let mut rest = Chooser::new(site.dispatcher.members(), Balance::ShortestQueue, 3);
         let endpoints = site.members.endpoints();
         while endpoints.iter().any(|state| state.in_flight() == 0) {
             site.acquire(&mut rest, 0, start);
@@ -180,7 +181,7 @@ fn main() -> ExitCode {
                     (view.key, view.now) = (key(call), now);
                     black_box(balancer.pick(black_box(&view)));
                 });
-                let mut chooser = Chooser::new(&site.dispatcher, balance, 7);
+                let mut chooser = Chooser::new(site.dispatcher.members(), balance, 7);
                 let place = measure(picks, site.start, |call, now| {
                     if let Some(reservation) = site.acquire(&mut chooser, key(call), now) {
                         let endpoint = &site.members.endpoints()[reservation.endpoint().index()];

@@ -1,6 +1,6 @@
 //! The order of work, the same for every balancer, and the hand-over of slots.
 //!
-//! 1. eligible: see `Tier`; and the exchange's lane has room;
+//! 1. eligible: see [`crate::tier`]; and the exchange's lane has room;
 //! 2. an endpoint on trial gets the next exchange that may go there; otherwise
 //!    the balancer ranks, without reading limits;
 //! 3. compare-and-swap below `max_in_flight`; if that fails, rank again among
@@ -13,9 +13,11 @@
 //!
 //! The members of the upstream are a snapshot: see `replace`.
 
+mod health;
+mod no_slot;
 mod outlook;
 mod replace;
-mod tier;
+mod trial;
 mod waiters;
 
 use std::sync::Arc;
@@ -23,17 +25,20 @@ use std::task::Waker;
 
 use crate::Instant;
 
-use crate::balance::Balancer;
+use crate::balance::{Balancer, View};
 use crate::budget::RetryBudget;
+use crate::chooser::Chooser;
 use crate::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use crate::health::{HealthSettings, Records};
-use crate::members::{Chooser, Members};
-use crate::queue::{Group, Joining, KeptTo, Left, Queue, QueueSettings, Ticket, Waiter};
+use crate::members::Members;
+use crate::queue::{Group, Joining, KeptTo, Left, Queue, QueueSettings, Refusal, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, fence, lock};
+use crate::tier::Tier;
 
 pub use outlook::Outlook;
-pub(crate) use tier::Tier;
-use tier::reserve_at;
+
+use no_slot::NoSlot;
+use trial::reserve_at;
 
 /// The endpoints of one upstream, their slots and who waits for them: shared
 /// between workers.
@@ -51,12 +56,12 @@ pub struct Dispatcher {
     /// that it knows.
     version: AtomicU32,
     /// Endpoints on trial.
-    pub(crate) trials: AtomicU32,
+    trials: AtomicU32,
     /// How many retries are allowed.
     pub retries: RetryBudget,
-    pub(crate) health_settings: HealthSettings,
+    health_settings: HealthSettings,
     /// Never locked while the queue is.
-    pub(crate) records: OwnLine<Mutex<Records>>,
+    records: OwnLine<Mutex<Records>>,
 }
 
 /// Who waits, and for which endpoints.
@@ -70,7 +75,7 @@ struct Waiters {
 /// exchange reads.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct OwnLine<T>(pub T);
+struct OwnLine<T>(T);
 
 /// A part of the upstream's slots that some routes are kept to.
 #[derive(Debug)]
@@ -128,36 +133,6 @@ pub enum Choice {
     Pinned,
 }
 
-/// Why an exchange gets nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// Every endpoint that could be tried is at its limit, and there is no
-    /// queue.
-    Saturated,
-    /// The queue is full.
-    QueueFull,
-    /// No endpoint is up, ready and untried.
-    NoEndpoint,
-    /// The balancer refuses rather than overload.
-    Busy,
-}
-
-/// Why there was no slot at a look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NoSlot {
-    /// No room, now.
-    Room,
-    /// The endpoint of its key, or of its client's connection, is full.
-    Key {
-        endpoint: EndpointId,
-    },
-    /// No endpoint is up, now.
-    Up,
-    /// There is none that it could wait for.
-    Endpoint,
-    Busy,
-}
-
 /// The next step of an exchange whose first choice is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnFull {
@@ -165,6 +140,17 @@ enum OnFull {
     Next,
     /// It waits for that one.
     Wait,
+}
+
+impl<'a> Asking<'a> {
+    /// These members, as a balancer sees them for it.
+    fn view(&self, members: &'a Members) -> View<'a> {
+        View {
+            tried: self.tried,
+            key: self.key,
+            ..View::new(members, self.now)
+        }
+    }
 }
 
 impl Dispatcher {
@@ -178,9 +164,9 @@ impl Dispatcher {
         health_settings: HealthSettings,
         epoch: Instant,
     ) -> Self {
-        let mut records = Records::new();
+        let mut records = Records::new(health_settings);
         let endpoints: Vec<_> = endpoints.into_iter().collect();
-        let endpoints = records.endpoints_for(&endpoints, &health_settings);
+        let endpoints = records.endpoints_for(&endpoints);
         let members = Arc::new(Members::new(0, endpoints));
         records.members = members.clone();
         let queue = Queue::new(settings, lanes.len(), epoch);
@@ -240,7 +226,7 @@ impl Dispatcher {
                         choice,
                     };
                 }
-                Err(none) if !self.may_wait(none) => {
+                Err(none) if !none.may_wait(&self.settings) => {
                     // For a moment it held a slot of its lane.
                     if asking.lane.is_some() && self.waiting() > 0 {
                         self.serve(asking.now);
@@ -248,7 +234,7 @@ impl Dispatcher {
                     // Whoever saw that an endpoint left sees the newer members.
                     fence(Ordering::Acquire);
                     if !self.update(chooser) {
-                        return Acquired::Refused(Self::refusal(none));
+                        return Acquired::Refused(none.refusal());
                     }
                 }
                 Err(_) => break,
@@ -295,16 +281,17 @@ impl Dispatcher {
         let lane_max = self.lane_max(&waiters.members, lane);
         let queue = &mut waiters.queue;
         let may_join = queue.has_room(lane, lane_max, asking.priority);
-        let on_full = match may_join {
-            true => self.on_full(&chooser.balancer),
-            false => OnFull::Next,
+        let on_full = if may_join {
+            self.on_full(&chooser.balancer)
+        } else {
+            OnFull::Next
         };
         let acquired = match self.reserve(chooser, asking, on_full) {
             Ok((reservation, choice)) => Acquired::Reserved {
                 reservation,
                 choice,
             },
-            Err(none) if !self.may_wait(none) => Acquired::Refused(Self::refusal(none)),
+            Err(none) if !none.may_wait(&self.settings) => Acquired::Refused(none.refusal()),
             Err(_) if !may_join => Acquired::Refused(Refusal::QueueFull),
             Err(none) => {
                 if let Some(displaced) = queue.displace(lane, lane_max, asking.priority) {
@@ -346,26 +333,7 @@ impl Dispatcher {
     fn on_full(&self, balancer: &Balancer) -> OnFull {
         let waits =
             balancer.takes_key() && self.settings.max > 0 && !self.settings.key_wait.is_zero();
-        match waits {
-            true => OnFull::Wait,
-            false => OnFull::Next,
-        }
-    }
-
-    fn may_wait(&self, none: NoSlot) -> bool {
-        match none {
-            NoSlot::Room | NoSlot::Key { .. } => self.settings.max > 0,
-            NoSlot::Up => self.settings.max > 0 && self.settings.hold,
-            NoSlot::Endpoint | NoSlot::Busy => false,
-        }
-    }
-
-    fn refusal(none: NoSlot) -> Refusal {
-        match none {
-            NoSlot::Room | NoSlot::Key { .. } => Refusal::Saturated,
-            NoSlot::Up | NoSlot::Endpoint => Refusal::NoEndpoint,
-            NoSlot::Busy => Refusal::Busy,
-        }
+        if waits { OnFull::Wait } else { OnFull::Next }
     }
 
     /// Takes a slot in the lane and at the endpoint that the balancer ranks
@@ -406,18 +374,19 @@ impl Dispatcher {
         {
             return Ok((reservation, Choice::Trial));
         }
-        let mut view = members.view(asking);
+        let mut view = asking.view(members);
         loop {
             let Some(position) = balancer.pick(&view) else {
-                view.tier = members.tier_after(&view, balancer)?;
+                view.tier = NoSlot::tier_after(members, &view, balancer)?;
                 continue;
             };
             let endpoint = &members.endpoints()[position];
             let cap = balancer.cap(&view, position);
             if let Some(reservation) = reserve_at(endpoint, cap, view.tier, asking.now) {
-                let choice = match view.only_with_room {
-                    true => Choice::Next,
-                    false => Choice::First,
+                let choice = if view.only_with_room {
+                    Choice::Next
+                } else {
+                    Choice::First
                 };
                 return Ok((reservation, choice));
             }

@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod balance;
 pub mod budget;
+pub mod chooser;
 pub mod dispatch;
 pub mod endpoint;
 pub mod hash;
@@ -19,5 +20,6 @@ pub mod queue;
 pub mod reuse;
 pub mod route;
 mod sync;
+mod tier;
 
 pub use instant::Instant;

@@ -1,20 +1,15 @@
-//! The endpoints of an upstream at one moment, and one worker's view of them.
+//! The endpoints of an upstream at one moment.
 //!
 //! [`Members`] is a snapshot that never changes; the dispatcher replaces it as a
-//! whole. Each worker has a [`Chooser`] with the snapshot that it chooses from, and
-//! takes the next one over before a pick.
+//! whole. Each worker has a [`Chooser`](crate::chooser::Chooser) with the snapshot that it
+//! chooses from, and takes the next one over before a pick.
 //!
 //! Invariant: within one snapshot an endpoint is found by its position, which is
 //! what keeps a pick fast. Across snapshots it is found by its [`EndpointId`].
 
 use std::sync::Arc;
 
-use crate::Instant;
-use crate::balance::{Balance, Balancer, Learned};
-use crate::dispatch::Dispatcher;
 use crate::endpoint::{EndpointId, EndpointState};
-use crate::health::Guard;
-use crate::observation::{Observation, Observed};
 
 /// No position.
 const NONE: u32 = u32::MAX;
@@ -103,7 +98,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    fn between(old: &Members, new: &Members) -> Self {
+    pub(crate) fn between(old: &Members, new: &Members) -> Self {
         let source = |it: &Arc<EndpointState>| old.position(it.id()).filter(|_| old.has(it));
         Moved {
             sources: new.endpoints.iter().map(source).collect(),
@@ -122,65 +117,5 @@ impl Moved {
     /// The new position of what stood there; `None` where it left.
     pub(crate) fn position_of(&self, old: usize) -> Option<usize> {
         self.sources.iter().position(|&it| it == Some(old))
-    }
-}
-
-/// One worker's side of a dispatcher: the members that it chooses from, its
-/// balancer, and the answers that the others do not know of yet.
-#[derive(Debug, Clone)]
-pub struct Chooser {
-    pub(crate) members: Arc<Members>,
-    pub(crate) balancer: Balancer,
-    pub(crate) guard: Guard,
-}
-
-impl Chooser {
-    /// One that has learned nothing; `seed` makes the workers differ.
-    pub fn new(dispatcher: &Dispatcher, balance: Balance, seed: u64) -> Self {
-        Chooser {
-            members: dispatcher.members(),
-            balancer: Balancer::new(balance, seed),
-            guard: Guard::default(),
-        }
-    }
-
-    /// The members that it chooses from.
-    pub fn members(&self) -> &Arc<Members> {
-        &self.members
-    }
-
-    /// Chooses from these members from now on. What is known of an endpoint stays
-    /// known of it, wherever it stands.
-    pub(crate) fn follow(&mut self, members: &Arc<Members>) {
-        if self.members.version == members.version {
-            return;
-        }
-        let moved = Moved::between(&self.members, members);
-        self.balancer.follow(&moved);
-        self.guard.forget(|id| members.get(id).is_none());
-        self.members = members.clone();
-    }
-
-    /// Whether it is to be told where responses end.
-    pub fn learns_from_end(&self) -> bool {
-        self.balancer.learns_from_end()
-    }
-
-    /// Learns what was observed of an attempt.
-    pub fn observe(&mut self, endpoint: EndpointId, now: Instant, observed: Observed) {
-        // One that left is chosen no more.
-        if let Some(position) = self.members.position(endpoint) {
-            self.balancer.observe(&Observation {
-                endpoint: position,
-                now,
-                observed,
-            });
-        }
-    }
-
-    /// What its balancer has learned of a member: see [`Balancer::learned`].
-    pub fn learned(&self, endpoint: EndpointId, now: Instant) -> Option<Learned> {
-        let position = self.members.position(endpoint)?;
-        self.balancer.learned(position, now)
     }
 }

@@ -12,7 +12,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::Instant;
-use crate::dispatch::Refusal;
 use crate::endpoint::{EndpointId, Reservation, Tried};
 
 /// Who is served next.
@@ -85,6 +84,20 @@ pub enum Left {
     /// It would be refused if it came now, or one of a higher priority has
     /// taken its place.
     Refused(Refusal),
+}
+
+/// Why an exchange gets nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Every endpoint that could be tried is at its limit, and there is no
+    /// queue.
+    Saturated,
+    /// The queue is full.
+    QueueFull,
+    /// No endpoint is up, ready and untried.
+    NoEndpoint,
+    /// The balancer refuses rather than overload.
+    Busy,
 }
 
 /// Who waits.

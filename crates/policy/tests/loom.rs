@@ -7,10 +7,10 @@ use std::task::{Poll, Waker};
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
 use evenkeel_policy::endpoint::{EndpointSettings, EndpointState, Reservation};
 use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::members::Chooser;
 use evenkeel_policy::pool::{Owner, SharedPool, Taken};
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 use loom::future::block_on;
@@ -46,7 +46,7 @@ impl Site {
         let health = HealthSettings::default();
         let dispatcher = Dispatcher::new(endpoints, lanes, queue, health, now);
         Arc::new(Site {
-            chooser: Chooser::new(&dispatcher, Balance::RoundRobin, 0),
+            chooser: Chooser::new(dispatcher.members(), Balance::RoundRobin, 0),
             dispatcher,
             pool: SharedPool::new(8),
             owner: Arc::default(),

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
 use evenkeel_policy::endpoint::{Admin, EndpointId, EndpointSettings, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::members::Chooser;
 use evenkeel_policy::observation::{Answer, Observed};
 use evenkeel_policy::queue::{Discipline, Left, QueueSettings, Ticket};
 
@@ -228,7 +228,11 @@ fn run(discipline: Discipline, exchanges: u64) {
                 scope.spawn(move || {
                     let mut worker = Worker {
                         site,
-                        chooser: Chooser::new(&site.dispatcher, Balance::ShortestQueue, seed),
+                        chooser: Chooser::new(
+                            site.dispatcher.members(),
+                            Balance::ShortestQueue,
+                            seed,
+                        ),
                         random: fastrand::Rng::with_seed(seed),
                         waker: Waker::from(Arc::new(Unpark(thread::current()))),
                     };

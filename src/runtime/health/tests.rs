@@ -3,9 +3,9 @@ use std::task::Waker;
 use std::time::Instant;
 
 use evenkeel_policy::balance::Balance;
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Acquired, Asking};
 use evenkeel_policy::endpoint::Flag;
-use evenkeel_policy::members::Chooser;
 use evenkeel_policy::observation::Observed;
 use evenkeel_testkit::deadline::until;
 use socket2::{Domain, Socket, Type};
@@ -147,7 +147,7 @@ fn an_unreachable_endpoint_is_tried_until_it_opens() {
         config,
     };
     let stop = watch_meanwhile(watched);
-    let mut chooser = Chooser::new(&app, Balance::First, 0);
+    let mut chooser = Chooser::new(app.members(), Balance::First, 0);
     let endpoint = chooser.members().endpoints()[0].clone();
     let is_unreachable = || endpoint.has(Flag::Unreachable);
     until("it counts as unreachable", || {

@@ -6,10 +6,10 @@ use std::task::{Wake, Waker};
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
 use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::members::Chooser;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 
 use super::watch::{self, AttemptOver, Guarding};
@@ -130,7 +130,11 @@ impl Proxy {
             let dispatcher = index % dispatcher_count;
             Worker {
                 dispatcher,
-                chooser: Chooser::new(&dispatchers[dispatcher], policy.balance, seeds.u64(..)),
+                chooser: Chooser::new(
+                    dispatchers[dispatcher].members(),
+                    policy.balance,
+                    seeds.u64(..),
+                ),
             }
         });
         Proxy {

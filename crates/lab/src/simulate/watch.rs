@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::{Flag, Reservation};
-use evenkeel_policy::members::Chooser;
 use evenkeel_policy::observation::{Answer, Observed};
 
 /// Time between two ticks.

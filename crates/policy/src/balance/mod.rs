@@ -31,10 +31,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Instant;
-use crate::dispatch::Tier;
 use crate::endpoint::{EndpointState, Tried};
 use crate::members::{Members, Moved};
 use crate::observation::Observation;
+use crate::tier::Tier;
 
 /// The table of balancers: from each row come the variants of [`Balance`] and
 /// [`Balancer`], the word of the configuration, its help, and a place in every

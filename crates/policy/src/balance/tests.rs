@@ -7,10 +7,10 @@ use std::task::Waker;
 use proptest::prelude::*;
 
 use super::*;
+use crate::chooser::Chooser;
 use crate::dispatch::{Acquired, Asking, Dispatcher};
 use crate::endpoint::{EndpointId, EndpointSettings, Flag};
 use crate::hash;
-use crate::members::Chooser;
 use crate::observation::{Answer, Observed};
 use crate::queue::QueueSettings;
 
@@ -126,7 +126,7 @@ impl Site {
             arrived: self.now,
             now: self.now,
         };
-        let mut chooser = Chooser::new(&self.dispatcher, Balance::First, 0);
+        let mut chooser = Chooser::new(self.dispatcher.members(), Balance::First, 0);
         std::mem::swap(&mut chooser.balancer, balancer);
         let acquired = self
             .dispatcher

@@ -1,8 +1,10 @@
 //! What would become of an exchange that asked now; takes no slot.
 
-use super::{Asking, Dispatcher, NoSlot, OnFull, Refusal, lane_index, lock};
+use super::no_slot::NoSlot;
+use super::{Asking, Dispatcher, OnFull, lane_index, lock};
+use crate::chooser::Chooser;
 use crate::endpoint::EndpointId;
-use crate::members::Chooser;
+use crate::queue::Refusal;
 
 /// What would become of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +35,15 @@ impl Dispatcher {
             let lane_max = self.lane_max(&waiters.members, lane);
             waiters.queue.has_room(lane, lane_max, asking.priority)
         };
-        let on_full = match may_join {
-            true => self.on_full(&chooser.balancer),
-            false => OnFull::Next,
+        let on_full = if may_join {
+            self.on_full(&chooser.balancer)
+        } else {
+            OnFull::Next
         };
         match self.find_room(&mut chooser, asking, on_full) {
             // A slot that is free while others wait is none that they may take.
             Ok(endpoint) => Outlook::Served { endpoint },
-            Err(none) if !self.may_wait(none) => Outlook::Refused(Self::refusal(none)),
+            Err(none) if !none.may_wait(&self.settings) => Outlook::Refused(none.refusal()),
             Err(_) if !may_join => Outlook::Refused(Refusal::QueueFull),
             Err(_) => Outlook::Waits {
                 behind: self.waiting(),
@@ -52,7 +55,7 @@ impl Dispatcher {
     pub fn pick(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Option<EndpointId> {
         self.update(chooser);
         let members = &chooser.members;
-        let mut view = members.view(asking);
+        let mut view = asking.view(members);
         view.tier = members.tier(asking.tried, asking.now)?;
         let position = chooser.balancer.pick(&view)?;
         Some(members.endpoints()[position].id())
@@ -73,10 +76,10 @@ impl Dispatcher {
         if let Some(endpoint) = self.trial_due(members, asking.tried, asking.now) {
             return Ok(endpoint);
         }
-        let mut view = members.view(asking);
+        let mut view = asking.view(members);
         loop {
             let Some(position) = balancer.pick(&view) else {
-                view.tier = members.tier_after(&view, balancer)?;
+                view.tier = NoSlot::tier_after(members, &view, balancer)?;
                 continue;
             };
             let state = &members.endpoints()[position];
@@ -88,7 +91,8 @@ impl Dispatcher {
                 return Err(NoSlot::Key { endpoint });
             }
             if view.only_with_room {
-                return Err(members.no_slot(
+                return Err(NoSlot::of(
+                    members,
                     balancer.refuses_when_busy(),
                     asking.tried,
                     asking.now,

@@ -23,7 +23,7 @@ impl Dispatcher {
     ) {
         let mut records = lock(&self.records.0);
         let settings: Vec<_> = endpoints.into_iter().collect();
-        let staying = records.endpoints_for(&settings, &self.health_settings);
+        let staying = records.endpoints_for(&settings);
         let version = records.members.version().wrapping_add(1);
         let members = Arc::new(Members::new(version, staying));
         let before = std::mem::replace(&mut records.members, members.clone());
@@ -31,8 +31,8 @@ impl Dispatcher {
         let leaving: Vec<_> = leaving.cloned().collect();
         drop(before);
         records.removed.extend_from_slice(&leaving);
-        self.count_trials(&members);
-        self.ramp_up(&mut records, now);
+        records.ramp_up(now);
+        self.count_trials(&records);
         let mut wakers = Vec::new();
         {
             // Both locks, so that of two replacements one is the last in both.

@@ -47,7 +47,7 @@ impl Site {
         let health = HealthSettings::default();
         let dispatcher = Dispatcher::new(endpoints, lanes, queue, health, epoch);
         Site {
-            chooser: Chooser::new(&dispatcher, balance, 7),
+            chooser: Chooser::new(dispatcher.members(), balance, 7),
             dispatcher,
             epoch,
             now: epoch,

@@ -7,13 +7,15 @@
 use std::cell::Cell;
 use std::task::Waker;
 
-use super::tier::{Tier, reserve_at};
-use super::{Dispatcher, Refusal, Waiters, lane_index, lock, wake};
+use super::no_slot::NoSlot;
+use super::trial::reserve_at;
+use super::{Dispatcher, Waiters, lane_index, lock, wake};
 use crate::Instant;
 use crate::endpoint::{EndpointState, Reservation, Tried};
 use crate::members::Members;
-use crate::queue::{Fit, KeptTo, Waiter};
+use crate::queue::{Fit, KeptTo, Refusal, Waiter};
 use crate::sync::Ordering;
+use crate::tier::Tier;
 
 impl Dispatcher {
     /// Serves those who wait with whatever is free, and refuses those whom a
@@ -81,9 +83,12 @@ impl Dispatcher {
         let granted = queue.grant(
             now,
             |lane| self.is_open(lane),
-            |lane, waiter| match takes(members, waiter, endpoint, now) && self.enter(lane) {
-                true => Fit::Slot(endpoint.reservation()),
-                false => Fit::NotThis,
+            |lane, waiter| {
+                if takes(members, waiter, endpoint, now) && self.enter(lane) {
+                    Fit::Slot(endpoint.reservation())
+                } else {
+                    Fit::NotThis
+                }
             },
         );
         let waker = granted?;
@@ -119,9 +124,10 @@ impl Dispatcher {
                     return Fit::NotThis;
                 }
                 is_full.set(true);
-                match has_particular {
-                    true => Fit::NotThis,
-                    false => Fit::Nobody,
+                if has_particular {
+                    Fit::NotThis
+                } else {
+                    Fit::Nobody
                 }
             };
             let Some(waker) = queue.grant(now, |lane| self.is_open(lane), fits) else {
@@ -152,16 +158,19 @@ impl Dispatcher {
         wakers: &mut Vec<Waker>,
     ) {
         let verdict = |tried: &[Tried]| {
-            let none = members.no_slot(false, tried, now);
-            (!self.may_wait(none)).then(|| Self::refusal(none))
+            let none = NoSlot::of(members, false, tried, now);
+            (!none.may_wait(&self.settings)).then(|| none.refusal())
         };
         // The same for all that were nowhere yet.
         let mut of_untried: Option<Option<Refusal>> = None;
         let before = wakers.len();
         queue.judge(
-            |waiter| match waiter.tried.is_empty() {
-                true => *of_untried.get_or_insert_with(|| verdict(&[])),
-                false => verdict(&waiter.tried),
+            |waiter| {
+                if waiter.tried.is_empty() {
+                    *of_untried.get_or_insert_with(|| verdict(&[]))
+                } else {
+                    verdict(&waiter.tried)
+                }
             },
             wakers,
         );

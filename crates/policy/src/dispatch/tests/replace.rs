@@ -226,7 +226,7 @@ fn an_id_is_free_once_nothing_is_in_flight_or_pooled_under_it() {
     replace(&site, &["1", "a", "b"], None);
     assert_eq!(named(&site, "b").id().index(), 3);
     drop(pooled);
-    site.chooser = Chooser::new(&site.dispatcher, Balance::First, 7);
+    site.chooser = Chooser::new(site.dispatcher.members(), Balance::First, 7);
     replace(&site, &["1", "a", "b", "c"], None);
     assert_eq!(named(&site, "c").id(), id);
     // What was known of another is not known of it.
@@ -344,7 +344,7 @@ proptest! {
         const LIMIT: u32 = 2;
         let names: Vec<String> = (0..6).map(|it| it.to_string()).collect();
         let mut site = Site::new(balance, &[(1, Some(LIMIT)); 6], QueueSettings::default());
-        let mut workers = [7, 8].map(|seed| Chooser::new(&site.dispatcher, balance, seed));
+        let mut workers = [7, 8].map(|seed| Chooser::new(site.dispatcher.members(), balance, seed));
         let mut held: Vec<(Reservation, String)> = Vec::new();
         let mut tickets = Vec::new();
         for step in steps {

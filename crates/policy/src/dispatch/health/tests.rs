@@ -1,7 +1,8 @@
 use super::*;
 use crate::balance::Balance;
 use crate::dispatch::{Acquired, Asking};
-use crate::endpoint::Tried;
+use crate::endpoint::{EndpointId, EndpointSettings, Tried};
+use crate::health::{HealthSettings, Initial};
 use crate::queue::QueueSettings;
 use std::task::Waker;
 
@@ -28,7 +29,7 @@ impl Site {
         let queue = QueueSettings::default();
         let dispatcher = Dispatcher::new(endpoints, &[], queue, settings, now);
         Site {
-            chooser: Chooser::new(&dispatcher, Balance::First, 1),
+            chooser: Chooser::new(dispatcher.members(), Balance::First, 1),
             dispatcher,
             now,
         }
@@ -266,41 +267,6 @@ fn errors_are_compared_with_those_of_the_rest() {
             None => assert_eq!(seen, (20, None), "{rate}"),
         }
     }
-}
-
-#[test]
-fn so_many_errors_are_no_chance() {
-    for (errors, rate, expected) in [
-        (3, 0.01, true),
-        (2, 0.01, false),
-        (5, 0.1, true),
-        (4, 0.1, false),
-        (16, 0.5, false),
-        (17, 0.5, true),
-        (u16::MAX, 1.0, false),
-    ] {
-        assert_eq!(is_no_chance(errors, rate), expected, "{errors} at {rate}");
-    }
-}
-
-#[test]
-fn failures_of_the_rest_are_forgotten_after_ten_seconds() {
-    let mut window = Window::default();
-    let start = Instant::from_nanos(5_000_000_000);
-    let at = |seconds: u64| start + Duration::from_secs(seconds);
-    let one = Answers {
-        count: 1,
-        errors: 1,
-    };
-    window.add(one, at(0));
-    window.add(one, at(3));
-    assert_eq!(window.sum(at(9)).errors, 2);
-    assert_eq!(window.sum(at(10)).errors, 1);
-    // A worker that is late does not bring old seconds back.
-    window.add(one, at(2));
-    assert_eq!(window.sum(at(12)).errors, 2);
-    assert_eq!(window.sum(at(13)).errors, 1);
-    assert_eq!(window.sum(at(500)).errors, 0);
 }
 
 #[test]

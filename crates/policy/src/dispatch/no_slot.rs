@@ -1,0 +1,75 @@
+//! Why there is no slot for an exchange, and what follows.
+
+use crate::Instant;
+use crate::balance::{Balancer, View};
+use crate::endpoint::{EndpointId, Tried};
+use crate::members::Members;
+use crate::queue::{QueueSettings, Refusal};
+use crate::tier::Tier;
+
+/// Why there was no slot at a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoSlot {
+    /// No room, now.
+    Room,
+    /// The endpoint of its key, or of its client's connection, is full.
+    Key {
+        endpoint: EndpointId,
+    },
+    /// No endpoint is up, now.
+    Up,
+    /// There is none that it could wait for.
+    Endpoint,
+    Busy,
+}
+
+impl NoSlot {
+    /// Why there is no slot for an exchange that was at `tried`, where it found
+    /// none.
+    pub fn of(members: &Members, refuses_when_busy: bool, tried: &[Tried], now: Instant) -> NoSlot {
+        match members.tier(tried, now) {
+            Some(_) if refuses_when_busy => NoSlot::Busy,
+            Some(_) => NoSlot::Room,
+            None if members.endpoints().iter().any(|it| it.may_return()) => NoSlot::Up,
+            None => NoSlot::Endpoint,
+        }
+    }
+
+    /// The tier to pick from after nothing was found in that of `view`.
+    ///
+    /// # Errors
+    /// There is no slot, and why.
+    pub fn tier_after(
+        members: &Members,
+        view: &View<'_>,
+        balancer: &Balancer,
+    ) -> Result<Tier, NoSlot> {
+        match members.tier(view.tried, view.now) {
+            Some(tier) if tier != view.tier && !view.only_with_room => Ok(tier),
+            _ => Err(NoSlot::of(
+                members,
+                balancer.refuses_when_busy(),
+                view.tried,
+                view.now,
+            )),
+        }
+    }
+
+    /// Whether the exchange may wait in this queue.
+    pub fn may_wait(self, queue: &QueueSettings) -> bool {
+        match self {
+            NoSlot::Room | NoSlot::Key { .. } => queue.max > 0,
+            NoSlot::Up => queue.max > 0 && queue.hold,
+            NoSlot::Endpoint | NoSlot::Busy => false,
+        }
+    }
+
+    /// What an exchange that may not wait is told.
+    pub fn refusal(self) -> Refusal {
+        match self {
+            NoSlot::Room | NoSlot::Key { .. } => Refusal::Saturated,
+            NoSlot::Up | NoSlot::Endpoint => Refusal::NoEndpoint,
+            NoSlot::Busy => Refusal::Busy,
+        }
+    }
+}
