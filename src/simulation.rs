@@ -3,6 +3,7 @@
 //! No socket, no thread, no wait. The client and the endpoint are the test's; between
 //! them runs what serves a connection in a worker.
 
+mod http1;
 mod many_exchanges;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,6 +38,8 @@ const CONFIG: &str = "
 [[listener]]
 bind = ':0'
 [listener.timeouts]
+head = '3s'
+body = '3s'
 idle = '5s'
 [[route]]
 upstream = 'app'
@@ -75,74 +78,6 @@ impl Time {
 impl Drop for Time {
     fn drop(&mut self) {
         clock::go_on();
-    }
-}
-
-/// A connection of a client, and one to the endpoint, which is idle at first.
-struct Simulation {
-    worker: Rc<Worker>,
-    client: Stream,
-    endpoint: Stream,
-    /// `None` once the connection of the client is closed.
-    serving: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    time: Time,
-}
-
-impl Simulation {
-    fn new() -> Self {
-        let time = Time::begin();
-        let worker = Rc::new(worker());
-        let (client, of_client) = Stream::pair();
-        let (endpoint, of_endpoint) = Stream::pair();
-        keep_idle(&worker, of_endpoint);
-        let serving = client::serve_stream(&worker, of_client, Peer::Tcp(CLIENT));
-        Simulation {
-            worker,
-            client,
-            endpoint,
-            serving: Some(Box::pin(serving)),
-            time,
-        }
-    }
-
-    /// Polls the connection until it waits.
-    fn run(&mut self) {
-        let (wakes, waker) = Wakes::of_new_waker();
-        let cx = &mut TaskContext::from_waker(&waker);
-        while let Some(serving) = &mut self.serving {
-            let before = wakes.count();
-            if serving.as_mut().poll(cx).is_ready() {
-                self.serving = None;
-            } else if wakes.count() == before {
-                return;
-            }
-        }
-    }
-
-    /// Moves time on, tick by tick.
-    fn pass(&mut self, time: Duration) {
-        for _ in 0..time.as_millis() / TICK.as_millis() {
-            self.time.tick(&self.worker);
-            self.run();
-        }
-    }
-
-    fn client_sends(&mut self, bytes: &str) {
-        send(&mut self.client, bytes);
-        self.run();
-    }
-
-    fn endpoint_sends(&mut self, bytes: &str) {
-        send(&mut self.endpoint, bytes);
-        self.run();
-    }
-
-    fn failures(&self) -> Vec<End> {
-        failures(&self.worker)
-    }
-
-    fn exchanges(&self) -> u64 {
-        exchanges(&self.worker)
     }
 }
 
@@ -232,107 +167,4 @@ fn keep_idle(worker: &Worker, stream: Stream) {
     let slot = generation.upstreams[0].acquire(&wanted, &[], now, &waker);
     slot.expect("the endpoint is free")
         .keep_idle(stream, None, worker.wheel.now());
-}
-
-const GET: &str = "GET /a HTTP/1.1\r\nHost: example.com\r\n\r\n";
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-
-#[test]
-fn both_connections_carry_two_exchanges() {
-    let mut simulation = Simulation::new();
-    for exchange in 1..=2 {
-        simulation.client_sends(GET);
-        let (request, _) = received(&mut simulation.endpoint);
-        assert!(request.starts_with("GET /a HTTP/1.1\r\n"), "{request}");
-        simulation.endpoint_sends(OK);
-        let (answer, is_over) = received(&mut simulation.client);
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
-        assert!(!is_over);
-        assert_eq!(simulation.exchanges(), exchange);
-        simulation.pass(Duration::from_secs(1));
-    }
-    assert_eq!(simulation.failures(), []);
-    // Nobody needs them any more.
-    simulation.pass(Duration::from_secs(6));
-    assert!(simulation.serving.is_none());
-    assert_eq!(received(&mut simulation.client), (String::new(), true));
-}
-
-#[test]
-fn two_requests_at_once_are_answered_in_order() {
-    let mut simulation = Simulation::new();
-    simulation.client_sends(&GET.repeat(2));
-    let (request, _) = received(&mut simulation.endpoint);
-    assert_eq!(request.matches("GET /a").count(), 1, "one after the other");
-    simulation.endpoint_sends(OK);
-    let (request, _) = received(&mut simulation.endpoint);
-    assert_eq!(request.matches("GET /a").count(), 1);
-    simulation.endpoint_sends(&OK.replace("ok", "no"));
-    let (answers, _) = received(&mut simulation.client);
-    assert!(answers.find("ok") < answers.find("\r\n\r\nno"), "{answers}");
-    assert_eq!(simulation.exchanges(), 2);
-}
-
-#[test]
-fn an_endpoint_that_says_nothing_is_given_up_in_time() {
-    let mut simulation = Simulation::new();
-    simulation.client_sends(GET);
-    simulation.pass(Duration::from_millis(1_900));
-    assert_eq!(received(&mut simulation.client), (String::new(), false));
-    // A timeout is up to two ticks late.
-    simulation.pass(Duration::from_millis(300));
-    let (answer, is_over) = received(&mut simulation.client);
-    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
-    assert!(answer.contains("first-byte-timeout"), "{answer}");
-    assert!(!is_over, "the client may go on");
-    assert_eq!(
-        simulation.failures(),
-        [End::Failure(Failure::FirstByteTimeout)]
-    );
-    let (_, is_closed) = received(&mut simulation.endpoint);
-    assert!(is_closed, "an answer may still come on it");
-}
-
-#[test]
-fn a_part_of_an_answer_does_not_pass_for_the_whole() {
-    let mut simulation = Simulation::new();
-    simulation.client_sends(GET);
-    simulation.endpoint_sends("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart");
-    let (begun, is_over) = received(&mut simulation.client);
-    assert!(begun.ends_with("\r\n\r\npart"), "{begun}");
-    assert!(!is_over);
-    let (other, _) = Stream::pair();
-    drop(std::mem::replace(&mut simulation.endpoint, other));
-    simulation.run();
-    assert_eq!(received(&mut simulation.client), (String::new(), true));
-    assert_eq!(simulation.failures(), [End::Failure(Failure::UpstreamCut)]);
-    assert!(simulation.serving.is_none());
-}
-
-#[test]
-fn a_client_that_leaves_takes_its_request_along() {
-    let mut simulation = Simulation::new();
-    simulation.client_sends(GET);
-    assert!(received(&mut simulation.endpoint).0.starts_with("GET /a"));
-    let (other, _) = Stream::pair();
-    drop(std::mem::replace(&mut simulation.client, other));
-    simulation.run();
-    assert!(simulation.serving.is_none());
-    assert_eq!(simulation.exchanges(), 1);
-    let (_, is_closed) = received(&mut simulation.endpoint);
-    assert!(is_closed, "its answer is nobody's");
-}
-
-/// Longest state of a connection that has an exchange, in bytes. With hundreds in
-/// flight, each line of it is a cache miss.
-const SERVED_LEN_MAX: usize = 2_432;
-
-#[test]
-fn an_exchange_in_flight_stays_small() {
-    let worker = Rc::new(worker());
-    let (_, stream) = Stream::pair();
-    let len = client::served_len(&worker, stream, Peer::Tcp(CLIENT));
-    println!("{len} bytes");
-    assert!(len <= SERVED_LEN_MAX, "{len} bytes");
 }
