@@ -260,9 +260,10 @@ impl MultiplexedStream {
     }
 
     pub fn poll_broken(&mut self, cx: &Context<'_>) -> Poll<()> {
-        match self.with(cx, |it| it.is_reset) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if self.with(cx, |it| it.is_reset) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 
