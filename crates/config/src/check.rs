@@ -27,7 +27,7 @@ use evenkeel_net::Address;
 use reserved::{Message, reserved_in};
 
 /// Largest limit on the length of a head, in bytes.
-const MAX_HEAD_LIMIT: u64 = 128 * 1024;
+const MAX_HEAD_LIMIT: usize = 128 * 1024;
 
 /// Reports what is wrong or doubtful between the options of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
@@ -175,7 +175,7 @@ fn collide(one: &Address, other: &Address) -> bool {
 }
 
 /// A head is read into one buffer, which must have room for it.
-fn check_head_limit(listener: &written::Listener, report: &mut Report) {
+fn check_head_limit(listener: &written::ListenerTable, report: &mut Report) {
     let Some(head) = listener.limits.value.as_ref().map(|limits| &limits.head) else {
         return;
     };
@@ -188,7 +188,7 @@ fn check_head_limit(listener: &written::Listener, report: &mut Report) {
 
 /// Warns of proxies that no connection to the listener can come from, and of those
 /// that anybody can be.
-fn check_proxies(listener: &written::Listener, report: &mut Report) {
+fn check_proxies(listener: &written::ListenerTable, report: &mut Report) {
     let header = listener.proxy_protocol.value.as_ref().map(|it| &it.from);
     if let Some(from) = header
         && let Some(OneOrMore(peers)) = &from.value
@@ -210,7 +210,7 @@ fn check_proxies(listener: &written::Listener, report: &mut Report) {
 
 /// Warns where peers of the listener are of the other kind.
 fn check_peers(
-    listener: &written::Listener,
+    listener: &written::ListenerTable,
     peers: &[Placed<Peer>],
     place: &Place,
     title: &str,
@@ -363,7 +363,7 @@ impl written::Route {
 
     /// The upstream that files are looked for in front of.
     fn upstream_of_files(&self) -> Option<&Field<Placed<Text>>> {
-        let written::Files(files) = self.files.value.as_ref()?;
+        let written::ShortFiles(files) = self.files.value.as_ref()?;
         Some(&files.upstream)
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use evenkeel_proto::coding::Coding;
 
 use super::diagnostics::Report;
-use super::setting::{Fault, FromText, Setting};
+use super::setting::{Fault, FromText, Resolve, Setting, resolve_to};
 use super::shape::{Choice, Shape};
 use super::tree::Node;
 use super::value::{FieldValue, choice, is_token};
@@ -15,6 +15,21 @@ choice!(Coding {
     "zstd" => Coding::Zstd, "Zstandard: nearly as small, and quick to make";
     "gzip" => Coding::Gzip, "what every client takes";
 });
+
+resolve_to!(
+    InnerPath => String,
+    FileName => String,
+    MediaType => String,
+    TypePrefix => String,
+);
+
+impl Resolve for Candidate {
+    type Resolved = super::candidate::Candidate;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        Some(super::candidate::Candidate::new(&self.0))
+    }
+}
 
 /// Path of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

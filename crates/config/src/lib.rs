@@ -7,16 +7,9 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use evenkeel_net::Address;
-use evenkeel_net::listen::Accepting;
-use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::queue::QueueSettings;
-use evenkeel_policy::route::{Network, PathPattern, RouteTable};
-use evenkeel_proto::coding::Coding;
-use evenkeel_proto::http1::write::{Forward, Via};
+use evenkeel_policy::route::{Network, RouteTable};
 
 pub mod access_log;
 mod candidate;
@@ -61,7 +54,11 @@ pub use location::{Location, LocationPart, Variable};
 pub use resolve::NameLookup;
 pub use schema::schema;
 pub use secret::without_passwords;
-pub use written::{ClientTimeouts, Drain, Interim, Log, Pool, UpstreamTimeouts};
+pub use written::{
+    Buffer, ClientTimeouts, Compression, Disk, Drain, Endpoint, Files, FixedAnswer, Interim,
+    Limits, Listener, Log, Otlp, Pool, Probe, Queue, QueueAnswer, Server, Upstream,
+    UpstreamTimeouts,
+};
 
 /// Everything the process runs on, checked and with every default filled in.
 #[derive(Debug)]
@@ -133,21 +130,6 @@ pub enum EventFormat {
     Journald,
 }
 
-/// A collector of spans.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Otlp {
-    /// Host and port.
-    pub authority: String,
-    /// Path and query.
-    pub path: String,
-    /// Value of `service.name`.
-    pub service: String,
-    /// Further fields of its requests.
-    pub headers: Vec<(String, String)>,
-    /// Longest time that it may take for a request.
-    pub timeout: Duration,
-}
-
 /// What is called what in the requests of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
@@ -203,48 +185,6 @@ pub struct Status {
     pub token: Option<String>,
 }
 
-/// Process-wide settings.
-#[derive(Debug, Clone)]
-pub struct Server {
-    /// Number of worker threads, at least one.
-    pub workers: usize,
-    /// How long TERM and INT wait for exchanges in flight.
-    pub drain_timeout: Duration,
-    /// Most memory for answers that clients have not taken yet, in bytes.
-    pub answer_memory: u64,
-    /// The Unix socket for commands; `None` for none.
-    pub control: Option<Address>,
-    /// Most memory for bodies that are held for slow clients, in bytes.
-    pub buffer_memory: u64,
-    /// Descriptors that clients never take; `None` for the default.
-    pub reserved_descriptors: Option<u32>,
-}
-
-/// One place where clients connect.
-#[derive(Debug, Clone)]
-pub struct Listener {
-    /// The name that logs, counters and routes use.
-    pub name: String,
-    /// Where it listens.
-    pub bind: Address,
-    /// How the kernel takes connections in.
-    pub accepting: Accepting,
-    /// Who must begin each connection with a header of the PROXY protocol.
-    pub proxy_protocol: Peers,
-    /// Whose word on the client is believed.
-    pub trusted_proxies: Peers,
-    /// Bounds on what a client may send.
-    pub limits: Limits,
-    /// Bounds on how long a client may take.
-    pub timeouts: ClientTimeouts,
-    /// Bounds on what is read of a body after its answer.
-    pub drain: Drain,
-    /// What a client's FIN says before its answer.
-    pub half_close: HalfClose,
-    /// What its requests are called.
-    pub identity: Identity,
-}
-
 /// A set of peers, by their addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peers {
@@ -262,19 +202,6 @@ impl Peers {
             None => self.has_unix,
         }
     }
-}
-
-/// Bounds on what a client may send.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Request line and fields together, in bytes (431 above it).
-    pub head_bytes: usize,
-    /// Request target, in bytes (414 above it).
-    pub target_bytes: usize,
-    /// Request body, in bytes (413 above it); `None` for no limit.
-    pub body_bytes: Option<u64>,
-    /// Connections of this listener at once, over all workers.
-    pub connections: Option<u32>,
 }
 
 impl Limits {
@@ -323,95 +250,12 @@ impl Action {
     }
 }
 
-/// An answer that is the same for every request.
-#[derive(Debug, Clone)]
-pub struct FixedAnswer {
-    /// Status code, 200 to 599.
-    pub status: u16,
-    /// Value of `Content-Type`.
-    pub content_type: String,
-    /// Further fields: names and values.
-    pub headers: Vec<(String, String)>,
-    /// The body, as sent.
-    pub body: Vec<u8>,
-    /// Where the body was read from.
-    pub file: Option<PathBuf>,
-}
-
-/// Files of a folder, and how they are answered with.
-#[derive(Debug, Clone)]
-pub struct Files {
-    /// The folder, as an absolute path.
-    pub root: PathBuf,
-    /// What is taken off the front of a request's path before it is looked for
-    /// in the folder, such as `/img`; without a slash at its end, and empty for
-    /// nothing.
-    pub strip: String,
-    /// Paths that are tried one after the other; of the request's, what is stripped
-    /// is left out.
-    pub candidates: Vec<Candidate>,
-    /// Names of the files that stand for the folder that they are in.
-    pub index: Vec<String>,
-    /// Where a request goes that no file is found for; `None` is a 404.
-    pub fallback: Option<Proxying>,
-    /// The file in the folder that is the body of a 404, as a path that begins
-    /// with a slash.
-    pub not_found: Option<String>,
-    /// Whether a folder without index file is listed.
-    pub is_listed: bool,
-    /// Whether names that begin with a dot are served.
-    pub shows_hidden: bool,
-    /// Endings of names without dot, in lower case, and their `Content-Type`,
-    /// where it is not the usual one.
-    pub types: Vec<(String, String)>,
-    /// `Content-Type` of what has no known ending.
-    pub default_type: String,
-    /// Patterns of paths and the `Cache-Control` of what they match: the first
-    /// that does.
-    pub cache_control: Vec<(PathPattern, String)>,
-    /// Codings whose files stand beside the others (`a.css.br`), in order of
-    /// preference.
-    pub precompressed: Vec<Coding>,
-    /// What is compressed here; `None` for nothing.
-    pub compression: Option<Compression>,
-    /// What is answered where the disk can take no more.
-    pub overload: QueueAnswer,
-}
-
 impl Files {
     /// Whether something may answer a request whose path can be no file's.
     pub fn stands_for_others(&self) -> bool {
         let mut candidates = self.candidates.iter();
         self.fallback.is_some() || candidates.any(|it| it.fixed().is_some())
     }
-}
-
-/// Which files are compressed when they are asked for.
-#[derive(Debug, Clone)]
-pub struct Compression {
-    /// Codings, in order of preference.
-    pub codings: Vec<Coding>,
-    /// Beginnings of the `Content-Type`s that gain by it, such as `text/`.
-    pub types: Vec<String>,
-    /// Smallest file, in bytes.
-    pub min_bytes: u64,
-    /// Largest file, in bytes.
-    pub max_bytes: u64,
-}
-
-/// How much is asked of disks at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disk {
-    /// Reads in flight, for each device.
-    pub in_flight: usize,
-    /// Reads that may wait, for each device.
-    pub queue_max: usize,
-    /// Longest wait that is expected of a read which is let into the queue.
-    pub queue_timeout: Duration,
-    /// Files kept open, over all workers.
-    pub open_files: usize,
-    /// How long an open file is believed to be the one that its path leads to.
-    pub check_interval: Duration,
 }
 
 /// How a route's requests go to an upstream.
@@ -425,77 +269,6 @@ pub struct Proxying {
     pub priority: u8,
 }
 
-/// A named group of endpoints.
-#[derive(Debug, Clone)]
-pub struct Upstream {
-    /// The name that routes, logs and counters use.
-    pub name: String,
-    /// How an endpoint is chosen.
-    pub balance: evenkeel_policy::balance::Balance,
-    /// The addresses in it; may be empty (every request is answered 503).
-    pub endpoints: Vec<Endpoint>,
-    /// Idle connections kept.
-    pub pool: Pool,
-    /// Bounds on how long an attempt may take.
-    pub timeouts: UpstreamTimeouts,
-    /// Bounds on the interim responses before a response.
-    pub interim: Interim,
-    /// Further attempts after the first, where HTTP allows them.
-    pub retries: u32,
-    /// What becomes of `Via` in requests.
-    pub via: Via,
-    /// Which fields tell endpoints of the client.
-    pub forward: Forward,
-    /// What the balancers by key go by.
-    pub key: BalanceKey,
-    /// The status where the balancer refuses rather than overload.
-    pub busy_status: u16,
-    /// Where requests wait for a slot.
-    pub queue: Queue,
-    /// What keeps slow clients from holding slots; `None` for nothing.
-    pub buffer: Option<Buffer>,
-    /// Parts of the slots that some routes are kept to.
-    pub lanes: Vec<Lane>,
-    /// How failures of exchanges and probes count.
-    pub health: HealthSettings,
-    /// How the endpoints are probed; `None` for not at all.
-    pub probe: Option<Probe>,
-}
-
-/// What keeps slow clients from holding slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Buffer {
-    /// Bytes of a request's body that are read before it takes a slot.
-    pub request_bytes: usize,
-    /// Bytes of a response that are taken off the endpoint ahead of its client.
-    pub response_bytes: usize,
-    /// Least rate of a client that a slot waits for, in bytes a second; 0 for
-    /// none.
-    pub min_rate: u64,
-}
-
-/// Where requests wait for a slot.
-#[derive(Debug, Clone)]
-pub struct Queue {
-    /// Its bounds and its order.
-    pub settings: QueueSettings,
-    /// Longest wait.
-    pub timeout: Duration,
-    /// What is answered where the queue is full, or the wait too long.
-    pub answer: QueueAnswer,
-}
-
-/// The answer to who does not get a slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueAnswer {
-    /// Status code.
-    pub status: u16,
-    /// Value of `Retry-After`, in seconds.
-    pub retry_after_s: u32,
-    /// Type and bytes of the body; `None` for a short text that says why.
-    pub body: Option<(String, Vec<u8>)>,
-}
-
 /// A part of an upstream's slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
@@ -503,19 +276,6 @@ pub struct Lane {
     pub name: String,
     /// Most exchanges in it, over all endpoints and workers.
     pub max_in_flight: u32,
-}
-
-/// How endpoints are probed.
-#[derive(Debug, Clone)]
-pub struct Probe {
-    /// Time between two probes of an endpoint.
-    pub interval: Duration,
-    /// Longest time that a probe may take.
-    pub timeout: Duration,
-    /// The port to probe, where it is not the endpoint's own.
-    pub port: Option<u16>,
-    /// What is asked; `None` is a connection that opens.
-    pub request: Option<ProbeRequest>,
 }
 
 /// An HTTP request that shows whether an endpoint is well.
@@ -533,19 +293,6 @@ pub struct ProbeRequest {
     pub expect: Vec<RangeInclusive<u16>>,
     /// What the body must contain.
     pub body: Option<String>,
-}
-
-/// One address of an upstream.
-#[derive(Debug, Clone)]
-pub struct Endpoint {
-    /// As written: the name that logs and counters use.
-    pub name: String,
-    /// Where to connect.
-    pub address: Address,
-    /// Share of the traffic relative to the other endpoints; 0 gets none.
-    pub weight: u32,
-    /// Most exchanges in flight over all workers; `None` for no limit.
-    pub max_in_flight: Option<u32>,
 }
 
 impl Endpoint {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::diagnostics::Report;
-use super::setting::{Fault, FromText, Resolve, Setting, read_text, wrong_type};
+use super::setting::{Fault, FromText, Resolve, Setting, read_text, resolve_to, wrong_type};
 use super::shape::Shape;
 use super::tree::{Node, Value};
 
@@ -104,24 +104,41 @@ impl FromText for ByteSize {
     }
 }
 
-/// A length in bytes that may be zero. Bytes are the one quantity that may also
-/// be written as a bare number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Length(pub u64);
+/// A type that the program counts bytes in.
+pub trait ByteCount: Copy + Default + PartialEq {
+    /// This many, or the most that the type holds.
+    fn saturating(bytes: u64) -> Self;
+}
 
-impl Length {
-    fn shape_from(min: i64) -> Shape {
-        Shape::AnyOf(vec![
-            Shape::Text {
-                form: ByteSize::FORM,
-                pattern: ByteSize::PATTERN,
-            },
-            Shape::Integer { min, max: i64::MAX },
-        ])
+impl ByteCount for u64 {
+    fn saturating(bytes: u64) -> Self {
+        bytes
     }
 }
 
-impl Setting for Length {
+/// Of bytes in memory.
+impl ByteCount for usize {
+    fn saturating(bytes: u64) -> Self {
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+fn bytes_from(min: i64) -> Shape {
+    Shape::AnyOf(vec![
+        Shape::Text {
+            form: ByteSize::FORM,
+            pattern: ByteSize::PATTERN,
+        },
+        Shape::Integer { min, max: i64::MAX },
+    ])
+}
+
+/// A length in bytes that may be zero. Bytes are the one quantity that may also
+/// be written as a bare number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length<T = u64>(pub T);
+
+impl<T: ByteCount> Setting for Length<T> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         let len = match &node.value {
             Value::Integer(len) => match u64::try_from(*len) {
@@ -134,25 +151,25 @@ impl Setting for Length {
             Value::Text(text) => read_text::<ByteSize>(text, &node.place, report)?.0,
             _ => return wrong_type(node, report),
         };
-        Some(Self(len))
+        Some(Self(T::saturating(len)))
     }
 
     fn shape() -> Shape {
-        Self::shape_from(0)
+        bytes_from(0)
     }
 }
 
 /// A length in bytes that is not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
+pub struct Size<T = u64>(pub T);
 
-impl Setting for Size {
+impl<T: ByteCount> Setting for Size<T> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         if !matches!(node.value, Value::Integer(_) | Value::Text(_)) {
             return wrong_type(node, report);
         }
         let Length(len) = Length::read(node, report)?;
-        if len == 0 {
+        if len == T::default() {
             report.mistake(&node.place, "a limit of 0 bytes would refuse everything");
             return None;
         }
@@ -160,26 +177,27 @@ impl Setting for Size {
     }
 
     fn shape() -> Shape {
-        Length::shape_from(1)
+        bytes_from(1)
     }
 }
 
-/// Quantities are resolved to what they hold.
-macro_rules! resolve_to {
-    ($($name:ident to $type:ty),*) => {
-        $(
-            impl Resolve for $name {
-                type Resolved = $type;
+resolve_to!(Span => Duration, Timeout => Duration, Part => f64);
 
-                fn resolve(&self) -> Option<$type> {
-                    Some(self.0)
-                }
-            }
-        )*
-    };
+impl<T: ByteCount> Resolve for Length<T> {
+    type Resolved = T;
+
+    fn resolve(&self) -> Option<T> {
+        Some(self.0)
+    }
 }
 
-resolve_to!(Span to Duration, Timeout to Duration, Length to u64, Size to u64);
+impl<T: ByteCount> Resolve for Size<T> {
+    type Resolved = T;
+
+    fn resolve(&self) -> Option<T> {
+        Some(self.0)
+    }
+}
 
 /// A part of a whole, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]

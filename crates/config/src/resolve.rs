@@ -15,13 +15,13 @@ use evenkeel_policy::route::{RouteTable, Rule};
 
 use super::check;
 use super::diagnostics::Report;
-use super::setting::{Bounded, Resolve};
+use super::setting::Resolve;
 use super::tree::Place;
-use super::value::{Peer, Workers};
-use super::written::{self, File, Names};
+use super::value::Peer;
+use super::written::{self, AnswerParts, File, ListenerParts, Names, OtlpParts};
 use super::{
-    Action, Config, FixedAnswer, Identity, Limits, Listener, Location, Otlp, Peers, Proxying,
-    Route, Server, Status, Upstream,
+    Action, Config, FixedAnswer, Identity, Listener, Location, Otlp, Peers, Proxying, Route,
+    Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
 
@@ -73,7 +73,7 @@ pub(super) fn resolve(
     let trusted = peers(trusted.iter().map(|it| it.value));
     let (access_logs, default_access_logs) = access_log::resolve(file)?;
     Some(Config {
-        server: server_settings(server)?,
+        server: server.resolve()?,
         listeners: listeners
             .map(|(i, it)| listener(it, i, &trusted))
             .collect::<Option<_>>()?,
@@ -161,27 +161,10 @@ fn check_mode(path: &Path, place: &Place, report: &mut Report) {
     }
 }
 
-fn server_settings(server: &written::Server) -> Option<Server> {
-    let workers = match server.workers.value? {
-        Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
-        Workers::Count(count) => count,
-    };
-    Some(Server {
-        workers,
-        drain_timeout: server.drain_timeout.value?.0,
-        answer_memory: server.answer_memory.value?.0,
-        control: server.control.value.as_ref().map(|it| it.0.clone()),
-        buffer_memory: server.buffer_memory.value?.0,
-        reserved_descriptors: server.reserved_descriptors.value.map(Bounded::get),
-    })
-}
-
 /// `default` is the server's `trusted_proxies`.
-fn listener(it: &written::Listener, index: usize, default: &Peers) -> Option<Listener> {
-    let limits = it.limits.value.as_ref()?;
-    Some(Listener {
+fn listener(it: &written::ListenerTable, index: usize, default: &Peers) -> Option<Listener> {
+    it.resolve_with(ListenerParts {
         name: it.name_at(index),
-        bind: it.bind.value.as_ref()?.0.clone(),
         accepting: Accepting {
             backlog: it.backlog.value?.get(),
             is_deferred: it.defer_accept.value?,
@@ -194,23 +177,8 @@ fn listener(it: &written::Listener, index: usize, default: &Peers) -> Option<Lis
             None => default.clone(),
             Some(own) => peers(own.iter().map(|it| it.value)),
         },
-        limits: Limits {
-            head_bytes: len(limits.head.value?.0),
-            target_bytes: len(limits.target.value?.0),
-            body_bytes: limits.body.value.map(|size| size.0),
-            connections: limits.connections.value.map(Bounded::get),
-        },
-        timeouts: it.timeouts.value.as_ref()?.resolve()?,
-        drain: it.drain.value.as_ref()?.resolve()?,
-        half_close: it.half_close.value?,
         identity: identity(it)?,
     })
-}
-
-/// A length in memory. Where a machine has less memory than is allowed, its end is
-/// the limit.
-fn len(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn peers(written: impl Iterator<Item = Peer>) -> Peers {
@@ -224,7 +192,7 @@ fn peers(written: impl Iterator<Item = Peer>) -> Peers {
     peers
 }
 
-fn identity(it: &written::Listener) -> Option<Identity> {
+fn identity(it: &written::ListenerTable) -> Option<Identity> {
     let request_id = &it.request_id.value.as_ref()?.0;
     let trace = &it.trace.value.as_ref()?.0;
     Some(Identity {
@@ -236,20 +204,16 @@ fn identity(it: &written::Listener) -> Option<Identity> {
 }
 
 /// `None` is a mistake, `Some(None)` no collector.
-fn otlp(written: Option<&written::Otlp>) -> Option<Option<Otlp>> {
+fn otlp(written: Option<&written::OtlpTable>) -> Option<Option<Otlp>> {
     let Some(it) = written else {
         return Some(None);
     };
     let url = it.url.value.as_ref()?;
-    let headers = it.headers.value.as_ref()?.0.iter();
-    let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.0.clone())));
-    Some(Some(Otlp {
+    let parts = OtlpParts {
         authority: url.authority.clone(),
         path: url.path.clone(),
-        service: it.service.value.as_ref()?.0.clone(),
-        headers: headers.collect::<Option<_>>()?,
-        timeout: it.timeout.value?.0,
-    }))
+    };
+    it.resolve_with(parts).map(Some)
 }
 
 fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {
@@ -283,7 +247,7 @@ fn action(
     surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Action> {
-    if let Some(written::Files(files)) = &route.files.value {
+    if let Some(written::ShortFiles(files)) = &route.files.value {
         let proxying = proxying(route, names);
         let files = files::resolve(files, proxying, surroundings, report)?;
         return Some(Action::Files(Box::new(files)));
@@ -308,15 +272,7 @@ fn fixed_answer(it: &written::Answer, folder: &Path, report: &mut Report) -> Opt
         Some((path, body)) => (Some(path), body),
         None => (None, it.body.value.as_ref()?.0.clone().into_bytes()),
     };
-    let headers = it.headers.value.as_ref()?.0.iter();
-    let headers = headers.map(|it| Some((it.name.clone(), it.value.as_ref()?.0.clone())));
-    Some(FixedAnswer {
-        status: it.status.value?.get(),
-        content_type: it.content_type.value.as_ref()?.0.clone(),
-        headers: headers.collect::<Option<_>>()?,
-        body,
-        file,
-    })
+    it.resolve_with(AnswerParts { body, file })
 }
 
 /// How requests of the route go to an upstream, if any do.

@@ -3,6 +3,10 @@
 //! [`options!`] defines a table of options: key, type, default and help, each
 //! once. Reading, the checks for unknown and missing keys, the reference page,
 //! the JSON Schema and the effective configuration all derive from it.
+//!
+//! A table `for` a type also emits that type, with a field for each option: the option
+//! as the program uses it. `key as field` names the field. A row that ends in
+//! `=> by_hand` has no field: code makes one of the fields below `with` of it.
 
 mod bounded;
 mod containers;
@@ -113,10 +117,10 @@ pub trait Resolve {
 
 /// The type and the value of a resolved option, by its presence.
 macro_rules! resolved {
-    (@type Optional $type:ty) => {
+    (@type Optional [$type:ty]) => {
         Option<<$type as $crate::setting::Resolve>::Resolved>
     };
-    (@type $presence:ident $type:ty) => {
+    (@type $presence:ident [$type:ty]) => {
         <$type as $crate::setting::Resolve>::Resolved
     };
     (@value Optional $field:expr) => {
@@ -131,33 +135,44 @@ macro_rules! resolved {
 }
 pub(super) use resolved;
 
-/// Defines a table of options. See the head of this file.
-macro_rules! options {
-    (
-        $(#[doc = $about:literal])*
-        pub struct $name:ident as $title:literal for $(#[$attribute:meta])* $resolved:ident {
-            $(
-                $(#[doc = $help:literal])*
-                $key:ident: $type:ty = $presence:ident $(($($argument:tt)*))?,
-            )*
-        }
+/// Emits the resolved struct of a table: takes its rows one by one, then writes a field
+/// for each that is not resolved by hand.
+macro_rules! resolved_table {
+    ($head:tt [$($row:tt)*]
+        $(#[doc = $help:literal])*
+        $key:ident: $type:ty = $presence:ident $(($($argument:tt)*))?,
+        $($rest:tt)*
     ) => {
-        $crate::setting::options! {
-            $(#[doc = $about])*
-            pub struct $name as $title {
-                $(
-                    $(#[doc = $help])*
-                    $key: $type = $presence $(($($argument)*))?,
-                )*
-            }
+        $crate::setting::resolved_table! {
+            $head [$($row)* { [$($help)*] $key $key [$type] $presence }] $($rest)*
         }
-
+    };
+    ($head:tt [$($row:tt)*]
+        $(#[doc = $help:literal])*
+        $key:ident as $field:ident: $type:ty = $presence:ident $(($($argument:tt)*))?,
+        $($rest:tt)*
+    ) => {
+        $crate::setting::resolved_table! {
+            $head [$($row)* { [$($help)*] $key $field [$type] $presence }] $($rest)*
+        }
+    };
+    ($head:tt [$($row:tt)*]
+        $(#[doc = $help:literal])*
+        $key:ident: $type:ty = $presence:ident $(($($argument:tt)*))? => by_hand,
+        $($rest:tt)*
+    ) => {
+        $crate::setting::resolved_table! { $head [$($row)*] $($rest)* }
+    };
+    (
+        { [$($about:literal)*] [$($attribute:meta)*] $name:ident $resolved:ident }
+        [$({ [$($help:literal)*] $key:ident $field:ident [$type:ty] $presence:ident })*]
+    ) => {
         $(#[doc = $about])*
         $(#[$attribute])*
         pub struct $resolved {
             $(
                 $(#[doc = $help])*
-                pub $key: $crate::setting::resolved!(@type $presence $type),
+                pub $field: $crate::setting::resolved!(@type $presence [$type]),
             )*
         }
 
@@ -166,9 +181,75 @@ macro_rules! options {
 
             fn resolve(&self) -> Option<$resolved> {
                 Some($resolved {
-                    $( $key: $crate::setting::resolved!(@value $presence self.$key), )*
+                    $( $field: $crate::setting::resolved!(@value $presence self.$key), )*
                 })
             }
+        }
+    };
+    (
+        {
+            [$($about:literal)*] [$($attribute:meta)*] $name:ident $resolved:ident
+            $parts:ident [$({ [$($of:literal)*] $part:ident [$part_type:ty] })*]
+        }
+        [$({ [$($help:literal)*] $key:ident $field:ident [$type:ty] $presence:ident })*]
+    ) => {
+        $(#[doc = $about])*
+        $(#[$attribute])*
+        pub struct $resolved {
+            $(
+                $(#[doc = $of])*
+                pub $part: $part_type,
+            )*
+            $(
+                $(#[doc = $help])*
+                pub $field: $crate::setting::resolved!(@type $presence [$type]),
+            )*
+        }
+
+        /// What is resolved by hand of a table.
+        pub(crate) struct $parts {
+            $( pub $part: $part_type, )*
+        }
+
+        impl $name {
+            /// What the program uses; `None` where something in it is mistaken.
+            pub(crate) fn resolve_with(&self, parts: $parts) -> Option<$resolved> {
+                Some($resolved {
+                    $( $part: parts.$part, )*
+                    $( $field: $crate::setting::resolved!(@value $presence self.$key), )*
+                })
+            }
+        }
+    };
+}
+pub(super) use resolved_table;
+
+/// Defines a table of options. See the head of this file.
+macro_rules! options {
+    (
+        $(#[doc = $about:literal])*
+        pub struct $name:ident as $title:literal
+        for $(#[$attribute:meta])* $resolved:ident
+        $(with $parts:ident {
+            $(
+                $(#[doc = $of:literal])*
+                $part:ident: $part_type:ty,
+            )*
+        })?
+        { $($rows:tt)* }
+    ) => {
+        $crate::setting::options! {
+            $(#[doc = $about])*
+            pub struct $name as $title { $($rows)* }
+        }
+
+        $crate::setting::resolved_table! {
+            {
+                [$($about)*] [$($attribute)*] $name $resolved
+                $( $parts [$({ [$($of)*] $part [$part_type] })*] )?
+            }
+            []
+            $($rows)*
         }
     };
     (
@@ -176,7 +257,8 @@ macro_rules! options {
         pub struct $name:ident as $title:literal {
             $(
                 $(#[doc = $help:literal])*
-                $key:ident: $type:ty = $presence:expr,
+                $key:ident $(as $field:ident)?: $type:ty = $presence:ident $(($($argument:tt)*))?
+                    $(=> $apart:ident)?,
             )*
         }
     ) => {
@@ -199,7 +281,8 @@ macro_rules! options {
                 Some(Self {
                     $( $key: {
                         let key = setting::key_name(stringify!($key));
-                        setting::read_field(node, $title, key, $presence, report)
+                        let presence = $presence $(($($argument)*))?;
+                        setting::read_field(node, $title, key, presence, report)
                     }, )*
                 })
             }
@@ -214,7 +297,7 @@ macro_rules! options {
                         key: setting::key_name(stringify!($key)),
                         help: setting::prose(&[$($help),*]),
                         shape: <$type as setting::Setting>::shape(),
-                        presence: $presence,
+                        presence: $presence $(($($argument)*))?,
                     }, )*],
                 })
             }
@@ -233,6 +316,22 @@ pub(super) fn prose(lines: &[&str]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
     lines.join(" ").replace("  ", "\n\n")
 }
+
+/// Values that resolve to what they hold.
+macro_rules! resolve_to {
+    ($($name:ty => $type:ty),* $(,)?) => {
+        $(
+            impl $crate::setting::Resolve for $name {
+                type Resolved = $type;
+
+                fn resolve(&self) -> Option<$type> {
+                    Some(Clone::clone(&self.0))
+                }
+            }
+        )*
+    };
+}
+pub(super) use resolve_to;
 
 impl Resolve for bool {
     type Resolved = bool;

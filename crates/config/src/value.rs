@@ -13,7 +13,7 @@ use evenkeel_proto::Scheme;
 
 use super::diagnostics::Report;
 use super::regex_like::{self, Foreign};
-use super::setting::{Fault, FromText, Setting, wrong_type};
+use super::setting::{Fault, FromText, Resolve, Setting, resolve_to, wrong_type};
 use super::shape::{Choice, Shape};
 use super::tree::{Node, Value};
 use super::{Adopt, BalanceKey, EventFormat, HalfClose, Level};
@@ -243,6 +243,27 @@ impl Setting for Workers {
         ])
     }
 }
+
+impl Resolve for Workers {
+    type Resolved = usize;
+
+    fn resolve(&self) -> Option<usize> {
+        Some(match self {
+            Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+            Workers::Count(count) => *count,
+        })
+    }
+}
+
+resolve_to!(
+    Name => String,
+    FieldValue => String,
+    Text => String,
+    Method => String,
+    Bind => Address,
+    SocketPath => Address,
+    StatusRange => RangeInclusive<u16>,
+);
 
 /// The name of a listener, a route or an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]

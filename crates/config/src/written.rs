@@ -3,9 +3,14 @@
 //! The doc comments here are what users read, in the reference page and in
 //! the JSON Schema; after changing one, write both anew with `make docs`.
 
+use std::path::PathBuf;
+
+use evenkeel_net::Address;
+use evenkeel_net::listen::Accepting;
 use evenkeel_policy::balance::{Balance, WeightMode};
-use evenkeel_policy::health::Initial;
-use evenkeel_policy::queue::Discipline;
+use evenkeel_policy::health::{HealthSettings, Initial};
+use evenkeel_policy::queue::{Discipline, QueueSettings};
+use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::access_log::SyslogTarget;
 use super::diagnostics::Report;
@@ -13,7 +18,7 @@ use super::file_value::FolderPath;
 use super::log_value::{AppName, Facility, LogPath, Only, Severity};
 use super::quantity::{Length, Part, Size, Span, Timeout};
 use super::setting::{
-    Bounded, Boxed, FromText, Map, OneOrMore, Placed, Secret, Setting, options, wrong_type,
+    Bounded, Boxed, FromText, Map, OneOrMore, Placed, Resolve, Secret, Setting, options, wrong_type,
 };
 use super::shape::Shape;
 use super::template::Template;
@@ -22,25 +27,29 @@ use super::value::{
     Bind, CollectorUrl, EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Method, Name,
     Peer, ProbePath, SocketPath, StatusRange, Text, Workers,
 };
-use super::{AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Level, MAX_WEIGHT};
+use super::{
+    AccessLogFormat, Adopt, BalanceKey, EventFormat, HalfClose, Identity, Lane, Level, MAX_WEIGHT,
+    Peers, ProbeRequest,
+};
 
 mod conditions;
 mod files;
 mod names;
 
 pub use conditions::Match;
-pub use files::{CompressTable, Disk, FilesTable};
+pub use files::{CompressTable, Compression, Disk, DiskTable, Files, FilesTable};
+pub(super) use files::{DiskParts, FilesParts};
 pub(super) use names::Names;
 
 options! {
     /// Everything in the file.
     pub struct File as "the configuration" {
         /// Process-wide settings.
-        server: Server = Default("{}"),
+        server: ServerTable = Default("{}"),
         /// What the program says of itself.
         log: LogTable = Default("{}"),
         /// Where the spans of sampled traces are sent.
-        otlp: Otlp = Optional("nowhere"),
+        otlp: OtlpTable = Optional("nowhere"),
         /// Where requests are logged: a table, `true` for one with its
         /// defaults, or `false` for nowhere. It holds for every listener and
         /// route that does not say otherwise; see [access logs](access-log.md).
@@ -52,21 +61,22 @@ options! {
         /// its defaults.
         status: Status = Optional("no status page"),
         /// How much is asked of the disks that files are read from.
-        disk: Disk = Default("{}"),
+        disk: DiskTable = Default("{}"),
         /// Where clients connect; at least one.
-        listener: Vec<Listener> = Default("[]"),
+        listener: Vec<ListenerTable> = Default("[]"),
         /// What is done with which request, by one of `upstream`, `answer`,
         /// `redirect` and `files`. The first route that matches decides; where none does,
         /// the answer is 404.
         route: Vec<Route> = Default("[]"),
         /// Groups of endpoints, by name.
-        upstream: Map<Upstream> = Default("{}"),
+        upstream: Map<UpstreamTable> = Default("{}"),
     }
 }
 
 options! {
     /// Process-wide settings.
-    pub struct Server as "the server" {
+    pub struct ServerTable as "the server"
+    for #[derive(Debug, Clone)] Server {
         /// Number of worker threads.
         workers: Workers = Default("'auto'"),
         /// How long TERM and INT wait for exchanges in flight before the
@@ -83,7 +93,7 @@ options! {
         control: SocketPath = Optional("no control socket"),
         /// Proxies whose word on the client is believed, on all listeners without
         /// `trusted_proxies` of their own.
-        trusted_proxies: Vec<Placed<Peer>> = Default("[]"),
+        trusted_proxies: Vec<Placed<Peer>> = Default("[]") => by_hand,
         /// Most memory that bodies take which are held for slow clients, over
         /// all workers; above it bodies stream (see `buffer` of an upstream).
         buffer_memory: Length = Default("'256MiB'"),
@@ -179,25 +189,37 @@ options! {
 
 options! {
     /// Where clients connect.
-    pub struct Listener as "a listener" {
+    pub struct ListenerTable as "a listener"
+    for #[derive(Debug, Clone)] Listener with ListenerParts {
         /// The name that logs, counters and routes use.
-        name: Name = Optional("`listener-N`, counted from 1"),
+        name: String,
+        /// How the kernel takes connections in.
+        accepting: Accepting,
+        /// Who must begin each connection with a header of the PROXY protocol.
+        proxy_protocol: Peers,
+        /// Whose word on the client is believed.
+        trusted_proxies: Peers,
+        /// What its requests are called.
+        identity: Identity,
+    } {
+        /// The name that logs, counters and routes use.
+        name: Name = Optional("`listener-N`, counted from 1") => by_hand,
         /// Where it listens. Without an address in front of the port it
         /// listens on every IPv4 address; `[::]` is for IPv6.
         bind: Bind = Required,
         /// Length of the kernel's queue of connections not yet accepted; the
         /// kernel may cap it lower.
-        backlog: Bounded<u32, 1, 1_000_000> = Default("4096"),
+        backlog: Bounded<u32, 1, 1_000_000> = Default("4096") => by_hand,
         /// Whether the kernel keeps a connection to itself until its client
         /// has sent something, for a second at most (`TCP_DEFER_ACCEPT`): that
         /// saves one wake-up for each. A client that is silent is no open
         /// connection for so long, and is reset if the program stops
         /// meanwhile.
-        defer_accept: bool = Default("true"),
+        defer_accept: bool = Default("true") => by_hand,
         /// Proxies in front that say who their client is in a header of the PROXY
         /// protocol, version 1 or 2. That client is then the client everywhere:
         /// in conditions, keys, logs and `X-Forwarded-For`.
-        proxy_protocol: ProxyProtocol = Optional("the header is taken from nobody"),
+        proxy_protocol: ProxyProtocol = Optional("the header is taken from nobody") => by_hand,
         /// Proxies whose word on the client is believed: addresses, networks, and
         /// `"unix"` for every peer on a Unix socket. Of a request from one of them,
         /// `X-Forwarded-For` (else `Forwarded`) is read from the right up to the
@@ -205,9 +227,9 @@ options! {
         /// logs and endpoints. `X-Forwarded-Proto`, `-Host` and `-Port` are believed
         /// too: the proxy must set or drop each of them. From anybody else, these fields are replaced, and `X-Real-IP`,
         /// `X-Forwarded-Prefix`, `True-Client-IP` and the like are left out.
-        trusted_proxies: Vec<Placed<Peer>> = Optional("as in `server`"),
+        trusted_proxies: Vec<Placed<Peer>> = Optional("as in `server`") => by_hand,
         /// Bounds on what a client may send.
-        limits: Limits = Default("{}"),
+        limits: LimitsTable = Default("{}"),
         /// Bounds on how long a client may take.
         timeouts: ClientTimeoutsTable = Default("{}"),
         /// How far the body of a request is read after its answer, so that the
@@ -217,12 +239,12 @@ options! {
         /// its answer. One that has left gives its slot back at once.
         half_close: HalfClose = Default("'auto'"),
         /// What becomes of `X-Request-ID`: a word, or a table.
-        request_id: RequestId = Default("'off'"),
+        request_id: RequestId = Default("'off'") => by_hand,
         /// What becomes of `traceparent` (W3C Trace Context): a word, or a table.
-        trace: Trace = Default("'off'"),
+        trace: Trace = Default("'off'") => by_hand,
         /// Where its requests are logged: a table, `true` for one with the
         /// global settings or the defaults, `false` for nowhere.
-        access_log: OwnAccessLog = Optional("as in the global `access_log`"),
+        access_log: OwnAccessLog = Optional("as in the global `access_log`") => by_hand,
     }
 }
 
@@ -272,9 +294,15 @@ options! {
 options! {
     /// Where the spans of sampled traces are sent: a collector that takes
     /// OTLP over HTTP, as JSON.
-    pub struct Otlp as "the collector of spans" {
+    pub struct OtlpTable as "the collector of spans"
+    for #[derive(Debug, Clone, PartialEq, Eq)] Otlp with OtlpParts {
+        /// Host and port.
+        authority: String,
+        /// Path and query.
+        path: String,
+    } {
         /// Its URL; without a path that is `/v1/traces`.
-        url: CollectorUrl = Required,
+        url: CollectorUrl = Required => by_hand,
         /// Value of `service.name`.
         service: Text = Default("'evenkeel'"),
         /// Further fields of its requests, such as a token: name to value. No
@@ -287,15 +315,16 @@ options! {
 
 options! {
     /// Bounds on what a client may send.
-    pub struct Limits as "the limits of a listener" {
+    pub struct LimitsTable as "the limits of a listener"
+    for #[derive(Debug, Clone)] Limits {
         /// Request line and header fields together, at most 128 KiB; the
         /// answer is 431 above it.
-        head: Size = Default("'32KiB'"),
+        head as head_bytes: Size<usize> = Default("'32KiB'"),
         /// The target of the request (path and query); the answer is 414
         /// above it.
-        target: Size = Default("'8KiB'"),
+        target as target_bytes: Size<usize> = Default("'8KiB'"),
         /// The body of a request; the answer is 413 above it.
-        body: Size = Optional("no limit"),
+        body as body_bytes: Size = Optional("no limit"),
         /// Connections at once, over all workers. For a further one, a
         /// connection without a request is closed; where there is none, the
         /// answer is 503.
@@ -350,7 +379,7 @@ options! {
         /// Redirect there: a URL, or a table.
         redirect: Redirect = Optional(""),
         /// Answer with files of a folder: its path, or a table.
-        files: Files = Optional(""),
+        files: ShortFiles = Optional(""),
         /// Of the upstream's `lanes`, the one that these requests are kept to.
         lane: Text = Optional("all of the upstream's slots"),
         /// Who leaves the upstream's queue first: requests of a higher
@@ -365,15 +394,21 @@ options! {
 options! {
     /// A fixed answer, such as a page that says that the site is under
     /// maintenance.
-    pub struct Answer as "an answer" {
+    pub struct Answer as "an answer"
+    for #[derive(Debug, Clone)] FixedAnswer with AnswerParts {
+        /// The body, as sent.
+        body: Vec<u8>,
+        /// Where the body was read from.
+        file: Option<PathBuf>,
+    } {
         /// Status code.
         status: Bounded<u16, 200, 599> = Default("200"),
         /// The body, as sent.
-        body: Text = Depends(answer_body_default, "`\"\"`, unless `file` is written"),
+        body: Text = Depends(answer_body_default, "`\"\"`, unless `file` is written") => by_hand,
         /// The file with the body, at most 1 MiB: an absolute path, or one
         /// from the folder of the configuration file. It is read when the
         /// configuration is loaded.
-        file: FilePath = Optional("`body` says"),
+        file: FilePath = Optional("`body` says") => by_hand,
         /// Value of `Content-Type`.
         content_type: FieldValue = Depends(answer_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
         /// Further header fields: name to value, such as `Retry-After`.
@@ -395,34 +430,58 @@ options! {
 
 options! {
     /// A named group of endpoints.
-    pub struct Upstream as "an upstream" {
+    pub struct UpstreamTable as "an upstream"
+    for #[derive(Debug, Clone)] Upstream with UpstreamParts {
+        /// The name that routes, logs and counters use.
+        name: String,
         /// How an endpoint is chosen.
-        balance: Balance = Default("'adaptive'"),
+        balance: Balance,
+        /// The status where the balancer refuses rather than overload.
+        busy_status: u16,
+        /// What the balancers by key go by.
+        key: BalanceKey,
+        /// The addresses in it; may be empty (every request is answered 503).
+        endpoints: Vec<Endpoint>,
+        /// Where requests wait for a slot.
+        queue: Queue,
+        /// Parts of the slots that some routes are kept to.
+        lanes: Vec<Lane>,
+        /// How failures of exchanges and probes count.
+        health: HealthSettings,
+        /// How the endpoints are probed; `None` for not at all.
+        probe: Option<Probe>,
+        /// What becomes of `Via` in requests.
+        via: Via,
+        /// Which fields tell endpoints of the client.
+        forward: Forward,
+    } {
+        /// How an endpoint is chosen.
+        balance: Balance = Default("'adaptive'") => by_hand,
         /// Options of the balancer `fair`.
-        fair: Fair = Optional(""),
+        fair: Fair = Optional("") => by_hand,
         /// What the balancers `carp` and `consistent-hash` go by: requests with
         /// the same key go to the same endpoint.
-        key: Key = Depends(key_default, "`\"uri\"`, for the balancers that take a key"),
+        key: Key = Depends(key_default, "`\"uri\"`, for the balancers that take a key") => by_hand,
         /// The endpoints; where there is none, the answer is 503.
-        endpoints: Vec<Placed<Endpoint>> = Default("[]"),
+        endpoints: Vec<Placed<ShortEndpoint>> = Default("[]") => by_hand,
         /// Where requests wait while every endpoint is at its `max_in_flight`,
         /// or none is up.
-        queue: Queue = Depends(queue_default, "a queue; none with `weight_mode = \"peak\"`"),
+        queue: QueueTable = Depends(queue_default, "a queue; none with `weight_mode = \"peak\"`") => by_hand,
         /// Parts of the slots that some routes are kept to, so that slow pages
         /// leave room for fast ones: by name the most exchanges in flight, over
         /// all endpoints. Every endpoint must have a `max_in_flight` then.
-        lanes: Map<Placed<Width>> = Default("{}"),
+        lanes: Map<Placed<Width>> = Default("{}") => by_hand,
         /// What keeps slow clients from holding slots: a table, `true` for one
         /// with its defaults, `false` for nothing.
-        buffer: Buffer = Depends(buffer_default, "`true` where an endpoint has a `max_in_flight`, else `false`"),
+        buffer: BufferSwitch = Depends(buffer_default, "`true` where an endpoint has a `max_in_flight`, else `false`"),
         /// How the endpoints are probed.
-        health: Health = Optional("no probes"),
+        health: HealthTable = Optional("no probes") => by_hand,
         /// Whether errors of exchanges count: after 3 in a row an endpoint gets
         /// less, after 5 it is out for a while.
-        guard: bool = Default("true"),
+        guard: bool = Default("true") => by_hand,
         /// How long the weight of an endpoint rises when it comes back; 0 gives
         /// it all of it at once.
-        slow_start: Span = Default("'0s'"),
+        slow_start: Span = Default("'0s'") => by_hand,
         /// Idle connections kept for later exchanges.
         pool: PoolTable = Default("{}"),
         /// Bounds on how long an attempt may take.
@@ -435,10 +494,10 @@ options! {
         retries: Bounded<u32, 0, 100> = Default("2"),
         /// Whether requests name the proxy in `Via`. nginx and IIS answer a
         /// request with `Via` uncompressed.
-        via: bool = Default("false"),
+        via: bool = Default("false") => by_hand,
         /// Which fields tell endpoints of the client: `X-Forwarded-For`, `-Proto`
         /// and `-Host`; `Forwarded` (RFC 7239); `X-Real-IP`.
-        forward: Vec<Placed<Forwarding>> = Default("['x-forwarded']"),
+        forward: Vec<Placed<Forwarding>> = Default("['x-forwarded']") => by_hand,
     }
 }
 
@@ -476,52 +535,65 @@ options! {
 
 options! {
     /// Where requests wait for a slot.
-    pub struct Queue as "a queue" {
+    pub struct QueueTable as "a queue"
+    for #[derive(Debug, Clone)] Queue with QueueParts {
+        /// Its bounds and its order.
+        settings: QueueSettings,
+        /// What is answered where the queue is full, or the wait too long.
+        answer: QueueAnswer,
+    } {
         /// Most requests that wait; 0 is no queue.
-        max: Bounded<usize, 0, 1_000_000> = Default("1000"),
+        max: Bounded<usize, 0, 1_000_000> = Default("1000") => by_hand,
         /// Longest wait.
         timeout: Timeout = Default("'10s'"),
         /// Whether requests wait while no endpoint is up; without it they are
         /// answered at once: 503 where that is known, else 502 or 504, by what
         /// came of the attempts. They never wait where the operator has
         /// stopped every endpoint.
-        hold: bool = Default("true"),
+        hold: bool = Default("true") => by_hand,
         /// Who is served next.
-        discipline: Discipline = Default("'fifo'"),
+        discipline: Discipline = Default("'fifo'") => by_hand,
         /// How long a queue may stand before the discipline changes its order.
-        target: Span = Depends(target_default, "`\"100ms\"`; `fifo` has none"),
+        target: Span = Depends(target_default, "`\"100ms\"`; `fifo` has none") => by_hand,
         /// What is answered where the queue is full, or the wait too long.
-        answer: QueueAnswer = Default("{}"),
+        answer: QueueAnswerTable = Default("{}") => by_hand,
     }
 }
 
 options! {
     /// What is answered where the queue is full, or the wait too long.
-    pub struct QueueAnswer as "the answer of a queue" {
+    pub struct QueueAnswerTable as "the answer of a queue"
+    for #[derive(Debug, Clone, PartialEq, Eq)] QueueAnswer with QueueAnswerParts {
+        /// Value of `Retry-After`, in seconds.
+        retry_after_s: u32,
+        /// Type and bytes of the body; `None` for a short text that says why.
+        body: Option<(String, Vec<u8>)>,
+    } {
         /// Status code.
         status: Bounded<u16, 400, 599> = Default("503"),
         /// Value of `Retry-After`, in whole seconds.
-        retry_after: Span = Default("'1s'"),
+        retry_after: Span = Default("'1s'") => by_hand,
         /// The file with the body, at most 1 MiB: an absolute path, or one
         /// from the folder of the configuration file. It is read when the
         /// configuration is loaded.
-        file: FilePath = Optional("a short text that says why"),
+        file: FilePath = Optional("a short text that says why") => by_hand,
         /// Value of `Content-Type`.
-        content_type: FieldValue = Depends(content_type_default, "by the end of the file's name"),
+        content_type: FieldValue = Depends(content_type_default, "by the end of the file's name") => by_hand,
     }
 }
 
 options! {
     /// What keeps slow clients from holding slots. Event streams and upgraded
     /// connections are excepted.
-    pub struct BufferTable as "a buffer" {
+    pub struct BufferTable as "a buffer"
+    for #[derive(Debug, Clone, Copy, PartialEq, Eq)] Buffer {
         /// How much of a request's body is read before the request takes a
         /// slot; 0 is none. A request with `Expect: 100-continue` takes its
         /// slot with the head.
-        request: Length = Default("'64KiB'"),
+        request as request_bytes: Length<usize> = Default("'64KiB'"),
         /// How much of a response is taken off the endpoint ahead of a client
         /// that does not take it at once; 0 is none.
-        response: Length = Default("'256KiB'"),
+        response as response_bytes: Length<usize> = Default("'256KiB'"),
         /// Least rate of a client, in bytes a second, over 10 s: a slower one
         /// is cut off. It counts only while its request holds a slot, and the
         /// client is what the request waits for; 0 is none.
@@ -532,19 +604,23 @@ options! {
 options! {
     /// How the endpoints are probed. An endpoint whose probes fail gets no
     /// requests until they pass again.
-    pub struct Health as "a health check" {
+    pub struct HealthTable as "a health check"
+    for #[derive(Debug, Clone)] Probe with ProbeParts {
+        /// What is asked; `None` is a connection that opens.
+        request: Option<ProbeRequest>,
+    } {
         /// The path that is asked for.
-        path: ProbePath = Optional("a connection that opens is enough"),
+        path: ProbePath = Optional("a connection that opens is enough") => by_hand,
         /// Method of the request.
-        method: Method = Depends(method_default, "`\"GET\"`"),
+        method: Method = Depends(method_default, "`\"GET\"`") => by_hand,
         /// Value of `Host`.
-        host: FieldValue = Optional("the endpoint's address, as written"),
+        host: FieldValue = Optional("the endpoint's address, as written") => by_hand,
         /// Further header fields: name to value. No output shows the values.
-        headers: Map<Secret<FieldValue>> = Default("{}"),
+        headers: Map<Secret<FieldValue>> = Default("{}") => by_hand,
         /// Statuses that pass.
-        expect: OneOrMore<StatusRange> = Depends(expect_default, "`\"200-399\"`"),
+        expect: OneOrMore<StatusRange> = Depends(expect_default, "`\"200-399\"`") => by_hand,
         /// Text that the first 64 KiB of the body must contain.
-        body: Text = Optional("any body"),
+        body: Text = Optional("any body") => by_hand,
         /// The port to probe.
         port: Bounded<u16, 1, 65535> = Optional("the endpoint's own"),
         /// Time between two probes of an endpoint.
@@ -552,21 +628,27 @@ options! {
         /// Longest time that a probe may take.
         timeout: Timeout = Depends(probe_timeout_default, "`\"1s\"`, or the interval if that is shorter"),
         /// Probes in a row that must pass before an endpoint is up again.
-        rise: Bounded<u32, 1, 1000> = Default("2"),
+        rise: Bounded<u32, 1, 1000> = Default("2") => by_hand,
         /// Probes in a row that must fail before it is down.
-        fall: Bounded<u32, 1, 1000> = Default("3"),
+        fall: Bounded<u32, 1, 1000> = Default("3") => by_hand,
         /// What an endpoint is until its first probe, which goes out at the
         /// start.
-        initial: Initial = Default("'down'"),
+        initial: Initial = Default("'down'") => by_hand,
     }
 }
 
 options! {
     /// One address of an upstream.
-    pub struct EndpointTable as "an endpoint" {
+    pub struct EndpointTable as "an endpoint"
+    for #[derive(Debug, Clone)] Endpoint with EndpointParts {
+        /// As written: the name that logs and counters use.
+        name: String,
+        /// Where to connect.
+        address: Address,
+    } {
         /// Where to connect. A name is looked up once, when the configuration
         /// is loaded.
-        address: Placed<EndpointAddress> = Required,
+        address: Placed<EndpointAddress> = Required => by_hand,
         /// Share of the traffic relative to the other endpoints; 0 gets none.
         weight: Bounded<u32, 0, { MAX_WEIGHT as i64 }> = Default("1"),
         /// Most exchanges in flight, over all workers, and most connections, idle
@@ -692,7 +774,7 @@ impl Setting for Key {
     }
 }
 
-impl Upstream {
+impl UpstreamTable {
     /// Whether it refuses rather than let requests wait.
     pub(super) fn is_peak(&self) -> bool {
         let mode = self
@@ -818,10 +900,21 @@ impl<T: Setting> Setting for Switch<T> {
     }
 }
 
+impl<T: Resolve> Resolve for Switch<T> {
+    type Resolved = Option<T::Resolved>;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        Some(match self {
+            Self::Off => None,
+            Self::On(table) => Some(table.resolve()?),
+        })
+    }
+}
+
 /// The status page.
 pub type Status = Switch<StatusTable>;
 /// What keeps slow clients from holding slots.
-pub type Buffer = Switch<BufferTable>;
+pub type BufferSwitch = Switch<BufferTable>;
 /// The global access log.
 pub type AccessLog = Switch<AccessLogTable>;
 /// The access log of a listener or a route, over the one above it.
@@ -871,7 +964,7 @@ short_for!(
 );
 short_for!(
     /// Files of a folder.
-    Files, Boxed<FilesTable>, "root", FolderPath
+    ShortFiles, Boxed<FilesTable>, "root", FolderPath
 );
 short_for!(
     /// A syslog daemon.
@@ -879,7 +972,7 @@ short_for!(
 );
 short_for!(
     /// An endpoint of an upstream.
-    Endpoint, EndpointTable, "address", EndpointAddress
+    ShortEndpoint, EndpointTable, "address", EndpointAddress
 );
 
 /// The table that has only this key, with the value at `node`.

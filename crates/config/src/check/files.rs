@@ -15,7 +15,7 @@ use super::upstream::check_answer;
 
 /// Reports what is wrong or doubtful about the files of `route`.
 pub(super) fn check(route: &written::Route, report: &mut Report) {
-    let Some(written::Files(files)) = &route.files.value else {
+    let Some(written::ShortFiles(files)) = &route.files.value else {
         return;
     };
     check_strip(route, files, report);

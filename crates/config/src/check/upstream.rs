@@ -14,7 +14,7 @@ use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::shape::alternatives;
 use super::super::tree::Place;
 use super::super::value::{Destination, Text, is_token};
-use super::super::written::{self, Endpoint, File, Names, Upstream};
+use super::super::written::{self, File, Names, ShortEndpoint, UpstreamTable};
 use super::reserved::{Message, reserved_in};
 
 /// Probes that follow each other faster than this would be a load.
@@ -60,7 +60,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     }
 }
 
-fn check_lane_use(upstream: &Named<Upstream>, file: &File, report: &mut Report) {
+fn check_lane_use(upstream: &Named<UpstreamTable>, file: &File, report: &mut Report) {
     let lanes = upstream.value.iter().flat_map(|it| &it.lanes.value);
     for lane in lanes.flat_map(|map| &map.0) {
         let uses = |route: &written::Route| {
@@ -77,7 +77,7 @@ fn check_lane_use(upstream: &Named<Upstream>, file: &File, report: &mut Report) 
 }
 
 /// Options of one balancer are not written for another.
-fn check_balance(upstream: &Upstream, report: &mut Report) {
+fn check_balance(upstream: &UpstreamTable, report: &mut Report) {
     if let Some(balance) = upstream.balance.value {
         let word = balance.word();
         if upstream.fair.written && !matches!(balance, Balance::Fair(_)) {
@@ -108,7 +108,7 @@ fn check_balance(upstream: &Upstream, report: &mut Report) {
     }
 }
 
-fn check_queue(upstream: &Upstream, report: &mut Report) {
+fn check_queue(upstream: &UpstreamTable, report: &mut Report) {
     let Some(queue) = upstream.queue.value.as_ref() else {
         return;
     };
@@ -140,7 +140,7 @@ fn check_queue(upstream: &Upstream, report: &mut Report) {
 }
 
 /// Only a file has a type.
-pub(super) fn check_answer(answer: &written::QueueAnswer, report: &mut Report) {
+pub(super) fn check_answer(answer: &written::QueueAnswerTable, report: &mut Report) {
     if answer.content_type.written && !answer.file.written {
         report
             .mistake(&answer.content_type.place, "`content_type` without `file`")
@@ -150,12 +150,12 @@ pub(super) fn check_answer(answer: &written::QueueAnswer, report: &mut Report) {
 
 fn check_weights(
     name: &str,
-    upstream: &Upstream,
-    endpoints: &[Placed<Endpoint>],
+    upstream: &UpstreamTable,
+    endpoints: &[Placed<ShortEndpoint>],
     report: &mut Report,
 ) {
     let is_weightless =
-        |it: &Placed<Endpoint>| it.value.0.weight.value.map(Bounded::get) == Some(0);
+        |it: &Placed<ShortEndpoint>| it.value.0.weight.value.map(Bounded::get) == Some(0);
     if endpoints.iter().all(is_weightless) {
         report
             .mistake(
@@ -166,7 +166,7 @@ fn check_weights(
     }
 }
 
-fn check_endpoints(upstream: &str, endpoints: &[Placed<Endpoint>], report: &mut Report) {
+fn check_endpoints(upstream: &str, endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
     let mut first_places: HashMap<&str, &Place> = HashMap::new();
     for endpoint in endpoints {
         let Some(address) = &endpoint.value.0.address.value else {
@@ -188,7 +188,7 @@ fn check_endpoints(upstream: &str, endpoints: &[Placed<Endpoint>], report: &mut 
 }
 
 /// An endpoint that is one of the listeners gets its own requests back.
-fn check_loops(endpoints: &[Placed<Endpoint>], file: &File, report: &mut Report) {
+fn check_loops(endpoints: &[Placed<ShortEndpoint>], file: &File, report: &mut Report) {
     let binds = || {
         let listeners = file.listener.value.iter().flatten();
         listeners.filter_map(|it| Some((&it.bind.value.as_ref()?.0, &it.bind.place)))
@@ -237,7 +237,7 @@ fn leads_to(endpoint: &Destination, bind: &Address) -> bool {
 }
 
 /// A lane is a part of the slots: there must be a number of them.
-fn check_lanes(upstream: &Upstream, endpoints: &[Placed<Endpoint>], report: &mut Report) {
+fn check_lanes(upstream: &UpstreamTable, endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
     let Some(Map(lanes)) = &upstream.lanes.value else {
         return;
     };
@@ -280,7 +280,7 @@ fn check_lanes(upstream: &Upstream, endpoints: &[Placed<Endpoint>], report: &mut
     }
 }
 
-fn check_health(upstream: &Upstream, report: &mut Report) {
+fn check_health(upstream: &UpstreamTable, report: &mut Report) {
     let Some(health) = &upstream.health.value else {
         return;
     };
@@ -333,7 +333,7 @@ fn check_health(upstream: &Upstream, report: &mut Report) {
     check_probe_times(health, report);
 }
 
-fn check_probe_times(health: &written::Health, report: &mut Report) {
+fn check_probe_times(health: &written::HealthTable, report: &mut Report) {
     let (Some(interval), Some(timeout)) = (health.interval.value, health.timeout.value) else {
         return;
     };
@@ -359,11 +359,15 @@ fn check_probe_times(health: &written::Health, report: &mut Report) {
     }
 }
 
-fn check_probed_port(upstream: &Upstream, endpoints: &[Placed<Endpoint>], report: &mut Report) {
+fn check_probed_port(
+    upstream: &UpstreamTable,
+    endpoints: &[Placed<ShortEndpoint>],
+    report: &mut Report,
+) {
     let Some(health) = upstream.health.value.as_ref().filter(|it| it.port.written) else {
         return;
     };
-    let is_unix = |it: &&Placed<Endpoint>| {
+    let is_unix = |it: &&Placed<ShortEndpoint>| {
         let address = it.value.0.address.value.as_ref();
         address.is_some_and(|it| {
             matches!(it.value.destination, Destination::Address(Address::Unix(_)))

@@ -12,13 +12,13 @@ use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::super::diagnostics::Report;
 use super::super::input::read_up_to;
-use super::super::setting::{Bounded, Field, Map, OneOrMore, Placed, Resolve};
+use super::super::setting::{Bounded, Field, Map, Placed, Resolve};
 use super::super::value::{Destination, FilePath, Forwarding};
-use super::super::written::{self, Endpoint as WrittenEndpoint};
-use super::super::{
-    BalanceKey, Buffer, Endpoint, Lane, Probe, ProbeRequest, Queue, QueueAnswer, Upstream,
+use super::super::written::{
+    self, EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, ShortEndpoint, UpstreamParts,
 };
-use super::{NameLookup, Surroundings, len};
+use super::super::{BalanceKey, Endpoint, Lane, Probe, ProbeRequest, Queue, QueueAnswer, Upstream};
+use super::{NameLookup, Surroundings};
 use evenkeel_net::Address;
 
 /// Largest file that is read for an answer, in bytes.
@@ -26,7 +26,7 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 pub(super) fn resolve(
     name: &str,
-    it: &written::Upstream,
+    it: &written::UpstreamTable,
     surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Upstream> {
@@ -38,14 +38,10 @@ pub(super) fn resolve(
     let fair = it.fair.value.as_ref();
     let busy_status = fair.and_then(|fair| fair.status.value).map(Bounded::get);
     let key = it.key.value.as_ref();
-    Some(Upstream {
+    it.resolve_with(UpstreamParts {
         name: name.to_owned(),
         balance: balance(it)?,
         endpoints: endpoints.into_iter().collect::<Option<_>>()?,
-        pool: it.pool.value.as_ref()?.resolve()?,
-        interim: it.interim.value.as_ref()?.resolve()?,
-        timeouts: it.timeouts.value.as_ref()?.resolve()?,
-        retries: it.retries.value?.get(),
         via: match it.via.value? {
             true => Via::Added,
             false => Via::Kept,
@@ -54,7 +50,6 @@ pub(super) fn resolve(
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
         busy_status: busy_status.unwrap_or(502),
         queue: queue?,
-        buffer: buffer(it.buffer.value.as_ref()?)?,
         lanes: lanes(it)?,
         health: health(it)?,
         probe: match &it.health.value {
@@ -64,7 +59,7 @@ pub(super) fn resolve(
     })
 }
 
-fn balance(it: &written::Upstream) -> Option<Balance> {
+fn balance(it: &written::UpstreamTable) -> Option<Balance> {
     let balance = it.balance.value?;
     let Some(fair) = &it.fair.value else {
         return Some(balance);
@@ -75,13 +70,13 @@ fn balance(it: &written::Upstream) -> Option<Balance> {
     }))
 }
 
-fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Queue> {
+fn queue(it: &written::UpstreamTable, folder: &Path, report: &mut Report) -> Option<Queue> {
     let is_peak = it.is_peak();
     let queue = it.queue.value.as_ref()?;
     let answer = queue_answer(queue.answer.value.as_ref()?, folder, report);
     let standard = QueueSettings::default();
     let max = queue.max.value?.get();
-    Some(Queue {
+    queue.resolve_with(QueueParts {
         settings: QueueSettings {
             max: if is_peak { 0 } else { max },
             hold: queue.hold.value? && !is_peak,
@@ -92,7 +87,6 @@ fn queue(it: &written::Upstream, folder: &Path, report: &mut Report) -> Option<Q
                 None => standard.key_wait,
             },
         },
-        timeout: queue.timeout.value?.0,
         answer: answer?,
     })
 }
@@ -106,21 +100,8 @@ fn forward(written: &[Placed<Forwarding>]) -> Forward {
     }
 }
 
-/// `None` is a mistake, `Some(None)` no buffer.
-fn buffer(it: &written::Buffer) -> Option<Option<Buffer>> {
-    let table = match it {
-        written::Buffer::Off => return Some(None),
-        written::Buffer::On(table) => table,
-    };
-    Some(Some(Buffer {
-        request_bytes: len(table.request.value?.0),
-        response_bytes: len(table.response.value?.0),
-        min_rate: table.min_rate.value?.0,
-    }))
-}
-
 pub(super) fn queue_answer(
-    it: &written::QueueAnswer,
+    it: &written::QueueAnswerTable,
     folder: &Path,
     report: &mut Report,
 ) -> Option<QueueAnswer> {
@@ -128,8 +109,7 @@ pub(super) fn queue_answer(
         (Some((_, body)), Some(content_type)) => Some((content_type.0.clone(), body)),
         _ => None,
     };
-    Some(QueueAnswer {
-        status: it.status.value?.get(),
+    it.resolve_with(QueueAnswerParts {
         retry_after_s: whole_seconds(it.retry_after.value?.0),
         body,
     })
@@ -173,7 +153,7 @@ pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_up_to(path, MAX_FILE_BYTES)
 }
 
-fn lanes(it: &written::Upstream) -> Option<Vec<Lane>> {
+fn lanes(it: &written::UpstreamTable) -> Option<Vec<Lane>> {
     let Map(lanes) = it.lanes.value.as_ref()?;
     let lanes = lanes.iter().map(|it| {
         Some(Lane {
@@ -184,7 +164,7 @@ fn lanes(it: &written::Upstream) -> Option<Vec<Lane>> {
     lanes.collect()
 }
 
-fn health(it: &written::Upstream) -> Option<HealthSettings> {
+fn health(it: &written::UpstreamTable) -> Option<HealthSettings> {
     let standard = HealthSettings::default();
     let (rise, fall, initial) = match &it.health.value {
         Some(health) => (
@@ -207,39 +187,22 @@ fn health(it: &written::Upstream) -> Option<HealthSettings> {
     })
 }
 
-fn probe(it: &written::Health) -> Option<Probe> {
+fn probe(it: &written::HealthTable) -> Option<Probe> {
     let request = match &it.path.value {
         Some(path) => Some(ProbeRequest {
             method: it.method.value.as_ref()?.0.clone(),
             path: path.0.clone(),
             host: it.host.value.as_ref().map(|host| host.0.clone()),
-            headers: headers(it)?,
-            expect: expected(it)?,
+            headers: it.headers.value.as_ref()?.resolve()?,
+            expect: it.expect.value.as_ref()?.resolve()?,
             body: it.body.value.as_ref().map(|text| text.0.clone()),
         }),
         None => None,
     };
-    Some(Probe {
-        interval: it.interval.value?.0,
-        timeout: it.timeout.value?.0,
-        port: it.port.value.map(Bounded::get),
-        request,
-    })
+    it.resolve_with(ProbeParts { request })
 }
 
-fn headers(it: &written::Health) -> Option<Vec<(String, String)>> {
-    let pairs = it.headers.value.as_ref()?.0.iter();
-    pairs
-        .map(|it| Some((it.name.clone(), it.value.as_ref()?.0.0.clone())))
-        .collect()
-}
-
-fn expected(it: &written::Health) -> Option<Vec<std::ops::RangeInclusive<u16>>> {
-    let OneOrMore(ranges) = it.expect.value.as_ref()?;
-    Some(ranges.iter().map(|it| it.0.clone()).collect())
-}
-
-fn endpoint(it: &WrittenEndpoint, lookup: NameLookup, report: &mut Report) -> Option<Endpoint> {
+fn endpoint(it: &ShortEndpoint, lookup: NameLookup, report: &mut Report) -> Option<Endpoint> {
     let written = it.0.address.value.as_ref()?;
     let address = match &written.value.destination {
         Destination::Address(address) => address.clone(),
@@ -256,11 +219,9 @@ fn endpoint(it: &WrittenEndpoint, lookup: NameLookup, report: &mut Report) -> Op
             }
         },
     };
-    Some(Endpoint {
+    it.0.resolve_with(EndpointParts {
         name: written.value.text.clone(),
         address,
-        weight: it.0.weight.value?.get(),
-        max_in_flight: it.0.max_in_flight.value.map(Bounded::get),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Values that hold other values: lists, tables by name, and what a value has beside it.
 
-use super::{FromText, Setting, read_or_advise, wrong_type};
+use super::{FromText, Resolve, Setting, read_or_advise, wrong_type};
 use crate::diagnostics::Report;
 use crate::shape::Shape;
 use crate::tree::{Node, Place, Value};
@@ -20,6 +20,14 @@ impl<T: Setting> Setting for Vec<T> {
 
     fn shape() -> Shape {
         Shape::List(Box::new(T::shape()))
+    }
+}
+
+impl<T: Resolve> Resolve for Vec<T> {
+    type Resolved = Vec<T::Resolved>;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        self.iter().map(T::resolve).collect()
     }
 }
 
@@ -66,6 +74,14 @@ impl<T: Setting> Setting for OneOrMore<T> {
     }
 }
 
+impl<T: Resolve> Resolve for OneOrMore<T> {
+    type Resolved = Vec<T::Resolved>;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        self.0.resolve()
+    }
+}
+
 /// A value with its place.
 #[derive(Debug)]
 pub struct Placed<T> {
@@ -85,6 +101,14 @@ impl<T: Setting> Setting for Placed<T> {
 
     fn shape() -> Shape {
         T::shape()
+    }
+}
+
+impl<T: Resolve> Resolve for Placed<T> {
+    type Resolved = T::Resolved;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        self.value.resolve()
     }
 }
 
@@ -121,6 +145,16 @@ impl<T: Setting> Setting for Map<T> {
     }
 }
 
+impl<T: Resolve> Resolve for Map<T> {
+    type Resolved = Vec<(String, T::Resolved)>;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        let pairs = self.0.iter();
+        let pairs = pairs.map(|it| Some((it.name.clone(), it.value.as_ref()?.resolve()?)));
+        pairs.collect()
+    }
+}
+
 /// A value that is not shown.
 #[derive(Debug)]
 pub struct Secret<T>(pub T);
@@ -140,5 +174,13 @@ impl<T: FromText> Setting for Secret<T> {
 
     fn shape() -> Shape {
         Shape::Secret(Box::new(T::shape()))
+    }
+}
+
+impl<T: Resolve> Resolve for Secret<T> {
+    type Resolved = T::Resolved;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        self.0.resolve()
     }
 }

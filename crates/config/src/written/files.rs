@@ -1,8 +1,13 @@
 //! Files of a folder, and the disks that they are read from.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_policy::route::PathPattern;
 use evenkeel_proto::coding::Coding;
 
-use super::{QueueAnswer, Switch};
+use super::{QueueAnswer, QueueAnswerTable, Switch};
+use crate::Proxying;
 use crate::file_value::{Candidate, FileName, FolderPath, Front, InnerPath, MediaType, TypePrefix};
 use crate::quantity::{Length, Size, Span, Timeout};
 use crate::setting::{Bounded, Map, OneOrMore, Placed, options};
@@ -11,11 +16,17 @@ use crate::value::{FieldValue, Text};
 options! {
     /// How much is asked of each disk at once, and what is kept of files that
     /// were asked for. Nothing else waits while one is read.
-    pub struct Disk as "the disks" {
+    pub struct DiskTable as "the disks"
+    for #[derive(Debug, Clone, Copy, PartialEq, Eq)] Disk with DiskParts {
+        /// Reads that may wait, for each device.
+        queue_max: usize,
+        /// Longest wait that is expected of a read which is let into the queue.
+        queue_timeout: Duration,
+    } {
         /// Reads at once, for each device.
         in_flight: Bounded<usize, 1, 64> = Default("4"),
         /// Where reads wait, for each device.
-        queue: DiskQueue = Default("{}"),
+        queue: DiskQueue = Default("{}") => by_hand,
         /// Files kept open, over all workers.
         open_files: Bounded<usize, 16, 1_000_000> = Default("8192"),
         /// How long an open file is believed to be the one that its path leads
@@ -37,30 +48,47 @@ options! {
 
 options! {
     /// Files of a folder, for GET and HEAD.
-    pub struct FilesTable as "a folder of files" {
+    pub struct FilesTable as "a folder of files"
+    for #[derive(Debug, Clone)] Files with FilesParts {
+        /// The folder, as an absolute path.
+        root: PathBuf,
+        /// What is taken off the front of a request's path before it is looked for
+        /// in the folder, such as `/img`; without a slash at its end, and empty for
+        /// nothing.
+        strip: String,
+        /// Where a request goes that no file is found for; `None` is a 404.
+        fallback: Option<Proxying>,
+        /// Patterns of paths and the `Cache-Control` of what they match: the first
+        /// that does.
+        cache_control: Vec<(PathPattern, String)>,
+        /// What is compressed here; `None` for nothing.
+        compression: Option<Compression>,
+        /// What is answered where the disk can take no more.
+        overload: QueueAnswer,
+    } {
         /// The folder: an absolute path, or one from the folder of the
         /// configuration file. A link that leads out of it is not followed.
-        root: Placed<FolderPath> = Required,
+        root: Placed<FolderPath> = Required => by_hand,
         /// What is taken off the front of a request's path before it is looked
         /// for in the folder: with `/img`, the file for `/img/a.png` is `a.png`.
-        strip: Front = Optional("nothing"),
+        strip: Front = Optional("nothing") => by_hand,
         /// Names of the files that stand for the folder that they are in; the
         /// first that is there.
         index: Vec<FileName> = Default("['index.html']"),
         /// What is looked for in the folder, one after the other; the first that
         /// is there is the answer. `$path` stands for the request's path, without
         /// what is stripped. Of a folder it is the index file.
-        r#try: OneOrMore<Candidate> = Default("['$path']"),
+        r#try as candidates: OneOrMore<Candidate> = Default("['$path']"),
         /// The name of the upstream that takes the requests for which nothing
         /// is found.
-        upstream: Placed<Text> = Optional("the answer is 404"),
+        upstream: Placed<Text> = Optional("the answer is 404") => by_hand,
         /// The file in the folder that is the body of a 404.
         not_found: InnerPath = Optional("a short text"),
         /// Whether a folder without index file is answered with a list of what
         /// is in it.
-        listing: bool = Default("false"),
+        listing as is_listed: bool = Default("false"),
         /// Whether names that begin with a dot are served. `/.well-known/` always is.
-        hidden: bool = Default("false"),
+        hidden as shows_hidden: bool = Default("false"),
         /// `Content-Type` by the ending of a name, without dot and in lower
         /// case, where it is not the usual one.
         types: Map<MediaType> = Default("{}"),
@@ -69,29 +97,30 @@ options! {
         /// `Cache-Control` by pattern of the file's path in the folder, with a
         /// slash in front, written as in `match.path`: the first that matches,
         /// in the order written.
-        cache_control: Map<FieldValue> = Default("{}"),
+        cache_control: Map<FieldValue> = Default("{}") => by_hand,
         /// Compressed copies that stand beside the files, such as `a.css.br`,
         /// `a.css.zst` and `a.css.gz` beside `a.css`: in order of preference,
         /// those that are sent to clients that take them.
         precompressed: Vec<Placed<Coding>> = Default("[]"),
         /// Which files are compressed when they are asked for: a table, or
         /// `true` for one with its defaults.
-        compress: Compress = Optional("none"),
+        compress: Compress = Optional("none") => by_hand,
         /// What is answered where the disk can take no more; see `disk`.
-        overload: QueueAnswer = Default("{}"),
+        overload: QueueAnswerTable = Default("{}") => by_hand,
     }
 }
 
 options! {
     /// Which files are compressed when they are asked for.
-    pub struct CompressTable as "the compression of files" {
+    pub struct CompressTable as "the compression of files"
+    for #[derive(Debug, Clone)] Compression {
         /// Beginnings of the media types that gain by it.
         types: Vec<TypePrefix> = Default(TYPES),
         /// The smallest file; what is smaller gains nothing.
-        min: Length = Default("'1KiB'"),
+        min as min_bytes: Length = Default("'1KiB'"),
         /// The largest file; what is larger is better compressed once, see
         /// `precompressed`.
-        max: Size = Default("'1MiB'"),
+        max as max_bytes: Size = Default("'1MiB'"),
         /// Codings, in order of preference.
         codings: Vec<Placed<Coding>> = Default("['zstd', 'br', 'gzip']"),
     }

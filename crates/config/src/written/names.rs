@@ -1,6 +1,6 @@
 //! The names of listeners, routes, upstreams and lanes.
 
-use super::{File, Listener, Route, Upstream};
+use super::{File, ListenerTable, Route, UpstreamTable};
 
 /// What can be referred to by name.
 pub(crate) struct Names<'a> {
@@ -44,12 +44,12 @@ impl<'a> Names<'a> {
     }
 }
 
-fn lane_names(upstream: Option<&Upstream>) -> Option<Vec<&str>> {
+fn lane_names(upstream: Option<&UpstreamTable>) -> Option<Vec<&str>> {
     let lanes = &upstream?.lanes.value.as_ref()?.0;
     Some(lanes.iter().map(|it| it.name.as_str()).collect())
 }
 
-impl Listener {
+impl ListenerTable {
     /// Its name, written or by its index.
     pub(crate) fn name_at(&self, index: usize) -> String {
         match &self.name.value {
