@@ -30,6 +30,8 @@ const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
 /// A rest of a body from this length on goes by way of a pipe, in bytes. A shorter one
 /// is copied in the time that two more system calls take.
 pub const SPLICED_MIN: u64 = 64 * 1024;
+/// Longest line with the size of a chunk, in bytes.
+pub const CHUNK_SIZE_LINE_LEN: usize = b"0000000000000000\r\n".len();
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// How a pump stopped.
@@ -395,7 +397,7 @@ fn close_gap(buffer: &mut Buffer, advance: Advance) -> usize {
 
 /// Writes the size of a chunk into `line`, which ends in CRLF, and gives what
 /// of it counts.
-fn chunk_size_line(line: &mut [u8; 18], len: usize) -> &[u8] {
+fn chunk_size_line(line: &mut [u8; CHUNK_SIZE_LINE_LEN], len: usize) -> &[u8] {
     let mut rest = len;
     let mut start = 16;
     while start > 0 && (rest > 0 || start == 16) {

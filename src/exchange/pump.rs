@@ -12,10 +12,10 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use evenkeel_proto::http1::BodyDecoder;
-use evenkeel_proto::http1::write::Transcode;
+use evenkeel_proto::http1::write::{RESPONSE_HEAD_GROWTH_MAX, Transcode};
 
 pub use super::body::PumpEnd;
-use super::body::{BodySink, BodySource, TAILROOM, Way};
+use super::body::{BodySink, BodySource, CHUNK_SIZE_LINE_LEN, TAILROOM, Way};
 use super::carrier::Carrier;
 use super::pace::{Pace, Verdict};
 use crate::net::buffer::Buffer;
@@ -25,6 +25,7 @@ use crate::net::timer::{Timer, Wheel};
 
 /// Room left in front of what is read: for a rewritten head or a chunk's size.
 pub const HEADROOM: usize = 1024;
+const _: () = assert!(RESPONSE_HEAD_GROWTH_MAX + CHUNK_SIZE_LINE_LEN <= HEADROOM);
 /// Reads and writes in a row before other connections have a turn.
 pub const TURNS: u64 = 16;
 /// Chunks whose decoding costs as much as a turn.

@@ -16,6 +16,7 @@ use crate::http1::write::{
     self, ClientInfo, Forward, Kept, Marks, Persistence, Relayed, ResponseEdits, Transcode, Via,
 };
 use crate::http1::{BodyDecoder, Parsed, parse_odd_response, parse_request, parse_response};
+use crate::identity::MAX_REQUEST_ID_LEN;
 use crate::proxy_protocol::{self, MAX_HEADER_LEN};
 use crate::representation::{ByteRange, Conditions, MAX_RANGES, Ranges, Validators};
 use crate::{
@@ -334,6 +335,13 @@ fn check_rewritten_response(
         request_id: None,
     };
     write::response_head(&mut out, data, head, edits, None);
+    let longest = ResponseEdits {
+        request_id: Some(&[b'a'; MAX_REQUEST_ID_LEN]),
+        ..edits
+    };
+    let mut long = Vec::new();
+    write::response_head(&mut long, data, head, longest, Some(&[b'd'; 29]));
+    assert!(long.len() <= head.wire.end + write::RESPONSE_HEAD_GROWTH_MAX);
     let kept = write::kept_of_response_head(data, head, edits);
     if head.status == 426 {
         // It is written anew in any case.

@@ -4,6 +4,7 @@ use super::lines::{Line, copy_fields, is_copied, push_all};
 use super::request_id_field;
 use crate::field::{Field, FieldKind};
 use crate::head::ResponseHead;
+use crate::identity::MAX_REQUEST_ID_LEN;
 use crate::wire::BodyFraming;
 
 /// How a response leaves for the client.
@@ -40,6 +41,17 @@ pub struct ResponseEdits<'a> {
     /// In place of the endpoint's; `None` passes that on.
     pub request_id: Option<&'a [u8]>,
 }
+
+/// Most bytes by which [`response_head`] makes a head longer: whoever writes it in place
+/// leaves as many in front.
+pub const RESPONSE_HEAD_GROWTH_MAX: usize = "X-Request-ID: \r\n".len()
+    + MAX_REQUEST_ID_LEN
+    + "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n".len()
+    + "Transfer-Encoding: chunked\r\n".len()
+    + 2 * "Connection: keep-alive\r\n".len()
+    // A space in the status line, and one in each line that is restated.
+    + 1
+    + crate::http1::MAX_RESPONSE_FIELDS;
 
 /// How much of a response's head stays as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
