@@ -10,14 +10,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::Tried;
 use evenkeel_testkit::Wakes;
 
 use crate::client;
-use crate::config::{NameLookup, load_text};
+use crate::config::{Config, NameLookup, load_text};
 use crate::exchange::Room;
 use crate::exchange::context::{Generation, Worker, WorkerParts};
 use crate::files::{Disks, Files};
@@ -28,9 +29,9 @@ use crate::net::listen::Peer;
 use crate::net::stream::{Follow, Stream};
 use crate::net::timer::TICK;
 use crate::observe::access_log::writer;
-use crate::observe::access_log::{AccessLog, Layout, Logs};
+use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::Counters;
-use crate::upstream::{SharedUpstream, Upstream, Wanted};
+use crate::upstream::{SharedUpstream, Slot, Upstream, UpstreamSides, Wanted, shared_upstreams};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
@@ -117,28 +118,32 @@ fn received(stream: &mut Stream) -> (String, bool) {
     }
 }
 
+fn load(config: &str) -> Arc<Config> {
+    let loaded = load_text("test.toml", config, NameLookup::Skip);
+    Arc::new(loaded.unwrap().config)
+}
+
 fn worker() -> Worker {
-    let config = Arc::new(
-        load_text("test.toml", CONFIG, NameLookup::Skip)
-            .unwrap()
-            .config,
-    );
-    let layout = Arc::new(Layout::new(&config));
+    let config = load(CONFIG);
+    worker_of(&config, &shared_upstreams(&config, &[], clock::now()))
+}
+
+fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
+    let layout = Arc::new(Layout::new(config));
     let (log_sender, _) = writer::start(&[]).unwrap();
-    let counters = Arc::new(Counters::new(&config));
-    let upstream = |index: usize| {
-        let shared = Arc::new(SharedUpstream::new(&config.upstreams[index]));
-        Upstream::new(config.clone(), index, shared, counters.clone(), 1)
-    };
-    let generation = Generation {
-        config: config.clone(),
-        upstreams: (0..config.upstreams.len()).map(upstream).collect(),
-        logs: Logs::new(layout.clone()),
-    };
-    let disks = Arc::new(Disks::start(&config).unwrap());
+    let counters = Arc::new(Counters::new(config));
+    let upstreams = UpstreamSides::default();
+    let disks = Arc::new(Disks::start(config).unwrap());
     Worker::new(WorkerParts {
-        generation,
-        counters: counters.clone(),
+        generation: Generation::new(
+            config.clone(),
+            shared,
+            &upstreams,
+            counters,
+            layout.clone(),
+            1,
+        ),
+        upstreams,
         access_log: AccessLog::new(log_sender, config.access_logs.destinations.len(), &layout),
         open_connections: config
             .listeners
@@ -147,14 +152,12 @@ fn worker() -> Worker {
             .collect(),
         buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
         spans: None,
-        files: Files::new(&config, disks),
+        files: Files::new(config, disks),
         room: Room::new(0, Vec::new()),
     })
 }
 
-/// Has the first exchange find an idle connection to the endpoint.
-fn keep_idle(worker: &Worker, stream: Stream) {
-    let generation = worker.generation.get();
+fn acquire<'a>(upstream: &'a Upstream, tried: &[Tried]) -> Slot<'a> {
     let now = clock::now();
     let wanted = Wanted {
         key: 0,
@@ -163,8 +166,13 @@ fn keep_idle(worker: &Worker, stream: Stream) {
         priority: 0,
         arrived: now,
     };
-    let (_, waker) = Wakes::of_new_waker();
-    let slot = generation.upstreams[0].acquire(&wanted, &[], now, &waker);
-    slot.expect("the endpoint is free")
-        .keep_idle(stream, None, worker.wheel.now());
+    let slot = upstream.acquire(&wanted, tried, now, Waker::noop());
+    slot.expect("an endpoint is free")
+}
+
+/// Has the first exchange find an idle connection to the endpoint.
+fn keep_idle(worker: &Worker, stream: Stream) {
+    let generation = worker.generation.get();
+    let slot = acquire(&generation.upstreams[0], &[]);
+    slot.keep_idle(stream, None, worker.wheel.now());
 }

@@ -20,22 +20,24 @@ use crate::files::Files;
 use crate::metrics::end::Failure;
 use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::timer::{Timer, Wheel};
-use crate::observe::access_log::{AccessLog, Logs};
-use crate::observe::counters::Counters;
+use crate::observe::access_log::{AccessLog, Layout, Logs};
+use crate::observe::counters::{Counters, WorkerCounters};
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::Sessions;
-use crate::upstream::{PinnedConnections, Upstream};
+use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides};
 
 /// State that a worker keeps for life.
 #[derive(Debug)]
 pub struct Worker {
     /// The generation that new exchanges begin with.
     pub generation: CurrentGeneration,
+    /// Its sides of the upstreams of all its generations.
+    pub upstreams: UpstreamSides,
     /// Timeouts.
     pub wheel: Wheel,
-    /// Counters, of which the worker is the only writer.
-    pub counters: Arc<Counters>,
+    /// Counters of the worker and of listeners, of which the worker is the only writer.
+    pub counters: Arc<WorkerCounters>,
     /// Lines of access logs on their way to the writer.
     pub access_log: AccessLog,
     /// Connections open per listener, over all workers.
@@ -75,8 +77,8 @@ pub struct Worker {
 pub struct WorkerParts {
     /// The first generation.
     pub generation: Generation,
-    /// See [`Worker::counters`].
-    pub counters: Arc<Counters>,
+    /// The worker's sides of its upstreams.
+    pub upstreams: UpstreamSides,
     /// See [`Worker::access_log`].
     pub access_log: AccessLog,
     /// See [`Worker::open_connections`].
@@ -97,10 +99,39 @@ pub struct WorkerParts {
 pub struct Generation {
     /// The configuration.
     pub config: Arc<Config>,
-    /// The worker's side of its upstreams, in order.
+    /// Its upstreams, in order.
     pub upstreams: Vec<Upstream>,
+    /// The worker's counters of its routes and upstreams.
+    pub counters: Arc<Counters>,
     /// Its access logs.
     pub logs: Logs,
+}
+
+impl Generation {
+    /// That of this configuration, whose upstreams are these. The worker's `sides` of
+    /// upstreams that it has already are taken over.
+    pub fn new(
+        config: Arc<Config>,
+        upstreams: &[Arc<SharedUpstream>],
+        sides: &UpstreamSides,
+        counters: Arc<Counters>,
+        layout: Arc<Layout>,
+        seed: u64,
+    ) -> Self {
+        let mut seeds = fastrand::Rng::with_seed(seed);
+        let upstreams = upstreams.iter().zip(&counters.endpoints).enumerate();
+        let upstreams = upstreams.map(|(index, (shared, counters))| {
+            let balance = config.upstreams[index].balance;
+            let side = sides.of(shared, balance, counters, seeds.u64(..));
+            Upstream::new(config.clone(), index, side)
+        });
+        Generation {
+            upstreams: upstreams.collect(),
+            config,
+            counters,
+            logs: Logs::new(layout),
+        }
+    }
 }
 
 /// A worker's newest generation.
@@ -158,9 +189,10 @@ impl Worker {
     /// A worker without a connection, made of these parts.
     pub fn new(parts: WorkerParts) -> Self {
         Worker {
+            counters: parts.generation.counters.worker.clone(),
             generation: CurrentGeneration::new(Rc::new(parts.generation)),
+            upstreams: parts.upstreams,
             wheel: Wheel::default(),
-            counters: parts.counters,
             access_log: parts.access_log,
             open_connections: parts.open_connections,
             buffer_memory: parts.buffer_memory,

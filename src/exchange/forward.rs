@@ -74,7 +74,7 @@ fn wanted(exchange: &Exchange<'_>, upstream: &Upstream, proxying: &Proxying, key
         pinned_to: if pinned.is_empty() {
             None
         } else {
-            pinned.endpoint_of(exchange.client.session, upstream.index())
+            pinned.endpoint_of(exchange.client.session, upstream)
         },
         lane: proxying.lane.map(|lane| lane as u32),
         priority: proxying.priority,
@@ -317,7 +317,7 @@ impl<'a> Attempts<'a> {
         // What could not be connected to is soon found unreachable: while it
         // is held, that bounds the attempts.
         if !is_held && !self.upstream.may_retry(now) {
-            let counters = &context.counters.upstreams[self.upstream.index()];
+            let counters = &context.generation().counters.upstreams[self.upstream.index()];
             counters.retries_refused.add(1);
             return GoOn::No;
         }
@@ -392,7 +392,9 @@ fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Conne
     slot.counters().attempts.add(1);
     if progress.figures.attempts > 1 {
         let upstream = slot.upstream().index();
-        context.counters.upstreams[upstream].retries.add(1);
+        context.generation().counters.upstreams[upstream]
+            .retries
+            .add(1);
     }
 }
 

@@ -62,7 +62,7 @@ impl Queueing<'_, '_> {
         let begun = clock::now();
         let (context, progress) = (exchange.context, &mut exchange.progress);
         progress.track.enter(Stage::Queue);
-        let counters = &context.counters.upstreams[waiting.upstream().index()];
+        let counters = &context.generation().counters.upstreams[waiting.upstream().index()];
         if progress.figures.times.queue.is_none() {
             counters.queued.add(1);
             // It counts as one of them itself.

@@ -262,10 +262,12 @@ impl Exchange<'_> {
         let Some(route) = progress.route() else {
             return;
         };
-        let counters = context.counters.routes[route].exchanges.get_or_init();
+        let all = &*context.generation().counters;
+        let counters = all.routes[route].exchanges.get_or_init();
         tally.count(counters, &counters.phases);
-        if let Some(source) = progress.figures.source {
-            let files = &context.counters.files[route];
+        if let Some(source) = progress.figures.source
+            && let Some(files) = &all.files[route]
+        {
             match source {
                 Source::Hot => files.hot.add(1),
                 Source::Cold => files.cold.add(1),
@@ -274,7 +276,7 @@ impl Exchange<'_> {
         let Some(upstream) = progress.upstream() else {
             return;
         };
-        let exchanges = context.counters.upstreams[upstream].exchanges.get_or_init();
+        let exchanges = all.upstreams[upstream].exchanges.get_or_init();
         let endpoint = progress.endpoint(context);
         let phases = match &endpoint {
             Some(endpoint) => &endpoint.counters().phases,

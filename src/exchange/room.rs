@@ -192,8 +192,7 @@ pub async fn give_up(worker: &Worker, need: Need) -> bool {
 /// The endpoint to which this worker has most idle connections whose descriptors a
 /// taker may have, and how many they are.
 fn most_idle(worker: &Worker, taker: Taker) -> Option<(usize, Rc<Endpoint>)> {
-    let generation = worker.generation.get();
-    let upstreams = generation.upstreams.iter();
+    let upstreams = worker.upstreams.all().into_iter();
     let most = upstreams.filter_map(|upstream| {
         let endpoint = upstream.max_endpoint_by_key(|it| it.idle_count_for(taker))?;
         Some((endpoint.idle_count_for(taker), endpoint))

@@ -12,9 +12,11 @@ use evenkeel_policy::endpoint::EndpointId;
 use serde_json::json;
 
 use super::asked::Asked;
-use super::{ActionStep, Explanation, LearnedStep, UpstreamStep, WorkerStep, explain_on, now_step};
+use super::{
+    ActionStep, Explanation, LearnedStep, Prospect, UpstreamStep, WorkerStep, explain_on, now_step,
+};
 use crate::observe::figures::Sources;
-use crate::observe::inquiry::{Answers, Prospect, Question, WorkerOutlook, ask};
+use crate::observe::inquiry::{Answers, Question, WorkerOutlook, ask};
 
 /// The command's name.
 pub const COMMAND: &str = "explain";
@@ -54,11 +56,11 @@ fn upstream_of(explanation: &mut Explanation) -> Option<&mut UpstreamStep> {
 /// Has every worker say where it would send the request: each has a balancer
 /// of its own.
 async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prospect) {
-    let question = |reply| Question::Outlook(prospect, reply);
-    let Answers { answers, silent } = ask(&sources.inquiries, question).await;
-    step.silent_workers = silent;
     let settings = &sources.config.upstreams[prospect.upstream];
     let dispatcher = &sources.dispatchers[prospect.upstream];
+    let question = |reply| Question::Outlook(dispatcher.clone(), prospect.asking, reply);
+    let Answers { answers, silent } = ask(&sources.inquiries, question).await;
+    step.silent_workers = silent;
     // What they say is later than what was read before, and of one moment.
     let is_served = |it: &&WorkerOutlook| matches!(it.outlook, Outlook::Served { .. });
     if let Some(of_worker) = answers.iter().find(is_served).or(answers.first()) {

@@ -35,7 +35,6 @@ use crate::net::Address;
 use crate::net::clock;
 use crate::observe::calendar::unix_time;
 use crate::observe::figures::{State, effective_weight};
-use crate::observe::inquiry::Prospect;
 use crate::upstream::SharedUpstream;
 use asked::Asked;
 pub use steps::{
@@ -387,6 +386,15 @@ fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
             })
             .collect(),
     }
+}
+
+/// An exchange that might come.
+#[derive(Debug, Clone, Copy)]
+struct Prospect {
+    /// Index of the upstream in the configuration.
+    upstream: usize,
+    /// What it would ask with.
+    asking: Asking<'static>,
 }
 
 /// What the request asks the upstream with.

@@ -92,7 +92,7 @@ figures! {
     /// All figures at one moment. Counts are since the start.
     figures Figures;
     /// What a worker counts of nothing smaller than itself.
-    cells WorkerCounters;
+    cells OwnCounters;
     /// What is known of the process otherwise.
     given ProcessGiven;
 
@@ -223,12 +223,12 @@ impl Sources {
                 .map(|it| it.figures(&config.disk))
                 .collect(),
         };
-        given.with(self.counters.iter().map(|it| &it.own), detail)
+        given.with(self.counters.iter().map(|it| &it.worker.own), detail)
     }
 
     /// Spans for which there was no room, or that could not be sent.
     pub fn spans_lost(&self) -> u64 {
-        let dropped = self.counters.iter().map(|it| &it.spans_dropped);
+        let dropped = self.counters.iter().map(|it| &it.worker.spans_dropped);
         self.spans.lost.load(Ordering::Relaxed) + sum(dropped)
     }
 }

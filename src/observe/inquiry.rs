@@ -4,11 +4,12 @@
 //! A worker answers between two polls of its event loop. Nothing is asked
 //! unless somebody wants to see it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Learned;
-use evenkeel_policy::dispatch::{Asking, Outlook};
+use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::endpoint::EndpointId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,8 +27,13 @@ pub enum Question {
     Sessions(usize, oneshot::Sender<SessionList>),
     /// The last exchanges that failed.
     Failures(oneshot::Sender<Vec<FailedExchange>>),
-    /// What would become of an exchange.
-    Outlook(Prospect, oneshot::Sender<WorkerOutlook>),
+    /// What would become of an exchange that asks the upstream with this dispatcher.
+    /// No answer comes where the worker has no such upstream.
+    Outlook(
+        Arc<Dispatcher>,
+        Asking<'static>,
+        oneshot::Sender<WorkerOutlook>,
+    ),
     /// What the worker could close first to make room.
     Spare(Need, oneshot::Sender<Option<Spare>>),
     /// To close what it could close first; the answer is whether it did.
@@ -48,15 +54,6 @@ pub enum Spare {
     SilentClient(Instant),
     /// A client's connection that waits for a further request.
     IdleClient(Instant),
-}
-
-/// An exchange that might come.
-#[derive(Debug, Clone, Copy)]
-pub struct Prospect {
-    /// Index of the upstream.
-    pub upstream: usize,
-    /// What it would ask with.
-    pub asking: Asking<'static>,
 }
 
 /// What would become of an exchange, were it this worker's next.

@@ -186,13 +186,15 @@ impl Limit {
         };
         match self {
             Limit::Connections { listener } => {
-                sum(&|it| it.listeners[listener].connections_refused.value())
+                sum(&|it| it.worker.listeners[listener].connections_refused.value())
             }
-            Limit::Descriptors { listener } => {
-                sum(&|it| it.listeners[listener].connections_no_descriptor.value())
-            }
+            Limit::Descriptors { listener } => sum(&|it| {
+                it.worker.listeners[listener]
+                    .connections_no_descriptor
+                    .value()
+            }),
             Limit::Clients { listener } => {
-                sum(&|it| it.listeners[listener].connections_displaced.value())
+                sum(&|it| it.worker.listeners[listener].connections_displaced.value())
             }
             Limit::IdleConnections { upstream } => sum(&|it| {
                 let endpoints = it.endpoints[upstream].all();
@@ -214,7 +216,7 @@ impl Limit {
             }
             Limit::LogLines => {
                 let lost = sources.log_lines_lost.load(Ordering::Relaxed);
-                lost + sum(&|it| it.own.log_lines_dropped.value())
+                lost + sum(&|it| it.worker.own.log_lines_dropped.value())
             }
             Limit::Spans => sources.spans_lost(),
         }

@@ -17,6 +17,7 @@ use crate::lifecycle::{Phase, Starting, ThreadEnded, ThreadEnds, WhileRunning};
 use crate::metrics::quantity::counted;
 use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::Address;
+use crate::net::clock;
 use crate::net::descriptors;
 use crate::net::listen::{self, BoundListener, SocketFile};
 use crate::net::poller::Poller;
@@ -27,7 +28,7 @@ use crate::observe::figures::{Sources, Started};
 use crate::observe::inquiry::{self, Inquiry, Questions};
 use crate::observe::otlp::{self, Exporter, SpanCounts, SpanSender};
 use crate::observe::probes::Probes;
-use crate::upstream::SharedUpstream;
+use crate::upstream::shared_upstreams;
 
 /// The running process, as the control thread owns it.
 #[derive(Debug)]
@@ -306,11 +307,7 @@ fn bind_listeners(config: &Config) -> io::Result<(Vec<Vec<BoundListener>>, Vec<S
 
 fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
     Ok(Arc::new(Shared {
-        upstreams: config
-            .upstreams
-            .iter()
-            .map(|upstream| Arc::new(SharedUpstream::new(upstream)))
-            .collect(),
+        upstreams: shared_upstreams(config, &[], clock::now()),
         open_per_listener: config
             .listeners
             .iter()

@@ -23,12 +23,12 @@ use crate::net::tasks::{self, Tasks};
 use crate::net::timer::TICK;
 use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::writer::LogSender;
-use crate::observe::access_log::{AccessLog, Layout, Logs};
+use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::Counters;
 use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
 use crate::observe::otlp::SpanSender;
 use crate::scheduling::ask_for_short_slices;
-use crate::upstream::{SharedUpstream, Upstream};
+use crate::upstream::{SharedUpstream, UpstreamSides};
 
 /// What the workers share, and nothing else.
 #[derive(Debug)]
@@ -133,25 +133,23 @@ impl WorkerThread {
         Ok(())
     }
 
-    fn generation(&self) -> Generation {
-        let seed = |upstream: usize| fastrand::u64(..).wrapping_add((self.index + upstream) as u64);
-        let upstream = |index: usize| {
-            let (config, counters) = (self.config.clone(), self.counters.clone());
-            let shared = self.shared.upstreams[index].clone();
-            Upstream::new(config, index, shared, counters, seed(index))
-        };
-        Generation {
-            config: self.config.clone(),
-            upstreams: (0..self.config.upstreams.len()).map(upstream).collect(),
-            logs: Logs::new(self.log_layout.clone()),
-        }
+    fn generation(&self, sides: &UpstreamSides) -> Generation {
+        Generation::new(
+            self.config.clone(),
+            &self.shared.upstreams,
+            sides,
+            self.counters.clone(),
+            self.log_layout.clone(),
+            fastrand::u64(..),
+        )
     }
 
     fn worker(&self) -> Worker {
         let destinations = self.config.access_logs.destinations.len();
+        let upstreams = UpstreamSides::default();
         Worker::new(WorkerParts {
-            generation: self.generation(),
-            counters: self.counters.clone(),
+            generation: self.generation(&upstreams),
+            upstreams,
             access_log: AccessLog::new(self.log_sender.clone(), destinations, &self.log_layout),
             open_connections: self.shared.open_per_listener.clone(),
             buffer_memory: self.shared.buffer_memory.clone(),
@@ -185,14 +183,15 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
                 let _ = reply.send(room::give_up(&worker, need).await);
             });
         }
-        Question::Outlook(prospect, reply) => {
-            let generation = worker.generation.get();
-            let upstream = &generation.upstreams[prospect.upstream];
+        Question::Outlook(dispatcher, asking, reply) => {
+            let Some(upstream) = worker.upstreams.get(&dispatcher) else {
+                return;
+            };
             let now = clock::now();
             let asking = Asking {
                 arrived: now,
                 now,
-                ..prospect.asking
+                ..asking
             };
             let (outlook, learned) = upstream.outlook(&asking);
             let _ = reply.send(WorkerOutlook {
@@ -237,7 +236,8 @@ fn tick(worker: &Worker, started: Instant) {
         let open_files = worker.files.open_count();
         worker.counters.own.open_files.set(open_files as u64);
         worker.pinned.sweep(now);
-        for upstream in &worker.generation.get().upstreams {
+        worker.upstreams.forget_gone();
+        for upstream in worker.upstreams.all() {
             match worker.is_draining.get() {
                 // Their places are a successor's.
                 true => upstream.close_idle(),

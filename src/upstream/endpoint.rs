@@ -107,13 +107,12 @@ impl Endpoints {
     pub fn begin(
         &mut self,
         id: EndpointId,
-        shared: &SharedUpstream,
-        settings: &config::Pool,
+        upstream: &SharedUpstream,
         counters: &CountersByEndpoint,
     ) -> Rc<Endpoint> {
-        let shared = shared.endpoint(id);
+        let shared = upstream.endpoint(id);
         let shared = shared.expect("an endpoint with a slot in flight is kept");
-        let endpoint = Rc::new(Endpoint::new(shared, settings, counters));
+        let endpoint = Rc::new(Endpoint::new(shared, upstream.pool(), counters));
         if self.by_id.len() <= id.index() {
             self.by_id.resize(id.index() + 1, None);
         }

@@ -1,8 +1,9 @@
 //! Upstreams as a worker sees them: shared endpoints, its idle pools.
 //!
 //! Choosing is the policy crate's, connecting the net module's. What is shared
-//! with other workers is the [`Dispatcher`] and the idle connections to endpoints
-//! with a limit, and nothing else.
+//! with other workers is a [`SharedUpstream`]: the dispatcher, and the idle connections
+//! to endpoints with a limit. A worker's own part is an [`UpstreamSide`], which all its
+//! generations share. An [`Upstream`] is a generation's handle to that.
 
 pub(crate) mod change;
 mod endpoint;
@@ -10,8 +11,9 @@ mod pinned;
 mod pool;
 pub mod probe;
 mod shared;
+mod side;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -19,10 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::Learned;
-use evenkeel_policy::budget::Tally;
-use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher, Outlook};
+use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Dispatcher};
 use evenkeel_policy::endpoint::{EndpointId, EndpointState, Reservation, Tried};
 use evenkeel_policy::health::Change;
 use evenkeel_policy::members::Members;
@@ -33,32 +32,23 @@ use crate::config;
 use crate::net::clock;
 use crate::net::connect;
 use crate::net::stream::Stream;
-use crate::observe::counters::{Counters, EndpointCounters};
+use crate::observe::counters::EndpointCounters;
 use change::log_change;
-use endpoint::Endpoints;
 
 pub use endpoint::Endpoint;
 pub use evenkeel_policy::queue::Refusal;
 pub use pinned::{Pinned, PinnedConnections};
 pub use pool::{KeepAlive, keep_alive};
-pub use shared::{SharedEndpoint, SharedUpstream};
+pub use shared::{SharedEndpoint, SharedUpstream, shared_upstreams};
+pub use side::{UpstreamSide, UpstreamSides};
 
-/// One worker's side of an upstream.
+/// An upstream as one generation of a worker sees it: its settings, and the worker's
+/// side of it, which others may have as well.
 #[derive(Debug)]
 pub struct Upstream {
     config: Arc<config::Config>,
     index: usize,
-    shared: Arc<SharedUpstream>,
-    chooser: RefCell<Chooser>,
-    endpoints: RefCell<Endpoints>,
-    counters: Arc<Counters>,
-    /// Requests that the retry budget does not know of yet.
-    tally: RefCell<Tally>,
-    /// The tick at which exchanges in flight were added up last, and how many
-    /// they were.
-    in_flight: Cell<(u64, u64)>,
-    /// Length of the body that began last, in bytes; 0 where it was not known.
-    last_body_len: Cell<u64>,
+    side: Rc<UpstreamSide>,
 }
 
 /// Why an endpoint counts as unreachable that lets nobody into its backlog.
@@ -152,25 +142,12 @@ pub enum Chosen {
 }
 
 impl Upstream {
-    /// The side of one worker, with no connection of its own.
-    pub fn new(
-        config: Arc<config::Config>,
-        index: usize,
-        shared: Arc<SharedUpstream>,
-        counters: Arc<Counters>,
-        seed: u64,
-    ) -> Self {
-        let balance = config.upstreams[index].balance;
+    /// The upstream with this index in the configuration, with the worker's side of it.
+    pub fn new(config: Arc<config::Config>, index: usize, side: Rc<UpstreamSide>) -> Self {
         Upstream {
-            chooser: RefCell::new(Chooser::new(shared.dispatcher().members(), balance, seed)),
-            endpoints: RefCell::default(),
-            counters,
-            tally: RefCell::default(),
-            in_flight: Cell::default(),
-            last_body_len: Cell::default(),
             config,
             index,
-            shared,
+            side,
         }
     }
 
@@ -182,12 +159,12 @@ impl Upstream {
     /// Length of the body that began last, in bytes, 0 where it was not known:
     /// what is to be expected of the next.
     pub fn last_body_len(&self) -> u64 {
-        self.last_body_len.get()
+        self.side.last_body_len.get()
     }
 
     /// Notes how long a body is going to be, in bytes; 0 where that is not known.
     pub fn note_body_len(&self, len: u64) {
-        self.last_body_len.set(len);
+        self.side.last_body_len.set(len);
     }
 
     /// Its position in the configuration.
@@ -218,7 +195,7 @@ impl Upstream {
             now,
         };
         let lane = wanted.lane.map(LaneIndex::new);
-        let mut chooser = self.chooser.borrow_mut();
+        let mut chooser = self.side.chooser.borrow_mut();
         match self.dispatcher().acquire(&mut chooser, &asking, waker) {
             Acquired::Reserved {
                 reservation,
@@ -256,19 +233,19 @@ impl Upstream {
     }
 
     fn dispatcher(&self) -> &Dispatcher {
-        self.shared.dispatcher()
+        &self.side.dispatcher
     }
 
     /// The endpoints that it chooses from, in their order.
     pub fn members(&self) -> Arc<Members> {
-        self.chooser.borrow().members().clone()
+        self.side.chooser.borrow().members().clone()
     }
 
     fn slot(&self, reservation: Reservation, lane: Option<LaneIndex>, chosen: Chosen) -> Slot<'_> {
         let id = reservation.endpoint();
         Slot {
             upstream: self,
-            endpoint: self.used(id).unwrap_or_else(|| self.begin(id)),
+            endpoint: self.side.used(id).unwrap_or_else(|| self.side.begin(id)),
             reservation,
             lane,
             chosen,
@@ -278,47 +255,30 @@ impl Upstream {
 
     /// This worker's side of an endpoint, if it has used that.
     pub fn used(&self, endpoint: EndpointId) -> Option<Rc<Endpoint>> {
-        self.endpoints.borrow().get(endpoint).cloned()
-    }
-
-    #[cold]
-    fn begin(&self, endpoint: EndpointId) -> Rc<Endpoint> {
-        let mut endpoints = self.endpoints.borrow_mut();
-        let counters = &self.counters.endpoints[self.index];
-        endpoints.begin(endpoint, &self.shared, &self.config().pool, counters)
-    }
-
-    /// What would become of an exchange that came now, and what is known of
-    /// each endpoint. Changes nothing: a copy of the balancer picks.
-    pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<(EndpointId, Learned)>) {
-        let chooser = self.chooser.borrow();
-        let outlook = self.dispatcher().outlook(&chooser, asking);
-        let ids = chooser.members().endpoints().iter().map(|it| it.id());
-        let learned = ids.filter_map(|id| Some((id, chooser.learned(id, asking.now)?)));
-        (outlook, learned.collect())
+        self.side.used(endpoint)
     }
 
     /// Whether an endpoint takes exchanges that is not among `tried`.
     pub fn has_untried(&self, tried: &[Tried], now: Instant) -> bool {
-        self.chooser.borrow().members().has_untried(tried, now)
+        self.side.chooser.borrow().members().has_untried(tried, now)
     }
 
     /// Whether an endpoint takes exchanges, and its last connection opened.
     pub fn is_reachable(&self) -> bool {
-        self.chooser.borrow().members().is_reachable()
+        self.side.chooser.borrow().members().is_reachable()
     }
 
     /// Counts a request towards the retries that are allowed.
     pub fn count_request(&self) {
         let retries = &self.dispatcher().retries;
-        retries.request(&mut self.tally.borrow_mut());
+        retries.request(&mut self.side.tally.borrow_mut());
     }
 
     /// Whether one more retry is within the budget, which it is then taken out
     /// of.
     pub fn may_retry(&self, now: Instant) -> bool {
         let retries = &self.dispatcher().retries;
-        retries.try_retry(&mut self.tally.borrow_mut(), now)
+        retries.try_retry(&mut self.side.tally.borrow_mut(), now)
     }
 
     fn log(&self, endpoint: &EndpointState, change: Option<Change>, detail: Option<&str>) {
@@ -335,7 +295,7 @@ impl Upstream {
     /// Exchanges in flight at an endpoint, of all workers; 0 where it is no member
     /// any more.
     pub fn in_flight_at(&self, endpoint: EndpointId) -> u32 {
-        let chooser = self.chooser.borrow();
+        let chooser = self.side.chooser.borrow();
         let endpoint = chooser.members().get(endpoint);
         endpoint.map_or(0, |it| it.in_flight())
     }
@@ -343,39 +303,15 @@ impl Upstream {
     /// Exchanges in flight at all endpoints, of all workers. Where those are
     /// many, they are added up once a tick; `now` is the worker's.
     pub fn in_flight(&self, now: u64) -> u64 {
-        let chooser = self.chooser.borrow();
+        let chooser = self.side.chooser.borrow();
         let states = chooser.members().endpoints();
-        let (tick, in_flight) = self.in_flight.get();
+        let (tick, in_flight) = self.side.in_flight.get();
         if tick == now && states.len() > SUMMED_AT_ONCE {
             return in_flight;
         }
         let in_flight = states.iter().map(|it| u64::from(it.in_flight())).sum();
-        self.in_flight.set((now, in_flight));
+        self.side.in_flight.set((now, in_flight));
         in_flight
-    }
-
-    /// Shows each endpoint that this worker has used.
-    pub fn for_each_endpoint(&self, mut show: impl FnMut(&Endpoint)) {
-        self.endpoints.borrow().iter().for_each(|it| show(it));
-    }
-
-    /// The endpoint that comes last by `key`, of those that this worker has used.
-    pub fn max_endpoint_by_key(&self, key: impl Fn(&Endpoint) -> usize) -> Option<Rc<Endpoint>> {
-        let endpoints = self.endpoints.borrow();
-        endpoints.iter().max_by_key(|it| key(it)).cloned()
-    }
-
-    /// Closes idle connections that are too old or that the endpoint closed, and
-    /// takes notice of endpoints that left; `now` is the worker's tick.
-    pub fn sweep(&self, now: u64) {
-        self.dispatcher().update(&mut self.chooser.borrow_mut());
-        self.endpoints.borrow_mut().sweep(now);
-    }
-
-    /// Closes idle connections: this worker's own, and those of all workers to
-    /// endpoints with a limit.
-    pub fn close_idle(&self) {
-        self.for_each_endpoint(|it| it.pool.close());
     }
 }
 
@@ -450,7 +386,7 @@ impl<'a> Slot<'a> {
     /// Learns that the response came to its end, `bytes` after its beginning;
     /// the clock is read only for a balancer that learns from it.
     pub fn observe_end(&self, bytes: u64, sent_at: Instant) {
-        let mut chooser = self.upstream.chooser.borrow_mut();
+        let mut chooser = self.upstream.side.chooser.borrow_mut();
         if chooser.learns_from_end() {
             let now = clock::now();
             let took = now.duration_since(sent_at);
@@ -460,7 +396,7 @@ impl<'a> Slot<'a> {
 
     fn learn(&self, observed: Observed, now: Instant, detail: Option<&str>) {
         let (upstream, state) = (self.upstream, self.endpoint.state());
-        let mut chooser = upstream.chooser.borrow_mut();
+        let mut chooser = upstream.side.chooser.borrow_mut();
         chooser.observe(state.id(), now, observed);
         let dispatcher = upstream.dispatcher();
         let change = dispatcher.report(&mut chooser, state, self.reservation, observed, now);
@@ -535,7 +471,7 @@ impl<'a> Slot<'a> {
 
     /// Whether another endpoint has room at this moment.
     pub fn has_room_elsewhere(&self, now: Instant) -> bool {
-        let chooser = self.upstream.chooser.borrow();
+        let chooser = self.upstream.side.chooser.borrow();
         chooser.members().has_room_elsewhere(self.id(), now)
     }
 
@@ -632,6 +568,7 @@ impl Drop for BacklogWait<'_> {
 mod tests {
     use super::*;
     use crate::config::{Config, NameLookup, load_text};
+    use crate::observe::counters::Counters;
 
     /// A configuration of an upstream with endpoints of one slot at these ports.
     fn config(ports: &[u16]) -> Arc<Config> {
@@ -664,7 +601,9 @@ mod tests {
         let before = config(&[1, 2]);
         let shared = Arc::new(SharedUpstream::new(&before.upstreams[0]));
         let counters = Arc::new(Counters::new(&before));
-        let upstream = Upstream::new(before, 0, shared.clone(), counters, 1);
+        let balance = before.upstreams[0].balance;
+        let side = UpstreamSides::default().of(&shared, balance, &counters.endpoints[0], 1);
+        let upstream = Upstream::new(before, 0, side.clone());
         let replace = |ports: &[u16]| {
             let after = config(ports);
             shared.replace_members(&after.upstreams[0].endpoints, clock::now());
@@ -682,15 +621,15 @@ mod tests {
         assert_eq!(name(&held), "127.0.0.1:1");
         held.counters().attempts.add(1);
         let id = held.id();
-        upstream.sweep(1);
-        assert!(upstream.used(id).is_some());
+        side.sweep(1);
+        assert!(side.used(id).is_some());
         drop(held);
         assert!(
             matches!(acquire(&upstream), Err(NoSlot::Waits(_))),
             "its slot is gone"
         );
-        upstream.sweep(2);
-        assert!(upstream.used(id).is_none());
+        side.sweep(2);
+        assert!(side.used(id).is_none());
         // Another has its id then, and nothing else of it.
         replace(&[3, 2, 4]);
         let fourth = acquire(&upstream).unwrap();

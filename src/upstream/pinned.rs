@@ -10,15 +10,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use evenkeel_policy::endpoint::EndpointId;
+use evenkeel_policy::endpoint::{EndpointId, Flag};
 use evenkeel_policy::pool::{Owner, SharedPool};
 
 use super::pool::IdleStream;
-use super::{Endpoint, Reused, Slot};
+use super::{Endpoint, Reused, Slot, Upstream, UpstreamSide};
 use crate::net::stream::Stream;
 
 /// The pinned connections of a worker's clients: of each client one for each
@@ -32,7 +32,7 @@ pub struct PinnedConnections(RefCell<HashMap<u32, Vec<Pinned>>>);
 /// An idle connection that belongs to one client.
 #[derive(Debug)]
 pub struct Pinned {
-    upstream: usize,
+    upstream: Weak<UpstreamSide>,
     endpoint: Rc<Endpoint>,
     held: Held,
 }
@@ -48,25 +48,25 @@ impl PinnedConnections {
     pub fn add(&self, client: u32, pinned: Pinned) {
         let mut clients = self.0.borrow_mut();
         let own = clients.entry(client).or_default();
-        own.retain(|it| it.upstream != pinned.upstream);
+        own.retain(|it| !it.upstream.ptr_eq(&pinned.upstream));
         own.push(pinned);
     }
 
     /// The endpoint that a client has a connection to, in this upstream.
     #[cold]
-    pub fn endpoint_of(&self, client: u32, upstream: usize) -> Option<EndpointId> {
+    pub fn endpoint_of(&self, client: u32, upstream: &Upstream) -> Option<EndpointId> {
         let clients = self.0.borrow();
         let mut own = clients.get(&client)?.iter();
-        let pinned = own.find(|it| it.upstream == upstream)?;
+        let pinned = own.find(|it| it.is_to(upstream))?;
         Some(pinned.endpoint.id())
     }
 
     /// Takes out a client's connection to this upstream.
     #[cold]
-    pub fn take(&self, client: u32, upstream: usize) -> Option<Pinned> {
+    pub fn take(&self, client: u32, upstream: &Upstream) -> Option<Pinned> {
         let mut clients = self.0.borrow_mut();
         let own = clients.get_mut(&client)?;
-        let at = own.iter().position(|it| it.upstream == upstream)?;
+        let at = own.iter().position(|it| it.is_to(upstream))?;
         let pinned = own.swap_remove(at);
         if own.is_empty() {
             clients.remove(&client);
@@ -89,11 +89,11 @@ impl PinnedConnections {
         }
     }
 
-    /// Closes those that their endpoints have closed, or are about to; `now` is the
-    /// worker's tick. Those that count towards a limit are swept with their pool.
+    /// Closes those that their endpoints have closed, or are about to, and those to
+    /// endpoints that left; `now` is the worker's tick. Those that count towards a limit are swept with their pool.
     pub fn sweep(&self, now: u64) {
         self.0.borrow_mut().retain(|_, own| {
-            own.retain_mut(|it| !it.held.is_stale(now));
+            own.retain_mut(|it| !it.has_left() && !it.held.is_stale(now));
             !own.is_empty()
         });
     }
@@ -109,10 +109,19 @@ impl PinnedConnections {
 impl Pinned {
     pub(super) fn new(slot: &Slot<'_>, held: Held) -> Self {
         Pinned {
-            upstream: slot.upstream().index(),
+            upstream: Rc::downgrade(&slot.upstream().side),
             endpoint: slot.endpoint().clone(),
             held,
         }
+    }
+
+    fn is_to(&self, upstream: &Upstream) -> bool {
+        std::ptr::eq(self.upstream.as_ptr(), &*upstream.side)
+    }
+
+    /// Whether its endpoint is no member any more, or its upstream is gone.
+    fn has_left(&self) -> bool {
+        self.upstream.strong_count() == 0 || self.endpoint.state().has(Flag::Removed)
     }
 
     /// The connection for the exchange that has this slot, `now` being the

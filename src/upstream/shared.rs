@@ -1,6 +1,7 @@
 //! An upstream as all workers share it: its dispatcher, and what each endpoint
 //! has beyond its state.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_policy::Instant;
@@ -19,8 +20,9 @@ pub struct SharedUpstream {
     dispatcher: Arc<Dispatcher>,
     /// Members, and endpoints that left and may still be in use, by id.
     by_id: Mutex<Vec<Option<Arc<SharedEndpoint>>>>,
-    /// Most idle connections to an endpoint.
-    max_idle: usize,
+    /// How idle connections are kept.
+    pool: config::Pool,
+    name: String,
 }
 
 /// What the workers share of an endpoint.
@@ -53,7 +55,8 @@ impl SharedUpstream {
                 now,
             )),
             by_id: Mutex::default(),
-            max_idle: config.pool.max_idle,
+            pool: config.pool.clone(),
+            name: config.name.clone(),
         };
         upstream.add_members(&mut upstream.by_id(), &config.endpoints);
         upstream
@@ -62,6 +65,11 @@ impl SharedUpstream {
     /// Slots, the queue, and the health of endpoints.
     pub fn dispatcher(&self) -> &Arc<Dispatcher> {
         &self.dispatcher
+    }
+
+    /// How idle connections are kept.
+    pub(super) fn pool(&self) -> &config::Pool {
+        &self.pool
     }
 
     /// The endpoint with this id: a member, or one that left and is still in use.
@@ -107,7 +115,7 @@ impl SharedUpstream {
             if !by_id[index].as_ref().is_some_and(is_same) {
                 let pool = settings
                     .max_in_flight
-                    .map(|_| SharedPool::new(self.max_idle));
+                    .map(|_| SharedPool::new(self.pool.max_idle));
                 by_id[index] = Some(Arc::new(SharedEndpoint {
                     state: state.clone(),
                     settings: settings.clone(),
@@ -129,6 +137,25 @@ fn is_unused(endpoint: &Arc<SharedEndpoint>, members: &Members) -> bool {
     let is_held = Arc::strong_count(endpoint) > 1 || Arc::strong_count(&endpoint.state) > 2;
     let is_member = members.get(endpoint.state.id()).is_some();
     !is_member && !is_held && endpoint.state.in_flight() == 0
+}
+
+/// The upstreams of a configuration, in its order. An upstream that was there `before`
+/// stays by its name, and its endpoints stay by theirs.
+pub fn shared_upstreams(
+    config: &config::Config,
+    before: &[Arc<SharedUpstream>],
+    now: Instant,
+) -> Vec<Arc<SharedUpstream>> {
+    let before = before.iter().map(|it| (&*it.name, it));
+    let before: HashMap<_, _> = before.collect();
+    let upstreams = config.upstreams.iter().map(|upstream| {
+        let Some(staying) = before.get(&*upstream.name) else {
+            return Arc::new(SharedUpstream::new(upstream));
+        };
+        staying.replace_members(&upstream.endpoints, now);
+        Arc::clone(staying)
+    });
+    upstreams.collect()
 }
 
 fn policy_settings(endpoint: &config::Endpoint) -> EndpointSettings<'_> {

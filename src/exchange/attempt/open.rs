@@ -73,9 +73,7 @@ pub(super) fn take_idle(
 /// The client's own connection, if it is to this endpoint.
 #[cold]
 fn take_pinned(context: &Context, client: &Client, slot: &Slot<'_>) -> Option<Stream> {
-    let own = context
-        .pinned
-        .take(client.session, slot.upstream().index())?;
+    let own = context.pinned.take(client.session, slot.upstream())?;
     let reused = slot.take_pinned(own, context.wheel.now());
     count_reused(slot.counters(), &reused);
     reused.stream

@@ -84,7 +84,7 @@ impl ReadAhead {
         let mut read = Ok(());
         while read.is_ok() && !reading.is_over() {
             if !reading.make_room() {
-                let counters = &context.counters.upstreams[upstream.index()];
+                let counters = &context.generation().counters.upstreams[upstream.index()];
                 counters.buffers_refused.add(1);
                 break;
             }

@@ -254,7 +254,7 @@ impl Taking<'_, '_, '_> {
         let is_reserved = self.backlog.reserve(len);
         if !is_reserved {
             let upstream = self.relay.upstream.index();
-            let counters = &self.relay.exchange.context.counters.upstreams[upstream];
+            let counters = &self.relay.exchange.context.generation().counters.upstreams[upstream];
             counters.buffers_refused.add(1);
             self.relay.bound = None;
         }

@@ -2,36 +2,47 @@
 //!
 //! The tables beside it say what each cell is.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_metrics::Counter;
 use evenkeel_policy::endpoint::EndpointState;
 
-pub use super::WorkerCounters;
+pub use super::OwnCounters;
 pub use super::endpoint::EndpointCounters;
 pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
 pub use super::route::{FileCounters, RouteCounters};
 pub use super::upstream::UpstreamCounters;
-use crate::config::Config;
+use crate::config::{self, Action, Config};
 
-/// Counters of one worker; the indices are those of the configuration.
+/// Counters of one worker; the indices are those of one configuration.
+///
+/// What goes on under another configuration is shared with its counters: see
+/// [`following`](Counters::following).
 #[derive(Debug)]
 pub struct Counters {
-    /// Those of the worker itself.
-    pub own: WorkerCounters,
+    /// Those that no configuration changes.
+    pub worker: Arc<WorkerCounters>,
+    /// Per route.
+    pub routes: Vec<Arc<RouteCounters>>,
+    /// Per route: those of its files, where it serves any.
+    pub files: Vec<Option<Arc<FileCounters>>>,
+    /// Per upstream.
+    pub upstreams: Vec<Arc<UpstreamCounters>>,
+    /// Per upstream: those of its endpoints.
+    pub endpoints: Vec<Arc<CountersByEndpoint>>,
+}
+
+/// What a worker counts whatever the configuration says of routes and upstreams.
+#[derive(Debug)]
+pub struct WorkerCounters {
+    /// Of nothing smaller than the worker.
+    pub own: OwnCounters,
     /// Spans for which the exporter had no room.
     pub spans_dropped: Counter,
     /// Per listener.
     pub listeners: Vec<ListenerCounters>,
-    /// Per route.
-    pub routes: Vec<RouteCounters>,
-    /// Per route: those of its files, where it serves any.
-    pub files: Vec<FileCounters>,
-    /// Per upstream.
-    pub upstreams: Vec<UpstreamCounters>,
-    /// Per upstream: those of its endpoints.
-    pub endpoints: Vec<CountersByEndpoint>,
 }
 
 /// One worker's counters of the endpoints of an upstream that it has used.
@@ -96,15 +107,71 @@ impl Counters {
     /// Counters at zero for everything in `config`.
     pub fn new(config: &Config) -> Self {
         Counters {
-            own: WorkerCounters::default(),
-            spans_dropped: Counter::default(),
-            listeners: zero(config.listeners.len()),
+            worker: Arc::new(WorkerCounters {
+                own: OwnCounters::default(),
+                spans_dropped: Counter::default(),
+                listeners: zero(config.listeners.len()),
+            }),
             routes: zero(config.routes.len()),
-            files: zero(config.routes.len()),
+            files: config
+                .routes
+                .iter()
+                .map(|it| serves_files(it).then(Arc::default))
+                .collect(),
             upstreams: zero(config.upstreams.len()),
             endpoints: zero(config.upstreams.len()),
         }
     }
+
+    /// Those of the same worker under the configuration that comes after `before`,
+    /// which these are of. A route or an upstream that keeps its name goes on
+    /// counting.
+    pub fn following(&self, before: &Config, config: &Config) -> Self {
+        let routes = before.routes.iter().map(|it| &*it.name);
+        let upstreams = before.upstreams.iter().map(|it| &*it.name);
+        let same_route = by_name(routes);
+        let same_upstream = by_name(upstreams);
+        let routes = config.routes.iter();
+        let upstreams = config.upstreams.iter();
+        let upstreams = upstreams.map(|it| same_upstream.get(&*it.name).copied());
+        let upstreams: Vec<_> = upstreams.collect();
+        Counters {
+            worker: self.worker.clone(),
+            files: routes
+                .clone()
+                .map(|route| {
+                    let at = same_route.get(&*route.name);
+                    let kept = at.and_then(|&at| self.files[at].clone());
+                    serves_files(route).then(|| kept.unwrap_or_default())
+                })
+                .collect(),
+            routes: kept_or_zero(
+                &self.routes,
+                routes.map(|it| same_route.get(&*it.name).copied()),
+            ),
+            upstreams: kept_or_zero(&self.upstreams, upstreams.iter().copied()),
+            endpoints: kept_or_zero(&self.endpoints, upstreams.iter().copied()),
+        }
+    }
+}
+
+fn serves_files(route: &config::Route) -> bool {
+    matches!(route.action, Action::Files(_))
+}
+
+/// Where each name stands.
+fn by_name<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
+    names.zip(0..).collect()
+}
+
+/// What stood at these places, at zero where there was nothing.
+fn kept_or_zero<T: Default>(
+    before: &[Arc<T>],
+    places: impl Iterator<Item = Option<usize>>,
+) -> Vec<Arc<T>> {
+    places
+        .map(|at| at.map_or_else(Arc::default, |at| before[at].clone()))
+        .collect()
 }
 
 fn zero<T: Default>(count: usize) -> Vec<T> {

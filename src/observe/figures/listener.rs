@@ -52,6 +52,7 @@ impl Sources {
             accepting: !self.is_draining.load(Ordering::Relaxed),
             connections_limit: settings.limits.connections,
         };
-        given.with(self.counters.iter().map(|it| &it.listeners[index]), detail)
+        let cells = self.counters.iter().map(|it| &it.worker.listeners[index]);
+        given.with(cells, detail)
     }
 }

@@ -51,13 +51,17 @@ impl Sources {
             upstream: proxying.map(|it| self.config.upstreams[it.upstream].name.clone()),
             files: None,
         };
-        let mut route = given.with(self.counters.iter().map(|it| &it.routes[index]), detail);
+        let cells = self.counters.iter().map(|it| &*it.routes[index]);
+        let mut route = given.with(cells, detail);
         if let Action::Files(files) = &settings.action {
             let given = FileGiven {
                 root: files.root.display().to_string(),
                 refused: route.exchanges.ends.count(End::Failure(Failure::DiskBusy)),
             };
-            let cells = self.counters.iter().map(|it| &it.files[index]);
+            let cells = self
+                .counters
+                .iter()
+                .filter_map(|it| it.files[index].as_deref());
             route.files = Some(given.with(cells, detail));
         }
         route

@@ -78,7 +78,7 @@ impl Sources {
             lanes: lanes(settings, dispatcher),
             endpoints,
         };
-        let cells = self.counters.iter().map(|it| &it.upstreams[index]);
+        let cells = self.counters.iter().map(|it| &*it.upstreams[index]);
         let mut upstream = given.with(cells, detail);
         let phases = &mut upstream.exchanges.phases;
         let endpoints = upstream.endpoints.iter();

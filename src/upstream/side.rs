@@ -1,0 +1,177 @@
+//! One worker's side of its upstreams: what it has learned, counted and keeps open.
+//!
+//! Per worker. A side lives as long as a generation that has its upstream: the
+//! generations of a worker share it, so that connections, learned times and tallies
+//! outlive a change of the configuration.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use evenkeel_policy::balance::{Balance, Learned};
+use evenkeel_policy::budget::Tally;
+use evenkeel_policy::chooser::Chooser;
+use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
+use evenkeel_policy::endpoint::EndpointId;
+
+use super::endpoint::{Endpoint, Endpoints};
+use super::shared::SharedUpstream;
+use crate::observe::counters::CountersByEndpoint;
+
+/// One worker's side of an upstream.
+#[derive(Debug)]
+pub struct UpstreamSide {
+    shared: Arc<SharedUpstream>,
+    /// That of `shared`, one step nearer.
+    pub(super) dispatcher: Arc<Dispatcher>,
+    balance: Cell<Balance>,
+    pub(super) chooser: RefCell<Chooser>,
+    endpoints: RefCell<Endpoints>,
+    counters: Arc<CountersByEndpoint>,
+    /// Requests that the retry budget does not know of yet.
+    pub(super) tally: RefCell<Tally>,
+    /// The tick at which exchanges in flight were added up last, and how many
+    /// they were.
+    pub(super) in_flight: Cell<(u64, u64)>,
+    /// Length of the body that began last, in bytes; 0 where it was not known.
+    pub(super) last_body_len: Cell<u64>,
+}
+
+impl UpstreamSide {
+    fn new(
+        shared: &Arc<SharedUpstream>,
+        balance: Balance,
+        counters: &Arc<CountersByEndpoint>,
+        seed: u64,
+    ) -> Self {
+        UpstreamSide {
+            chooser: RefCell::new(Chooser::new(shared.dispatcher().members(), balance, seed)),
+            balance: Cell::new(balance),
+            dispatcher: shared.dispatcher().clone(),
+            shared: shared.clone(),
+            endpoints: RefCell::default(),
+            counters: counters.clone(),
+            tally: RefCell::default(),
+            in_flight: Cell::default(),
+            last_body_len: Cell::default(),
+        }
+    }
+
+    /// Balances like this from now on. Another balancer begins with nothing learned.
+    fn balance_by(&self, balance: Balance, seed: u64) {
+        if self.balance.replace(balance) != balance {
+            self.chooser
+                .replace(Chooser::new(self.dispatcher.members(), balance, seed));
+        }
+    }
+
+    /// This worker's side of an endpoint, if it has used that.
+    pub fn used(&self, endpoint: EndpointId) -> Option<Rc<Endpoint>> {
+        self.endpoints.borrow().get(endpoint).cloned()
+    }
+
+    #[cold]
+    pub(super) fn begin(&self, endpoint: EndpointId) -> Rc<Endpoint> {
+        let mut endpoints = self.endpoints.borrow_mut();
+        endpoints.begin(endpoint, &self.shared, &self.counters)
+    }
+
+    /// What would become of an exchange that came now, and what is known of
+    /// each endpoint. Changes nothing: a copy of the balancer picks.
+    pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<(EndpointId, Learned)>) {
+        let chooser = self.chooser.borrow();
+        let outlook = self.dispatcher.outlook(&chooser, asking);
+        let ids = chooser.members().endpoints().iter().map(|it| it.id());
+        let learned = ids.filter_map(|id| Some((id, chooser.learned(id, asking.now)?)));
+        (outlook, learned.collect())
+    }
+
+    /// Shows each endpoint that this worker has used.
+    pub fn for_each_endpoint(&self, mut show: impl FnMut(&Endpoint)) {
+        self.endpoints.borrow().iter().for_each(|it| show(it));
+    }
+
+    /// The endpoint that comes last by `key`, of those that this worker has used.
+    pub fn max_endpoint_by_key(&self, key: impl Fn(&Endpoint) -> usize) -> Option<Rc<Endpoint>> {
+        let endpoints = self.endpoints.borrow();
+        endpoints.iter().max_by_key(|it| key(it)).cloned()
+    }
+
+    /// Closes idle connections that are too old or that the endpoint closed, and
+    /// takes notice of endpoints that left; `now` is the worker's tick.
+    pub fn sweep(&self, now: u64) {
+        self.dispatcher.update(&mut self.chooser.borrow_mut());
+        self.endpoints.borrow_mut().sweep(now);
+    }
+
+    /// Closes idle connections: this worker's own, and those of all workers to
+    /// endpoints with a limit.
+    pub fn close_idle(&self) {
+        self.for_each_endpoint(|it| it.pool.close());
+    }
+}
+
+/// The sides that a worker has, of the upstreams of all its living generations.
+///
+/// Invariant: an upstream has one side in a worker, whichever generation asks for it.
+/// It goes with the last generation that has the upstream, and its idle connections
+/// are closed then.
+#[derive(Debug, Default)]
+pub struct UpstreamSides {
+    /// By the address of the dispatcher, which the side holds: it names no other
+    /// upstream while the side lives.
+    by_dispatcher: RefCell<HashMap<*const Dispatcher, Weak<UpstreamSide>>>,
+}
+
+impl UpstreamSides {
+    /// The side of this upstream, which is balanced like this from now on; begun where
+    /// the worker has none. `counters` are of its endpoints.
+    pub fn of(
+        &self,
+        shared: &Arc<SharedUpstream>,
+        balance: Balance,
+        counters: &Arc<CountersByEndpoint>,
+        seed: u64,
+    ) -> Rc<UpstreamSide> {
+        let mut by_dispatcher = self.by_dispatcher.borrow_mut();
+        let begin = || Rc::new(UpstreamSide::new(shared, balance, counters, seed));
+        match by_dispatcher.entry(Arc::as_ptr(shared.dispatcher())) {
+            Entry::Occupied(mut entry) => match entry.get().upgrade() {
+                Some(side) => {
+                    side.balance_by(balance, seed);
+                    side
+                }
+                None => {
+                    let side = begin();
+                    entry.insert(Rc::downgrade(&side));
+                    side
+                }
+            },
+            Entry::Vacant(entry) => {
+                let side = begin();
+                entry.insert(Rc::downgrade(&side));
+                side
+            }
+        }
+    }
+
+    /// The side of the upstream with this dispatcher, if the worker has one.
+    pub fn get(&self, dispatcher: &Arc<Dispatcher>) -> Option<Rc<UpstreamSide>> {
+        let by_dispatcher = self.by_dispatcher.borrow();
+        by_dispatcher.get(&Arc::as_ptr(dispatcher))?.upgrade()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Rc<UpstreamSide>> {
+        let by_dispatcher = self.by_dispatcher.borrow();
+        by_dispatcher.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Forgets those of upstreams that no generation has any more.
+    pub fn forget_gone(&self) {
+        let mut by_dispatcher = self.by_dispatcher.borrow_mut();
+        by_dispatcher.retain(|_, side| side.strong_count() > 0);
+    }
+}
