@@ -123,13 +123,18 @@ fn load(config: &str) -> Arc<Config> {
     Arc::new(loaded.unwrap().config)
 }
 
+fn layout(config: &Config, shared: &[Arc<SharedUpstream>]) -> Layout {
+    let members = shared.iter().map(|it| it.dispatcher().members());
+    Layout::new(config, &members.collect::<Vec<_>>())
+}
+
 fn worker() -> Worker {
     let config = load(CONFIG);
     worker_of(&config, &shared_upstreams(&config, &[], clock::now()))
 }
 
 fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
-    let layout = Arc::new(Layout::new(config));
+    let layout = Arc::new(layout(config, shared));
     let (log_sender, _) = writer::start(&[]).unwrap();
     let counters = Arc::new(Counters::new(config));
     let upstreams = UpstreamSides::default();

@@ -31,6 +31,9 @@ pub struct Progress<'a> {
     pub identity: &'a Identity,
     /// What is shown of it while it goes on.
     pub track: Rc<Track>,
+    /// The endpoint of the last attempt. Its id names no other until the exchange was
+    /// noted.
+    pub endpoint: Option<Rc<Endpoint>>,
 }
 
 impl<'a> Progress<'a> {
@@ -56,6 +59,7 @@ impl<'a> Progress<'a> {
             },
             identity,
             track,
+            endpoint: None,
         }
     }
 
@@ -84,15 +88,9 @@ impl<'a> Progress<'a> {
     }
 
     /// The name of the endpoint of the last attempt.
-    fn endpoint_name(&self, context: &Context) -> Option<String> {
-        let endpoint = self.endpoint(context)?;
+    fn endpoint_name(&self) -> Option<String> {
+        let endpoint = self.endpoint.as_ref()?;
         Some(endpoint.config().name.clone())
-    }
-
-    /// The endpoint of the last attempt.
-    fn endpoint(&self, context: &Context) -> Option<Rc<Endpoint>> {
-        let upstream = context.upstream(self.upstream()?);
-        upstream.used(self.figures.endpoint?)
     }
 
     /// Whether it failed or was refused: a client that left or asked for a file
@@ -153,6 +151,7 @@ impl Exchange<'_> {
         let mut room = ROOM;
         let line = access_log::Exchange {
             figures: &progress.figures,
+            endpoint: progress.endpoint.as_ref().map(|it| it.state()),
             client: client.remote().text.as_bytes(),
             buf: bytes,
             head: self.head_read(),
@@ -203,7 +202,7 @@ impl Exchange<'_> {
                 .route()
                 .map(|index| config.routes[index].name.clone()),
             upstream: upstream.map(|it| it.name.clone()),
-            endpoint: progress.endpoint_name(context),
+            endpoint: progress.endpoint_name(),
             reason: progress.figures.reason,
             attempts: progress.figures.attempts,
             status: progress.figures.status,
@@ -235,7 +234,7 @@ impl Exchange<'_> {
                 .route()
                 .map(|index| config.routes[index].name.clone()),
             upstream: upstream.map(|it| it.name.clone()),
-            endpoint: progress.endpoint_name(context),
+            endpoint: progress.endpoint_name(),
             line: head.map(|head| failures::request_line(head.line(buf))),
             end: progress.figures.end,
             status: progress.figures.status,
@@ -277,8 +276,7 @@ impl Exchange<'_> {
             return;
         };
         let exchanges = all.upstreams[upstream].exchanges.get_or_init();
-        let endpoint = progress.endpoint(context);
-        let phases = match &endpoint {
+        let phases = match &progress.endpoint {
             Some(endpoint) => &endpoint.counters().phases,
             None => &exchanges.phases,
         };
@@ -295,14 +293,14 @@ impl Exchange<'_> {
         } = self;
         let open = &context.open_connections;
         let upstream = progress.upstream().map(|index| context.upstream(index));
-        let endpoint = upstream.zip(progress.figures.endpoint);
+        let endpoint = progress.endpoint.as_deref();
         Open {
             connections: open.iter().map(|it| it.value()).sum(),
             listener_connections: open[client.listener].value(),
             upstream_exchanges: upstream.map_or(0, |it| {
                 (it.in_flight(context.wheel.now()) + it.waiting() as u64) as u32
             }),
-            endpoint_exchanges: endpoint.map_or(0, |(it, endpoint)| it.in_flight_at(endpoint)),
+            endpoint_exchanges: endpoint.map_or(0, |it| it.state().in_flight()),
         }
     }
 }

@@ -122,7 +122,10 @@ struct Observation {
 
 impl Observation {
     /// Beside it, of each worker where it hears of questions.
-    fn start(config: &Config) -> io::Result<(Self, Vec<Questions>)> {
+    fn start(opened: &Opened) -> io::Result<(Self, Vec<Questions>)> {
+        let config = &*opened.config;
+        let members = opened.shared.upstreams.iter();
+        let members: Vec<_> = members.map(|it| it.dispatcher().members()).collect();
         let workers = config.server.workers;
         let (log_sender, log_writer) = writer::start(&config.access_logs.destinations)?;
         let spans = Arc::<SpanCounts>::default();
@@ -137,7 +140,7 @@ impl Observation {
             inquiries,
             heartbeats: (0..workers).map(|_| Arc::<Heartbeat>::default()).collect(),
             log_sender,
-            log_layout: Arc::new(Layout::new(config)),
+            log_layout: Arc::new(Layout::new(config, &members)),
             log_writer,
             span_sender,
             spans,
@@ -156,7 +159,7 @@ impl Process {
     /// started.
     pub fn start(config: Config) -> io::Result<(Self, Duties)> {
         let mut opened = Opened::new(config)?;
-        let (observation, questions) = Observation::start(&opened.config)?;
+        let (observation, questions) = Observation::start(&opened)?;
         let (phase, phase_receiver) = watch::channel(Phase::Start);
         let (starting, none_lacking) = Starting::together(phase_receiver.clone());
         let (ends, ended) = ThreadEnds::new();

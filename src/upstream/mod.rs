@@ -253,11 +253,6 @@ impl Upstream {
         }
     }
 
-    /// This worker's side of an endpoint, if it has used that.
-    pub fn used(&self, endpoint: EndpointId) -> Option<Rc<Endpoint>> {
-        self.side.used(endpoint)
-    }
-
     /// Whether an endpoint takes exchanges that is not among `tried`.
     pub fn has_untried(&self, tried: &[Tried], now: Instant) -> bool {
         self.side.chooser.borrow().members().has_untried(tried, now)
@@ -290,14 +285,6 @@ impl Upstream {
     /// Exchanges that wait in the queue, of all workers.
     pub fn waiting(&self) -> usize {
         self.dispatcher().waiting()
-    }
-
-    /// Exchanges in flight at an endpoint, of all workers; 0 where it is no member
-    /// any more.
-    pub fn in_flight_at(&self, endpoint: EndpointId) -> u32 {
-        let chooser = self.side.chooser.borrow();
-        let endpoint = chooser.members().get(endpoint);
-        endpoint.map_or(0, |it| it.in_flight())
     }
 
     /// Exchanges in flight at all endpoints, of all workers. Where those are

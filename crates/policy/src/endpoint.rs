@@ -217,14 +217,14 @@ pub struct EndpointState {
     /// Since when its backlog has let nobody in; 0 where it is not known to be
     /// full.
     backlog_full_since: AtomicU64,
+    /// Well-mixed hash of the name, for balancers by key.
+    identity: u64,
     /// How often a connection opened after one had failed.
     openings: AtomicU32,
     /// How often it was put out, by cause: see [`Outages`].
     ejections: AtomicU32,
     downs: AtomicU32,
     unreachables: AtomicU32,
-    /// Well-mixed hash of the name, for balancers by key.
-    identity: u64,
     name: Box<str>,
 }
 
@@ -290,7 +290,7 @@ impl EndpointState {
     }
 
     /// Well-mixed hash of its name.
-    pub(crate) fn identity(&self) -> u64 {
+    pub fn identity(&self) -> u64 {
         self.identity
     }
 

@@ -18,7 +18,7 @@ const NONE: u32 = u32::MAX;
 ///
 /// The count of each `Arc` says whether an endpoint that left is still in use: it
 /// is touched where the members change, and by no exchange.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Members {
     /// Tells snapshots of one dispatcher apart.
     version: u32,

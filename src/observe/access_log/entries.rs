@@ -236,8 +236,8 @@ impl<'a> Reader<'a> {
             figures,
             listener: &names.listeners[figures.listener as usize],
             route: figures.route.map(|index| &names.routes[index as usize]),
-            upstream: upstream.map(|(name, _)| name),
-            endpoint: endpoint.and_then(|((_, endpoints), id)| endpoints.get(id.index())),
+            upstream: upstream.map(|it| &*it.name),
+            endpoint: endpoint.and_then(|(names, id)| names.endpoint(id)),
             host: host.unwrap_or_default(),
             request_id,
             trace_id,
@@ -259,6 +259,7 @@ mod tests {
         pub fn of_nothing(count: usize) -> Self {
             let exchange = Exchange {
                 figures: &Figures::begun(0, 0, crate::net::clock::now()),
+                endpoint: None,
                 client: b"unix",
                 buf: b"",
                 head: None,
@@ -274,7 +275,10 @@ mod tests {
             }
             Batch {
                 entries,
-                layout: Arc::new(Layout { formats, names }),
+                layout: Arc::new(Layout {
+                    formats: formats.into(),
+                    names,
+                }),
                 clock: Clock::new(),
             }
         }

@@ -11,7 +11,7 @@ use evenkeel_proto::identity::hex;
 use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
 
 use super::clock::Clock;
-use super::names::{Name, Names};
+use super::names::{Name, Names, UpstreamNames};
 use super::{
     Batch, Entries, Exchange, Figures, Layout, LineMaker, Open, Phase, Reason, Source, Times,
 };
@@ -39,9 +39,9 @@ pub fn line(data: &[u8]) {
         let [listener, route, upstream, endpoint] =
             ["listener", "route", "upstream", "endpoint"].map(|key| Name::new(key, &name));
         Names {
-            listeners: vec![listener],
-            routes: vec![route],
-            upstreams: vec![(upstream, vec![endpoint])],
+            listeners: [listener].into(),
+            routes: [route].into(),
+            upstreams: vec![UpstreamNames::with_one_endpoint(upstream, endpoint)],
         }
     };
     let has = |bit: u8| choices[0] & (1 << bit) != 0;
@@ -78,6 +78,7 @@ pub fn line(data: &[u8]) {
     };
     let exchange = Exchange {
         figures: &figures,
+        endpoint: None,
         client: b"192.0.2.7",
         buf,
         head: has(4).then_some(&head),
@@ -159,7 +160,10 @@ fn lines(formats: Vec<AccessLogFormat>, names: Names, exchange: &Exchange<'_>) -
     }
     let batch = Batch {
         entries,
-        layout: Arc::new(Layout { formats, names }),
+        layout: Arc::new(Layout {
+            formats: formats.into(),
+            names,
+        }),
         clock: Clock::new(),
     };
     let mut out = Vec::new();

@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::EndpointState;
+use evenkeel_policy::members::Members;
 
 use super::calendar::Moment;
 use crate::config::access_log::Selection;
@@ -60,7 +62,7 @@ struct Pending {
 /// The access logs of one generation, as a worker writes to them.
 #[derive(Debug)]
 pub struct Logs {
-    layout: Arc<Layout>,
+    layout: RefCell<Arc<Layout>>,
     /// Of each log, where the sample stands.
     samples: Box<[Cell<u32>]>,
 }
@@ -70,8 +72,26 @@ impl Logs {
     pub fn new(layout: Arc<Layout>) -> Self {
         Logs {
             samples: layout.formats.iter().map(|_| Cell::default()).collect(),
-            layout,
+            layout: RefCell::new(layout),
         }
+    }
+
+    /// Has the name of the exchange's endpoint in the layout.
+    fn name_endpoint(&self, exchange: &Exchange<'_>) {
+        let upstream = exchange.figures.upstream.map(|index| index as usize);
+        if let Some((upstream, endpoint)) = upstream.zip(exchange.endpoint)
+            && !self.layout.borrow().names.upstreams[upstream].knows(endpoint)
+        {
+            self.learn_endpoint(upstream, endpoint);
+        }
+    }
+
+    /// The endpoint has joined the upstream since the layout was made.
+    #[cold]
+    fn learn_endpoint(&self, upstream: usize, endpoint: &EndpointState) {
+        let mut layout = Layout::clone(&self.layout.borrow());
+        layout.names.upstreams[upstream].learn(endpoint);
+        self.layout.replace(Arc::new(layout));
     }
 
     /// Whether an exchange gets a line: where a condition holds, or it belongs
@@ -90,20 +110,21 @@ impl Logs {
 }
 
 /// What lines look like, and the names in them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Layout {
     /// Of each log.
-    formats: Vec<AccessLogFormat>,
+    formats: Arc<[AccessLogFormat]>,
     names: Names,
 }
 
 impl Layout {
-    /// That of this configuration.
-    pub fn new(config: &Config) -> Self {
+    /// That of this configuration, whose upstreams have these members. Endpoints that
+    /// join later are added by the workers that use them.
+    pub fn new(config: &Config, members: &[Arc<Members>]) -> Self {
         let logs = config.access_logs.logs.iter();
         Layout {
             formats: logs.map(|log| log.format.clone()).collect(),
-            names: Names::new(config),
+            names: Names::new(config, members),
         }
     }
 }
@@ -130,7 +151,7 @@ impl AccessLog {
     /// generation's.
     ///
     /// Invariant: a batch has exchanges of one generation, whose names are in its
-    /// layout.
+    /// layout. An endpoint that has the id of an earlier one begins another batch.
     pub fn note(
         &self,
         generation: &Logs,
@@ -141,7 +162,11 @@ impl AccessLog {
     ) {
         let mut pending = self.pending.borrow_mut();
         let pending = &mut pending[log.destination];
-        if !Arc::ptr_eq(&pending.layout, &generation.layout) {
+        // The other formats show no names.
+        if !matches!(log.format, AccessLogFormat::Combined) {
+            generation.name_endpoint(exchange);
+        }
+        if !Arc::ptr_eq(&pending.layout, &generation.layout.borrow()) {
             self.change_layout(log.destination, pending, generation, dropped);
         }
         pending.entries.push(index, &log.format, exchange);
@@ -161,7 +186,7 @@ impl AccessLog {
         if !pending.entries.is_empty() {
             self.hand_over(destination, pending, dropped);
         }
-        pending.layout = generation.layout.clone();
+        pending.layout = generation.layout.borrow().clone();
     }
 
     /// Follows a clock that was set, and time that passed in suspension.
@@ -264,56 +289,124 @@ fn is_drawn(state: &Cell<u32>, part: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::record::{Figures, Open};
+    use std::path::{Path, PathBuf};
+
+    use evenkeel_policy::endpoint::{EndpointId, EndpointSettings};
+
+    use super::writer::LogWriter;
     use super::*;
     use crate::config::{NameLookup, load_text};
+
+    /// An access log, and the file that it goes to.
+    struct Written {
+        log: AccessLog,
+        writer: LogWriter,
+        path: PathBuf,
+        dropped: Counter,
+    }
+
+    impl Written {
+        fn new(path: PathBuf, config: &Config, logs: &Logs) -> Self {
+            let (sender, writer) = writer::start(&config.access_logs.destinations).unwrap();
+            Written {
+                log: AccessLog::new(sender, 1, &logs.layout.borrow()),
+                writer,
+                path,
+                dropped: Counter::default(),
+            }
+        }
+
+        fn note(&self, config: &Config, logs: &Logs, endpoint: Option<&EndpointState>) {
+            let mut figures = Figures::begun(0, 0, crate::net::clock::now());
+            figures.endpoint = endpoint.map(EndpointState::id);
+            figures.upstream = endpoint.map(|_| 0);
+            let exchange = Exchange {
+                figures: &figures,
+                endpoint,
+                client: b"unix",
+                buf: b"",
+                head: None,
+                request_id: None,
+                trace_id: None,
+                open: &Open::default,
+            };
+            let settings = &config.access_logs.logs[0];
+            self.log.note(logs, 0, settings, &exchange, &self.dropped);
+        }
+
+        /// What all lines have under this key.
+        fn values(self, key: &str) -> Vec<String> {
+            self.log.flush(&self.dropped);
+            assert_eq!(self.writer.finish(Duration::from_secs(5)), 0);
+            let written = std::fs::read_to_string(&self.path).unwrap();
+            std::fs::remove_file(&self.path).unwrap();
+            let values = written.lines().map(|line| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                line[key].as_str().unwrap().to_owned()
+            });
+            values.collect()
+        }
+    }
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("evenkeel-{name}-{}", std::process::id()))
+    }
+
+    fn config(path: &Path, listener: &str, rest: &str) -> Config {
+        let path = path.display();
+        let text = format!(
+            "[[listener]]\nname = '{listener}'\nbind = ':0'\n\
+             access_log = {{ path = '{path}', format = 'json' }}\n\
+             [[route]]\n{rest}"
+        );
+        let loaded = load_text("test.toml", &text, NameLookup::Skip);
+        loaded.unwrap().config
+    }
 
     /// Exchanges of two generations end in turn, and each line has the name that
     /// its listener had when the exchange began.
     #[test]
     fn lines_have_the_names_of_their_generation() {
-        let path = std::env::temp_dir().join(format!("evenkeel-names-{}", std::process::id()));
-        let configs = ["first", "second"].map(|name| {
-            let path = path.display();
-            let text = format!(
-                "[[listener]]\nname = '{name}'\nbind = ':0'\n\
-                 access_log = {{ path = '{path}', format = 'json' }}\n\
-                 [[route]]\nanswer = {{ status = 204 }}"
-            );
-            load_text("test.toml", &text, NameLookup::Skip)
-                .unwrap()
-                .config
-        });
+        let path = path("names");
+        let configs =
+            ["first", "second"].map(|name| config(&path, name, "answer = { status = 204 }"));
         let logs = configs
             .each_ref()
-            .map(|it| Logs::new(Arc::new(Layout::new(it))));
-        let (sender, writer) = writer::start(&configs[0].access_logs.destinations).unwrap();
-        let log = AccessLog::new(sender, 1, &logs[0].layout);
-        let figures = Figures::begun(0, 0, crate::net::clock::now());
-        let exchange = Exchange {
-            figures: &figures,
-            client: b"unix",
-            buf: b"",
-            head: None,
-            request_id: None,
-            trace_id: None,
-            open: &Open::default,
-        };
-        let dropped = Counter::default();
+            .map(|it| Logs::new(Arc::new(Layout::new(it, &[]))));
+        let written = Written::new(path, &configs[0], &logs[0]);
         for generation in [0, 1, 1, 0] {
-            let settings = &configs[generation].access_logs.logs[0];
-            log.note(&logs[generation], 0, settings, &exchange, &dropped);
+            written.note(&configs[generation], &logs[generation], None);
         }
-        log.flush(&dropped);
-        assert_eq!(writer.finish(Duration::from_secs(5)), 0);
-        let written = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let listeners = written.lines().map(|line| {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            line["listener"].as_str().unwrap().to_owned()
+        assert_eq!(
+            written.values("listener"),
+            ["first", "second", "second", "first"]
+        );
+    }
+
+    /// Endpoints join after the layout was made, one of them under the id of another
+    /// that left.
+    #[test]
+    fn lines_have_the_names_of_endpoints_that_joined_later() {
+        let path = path("endpoints");
+        let config = config(
+            &path,
+            "web",
+            "upstream = 'app'\n[upstream.app]\nendpoints = ['127.0.0.1:1']",
+        );
+        let logs = Logs::new(Arc::new(Layout::new(&config, &[Arc::default()])));
+        let endpoints = [("a", 1), ("b", 0), ("c", 1)].map(|(name, id)| {
+            let settings = EndpointSettings {
+                name,
+                weight: 1,
+                max_in_flight: None,
+            };
+            EndpointState::new(EndpointId::new(id), &settings)
         });
-        let listeners: Vec<_> = listeners.collect();
-        assert_eq!(listeners, ["first", "second", "second", "first"]);
+        let written = Written::new(path, &config, &logs);
+        for endpoint in [0, 1, 0, 2, 2] {
+            written.note(&config, &logs, Some(&endpoints[endpoint]));
+        }
+        assert_eq!(written.values("endpoint"), ["a", "b", "a", "c", "c"]);
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! The names of the configuration, escaped once and ready to be copied into
 //! lines.
 
+use std::sync::Arc;
+
+use evenkeel_policy::endpoint::{EndpointId, EndpointState};
+use evenkeel_policy::members::Members;
+
 use super::escape::{push_json, push_word};
 use super::line::written;
 use crate::config::Config;
@@ -30,24 +35,38 @@ impl Name {
 }
 
 /// The names of everything, by their indexes in the configuration.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Names {
     /// Of listeners.
-    pub listeners: Vec<Name>,
+    pub listeners: Arc<[Name]>,
     /// Of routes.
-    pub routes: Vec<Name>,
-    /// Of upstreams, each with those of its endpoints by id.
-    pub upstreams: Vec<(Name, Vec<Name>)>,
+    pub routes: Arc<[Name]>,
+    /// Of upstreams and their endpoints.
+    pub upstreams: Vec<UpstreamNames>,
+}
+
+/// The names of an upstream and its endpoints.
+#[derive(Debug, Clone)]
+pub struct UpstreamNames {
+    /// Its own.
+    pub name: Arc<Name>,
+    /// Of its endpoints, by id.
+    endpoints: EndpointNames,
+}
+
+/// The names of endpoints, by id.
+#[derive(Debug, Clone, Default)]
+struct EndpointNames {
+    /// What tells one endpoint from another that has its id later; 0 where there is
+    /// none.
+    identities: Vec<u64>,
+    names: Vec<Option<Arc<Name>>>,
 }
 
 impl Names {
-    /// Those of this configuration.
-    pub fn new(config: &Config) -> Self {
-        let upstreams = config.upstreams.iter().map(|upstream| {
-            let endpoints = upstream.endpoints.iter();
-            let endpoints = endpoints.map(|it| Name::new("endpoint", &it.name));
-            (Name::new("upstream", &upstream.name), endpoints.collect())
-        });
+    /// Those of this configuration, whose upstreams have these members.
+    pub fn new(config: &Config, members: &[Arc<Members>]) -> Self {
+        let upstreams = config.upstreams.iter().zip(members);
         let listeners = config.listeners.iter();
         let routes = config.routes.iter();
         Names {
@@ -55,7 +74,55 @@ impl Names {
                 .map(|it| Name::new("listener", &it.name))
                 .collect(),
             routes: routes.map(|it| Name::new("route", &it.name)).collect(),
-            upstreams: upstreams.collect(),
+            upstreams: upstreams
+                .map(|(upstream, members)| UpstreamNames::new(&upstream.name, members))
+                .collect(),
         }
+    }
+}
+
+impl UpstreamNames {
+    fn new(name: &str, members: &Members) -> Self {
+        let mut names = UpstreamNames {
+            name: Arc::new(Name::new("upstream", name)),
+            endpoints: EndpointNames::default(),
+        };
+        members.endpoints().iter().for_each(|it| names.learn(it));
+        names
+    }
+
+    /// Those of an upstream with one endpoint, whose id is 0.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn with_one_endpoint(name: Name, endpoint: Name) -> Self {
+        UpstreamNames {
+            name: Arc::new(name),
+            endpoints: EndpointNames {
+                identities: vec![0],
+                names: vec![Some(Arc::new(endpoint))],
+            },
+        }
+    }
+
+    /// Whether the name under its id is this endpoint's.
+    pub fn knows(&self, endpoint: &EndpointState) -> bool {
+        let identity = self.endpoints.identities.get(endpoint.id().index());
+        identity == Some(&endpoint.identity())
+    }
+
+    /// Has the name under its id be this endpoint's.
+    pub fn learn(&mut self, endpoint: &EndpointState) {
+        let EndpointNames { identities, names } = &mut self.endpoints;
+        let index = endpoint.id().index();
+        if names.len() <= index {
+            names.resize(index + 1, None);
+            identities.resize(index + 1, 0);
+        }
+        names[index] = Some(Arc::new(Name::new("endpoint", endpoint.name())));
+        identities[index] = endpoint.identity();
+    }
+
+    /// The name of the endpoint with this id.
+    pub fn endpoint(&self, id: EndpointId) -> Option<&Name> {
+        self.endpoints.names.get(id.index())?.as_deref()
     }
 }

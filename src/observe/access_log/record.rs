@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::endpoint::EndpointId;
+use evenkeel_policy::endpoint::{EndpointId, EndpointState};
 use evenkeel_proto::{RequestHead, Version};
 
 use super::names::Name;
@@ -15,6 +15,8 @@ use crate::metrics::end::{End, Failure};
 pub struct Exchange<'a> {
     /// Its figures.
     pub figures: &'a Figures,
+    /// The last endpoint tried: the one with the id that the figures have.
+    pub endpoint: Option<&'a EndpointState>,
     /// Address of the client.
     pub client: &'a [u8],
     /// The bytes that the head's spans are in.
