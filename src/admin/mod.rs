@@ -32,9 +32,9 @@ use crate::config::machine::{self, Obstacle};
 use crate::lifecycle::Phase;
 use crate::net::Address;
 use crate::net::listen::{self, AcceptTurns, Accepting, BoundListener, Listener, Peer, SocketFile};
-use crate::observe::figures::Sources;
+use crate::observe::figures::{Figures, Sources};
 use crate::observe::limits::{self, LimitWatch};
-use monitor::Monitor;
+use monitor::{Monitor, SeenOfAll};
 
 pub use control::MAX_ROWS;
 
@@ -293,6 +293,11 @@ impl Turns {
 }
 
 impl Admin {
+    /// What the looks have found beside these figures.
+    fn seen_of(&self, figures: &Figures) -> SeenOfAll {
+        self.monitor.seen_of(figures, self.sources.started.instant)
+    }
+
     /// Does work that may take milliseconds on a thread beside this one: see
     /// [`Turns::aside`].
     async fn aside<T: Send + 'static>(

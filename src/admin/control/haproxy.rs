@@ -143,8 +143,8 @@ fn backends(sources: &Sources) -> String {
 
 fn stat(admin: &Admin, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
     let figures = admin.sources.read();
-    let part = |seen: &_| csv::part(&figures, seen, is_wanted);
-    let table = admin.monitor.with_seen(part);
+    let seen = admin.seen_of(&figures);
+    let table = csv::part(&figures, &seen, is_wanted);
     String::from_utf8_lossy(&table).into_owned()
 }
 

@@ -336,7 +336,7 @@ impl Site {
             Resource::Csv => {
                 let write = |admin: &Admin| {
                     let figures = admin.sources.read();
-                    admin.monitor.with_seen(|seen| csv::table(&figures, seen))
+                    csv::table(&figures, &admin.seen_of(&figures))
                 };
                 self.long("text/plain; charset=utf-8", write).await
             }

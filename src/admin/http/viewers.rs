@@ -43,14 +43,15 @@ impl Viewers {
 /// Sends what has changed, whenever there is room for it and a new look,
 /// until nobody takes it any more; the viewer has its place for so long.
 async fn send(_place: Place, admin: Arc<Admin>, messages: mpsc::Sender<Bytes>) {
-    let start = format!(
-        "retry: 2000\nevent: start\ndata: {}\n\n",
-        admin.monitor.start()
-    );
-    if messages.send(start.into()).await.is_err() {
+    let mut looks = admin.monitor.looks();
+    let first = looks.wait_for(|it| it.number > 0).await;
+    let Ok(mut start) = first.map(|it| it.start.clone()) else {
+        return;
+    };
+    let begin = format!("retry: 2000\n{}", start_event(&start));
+    if messages.send(begin.into()).await.is_err() {
         return;
     }
-    let mut looks = admin.monitor.looks();
     let mut last: Option<Arc<Look>> = None;
     loop {
         // First room, then the look: so it is no older than a second.
@@ -64,12 +65,27 @@ async fn send(_place: Place, admin: Arc<Admin>, messages: mpsc::Sender<Bytes>) {
             }
         }
         let look = looks.borrow_and_update().clone();
+        // The rows are of other things than before.
+        let is_other = !Arc::ptr_eq(&start, &look.start);
+        if is_other {
+            start = look.start.clone();
+        }
         let message = move |_: &Admin| {
-            let message = look.message(last.as_deref());
-            (format!("data: {message}\n\n"), look)
+            let (begin, before) = if is_other {
+                (start_event(&look.start), None)
+            } else {
+                (String::new(), last.as_deref())
+            };
+            let message = look.message(before);
+            (format!("{begin}data: {message}\n\n"), look)
         };
         let (message, look) = admin.aside(Asker::Page, message).await;
         room.send(message.into());
         last = Some(look);
     }
+}
+
+/// Says what the rows of the messages after it are of.
+fn start_event(start: &str) -> String {
+    format!("event: start\ndata: {start}\n\n")
 }

@@ -68,7 +68,7 @@ fn sources(endpoints: usize) -> Sources {
 }
 
 fn seen(sources: &Sources) -> SeenOfAll {
-    SeenOfAll::new(&sources.config, sources.started.instant)
+    SeenOfAll::new(&sources.read(), sources.started.instant)
 }
 
 fn fill(counters: &Counters, members: &Members, worker: u64) {

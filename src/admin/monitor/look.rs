@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::config::{Action, Config};
 use crate::files::Disks;
 use crate::observe::events::Event;
-use crate::observe::figures::State;
+use crate::observe::figures::{Figures, State};
 
 /// What the rows of a kind mean, in order. Times are in microseconds; -1 stands
 /// for no limit. `requests` and `errors`, `hot` and `cold`, and `reads` are those
@@ -132,7 +132,7 @@ pub(super) fn state_index(state: State) -> usize {
     at.unwrap_or(State::ALL.len())
 }
 
-/// What does not change while the process runs.
+/// What changes only with names: of the configuration, and of endpoints.
 #[derive(Debug, Serialize)]
 struct Start<'a> {
     version: &'static str,
@@ -180,8 +180,13 @@ struct UpstreamNames<'a> {
     endpoints: Vec<&'a str>,
 }
 
-/// Names and the meaning of the columns, as JSON.
-pub(super) fn start_message(config: &Config, disks: &Disks, started_unix_ms: u64) -> String {
+/// Names, in the order of these figures, and the meaning of the columns, as JSON.
+pub(super) fn start_message(
+    config: &Config,
+    disks: &Disks,
+    figures: &Figures,
+    started_unix_ms: u64,
+) -> String {
     let listener = |it: &'_ crate::config::Listener| it.bind.to_string();
     let route = |it: &crate::config::Route| match &it.action {
         Action::Upstream(proxying) => config.upstreams[proxying.upstream].name.clone(),
@@ -217,13 +222,13 @@ pub(super) fn start_message(config: &Config, disks: &Disks, started_unix_ms: u64
                 queue_max: config.disk.queue_max,
             })
             .collect(),
-        upstreams: (config.upstreams.iter())
-            .map(|it| UpstreamNames {
+        upstreams: (config.upstreams.iter().zip(&figures.upstreams))
+            .map(|(it, figures)| UpstreamNames {
                 name: &it.name,
                 balance: it.balance.word(),
                 queue_max: it.queue.settings.max,
                 probed: it.probe.is_some(),
-                endpoints: it.endpoints.iter().map(|it| it.name.as_str()).collect(),
+                endpoints: figures.endpoints.iter().map(|it| &*it.name).collect(),
             })
             .collect(),
     };
@@ -239,7 +244,7 @@ pub(super) fn json(value: &impl Serialize) -> String {
 #[derive(Debug, Default)]
 pub(in crate::admin) struct Look {
     /// Counted from 1.
-    pub(super) number: u64,
+    pub(in crate::admin) number: u64,
     pub(super) unix_ms: u64,
     pub(super) all: String,
     pub(super) listeners: Vec<String>,
@@ -250,6 +255,8 @@ pub(in crate::admin) struct Look {
     pub(super) endpoints: Vec<String>,
     pub(super) probes: Vec<String>,
     pub(super) events: Arc<Vec<Event>>,
+    /// What the rows are of, as JSON: see [`start_message`].
+    pub(in crate::admin) start: Arc<str>,
 }
 
 impl Look {

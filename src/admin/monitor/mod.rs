@@ -5,6 +5,7 @@
 //! Read and written aside of the control thread. Of 1,000 endpoints under load it keeps some
 //! 20 MB.
 
+mod by_name;
 mod history;
 mod look;
 mod seen;
@@ -24,9 +25,11 @@ use crate::metrics::histogram::Distribution;
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, Sources, UpstreamFigures,
+    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures, Sources,
+    UpstreamFigures,
 };
 
+use by_name::ByName;
 pub(super) use history::Span;
 use history::{Counted, Counts, Plot, Series, Window};
 pub(super) use look::Look;
@@ -44,7 +47,6 @@ const EVENTS: usize = 100;
 pub(super) struct Monitor {
     past: Mutex<Past>,
     looks: watch::Sender<Arc<Look>>,
-    start: String,
 }
 
 #[derive(Debug)]
@@ -57,18 +59,46 @@ struct Past {
     loop_lag: PastTimes,
     lines_missing: Grown,
     tokens_refused: Grown,
-    listeners: Vec<Series>,
-    listener_bytes: Vec<(u64, u64)>,
-    routes: Vec<Series>,
-    /// Hot and cold answers of each route.
-    files: Vec<(u64, u64)>,
+    listeners: ByName<PastListener>,
+    routes: ByName<PastRoute>,
     disks: Vec<PastDisk>,
-    upstreams: Vec<Series>,
-    /// Times in the queue of each upstream.
-    waits: Vec<PastTimes>,
-    endpoints: Vec<Vec<Series>>,
-    seen: SeenOfAll,
+    upstreams: ByName<PastUpstream>,
     events: Arc<Vec<Event>>,
+    /// What is shown of all of them and changes seldom, as JSON.
+    start: Arc<str>,
+}
+
+/// What was seen of a listener.
+#[derive(Debug)]
+struct PastListener {
+    series: Series,
+    bytes: (u64, u64),
+    traffic: Traffic,
+}
+
+/// What was seen of a route.
+#[derive(Debug)]
+struct PastRoute {
+    series: Series,
+    /// Hot and cold answers.
+    files: (u64, u64),
+}
+
+/// What was seen of an upstream.
+#[derive(Debug)]
+struct PastUpstream {
+    series: Series,
+    /// Times in the queue.
+    waits: PastTimes,
+    seen: Seen,
+    endpoints: ByName<PastEndpoint>,
+}
+
+/// What was seen of an endpoint.
+#[derive(Debug)]
+struct PastEndpoint {
+    series: Series,
+    seen: Seen,
 }
 
 /// What was seen of a disk.
@@ -121,47 +151,39 @@ struct EndpointDetail {
 impl Monitor {
     /// Without a past.
     pub(super) fn new(sources: &Sources) -> Self {
-        let config = &sources.config;
-        let series = |count: usize| (0..count).map(|_| Series::new()).collect::<Vec<_>>();
-        let upstreams = config.upstreams.iter();
-        let started = unix_time(sources.started.wall);
+        let past = Past {
+            looked: sources.started.instant,
+            number: 0,
+            all: Series::new(),
+            bytes: (0, 0),
+            loop_lag: PastTimes::new(),
+            lines_missing: Grown::default(),
+            tokens_refused: Grown::default(),
+            listeners: ByName::default(),
+            routes: ByName::default(),
+            disks: sources
+                .disks
+                .all()
+                .iter()
+                .map(|_| PastDisk::new())
+                .collect(),
+            upstreams: ByName::default(),
+            events: Arc::default(),
+            start: Arc::default(),
+        };
         Monitor {
-            start: start_message(config, &sources.disks, started.as_millis() as u64),
             looks: watch::Sender::new(Arc::default()),
-            past: Mutex::new(Past {
-                looked: sources.started.instant,
-                number: 0,
-                all: Series::new(),
-                bytes: (0, 0),
-                loop_lag: PastTimes::new(),
-                lines_missing: Grown::default(),
-                tokens_refused: Grown::default(),
-                listeners: series(config.listeners.len()),
-                listener_bytes: vec![(0, 0); config.listeners.len()],
-                routes: series(config.routes.len()),
-                files: vec![(0, 0); config.routes.len()],
-                disks: sources
-                    .disks
-                    .all()
-                    .iter()
-                    .map(|_| PastDisk::new())
-                    .collect(),
-                upstreams: series(config.upstreams.len()),
-                waits: upstreams.clone().map(|_| PastTimes::new()).collect(),
-                endpoints: upstreams.map(|it| series(it.endpoints.len())).collect(),
-                seen: SeenOfAll::new(config, sources.started.instant),
-                events: Arc::default(),
-            }),
+            past: Mutex::new(past),
         }
     }
 
     /// Looks at the figures: to be called every [`EVERY`].
     pub(super) fn look(&self, sources: &Sources, phase: Phase) {
-        self.note(sources.read_with(Detail::Brief), phase, Instant::now());
-    }
-
-    fn note(&self, figures: Figures, phase: Phase, now: Instant) {
-        let look = self.past().note(figures, phase, now);
+        let (figures, now) = (sources.read_with(Detail::Brief), Instant::now());
+        let mut past = self.past();
+        past.follow(sources, &figures, now);
+        let look = past.note(figures, phase, now);
+        drop(past);
         self.looks.send_replace(Arc::new(look));
     }
 
@@ -169,33 +191,51 @@ impl Monitor {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What does not change, as JSON.
-    pub(super) fn start(&self) -> &str {
-        &self.start
-    }
-
-    /// The looks from the last one on.
+    /// The looks from the last one on. Before the first there is one with the number 0.
     pub(super) fn looks(&self) -> watch::Receiver<Arc<Look>> {
         self.looks.subscribe()
     }
 
-    /// Reads what the looks have found beside the figures.
-    pub(super) fn with_seen<T>(&self, read: impl FnOnce(&SeenOfAll) -> T) -> T {
-        read(&self.past().seen)
+    /// What the looks have found beside these figures.
+    pub(super) fn seen_of(&self, figures: &Figures, started: Instant) -> SeenOfAll {
+        let past = self.past();
+        let mut seen = SeenOfAll::new(figures, started);
+        for (at, listener) in figures.listeners.iter().enumerate() {
+            if let Some(past) = past.listeners.get_near(at, &listener.name) {
+                seen.listeners[at] = past.traffic;
+            }
+        }
+        for (at, upstream) in figures.upstreams.iter().enumerate() {
+            let Some(past) = past.upstreams.get_near(at, &upstream.name) else {
+                continue;
+            };
+            seen.upstreams[at] = past.seen;
+            let endpoints = upstream.endpoints.iter().enumerate();
+            for ((at, endpoint), seen) in endpoints.zip(&mut seen.endpoints[at]) {
+                if let Some(past) = past.endpoints.get_near(at, &endpoint.name) {
+                    *seen = past.seen;
+                }
+            }
+        }
+        seen
     }
 
     /// Plots of everything, as JSON.
     pub(super) fn plots(&self, span: Span) -> String {
         let past = self.past();
-        let counts = |all: &[Series]| all.iter().map(|it| it.counts(span)).collect();
+        let endpoints = past.upstreams.iter().flat_map(|it| it.endpoints.iter());
         json(&Plots {
             all: past.all.plot(span),
-            listeners: counts(&past.listeners),
-            routes: counts(&past.routes),
-            upstreams: counts(&past.upstreams),
-            endpoints: (past.endpoints.iter().flatten())
-                .map(|it| it.counts(span))
+            listeners: (past.listeners.iter())
+                .map(|it| it.series.counts(span))
                 .collect(),
+            routes: (past.routes.iter())
+                .map(|it| it.series.counts(span))
+                .collect(),
+            upstreams: (past.upstreams.iter())
+                .map(|it| it.series.counts(span))
+                .collect(),
+            endpoints: endpoints.map(|it| it.series.counts(span)).collect(),
         })
     }
 
@@ -204,17 +244,19 @@ impl Monitor {
     pub(super) fn detail(&self, sources: &Sources, index: usize) -> Option<String> {
         let past = self.past();
         let mut first = 0;
-        for (upstream, endpoints) in past.endpoints.iter().enumerate() {
-            if let Some(series) = endpoints.get(index - first) {
-                let endpoint = index - first;
-                let members = sources.dispatchers[upstream].members();
-                let state = members.endpoints().get(endpoint)?;
+        for (at, upstream) in past.upstreams.iter().enumerate() {
+            let endpoints = &upstream.endpoints;
+            if let Some(past_endpoint) = endpoints.get(index - first) {
+                let (upstream, name) = (past.upstreams.name(at), endpoints.name(index - first));
+                let mut upstreams = sources.config.upstreams.iter();
+                let at = upstreams.position(|it| it.name == upstream)?;
+                let members = sources.dispatchers[at].members();
                 return Some(json(&EndpointDetail {
-                    upstream: sources.config.upstreams[upstream].name.clone(),
-                    figures: sources.endpoint(upstream, state, Detail::Full),
-                    most: past.seen.endpoints[upstream][endpoint].traffic.most,
-                    minute: series.plot(Span::Minute),
-                    hour: series.plot(Span::Hour),
+                    upstream: upstream.to_owned(),
+                    figures: sources.endpoint(at, members.named(name)?, Detail::Full),
+                    most: past_endpoint.seen.traffic.most,
+                    minute: past_endpoint.series.plot(Span::Minute),
+                    hour: past_endpoint.series.plot(Span::Hour),
                 }));
             }
             first += endpoints.len();
@@ -277,7 +319,134 @@ impl PastDisk {
     }
 }
 
+impl PastListener {
+    fn new() -> Self {
+        PastListener {
+            series: Series::new(),
+            bytes: (0, 0),
+            traffic: Traffic::default(),
+        }
+    }
+
+    fn note(&mut self, figures: ListenerFigures, seconds: f64) -> String {
+        let exchanges = figures.exchanges;
+        let bytes = (exchanges.bytes_in, exchanges.bytes_out);
+        let bytes = grown(bytes, &mut self.bytes);
+        self.series.note(counted(exchanges));
+        let most = self.traffic.note(&self.series, seconds, figures.open, 0);
+        row(&[
+            &common(&self.series, seconds),
+            &[f64::from(most.requests), figures.open as f64],
+            &[limit(figures.connections_limit)],
+            &[figures.connections_refused as f64],
+            &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
+        ])
+    }
+}
+
+impl PastRoute {
+    fn new() -> Self {
+        PastRoute {
+            series: Series::new(),
+            files: (0, 0),
+        }
+    }
+
+    fn note(&mut self, figures: RouteFigures, seconds: f64) -> String {
+        self.series.note(counted(figures.exchanges));
+        let now = figures.files.map_or((0, 0), |it| (it.hot, it.cold));
+        let (hot, cold) = grown(now, &mut self.files);
+        let files = [rate(hot, seconds), rate(cold, seconds)];
+        row(&[&common(&self.series, seconds), &files])
+    }
+}
+
+impl PastUpstream {
+    fn new(began: Instant) -> Self {
+        PastUpstream {
+            series: Series::new(),
+            waits: PastTimes::new(),
+            seen: Seen::new(began),
+            endpoints: ByName::default(),
+        }
+    }
+
+    /// Notes the figures in rows of the look, whose moment is `now`.
+    fn note(&mut self, mut figures: UpstreamFigures, seconds: f64, now: Instant, look: &mut Look) {
+        let is_up = is_backend_up(&figures);
+        // Requests wait for an upstream, before they have an endpoint.
+        let waits = std::mem::take(&mut figures.exchanges.phases.queue_us);
+        let wait_p99 = self.waits.note(waits);
+        self.series.note(counted(figures.exchanges));
+        self.seen.uptime.note(is_up, now);
+        let (in_flight, waiting) = (figures.in_flight, figures.waiting);
+        let traffic = &mut self.seen.traffic;
+        let most = traffic.note(&self.series, seconds, in_flight, waiting);
+        look.upstreams.push(row(&[
+            &common(&self.series, seconds),
+            &[f64::from(most.requests)],
+            &[figures.in_flight as f64, f64::from(most.in_flight)],
+            &[figures.waiting as f64, f64::from(most.waiting), wait_p99],
+            &[figures.eligible as f64, figures.retries as f64],
+        ]));
+        for (past, endpoint) in self.endpoints.iter_mut().zip(figures.endpoints) {
+            look.probes.push(match &endpoint.last_probe {
+                Some(it) => json(&(it.unix_ms, it.passed, it.took_us, &it.answer)),
+                None => "[]".to_owned(),
+            });
+            look.endpoints.push(past.note(endpoint, seconds, now));
+        }
+    }
+}
+
+impl PastEndpoint {
+    fn new(began: Instant) -> Self {
+        PastEndpoint {
+            series: Series::new(),
+            seen: Seen::new(began),
+        }
+    }
+
+    fn note(&mut self, figures: EndpointFigures, seconds: f64, now: Instant) -> String {
+        self.seen.uptime.note(is_server_up(&figures), now);
+        self.series.note(Counted {
+            requests: figures.attempts,
+            // An answer of 5xx is whole, and no failure of the attempt.
+            errors: figures.failures + figures.status.0[5],
+            total_us: figures.phases.total_us,
+        });
+        let in_flight = u64::from(figures.in_flight);
+        let traffic = &mut self.seen.traffic;
+        let most = traffic.note(&self.series, seconds, in_flight, 0);
+        row(&[
+            &common(&self.series, seconds),
+            &[f64::from(most.requests), state_index(figures.state) as f64],
+            &[f64::from(figures.weight), figures.effective_weight],
+            &[f64::from(figures.in_flight), limit(figures.max_in_flight)],
+            &[f64::from(most.in_flight)],
+        ])
+    }
+}
+
 impl Past {
+    /// Brings everything into the order of these figures, by name.
+    fn follow(&mut self, sources: &Sources, figures: &Figures, now: Instant) {
+        let listeners = figures.listeners.iter().map(|it| &*it.name);
+        let mut has_changed = self.listeners.follow(listeners, PastListener::new);
+        let routes = figures.routes.iter().map(|it| &*it.name);
+        has_changed |= self.routes.follow(routes, PastRoute::new);
+        let upstreams = figures.upstreams.iter().map(|it| &*it.name);
+        has_changed |= self.upstreams.follow(upstreams, || PastUpstream::new(now));
+        for (past, upstream) in self.upstreams.iter_mut().zip(&figures.upstreams) {
+            let endpoints = upstream.endpoints.iter().map(|it| &*it.name);
+            has_changed |= past.endpoints.follow(endpoints, || PastEndpoint::new(now));
+        }
+        if has_changed {
+            let started = unix_time(sources.started.wall).as_millis() as u64;
+            self.start = start_message(&sources.config, &sources.disks, figures, started).into();
+        }
+    }
+
     fn note(&mut self, figures: Figures, phase: Phase, now: Instant) -> Look {
         // However soon after the last one, such as the first after the start.
         let seconds = now.duration_since(self.looked).as_secs_f64().max(0.5);
@@ -289,27 +458,17 @@ impl Past {
             unix_ms,
             all: self.all(&figures, phase, seconds, unix_ms),
             events: self.events(),
+            start: self.start.clone(),
             ..Look::default()
         };
-        let listeners = figures.listeners.into_iter().enumerate();
-        look.listeners = listeners
-            .map(|(index, it)| self.listener(index, it, seconds))
-            .collect();
-        let pasts = self.routes.iter_mut().zip(&mut self.files);
-        look.routes = pasts
-            .zip(figures.routes)
-            .map(|((series, files), it)| {
-                series.note(counted(it.exchanges));
-                let now = it.files.map_or((0, 0), |files| (files.hot, files.cold));
-                let (hot, cold) = grown(now, files);
-                let files = [rate(hot, seconds), rate(cold, seconds)];
-                row(&[&common(series, seconds), &files])
-            })
-            .collect();
+        let listeners = self.listeners.iter_mut().zip(figures.listeners);
+        look.listeners = listeners.map(|(past, it)| past.note(it, seconds)).collect();
+        let routes = self.routes.iter_mut().zip(figures.routes);
+        look.routes = routes.map(|(past, it)| past.note(it, seconds)).collect();
         let disks = self.disks.iter_mut().zip(figures.disks);
         look.disks = disks.map(|(past, it)| past.note(it, seconds)).collect();
-        for (index, upstream) in figures.upstreams.into_iter().enumerate() {
-            self.upstream(index, upstream, seconds, &mut look);
+        for (past, upstream) in self.upstreams.iter_mut().zip(figures.upstreams) {
+            past.note(upstream, seconds, now, &mut look);
         }
         look
     }
@@ -361,83 +520,6 @@ impl Past {
                 .note(figures.status_tokens_refused, unix_ms),
         ])
     }
-
-    fn listener(&mut self, index: usize, figures: ListenerFigures, seconds: f64) -> String {
-        let exchanges = figures.exchanges;
-        let bytes = (exchanges.bytes_in, exchanges.bytes_out);
-        let bytes = grown(bytes, &mut self.listener_bytes[index]);
-        let series = &mut self.listeners[index];
-        series.note(counted(exchanges));
-        let seen = &mut self.seen.listeners[index];
-        let most = seen.note(series, seconds, figures.open, 0);
-        row(&[
-            &common(series, seconds),
-            &[f64::from(most.requests), figures.open as f64],
-            &[limit(figures.connections_limit)],
-            &[figures.connections_refused as f64],
-            &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
-        ])
-    }
-
-    fn upstream(
-        &mut self,
-        index: usize,
-        mut figures: UpstreamFigures,
-        seconds: f64,
-        look: &mut Look,
-    ) {
-        let now = self.looked;
-        let is_up = is_backend_up(&figures);
-        let series = &mut self.upstreams[index];
-        // Requests wait for an upstream, before they have an endpoint.
-        let waits = std::mem::take(&mut figures.exchanges.phases.queue_us);
-        let wait_p99 = self.waits[index].note(waits);
-        series.note(counted(figures.exchanges));
-        let seen = &mut self.seen.upstreams[index];
-        seen.uptime.note(is_up, now);
-        let (in_flight, waiting) = (figures.in_flight, figures.waiting);
-        let most = seen.traffic.note(series, seconds, in_flight, waiting);
-        look.upstreams.push(row(&[
-            &common(series, seconds),
-            &[f64::from(most.requests)],
-            &[figures.in_flight as f64, f64::from(most.in_flight)],
-            &[figures.waiting as f64, f64::from(most.waiting), wait_p99],
-            &[figures.eligible as f64, figures.retries as f64],
-        ]));
-        let pasts = self.endpoints[index].iter_mut();
-        let seen = self.seen.endpoints[index].iter_mut();
-        for ((series, seen), endpoint) in pasts.zip(seen).zip(figures.endpoints) {
-            seen.uptime.note(is_server_up(&endpoint), now);
-            look.probes.push(match &endpoint.last_probe {
-                Some(it) => json(&(it.unix_ms, it.passed, it.took_us, &it.answer)),
-                None => "[]".to_owned(),
-            });
-            look.endpoints
-                .push(self::endpoint(series, &mut seen.traffic, endpoint, seconds));
-        }
-    }
-}
-
-fn endpoint(
-    series: &mut Series,
-    traffic: &mut Traffic,
-    figures: EndpointFigures,
-    seconds: f64,
-) -> String {
-    series.note(Counted {
-        requests: figures.attempts,
-        // An answer of 5xx is whole, and no failure of the attempt.
-        errors: figures.failures + figures.status.0[5],
-        total_us: figures.phases.total_us,
-    });
-    let most = traffic.note(series, seconds, u64::from(figures.in_flight), 0);
-    row(&[
-        &common(series, seconds),
-        &[f64::from(most.requests), state_index(figures.state) as f64],
-        &[f64::from(figures.weight), figures.effective_weight],
-        &[f64::from(figures.in_flight), limit(figures.max_in_flight)],
-        &[f64::from(most.in_flight)],
-    ])
 }
 
 fn counted(figures: ExchangeFigures) -> Counted {

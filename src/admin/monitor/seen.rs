@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::history::Series;
 use super::rate;
-use crate::config::Config;
+use crate::observe::figures::Figures;
 
 /// The most that was seen at once since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -107,6 +107,16 @@ pub(in crate::admin) struct Seen {
     pub(in crate::admin) uptime: Uptime,
 }
 
+impl Seen {
+    /// Of one that was up since `began`, and had nothing to do.
+    pub(super) fn new(began: Instant) -> Self {
+        Seen {
+            traffic: Traffic::default(),
+            uptime: Uptime::new(began),
+        }
+    }
+}
+
 /// What was found of everything, with the indices of the figures.
 #[derive(Debug, Clone)]
 pub(in crate::admin) struct SeenOfAll {
@@ -116,16 +126,13 @@ pub(in crate::admin) struct SeenOfAll {
 }
 
 impl SeenOfAll {
-    /// Nothing yet of what `config` has.
-    pub(in crate::admin) fn new(config: &Config, started: Instant) -> Self {
-        let nothing = Seen {
-            traffic: Traffic::default(),
-            uptime: Uptime::new(started),
-        };
-        let upstreams = config.upstreams.iter();
+    /// Nothing yet of what these figures are of.
+    pub(in crate::admin) fn new(figures: &Figures, started: Instant) -> Self {
+        let nothing = Seen::new(started);
+        let upstreams = figures.upstreams.iter();
         SeenOfAll {
-            listeners: vec![Traffic::default(); config.listeners.len()],
-            upstreams: vec![nothing; config.upstreams.len()],
+            listeners: vec![Traffic::default(); figures.listeners.len()],
+            upstreams: vec![nothing; figures.upstreams.len()],
             endpoints: upstreams
                 .map(|it| vec![nothing; it.endpoints.len()])
                 .collect(),

@@ -198,6 +198,8 @@ function showTop(list, rows, value, none) {
 }
 
 let page = null;
+/** What the rows are of, as it came. */
+let known = null;
 
 function say(text) {
   byId("stale").hidden = !text;
@@ -208,11 +210,11 @@ function say(text) {
 function connect() {
   const source = new EventSource("/events");
   source.addEventListener("start", (event) => {
-    const start = JSON.parse(event.data);
-    // The same process goes on; another one has other names, and begins anew.
-    if (page && page.model.start.pid === start.pid && page.model.start.started_unix_ms === start.started_unix_ms) return;
+    // The same names go on; with others, or another process, the page begins anew.
+    if (event.data === known) return;
     if (page) location.reload();
-    page = new Page(start);
+    known = event.data;
+    page = new Page(JSON.parse(event.data));
   });
   source.addEventListener("message", (event) => {
     say("");
