@@ -2,6 +2,7 @@
 //! has beyond its state.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_policy::Instant;
@@ -140,7 +141,7 @@ fn is_unused(endpoint: &Arc<SharedEndpoint>, members: &Members) -> bool {
 }
 
 /// The upstreams of a configuration, in its order. An upstream that was there `before`
-/// stays by its name, and its endpoints stay by theirs.
+/// stays by its name, and its endpoints by theirs and their addresses.
 pub fn shared_upstreams(
     config: &config::Config,
     before: &[Arc<SharedUpstream>],
@@ -159,8 +160,13 @@ pub fn shared_upstreams(
 }
 
 fn policy_settings(endpoint: &config::Endpoint) -> EndpointSettings<'_> {
+    let mut fingerprint = DefaultHasher::new();
+    endpoint.address.hash(&mut fingerprint);
+    // Its connections are those of all workers, or of each.
+    endpoint.max_in_flight.is_some().hash(&mut fingerprint);
     EndpointSettings {
         name: &endpoint.name,
+        fingerprint: fingerprint.finish(),
         weight: endpoint.weight,
         max_in_flight: endpoint.max_in_flight,
     }

@@ -65,6 +65,7 @@ impl Site {
             .enumerate()
             .map(|(index, name)| EndpointSettings {
                 name,
+                fingerprint: 0,
                 weight: match case {
                     Case::Equal | Case::One => 4,
                     Case::Weighted => 1 + (mix(index as u64) % 8) as u32,

@@ -38,6 +38,9 @@ impl EndpointId {
 pub struct EndpointSettings<'a> {
     /// What it is known by: the same name has the same keys.
     pub name: &'a str,
+    /// Hash of what its connections depend on, such as its address. With another one it
+    /// is another endpoint, whatever its name.
+    pub fingerprint: u64,
     /// Share of the traffic relative to the other endpoints.
     pub weight: u32,
     /// Most exchanges in flight; `None` is no limit.
@@ -225,6 +228,7 @@ pub struct EndpointState {
     ejections: AtomicU32,
     downs: AtomicU32,
     unreachables: AtomicU32,
+    fingerprint: u64,
     name: Box<str>,
 }
 
@@ -261,8 +265,14 @@ impl EndpointState {
             downs: AtomicU32::new(0),
             unreachables: AtomicU32::new(0),
             identity: crate::hash::hash(settings.name.as_bytes()),
+            fingerprint: settings.fingerprint,
             name: settings.name.into(),
         }
+    }
+
+    /// Whether these are settings of this endpoint, and of no other of its name.
+    pub(crate) fn is_meant_by(&self, settings: &EndpointSettings<'_>) -> bool {
+        *self.name == *settings.name && self.fingerprint == settings.fingerprint
     }
 
     /// Begins again as one that is new: up, ready, and with these settings. What is

@@ -148,14 +148,17 @@ impl Records {
     }
 
     /// The endpoints with these settings, of which the members are to consist. A
-    /// member of the same name stays as it is. One that left and is still in use
-    /// begins again: what it has in flight counts.
+    /// member of the same name and fingerprint stays as it is. One that left and is
+    /// still in use begins again: what it has in flight counts.
     pub fn endpoints_for(&mut self, settings: &[EndpointSettings<'_>]) -> Vec<Arc<EndpointState>> {
         let before = self.members.clone();
         let members = before.endpoints().iter();
         let mut staying: HashMap<_, _> = members.map(|it| (it.name(), it)).collect();
-        let found = settings.iter().map(|it| staying.remove(it.name).cloned());
-        let mut found: Vec<_> = found.collect();
+        let mut found = Vec::with_capacity(settings.len());
+        found.extend(settings.iter().map(|settings| {
+            let member = staying.remove(settings.name)?;
+            member.is_meant_by(settings).then(|| Arc::clone(member))
+        }));
         self.take_returning(settings, &mut found);
         self.release_ids();
         let all = settings.iter().zip(found);
@@ -177,14 +180,15 @@ impl Records {
     ) {
         let places = settings.iter().map(|it| it.name).zip(0..);
         let places = places.filter(|(_, at)| found[*at].is_none());
-        let mut places: HashMap<&str, usize> = places.collect();
+        let places: HashMap<&str, usize> = places.collect();
         for endpoint in std::mem::take(&mut self.removed) {
-            if let Some(at) = places.remove(endpoint.name()) {
-                endpoint.renew(&settings[at]);
-                self.begin(&endpoint);
-                found[at] = Some(endpoint);
-            } else {
-                self.removed.push(endpoint);
+            match places.get(endpoint.name()) {
+                Some(&at) if endpoint.is_meant_by(&settings[at]) => {
+                    endpoint.renew(&settings[at]);
+                    self.begin(&endpoint);
+                    found[at] = Some(endpoint);
+                }
+                _ => self.removed.push(endpoint),
             }
         }
     }

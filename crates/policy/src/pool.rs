@@ -317,6 +317,7 @@ mod tests {
     fn endpoint(limit: u32, in_flight: u32) -> EndpointState {
         let settings = EndpointSettings {
             name: "a",
+            fingerprint: 0,
             weight: 1,
             max_in_flight: Some(limit),
         };

@@ -189,6 +189,7 @@ impl Site {
 fn settings(name: &'static str, limit: u32) -> EndpointSettings<'static> {
     EndpointSettings {
         name,
+        fingerprint: 0,
         weight: 1,
         max_in_flight: Some(limit),
     }

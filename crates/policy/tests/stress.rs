@@ -153,6 +153,7 @@ impl Worker<'_> {
 fn settings(index: usize) -> EndpointSettings<'static> {
     EndpointSettings {
         name: NAMES[index],
+        fingerprint: 0,
         weight: 1,
         max_in_flight: Some(LIMITS[index]),
     }

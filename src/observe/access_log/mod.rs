@@ -397,6 +397,7 @@ mod tests {
         let endpoints = [("a", 1), ("b", 0), ("c", 1)].map(|(name, id)| {
             let settings = EndpointSettings {
                 name,
+                fingerprint: 0,
                 weight: 1,
                 max_in_flight: None,
             };

@@ -106,6 +106,7 @@ impl Proxy {
         let dispatcher = || {
             let endpoints = names.iter().map(|name| EndpointSettings {
                 name,
+                fingerprint: 0,
                 weight: WEIGHT,
                 max_in_flight: policy.max_in_flight,
             });

@@ -1,7 +1,7 @@
 //! Other members in place of those of an upstream, as a whole.
 //!
-//! An endpoint is recognised by its name: one that stays keeps its load, its health
-//! and its id, wherever it stands. One that leaves finishes what it has.
+//! An endpoint is recognised by its name and fingerprint: one that stays keeps its load,
+//! its health and its id, wherever it stands. One that leaves finishes what it has.
 //!
 //! Invariant: workers see the new members before they see that an endpoint left, so
 //! that no exchange is refused because all that it knows of have left.

@@ -40,6 +40,7 @@ impl Site {
             .zip(limits)
             .map(|(name, limits)| EndpointSettings {
                 name,
+                fingerprint: 0,
                 weight: limits.0,
                 max_in_flight: limits.1,
             });

@@ -22,6 +22,7 @@ impl Site {
         let names: Vec<_> = (0..count).map(|index| index.to_string()).collect();
         let endpoints = names.iter().map(|name| EndpointSettings {
             name,
+            fingerprint: 0,
             weight: 1,
             max_in_flight: None,
         });
@@ -435,6 +436,7 @@ fn a_return_by_the_operator_is_slow_too() {
 fn with_slots(max_in_flight: u32) -> EndpointSettings<'static> {
     EndpointSettings {
         name: "a",
+        fingerprint: 0,
         weight: 1,
         max_in_flight: Some(max_in_flight),
     }

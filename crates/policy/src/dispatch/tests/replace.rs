@@ -16,6 +16,7 @@ const SUCCESS: Observed = Observed::Head(Answer {
 fn settings(name: &str, max_in_flight: Option<u32>) -> EndpointSettings<'_> {
     EndpointSettings {
         name,
+        fingerprint: 0,
         weight: 1,
         max_in_flight,
     }
@@ -94,6 +95,27 @@ fn an_endpoint_that_stays_keeps_what_is_known_of_it() {
         .report(chooser, &busy, trial, well, site.now);
     let change = change.map(|it| (it.kind, it.up, it.count));
     assert_eq!(change, Some((ChangeKind::Readmitted, 2, 4)));
+}
+
+#[test]
+fn an_endpoint_elsewhere_is_another_whatever_its_name() {
+    let mut site = Site::new(Balance::First, &[(1, Some(1)); 2], no_queue());
+    let (held, old) = slot(&mut site);
+    let elsewhere = |fingerprint| {
+        ["0", "1"].map(|name| EndpointSettings {
+            fingerprint,
+            ..settings(name, Some(1))
+        })
+    };
+    site.dispatcher.replace_members(elsewhere(7), site.now);
+    let new = named(&site, "0");
+    assert!(old.has(Flag::Removed) && new.id() != old.id());
+    assert_eq!((old.in_flight(), new.in_flight()), (1, 0));
+    // Back where it was, it has what is in flight there.
+    site.dispatcher.replace_members(elsewhere(0), site.now);
+    assert!(Arc::ptr_eq(&named(&site, "0"), &old));
+    assert_eq!(old.in_flight(), 1);
+    site.dispatcher.release(&old, held, None, || site.now);
 }
 
 #[test]
