@@ -141,6 +141,7 @@ fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
     let disks = Arc::new(Disks::start(config).unwrap());
     Worker::new(WorkerParts {
         generation: Generation::new(
+            0,
             config.clone(),
             shared,
             &upstreams,

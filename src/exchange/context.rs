@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::observe::access_log::{AccessLog, Layout, Logs};
 use crate::observe::counters::{Counters, WorkerCounters};
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
-use crate::observe::sessions::Sessions;
+use crate::observe::sessions::{Routed, RoutedNames, Sessions};
 use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides};
 
 /// State that a worker keeps for life.
@@ -97,6 +97,8 @@ pub struct WorkerParts {
 /// is loaded.
 #[derive(Debug)]
 pub struct Generation {
+    /// Tells it from others of the worker.
+    pub number: u32,
     /// The configuration.
     pub config: Arc<Config>,
     /// Its upstreams, in order.
@@ -111,6 +113,7 @@ impl Generation {
     /// That of this configuration, whose upstreams are these. The worker's `sides` of
     /// upstreams that it has already are taken over.
     pub fn new(
+        number: u32,
         config: Arc<Config>,
         upstreams: &[Arc<SharedUpstream>],
         sides: &UpstreamSides,
@@ -126,6 +129,7 @@ impl Generation {
             Upstream::new(config.clone(), index, side)
         });
         Generation {
+            number,
             upstreams: upstreams.collect(),
             config,
             counters,
@@ -134,13 +138,28 @@ impl Generation {
     }
 }
 
-/// A worker's newest generation.
+/// A worker's newest generation, and those before it that go on.
 #[derive(Debug)]
-pub struct CurrentGeneration(RefCell<Rc<Generation>>);
+pub struct CurrentGeneration {
+    newest: RefCell<Rc<Generation>>,
+    /// Those that were replaced, while an exchange has them.
+    replaced: RefCell<Vec<Weak<Generation>>>,
+}
 
 impl CurrentGeneration {
     fn new(generation: Rc<Generation>) -> Self {
-        CurrentGeneration(RefCell::new(generation))
+        CurrentGeneration {
+            newest: RefCell::new(generation),
+            replaced: RefCell::default(),
+        }
+    }
+
+    /// The one with this number, if it is the newest or an exchange has it.
+    fn numbered(&self, number: u32) -> Option<Rc<Generation>> {
+        let replaced = self.replaced.borrow();
+        let replaced = replaced.iter().filter_map(Weak::upgrade);
+        let mut all = std::iter::once(self.get()).chain(replaced);
+        all.find(|it| it.number == number)
     }
 
     /// The newest one, to be kept for as long as an exchange takes.
@@ -148,17 +167,22 @@ impl CurrentGeneration {
     /// Invariant: idle connections keep none. A generation that was replaced goes
     /// with its last exchange.
     pub fn get(&self) -> Rc<Generation> {
-        self.0.borrow().clone()
+        self.newest.borrow().clone()
     }
 
     /// Has exchanges begin with this one from now on. Exchanges in flight keep theirs.
     pub fn replace(&self, generation: Rc<Generation>) {
-        // The old one is dropped once nothing is borrowed.
-        drop(self.0.replace(generation));
+        let old = self.newest.replace(generation);
+        let mut replaced = self.replaced.borrow_mut();
+        replaced.retain(|it| it.strong_count() > 0);
+        replaced.push(Rc::downgrade(&old));
+        drop(replaced);
+        // It is dropped once nothing is borrowed.
+        drop(old);
     }
 
     fn is(&self, generation: &Rc<Generation>) -> bool {
-        Rc::ptr_eq(&self.0.borrow(), generation)
+        Rc::ptr_eq(&self.newest.borrow(), generation)
     }
 }
 
@@ -212,6 +236,22 @@ impl Worker {
         }
     }
 
+    /// The names of an exchange's route, and of where it goes; `None` where the exchange
+    /// has ended, and its generation with it.
+    pub fn names_of(&self, routed: &Routed) -> Option<RoutedNames> {
+        let generation = self.generation.numbered(routed.generation)?;
+        let route = &generation.config.routes[routed.route];
+        let proxying = route.action.proxying();
+        let upstream = proxying.map(|it| &generation.upstreams[it.upstream]);
+        let endpoint = upstream.zip(routed.endpoint);
+        let endpoint = endpoint.and_then(|(upstream, id)| upstream.used(id));
+        Some(RoutedNames {
+            route: route.name.clone(),
+            upstream: upstream.map(|it| it.config().name.clone()),
+            endpoint: endpoint.map(|it| it.config().name.clone()),
+        })
+    }
+
     /// Has nothing accepted that comes from now on, and what is open finished.
     pub fn drain(&self) {
         self.is_draining.set(true);
@@ -224,7 +264,7 @@ impl Worker {
         listener: usize,
         read: impl FnOnce(&config::Listener) -> T,
     ) -> T {
-        read(&self.generation.0.borrow().config.listeners[listener])
+        read(&self.generation.newest.borrow().config.listeners[listener])
     }
 
     /// Waits for `future`, at most until the client's timer fires.

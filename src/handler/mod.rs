@@ -34,7 +34,8 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
         Err(failure) => return box_cold(refuse(exchange, failure)).await,
     };
     exchange.progress.figures.route = Some(route as u32);
-    exchange.progress.track.set_route(route);
+    let generation = context.generation().number;
+    exchange.progress.track.set_route(generation, route);
     let action = &context.config().routes[route].action;
     if let Some(last) = LastHop::of(action, head, bytes) {
         return box_cold(answer_last(exchange, last)).await;

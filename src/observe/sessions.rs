@@ -26,7 +26,7 @@ use crate::net::tasks::TaskSlot;
 
 use closing::Stamp;
 pub use closing::{Age, Closable, Need};
-pub use list::{OngoingExchange, Session, SessionList};
+pub use list::{OngoingExchange, Routed, RoutedNames, Session, SessionList};
 
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 96;
@@ -88,6 +88,8 @@ impl Stage {
 pub struct Track {
     started: Cell<Instant>,
     phase: Cell<Stage>,
+    /// The number of the generation that the route is of.
+    generation: Cell<u32>,
     route: Cell<u32>,
     endpoint: Cell<u32>,
     attempts: Cell<u32>,
@@ -103,6 +105,7 @@ impl Track {
         Track {
             started: Cell::new(clock::now()),
             phase: Cell::new(Stage::Idle),
+            generation: Cell::new(0),
             route: Cell::new(NONE),
             endpoint: Cell::new(NONE),
             attempts: Cell::new(0),
@@ -148,8 +151,9 @@ impl Track {
         self.phase.set(phase);
     }
 
-    /// A route matched.
-    pub fn set_route(&self, route: usize) {
+    /// A route matched, of the generation with this number.
+    pub fn set_route(&self, generation: u32, route: usize) {
+        self.generation.set(generation);
         self.route.set(route as u32);
     }
 

@@ -135,6 +135,7 @@ impl WorkerThread {
 
     fn generation(&self, sides: &UpstreamSides) -> Generation {
         Generation::new(
+            0,
             self.config.clone(),
             &self.shared.upstreams,
             sides,
@@ -168,7 +169,9 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
             let worker = worker.clone();
             tasks::spawn(async move {
                 let list = worker.sessions.list(max, worker.wheel.now(), TICK);
-                let _ = reply.send(list.await);
+                let mut list = list.await;
+                list.look_up(|routed| worker.names_of(routed));
+                let _ = reply.send(list);
             });
         }
         Question::Failures(reply) => {

@@ -241,11 +241,16 @@ impl Upstream {
         self.side.chooser.borrow().members().clone()
     }
 
+    /// This worker's side of an endpoint, if it has used that.
+    pub fn used(&self, endpoint: EndpointId) -> Option<Rc<Endpoint>> {
+        self.side.used(endpoint)
+    }
+
     fn slot(&self, reservation: Reservation, lane: Option<LaneIndex>, chosen: Chosen) -> Slot<'_> {
         let id = reservation.endpoint();
         Slot {
             upstream: self,
-            endpoint: self.side.used(id).unwrap_or_else(|| self.side.begin(id)),
+            endpoint: self.used(id).unwrap_or_else(|| self.side.begin(id)),
             reservation,
             lane,
             chosen,

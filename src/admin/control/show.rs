@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::answer::{Answer, Format, with_names};
 use super::table::Table;
 use crate::admin::operate::Unknown;
+use crate::config::Config;
 use crate::files::DiskFigures;
 use crate::metrics::histogram::{Distribution, micros};
 use crate::metrics::quantity::{bytes, rate, span, time};
@@ -374,7 +375,7 @@ struct ExchangeView<'a> {
     request: String,
     route: Option<&'a str>,
     upstream: Option<&'a str>,
-    endpoint: Option<String>,
+    endpoint: Option<&'a str>,
     attempts: u32,
     bytes_in: u64,
     bytes_out: u64,
@@ -403,35 +404,26 @@ pub(super) fn sessions(
         sessions: list
             .rows
             .iter()
-            .map(|row| session_view(sources, row))
+            .map(|row| session_view(&sources.config, row))
             .collect(),
     };
     format.show(&view, sessions_text)
 }
 
-fn session_view<'a>(sources: &'a Sources, session: &Session) -> SessionView<'a> {
-    let config = &*sources.config;
+fn session_view<'a>(config: &'a Config, session: &'a Session) -> SessionView<'a> {
     let client = match session.address {
         Some(address) => std::net::SocketAddr::new(address, session.port).to_string(),
         None => "unix".to_owned(),
     };
     let exchange = session.exchange.as_ref().map(|exchange| {
-        let upstream = exchange
-            .route
-            .and_then(|route| config.routes[route].action.proxying())
-            .map(|proxying| proxying.upstream);
-        let endpoint = upstream.zip(exchange.endpoint);
-        let endpoint =
-            endpoint.and_then(|(upstream, id)| sources.dispatchers[upstream].endpoint(id));
+        let names = exchange.names.as_ref();
         ExchangeView {
             phase: exchange.phase.word(),
             elapsed_ms: micros(exchange.elapsed) as f64 / 1e3,
             request: exchange.line.escape_ascii().to_string(),
-            route: exchange
-                .route
-                .map(|route| config.routes[route].name.as_str()),
-            upstream: upstream.map(|index| config.upstreams[index].name.as_str()),
-            endpoint: endpoint.map(|it| it.name().to_owned()),
+            route: names.map(|it| it.route.as_str()),
+            upstream: names.and_then(|it| it.upstream.as_deref()),
+            endpoint: names.and_then(|it| it.endpoint.as_deref()),
             attempts: exchange.attempts,
             bytes_in: exchange.bytes_in,
             bytes_out: exchange.bytes_out,
@@ -486,7 +478,7 @@ fn sessions_text(view: &SessionsView<'_>) -> String {
 }
 
 fn exchange_view_cells(exchange: &ExchangeView<'_>) -> [String; 8] {
-    let endpoint = exchange.upstream.map(|upstream| match &exchange.endpoint {
+    let endpoint = exchange.upstream.map(|upstream| match exchange.endpoint {
         Some(endpoint) => format!("{upstream}/{endpoint}"),
         None => format!("{upstream}/{NOTHING}"),
     });

@@ -29,6 +29,14 @@ impl SessionList {
         self.rows.truncate(max);
     }
 
+    /// Looks up the names of routes and of where they go.
+    pub fn look_up(&mut self, names: impl Fn(&Routed) -> Option<RoutedNames>) {
+        let exchanges = self.rows.iter_mut().filter_map(|it| it.exchange.as_mut());
+        for exchange in exchanges {
+            exchange.names = exchange.routed.as_ref().and_then(&names);
+        }
+    }
+
     /// Adds the connections of another worker.
     pub fn merge(&mut self, other: SessionList) {
         self.open += other.open;
@@ -60,10 +68,10 @@ pub struct OngoingExchange {
     pub phase: Stage,
     /// Since its head's first byte.
     pub elapsed: Duration,
-    /// Index of the route.
-    pub route: Option<usize>,
-    /// The endpoint, in the upstream that the route goes to.
-    pub endpoint: Option<EndpointId>,
+    /// Its route, if one matched.
+    pub routed: Option<Routed>,
+    /// The names of that, once its worker has looked them up.
+    pub names: Option<RoutedNames>,
     /// Attempts made.
     pub attempts: u32,
     /// Bytes received from the client.
@@ -72,6 +80,28 @@ pub struct OngoingExchange {
     pub bytes_out: u64,
     /// Method and target, or their beginning, as the client sent them.
     pub line: Vec<u8>,
+}
+
+/// The route of an exchange, in its worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Routed {
+    /// The number of the generation that the exchange began with.
+    pub generation: u32,
+    /// Index of the route in that.
+    pub route: usize,
+    /// The endpoint, in the upstream that the route goes to.
+    pub endpoint: Option<EndpointId>,
+}
+
+/// The names of a route, and of where it goes.
+#[derive(Debug, Clone)]
+pub struct RoutedNames {
+    /// The route's.
+    pub route: String,
+    /// The upstream's, if the route goes to one.
+    pub upstream: Option<String>,
+    /// The endpoint's, if there was an attempt.
+    pub endpoint: Option<String>,
 }
 
 impl Session {
@@ -101,8 +131,12 @@ impl OngoingExchange {
         OngoingExchange {
             phase: track.phase.get(),
             elapsed: now.duration_since(track.started.get()),
-            route: index(&track.route).map(|it| it as usize),
-            endpoint: index(&track.endpoint).map(EndpointId::new),
+            routed: index(&track.route).map(|route| Routed {
+                generation: track.generation.get(),
+                route: route as usize,
+                endpoint: index(&track.endpoint).map(EndpointId::new),
+            }),
+            names: None,
             attempts: track.attempts.get(),
             bytes_in: track.bytes_in.get(),
             bytes_out: track.bytes_out.get(),
