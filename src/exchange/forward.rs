@@ -373,7 +373,6 @@ fn is_unreachable(end: End) -> bool {
 
 fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Connection) {
     let (context, progress) = (exchange.context, &mut exchange.progress);
-    progress.figures.endpoint = Some(slot.id());
     progress.endpoint = Some(slot.endpoint().clone());
     progress.figures.attempts += 1;
     // It belongs to the endpoint that it was opened to.

@@ -10,6 +10,7 @@ use std::slice;
 use std::sync::Arc;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::endpoint::{EndpointId, EndpointState};
 use evenkeel_proto::{FieldKind, RequestHead, Version};
 
 use super::Layout;
@@ -65,6 +66,8 @@ struct Entry {
 #[derive(Debug, Clone, Copy)]
 struct Details {
     figures: Figures,
+    /// The last endpoint tried.
+    endpoint: Option<EndpointId>,
     /// What was open, where the log's format shows it.
     open: Open,
     /// Bytes of the texts that only this log's template shows.
@@ -142,6 +145,7 @@ impl Entries {
         };
         self.details.push(Details {
             figures: *exchange.figures,
+            endpoint: exchange.endpoint.map(EndpointState::id),
             open: match format {
                 AccessLogFormat::Httplog => (exchange.open)(),
                 _ => Open::default(),
@@ -231,7 +235,7 @@ impl<'a> Reader<'a> {
         let upstream = figures
             .upstream
             .map(|index| &names.upstreams[index as usize]);
-        let endpoint = upstream.zip(figures.endpoint);
+        let endpoint = upstream.zip(details.endpoint);
         Record {
             figures,
             listener: &names.listeners[figures.listener as usize],

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_policy::endpoint::EndpointId;
+use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState};
 use evenkeel_proto::http1::parse_request;
 use evenkeel_proto::identity::hex;
 use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
@@ -54,7 +54,6 @@ pub fn line(data: &[u8]) {
         listener: 0,
         route: has(0).then_some(0),
         upstream: has(1).then_some(0),
-        endpoint: has(2).then_some(EndpointId::new(0)),
         reason: has(3).then_some(Reason::Retry),
         source: has(2).then_some(Source::Cold),
         status: number(3) as u16,
@@ -76,9 +75,16 @@ pub fn line(data: &[u8]) {
         responded: has(7).then_some(ended),
         ended: ended + time(21),
     };
+    let settings = EndpointSettings {
+        name: &name,
+        fingerprint: 0,
+        weight: 1,
+        max_in_flight: None,
+    };
+    let endpoint = EndpointState::new(EndpointId::new(0), &settings);
     let exchange = Exchange {
         figures: &figures,
-        endpoint: None,
+        endpoint: has(2).then_some(&endpoint),
         client: b"192.0.2.7",
         buf,
         head: has(4).then_some(&head),

@@ -318,7 +318,6 @@ mod tests {
 
         fn note(&self, config: &Config, logs: &Logs, endpoint: Option<&EndpointState>) {
             let mut figures = Figures::begun(0, 0, crate::net::clock::now());
-            figures.endpoint = endpoint.map(EndpointState::id);
             figures.upstream = endpoint.map(|_| 0);
             let exchange = Exchange {
                 figures: &figures,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::endpoint::{EndpointId, EndpointState};
+use evenkeel_policy::endpoint::EndpointState;
 use evenkeel_proto::{RequestHead, Version};
 
 use super::names::Name;
@@ -15,7 +15,7 @@ use crate::metrics::end::{End, Failure};
 pub struct Exchange<'a> {
     /// Its figures.
     pub figures: &'a Figures,
-    /// The last endpoint tried: the one with the id that the figures have.
+    /// The last endpoint tried, in the upstream of the figures.
     pub endpoint: Option<&'a EndpointState>,
     /// Address of the client.
     pub client: &'a [u8],
@@ -56,9 +56,7 @@ pub struct Figures {
     pub route: Option<u32>,
     /// Index of the upstream, if the route goes to one.
     pub upstream: Option<u32>,
-    /// The last endpoint tried, in its upstream.
-    pub endpoint: Option<EndpointId>,
-    /// Why it was that endpoint.
+    /// Why it went to the endpoint that it went to; `None` where it went to none.
     pub reason: Option<Reason>,
     /// Where the file came from, for answers with files.
     pub source: Option<Source>,
@@ -101,7 +99,7 @@ impl Figures {
                 self.end,
                 End::Complete | End::Failure(ClientGone | ClientStalled)
             );
-            is_served && self.endpoint.is_none()
+            is_served && self.reason.is_none()
         };
         (self.status >= 500 || self.end.is_server_fault()) && !is_configured()
     }
@@ -113,7 +111,6 @@ impl Figures {
             listener,
             route: None,
             upstream: None,
-            endpoint: None,
             reason: None,
             source: None,
             status: 0,
