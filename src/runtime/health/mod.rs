@@ -13,6 +13,7 @@ mod admission;
 mod probing;
 mod trying;
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use std::time::Duration;
 use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::EndpointState;
 use evenkeel_policy::health::Change;
+use evenkeel_policy::members::Members;
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::permits::Permits;
@@ -69,41 +72,92 @@ struct Health {
 }
 
 impl Health {
-    /// Starts a task for each endpoint with a probe, then ticks for ever.
+    /// Ticks for ever, and has a task for each endpoint with a probe.
     async fn watch(self: &Rc<Self>) {
-        let mut watched = Vec::new();
-        for (index, upstream) in self.watched.config.upstreams.iter().enumerate() {
-            for endpoint in self.watched.upstreams[index].members() {
-                self.watched.probes.begin(index, endpoint.state.id());
-                let watch = self.endpoint(index, endpoint);
-                if upstream.probe.is_some() {
-                    tokio::task::spawn_local(watch.clone().probe_for_ever());
-                }
-                watched.push((watch, None::<tokio::task::JoinHandle<()>>));
-            }
-        }
+        let upstreams = &self.watched.upstreams;
+        let mut watches: Vec<_> = upstreams.iter().map(|_| UpstreamWatch::default()).collect();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let now = clock::now();
-            let upstreams = &self.watched.upstreams;
-            upstreams.iter().for_each(|it| it.dispatcher().tick(now));
-            for (watch, trying) in &mut watched {
-                let is_trying = trying.as_ref().is_some_and(|task| !task.is_finished());
-                if watch.wants_connection() && !is_trying {
-                    *trying = Some(tokio::task::spawn_local(watch.clone().try_until_reached()));
-                }
+            for (index, watch) in watches.iter_mut().enumerate() {
+                upstreams[index].dispatcher().tick(now);
+                watch.follow(self, index);
+                watch.endpoints.iter_mut().for_each(EndpointWatch::look);
             }
         }
     }
+}
 
-    fn endpoint(self: &Rc<Self>, upstream: usize, endpoint: Arc<SharedEndpoint>) -> Watch {
-        Watch {
-            health: self.clone(),
+/// The endpoints of one upstream, watched.
+#[derive(Default)]
+struct UpstreamWatch {
+    /// Those that `endpoints` are of.
+    members: Option<Arc<Members>>,
+    endpoints: Vec<EndpointWatch>,
+}
+
+impl UpstreamWatch {
+    /// Begins to watch endpoints that joined, and gives those up that left.
+    fn follow(&mut self, health: &Rc<Health>, upstream: usize) {
+        let shared = &health.watched.upstreams[upstream];
+        let members = shared.dispatcher().members();
+        if self
+            .members
+            .as_ref()
+            .is_some_and(|it| Arc::ptr_eq(it, &members))
+        {
+            return;
+        }
+        self.members = Some(members);
+        let before = std::mem::take(&mut self.endpoints).into_iter();
+        let before = before.map(|it| (Arc::as_ptr(&it.watch.endpoint), it));
+        let mut before: HashMap<_, _> = before.collect();
+        let endpoints = shared.members().into_iter().map(|endpoint| {
+            let known = before.remove(&Arc::as_ptr(&endpoint));
+            known.unwrap_or_else(|| EndpointWatch::begin(health, upstream, endpoint))
+        });
+        self.endpoints.extend(endpoints);
+    }
+}
+
+/// One endpoint, and the tasks that watch it. They end with this.
+struct EndpointWatch {
+    watch: Watch,
+    probing: Option<JoinHandle<()>>,
+    trying: Option<JoinHandle<()>>,
+}
+
+impl EndpointWatch {
+    fn begin(health: &Rc<Health>, upstream: usize, endpoint: Arc<SharedEndpoint>) -> Self {
+        health.watched.probes.begin(upstream, endpoint.state.id());
+        let watch = Watch {
+            health: health.clone(),
             upstream,
             endpoint,
+        };
+        let is_probed = watch.upstream().probe.is_some();
+        EndpointWatch {
+            probing: is_probed.then(|| spawn_local(watch.clone().probe_for_ever())),
+            trying: None,
+            watch,
         }
+    }
+
+    /// Has it tried whether the endpoint is back, where that is wanted.
+    fn look(&mut self) {
+        let is_trying = self.trying.as_ref().is_some_and(|it| !it.is_finished());
+        if self.watch.wants_connection() && !is_trying {
+            self.trying = Some(spawn_local(self.watch.clone().try_until_reached()));
+        }
+    }
+}
+
+impl Drop for EndpointWatch {
+    fn drop(&mut self) {
+        let tasks = [&self.probing, &self.trying].into_iter().flatten();
+        tasks.for_each(JoinHandle::abort);
     }
 }
 

@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -36,8 +36,11 @@ fn limited(keys: &str) -> Watch {
         probe_permits: Permits::new(1, 1),
         try_permits: Permits::new(1, 1),
     };
-    let endpoint = health.watched.upstreams[0].members().swap_remove(0);
-    Rc::new(health).endpoint(0, endpoint)
+    Watch {
+        upstream: 0,
+        endpoint: health.watched.upstreams[0].members().swap_remove(0),
+        health: Rc::new(health),
+    }
 }
 
 /// How a probe comes to the endpoint while `meanwhile` happens.
@@ -178,5 +181,45 @@ fn an_unreachable_endpoint_is_tried_until_it_opens() {
     });
     port.listen(1).unwrap();
     until("it is reachable again", || !is_unreachable());
+    drop(stop);
+}
+
+#[test]
+fn endpoints_that_join_are_probed_until_they_leave() {
+    let ports = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = ports.each_ref().map(|it| it.local_addr().unwrap());
+    let config = addresses.map(|address| {
+        let text = format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
+             [upstream.app]\nendpoints = ['{address}']\nhealth = {{ interval = '100ms' }}"
+        );
+        let loaded = load_text("test.toml", &text, NameLookup::Skip);
+        Arc::new(loaded.unwrap().config)
+    });
+    let shared = Arc::new(SharedUpstream::new(&config[0].upstreams[0]));
+    let probes = Arc::new(Probes::new(&config[0]));
+    let stop = watch_meanwhile(Watched {
+        config: config[0].clone(),
+        upstreams: vec![shared.clone()],
+        counters: Vec::new(),
+        inquiries: Vec::new(),
+        probes: probes.clone(),
+    });
+    let is_probed = |id| probes.of(0, id).last.is_some_and(|it| it.passed);
+    let first = Arc::downgrade(&shared.members()[0]);
+    let id = shared.members()[0].state.id();
+    until("the first is probed", || is_probed(id));
+    let replace = |at: usize| {
+        let endpoints = &config[at].upstreams[0].endpoints;
+        shared.replace_members(endpoints, clock::now());
+    };
+    replace(1);
+    let id = shared.members()[0].state.id();
+    until("the other is probed", || is_probed(id));
+    // Replacing members is what forgets those that nobody holds.
+    until("nobody watches the first", || {
+        replace(1);
+        first.upgrade().is_none()
+    });
     drop(stop);
 }
