@@ -3,6 +3,7 @@
 //! No socket, no thread, no wait. The client and the endpoint are the test's; between
 //! them runs what serves a connection in a worker.
 
+mod generations;
 mod http1;
 mod many_exchanges;
 

@@ -3,10 +3,11 @@
 use super::*;
 
 /// A connection of a client, and one to the endpoint, which is idle at first.
-struct Simulation {
-    worker: Rc<Worker>,
-    client: Stream,
-    endpoint: Stream,
+pub(super) struct Simulation {
+    pub(super) worker: Rc<Worker>,
+    pub(super) shared: Vec<Arc<SharedUpstream>>,
+    pub(super) client: Stream,
+    pub(super) endpoint: Stream,
     /// `None` once the connection of the client is closed.
     serving: Option<Pin<Box<dyn Future<Output = ()>>>>,
     time: Time,
@@ -14,14 +15,21 @@ struct Simulation {
 
 impl Simulation {
     fn new() -> Self {
+        Self::of(CONFIG)
+    }
+
+    pub(super) fn of(config: &str) -> Self {
         let time = Time::begin();
-        let worker = Rc::new(worker());
+        let config = load(config);
+        let shared = shared_upstreams(&config, &[], clock::now());
+        let worker = Rc::new(worker_of(&config, &shared));
         let (client, of_client) = Stream::pair();
         let (endpoint, of_endpoint) = Stream::pair();
         keep_idle(&worker, of_endpoint);
         let serving = client::serve_stream(&worker, of_client, Peer::Tcp(CLIENT));
         Simulation {
             worker,
+            shared,
             client,
             endpoint,
             serving: Some(Box::pin(serving)),
@@ -51,32 +59,32 @@ impl Simulation {
         }
     }
 
-    fn client_sends(&mut self, bytes: &str) {
+    pub(super) fn client_sends(&mut self, bytes: &str) {
         send(&mut self.client, bytes);
         self.run();
     }
 
-    fn endpoint_sends(&mut self, bytes: &str) {
+    pub(super) fn endpoint_sends(&mut self, bytes: &str) {
         send(&mut self.endpoint, bytes);
         self.run();
     }
 
-    fn failures(&self) -> Vec<End> {
+    pub(super) fn failures(&self) -> Vec<End> {
         failures(&self.worker)
     }
 
-    fn exchanges(&self) -> u64 {
+    pub(super) fn exchanges(&self) -> u64 {
         exchanges(&self.worker)
     }
 }
 
-const GET: &str = "GET /a HTTP/1.1\r\nHost: example.com\r\n\r\n";
+pub(super) const GET: &str = "GET /a HTTP/1.1\r\nHost: example.com\r\n\r\n";
 /// A request with a body of six bytes, of which these are there.
 fn post(begun: &str) -> String {
     format!("POST /a HTTP/1.1\r\nHost: example.com\r\nContent-Length: 6\r\n\r\n{begun}")
 }
 
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+pub(super) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[test]
 fn both_connections_carry_two_exchanges() {

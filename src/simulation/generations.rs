@@ -1,0 +1,166 @@
+//! Another generation on a running worker: endpoints and upstreams stay, leave and join.
+
+use super::http1::{GET, OK, Simulation};
+use super::*;
+
+impl Simulation {
+    /// Has exchanges that begin from now on follow this configuration.
+    fn reload(&mut self, config: &str) {
+        let before = self.worker.generation.get();
+        let config = load(config);
+        self.shared = shared_upstreams(&config, &self.shared, clock::now());
+        let generation = Generation::new(
+            before.number + 1,
+            config.clone(),
+            &self.shared,
+            &self.worker.upstreams,
+            Arc::new(before.counters.following(&before.config, &config)),
+            Arc::new(layout(&config, &self.shared)),
+            2,
+        );
+        self.worker.generation.replace(Rc::new(generation));
+    }
+
+    /// Where the exchange in progress goes: route, upstream and endpoint.
+    fn goes_to(&self) -> [Option<String>; 3] {
+        let cx = &mut TaskContext::from_waker(Waker::noop());
+        let tick = Duration::from_millis(100);
+        let mut list = Box::pin(self.worker.sessions.list(1, 0, tick));
+        let mut list = loop {
+            if let Poll::Ready(list) = list.as_mut().poll(cx) {
+                break list;
+            }
+        };
+        list.look_up(|it| self.worker.names_of(it));
+        let exchange = list.rows[0].exchange.as_ref();
+        let names = exchange.and_then(|it| it.names.clone());
+        let names = names.expect("there is an exchange");
+        [Some(names.route), names.upstream, names.endpoint]
+    }
+
+    /// What a worker does once a second.
+    fn sweep(&self) {
+        self.worker.upstreams.forget_gone();
+        let sides = self.worker.upstreams.all();
+        sides
+            .iter()
+            .for_each(|it| it.sweep(self.worker.wheel.now()));
+    }
+}
+
+/// A configuration with these endpoints, and what comes before its upstream.
+fn with_endpoints(ports: &[u16], before: &str) -> String {
+    let endpoints = ports.iter().map(|port| format!("'127.0.0.1:{port}'"));
+    let endpoints = endpoints.collect::<Vec<_>>().join(", ");
+    format!(
+        "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n{before}\n\
+         [upstream.app]\nbalance = 'first'\nendpoints = [{endpoints}]\n"
+    )
+}
+
+/// Upstreams are in the order of their names.
+const ANOTHER: &str = "[upstream.a]\nendpoints = ['127.0.0.1:9']";
+const GOES: &str = "[upstream.z]\nendpoints = ['127.0.0.1:9']";
+
+#[test]
+fn another_generation_goes_on_with_the_connections_of_endpoints_that_stay() {
+    let mut simulation = Simulation::of(&with_endpoints(&[1, 2], ""));
+    let exchange = |simulation: &mut Simulation| {
+        simulation.client_sends(GET);
+        let (request, _) = received(&mut simulation.endpoint);
+        assert!(request.starts_with("GET /a "), "{request}");
+        simulation.endpoint_sends(OK);
+        let (answer, is_over) = received(&mut simulation.client);
+        assert!(answer.ends_with("ok") && !is_over, "{answer}");
+    };
+    exchange(&mut simulation);
+    // The endpoint stands elsewhere, and so does its upstream.
+    simulation.reload(&with_endpoints(&[1, 3], ANOTHER));
+    simulation.sweep();
+    exchange(&mut simulation);
+    let generation = simulation.worker.generation.get();
+    let upstream = &generation.upstreams[1];
+    let members = upstream.members();
+    let stays = members.named("127.0.0.1:1").expect("it is a member");
+    let slot = acquire(upstream, &[]);
+    let endpoint = slot.endpoint();
+    assert_eq!(endpoint.id(), stays.id());
+    assert_eq!(endpoint.counters().attempts.value(), 2);
+    assert_eq!(endpoint.counters().reuses.value(), 2);
+    let exchanges = generation.counters.upstreams[1].exchanges.get();
+    assert_eq!(exchanges.map(|it| it.requests.value()), Some(2));
+    let exchanges = generation.counters.routes[0].exchanges.get();
+    assert_eq!(exchanges.map(|it| it.requests.value()), Some(2));
+    assert_eq!(simulation.exchanges(), 2);
+    assert_eq!(simulation.failures(), []);
+}
+
+#[test]
+fn an_endpoint_that_leaves_finishes_what_it_has() {
+    let mut simulation = Simulation::of(&with_endpoints(&[1, 2], ""));
+    simulation.client_sends(GET);
+    assert!(received(&mut simulation.endpoint).0.starts_with("GET /a "));
+    let goes_to = simulation.goes_to();
+    assert_eq!(
+        goes_to[1..],
+        ["app", "127.0.0.1:1"].map(|it| Some(it.to_owned()))
+    );
+    simulation.reload(&with_endpoints(&[3, 2], ANOTHER));
+    simulation.sweep();
+    assert_eq!(simulation.goes_to(), goes_to);
+    simulation.endpoint_sends(OK);
+    let (answer, is_over) = received(&mut simulation.client);
+    assert!(answer.ends_with("ok") && !is_over, "{answer}");
+    assert!(!received(&mut simulation.endpoint).1);
+    simulation.sweep();
+    let (_, is_closed) = received(&mut simulation.endpoint);
+    assert!(is_closed, "nobody goes there any more");
+}
+
+#[test]
+fn an_upstream_goes_with_the_last_generation_that_has_it() {
+    let mut simulation = Simulation::of(&with_endpoints(&[1], GOES));
+    let (mut far_end, of_endpoint) = Stream::pair();
+    let before = simulation.worker.generation.get();
+    let held = acquire(&before.upstreams[1], &[]);
+    held.keep_idle(of_endpoint, None, simulation.worker.wheel.now());
+    simulation.reload(&with_endpoints(&[1], ""));
+    simulation.sweep();
+    assert_eq!(simulation.worker.upstreams.all().len(), 2);
+    assert!(!received(&mut far_end).1, "an exchange may go there still");
+    drop(held);
+    drop(before);
+    assert!(received(&mut far_end).1);
+    simulation.sweep();
+    assert_eq!(simulation.worker.upstreams.all().len(), 1);
+    assert!(!received(&mut simulation.endpoint).1);
+}
+
+#[test]
+fn endpoints_that_stay_keep_their_load_and_their_place() {
+    let mut simulation = Simulation::of(&with_endpoints(&[1, 2], ""));
+    let before = simulation.worker.generation.get();
+    let slots = [1, 2].map(|_| acquire(&before.upstreams[0], &[]));
+    let load = slots[0].endpoint().clone();
+    let load = load.state();
+    simulation.reload(&with_endpoints(&[3, 2, 1], ANOTHER));
+    let after = simulation.worker.generation.get();
+    let upstream = &after.upstreams[1];
+    assert_eq!(load.in_flight(), 2);
+    let new = acquire(upstream, &[]);
+    assert_eq!(new.config().name, "127.0.0.1:3");
+    let tried = [Tried::Sent { endpoint: new.id() }];
+    let next = acquire(upstream, &tried);
+    assert_eq!(next.config().name, "127.0.0.1:2");
+    let tried = [
+        tried[0],
+        Tried::Sent {
+            endpoint: next.id(),
+        },
+    ];
+    let last = acquire(upstream, &tried);
+    assert!(Rc::ptr_eq(last.endpoint(), slots[0].endpoint()));
+    assert_eq!(load.in_flight(), 3);
+    drop(slots);
+    assert_eq!(load.in_flight(), 1);
+}
