@@ -8,7 +8,6 @@ mod answer;
 mod files;
 mod paths;
 mod redirect;
-mod reserved;
 pub(super) mod surroundings;
 mod upstream;
 
@@ -19,12 +18,11 @@ use evenkeel_proto::Scheme;
 
 use super::Adopt;
 use super::diagnostics::Report;
-use super::setting::{Field, FromText, OneOrMore, Placed, read_text};
-use super::tree::Place;
-use super::value::{Bind, EndpointAddress, Name, Peer, Text, is_token};
+use super::setting::{Field, FromText, OneOrMore, Placed};
+use super::tree::SourcePlace;
+use super::value::{Bind, EndpointAddress, Name, Peer, Text};
 use super::written::{self, File, Names};
 use evenkeel_net::Address;
-use reserved::{Message, reserved_in};
 
 /// Largest limit on the length of a head, in bytes.
 const MAX_HEAD_LIMIT: usize = 128 * 1024;
@@ -48,21 +46,14 @@ fn check_names(file: &File, report: &mut Report) {
     let routes = file.route.value.iter().flatten().enumerate();
     let routes = routes.map(|(index, it)| (it.name_at(index), &it.name.place));
     check_unique("route", routes, report);
-    for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
-        read_text::<Name>(&upstream.name, &upstream.place, report);
-        let lanes = upstream.value.iter().flat_map(|it| &it.lanes.value);
-        for lane in lanes.flat_map(|map| &map.0) {
-            read_text::<Name>(&lane.name, &lane.place, report);
-        }
-    }
 }
 
 fn check_unique<'a>(
     what: &str,
-    names: impl Iterator<Item = (String, &'a Place)>,
+    names: impl Iterator<Item = (String, &'a SourcePlace)>,
     report: &mut Report,
 ) {
-    let mut first_places: HashMap<String, &Place> = HashMap::new();
+    let mut first_places: HashMap<String, &SourcePlace> = HashMap::new();
     for (name, place) in names {
         if let Some(first) = first_places.get(&name) {
             report
@@ -111,7 +102,7 @@ fn check_addresses(file: &File, report: &mut Report) {
         let path = &it.control;
         Some(("control socket", &path.value.as_ref()?.0, &path.place))
     });
-    let mut taken: Vec<(&str, &Address, &Place)> = Vec::new();
+    let mut taken: Vec<(&str, &Address, &SourcePlace)> = Vec::new();
     for (what, address, place) in listeners.chain(status).chain(control) {
         let first = taken.iter().find(|(_, it, _)| collide(it, address));
         match first {
@@ -212,7 +203,7 @@ fn check_proxies(listener: &written::ListenerTable, report: &mut Report) {
 fn check_peers(
     listener: &written::ListenerTable,
     peers: &[Placed<Peer>],
-    place: &Place,
+    place: &SourcePlace,
     title: &str,
     report: &mut Report,
 ) {
@@ -265,7 +256,7 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
             .help("add one that matches everything:\n[[route]]\nupstream = \"NAME\"");
     }
     paths::check_prefixes(routes, report);
-    let mut catch_all: Option<&Place> = None;
+    let mut catch_all: Option<&SourcePlace> = None;
     for route in routes {
         check_action(route, report);
         answer::check(route, report);
@@ -273,12 +264,11 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
         check_lane(route, names, report);
         redirect::check(route, report);
         files::check(route, report);
-        check_header_names(route, report);
         paths::check(route, report);
         check_scheme(route, file, report);
         if let Some(earlier) = catch_all {
             report
-                .warning(route.place(), "this route is never reached")
+                .warning(&route.place, "this route is never reached")
                 .related(earlier, "this one matches everything");
         } else if route
             .r#match
@@ -286,7 +276,7 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
             .as_ref()
             .is_some_and(|it| it.takes_everything())
         {
-            catch_all = Some(route.place());
+            catch_all = Some(&route.place);
         }
     }
 }
@@ -332,7 +322,7 @@ fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
 struct ActionKey<'a> {
     key: &'static str,
     is_written: bool,
-    place: &'a Place,
+    place: &'a SourcePlace,
 }
 
 impl written::Route {
@@ -351,14 +341,6 @@ impl written::Route {
             action("redirect", &self.redirect),
             action("files", &self.files),
         ]
-    }
-
-    /// Where it stands: the place of an option that is not written is that
-    /// of the table.
-    fn place(&self) -> &Place {
-        let actions = self.actions();
-        let table = actions.iter().find(|it| !it.is_written);
-        table.map_or(&self.redirect.place, |it| it.place)
     }
 
     /// The upstream that files are looked for in front of.
@@ -391,7 +373,7 @@ fn check_action(route: &written::Route, report: &mut Report) {
     match (written.next(), written.next()) {
         (None, _) if !report.is_syntax_broken() => {
             report
-                .mistake(&route.upstream.place, "a route without an action")
+                .mistake(&route.place, "a route without an action")
                 .help(format!("add one of {words}"));
         }
         (Some(first), Some(second)) => {
@@ -515,21 +497,10 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
     };
 }
 
-/// A collector gets spans of traces, which a listener must look at; and what
-/// it is sent besides must be fields.
+/// A collector gets spans of traces, which a listener must look at.
 fn check_otlp(file: &File, report: &mut Report) {
-    let Some(otlp) = &file.otlp.value else {
+    if file.otlp.value.is_none() {
         return;
-    };
-    for field in otlp.headers.value.iter().flat_map(|map| &map.0) {
-        if !is_token(&field.name) {
-            let what = format!("`{}` is no name of a field", field.name);
-            report.mistake(&field.place, what);
-        } else if let Some((own, help)) = reserved_in(Message::Spans, &field.name) {
-            report
-                .mistake(&field.place, format!("`{own}` is set by the exporter"))
-                .help(help);
-        }
     }
     let listeners = file.listener.value.iter().flatten();
     let mut modes = listeners.map(|it| it.trace.value.as_ref().and_then(|it| it.0.mode.value));
@@ -543,21 +514,5 @@ fn check_otlp(file: &File, report: &mut Report) {
             .help(
                 "add `trace = \"keep\"` to a listener, or `\"new\"` where clients are not trusted",
             );
-    }
-}
-
-fn check_header_names(route: &written::Route, report: &mut Report) {
-    let header = route
-        .r#match
-        .value
-        .as_ref()
-        .and_then(|it| it.header.value.as_ref());
-    for field in header.iter().flat_map(|map| &map.0) {
-        if !is_token(&field.name) {
-            report.mistake(
-                &field.place,
-                format!("`{}` is no name of a field", field.name),
-            );
-        }
     }
 }

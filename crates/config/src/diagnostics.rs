@@ -8,7 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use super::peers;
 use super::secret;
 use super::shape::Shape;
-use super::tree::Place;
+use super::tree::SourcePlace;
 use super::twice::Twice;
 
 /// Everything found wrong or doubtful in one configuration.
@@ -83,11 +83,11 @@ pub enum Colour {
 #[derive(Debug)]
 pub struct Finding {
     severity: Severity,
-    place: Option<Place>,
+    place: Option<SourcePlace>,
     title: String,
     label: Option<String>,
     help: Option<String>,
-    related: Option<(Place, String)>,
+    related: Option<(SourcePlace, String)>,
     /// Whether it is the parser's, of a text that is not TOML.
     syntax: bool,
 }
@@ -127,7 +127,7 @@ impl Finding {
     }
 
     /// Shows a second place that has to do with it.
-    pub fn related(&mut self, place: &Place, label: impl Into<String>) -> &mut Self {
+    pub fn related(&mut self, place: &SourcePlace, label: impl Into<String>) -> &mut Self {
         self.related = Some((place.clone(), label.into()));
         self
     }
@@ -159,7 +159,7 @@ impl Report {
 
     /// Has the texts at these places shown as stars, and all passwords in URLs.
     /// Places stay what they are.
-    pub(super) fn hide(&mut self, secrets: &[Place]) {
+    pub(super) fn hide(&mut self, secrets: &[SourcePlace]) {
         for (index, source) in self.sources.iter_mut().enumerate() {
             let own = secrets.iter().filter(|it| it.source == index);
             let own = own.map(|it| it.range.clone());
@@ -181,7 +181,7 @@ impl Report {
     }
 
     /// The same, of the lines of one place.
-    pub(super) fn hide_in_broken_text(&mut self, place: &Place, file: &Shape) {
+    pub(super) fn hide_in_broken_text(&mut self, place: &SourcePlace, file: &Shape) {
         let source = &mut self.sources[place.source];
         let hidden = secret::in_broken_lines(&source.text, &place.range, file);
         source.hide(&hidden);
@@ -192,7 +192,7 @@ impl Report {
     }
 
     /// Records a mistake at a place.
-    pub fn mistake(&mut self, place: &Place, title: impl Into<String>) -> &mut Finding {
+    pub fn mistake(&mut self, place: &SourcePlace, title: impl Into<String>) -> &mut Finding {
         self.add(Severity::Mistake, Some(place.clone()), title.into())
     }
 
@@ -202,7 +202,7 @@ impl Report {
     }
 
     /// Records a warning at a place.
-    pub fn warning(&mut self, place: &Place, title: impl Into<String>) -> &mut Finding {
+    pub fn warning(&mut self, place: &SourcePlace, title: impl Into<String>) -> &mut Finding {
         self.add(Severity::Warning, Some(place.clone()), title.into())
     }
 
@@ -211,7 +211,7 @@ impl Report {
         self.add(Severity::Warning, None, title.into())
     }
 
-    pub(super) fn syntax_mistake(&mut self, place: Place, title: &str) -> &mut Finding {
+    pub(super) fn syntax_mistake(&mut self, place: SourcePlace, title: &str) -> &mut Finding {
         self.syntax_broken = true;
         let found = self.add(Severity::Mistake, Some(place), title.replace('\n', ", "));
         found.syntax = true;
@@ -233,7 +233,7 @@ impl Report {
 
     /// Records that a layer is of another program or language. Nothing of it is shown
     /// but this place: the rest of the line could be a secret.
-    pub(super) fn no_toml(&mut self, place: &Place, language: &str) {
+    pub(super) fn no_toml(&mut self, place: &SourcePlace, language: &str) {
         self.syntax_broken = true;
         self.sources[place.source].text.truncate(place.range.end);
         self.mistake(place, format!("this looks like {language}; Evenkeel reads TOML"))
@@ -241,7 +241,7 @@ impl Report {
     }
 
     /// Records that something is written twice.
-    pub(super) fn twice(&mut self, place: Place, first: Option<Place>, what: &Twice) {
+    pub(super) fn twice(&mut self, place: SourcePlace, first: Option<SourcePlace>, what: &Twice) {
         let found = match what {
             Twice::Table { name } => self
                 .syntax_mistake(place, &format!("the table `[{name}]` is there twice"))
@@ -262,20 +262,25 @@ impl Report {
     }
 
     /// Adds help to the last finding, if that is one at this place without any.
-    pub(super) fn advise(&mut self, place: &Place, help: String) {
+    pub(super) fn advise(&mut self, place: &SourcePlace, help: String) {
         let last = self.findings.last_mut();
         let last = last.filter(|it| it.place.as_ref() == Some(place) && it.help.is_none());
         last.into_iter().for_each(|it| _ = it.help(help.as_str()));
     }
 
     /// The text at a place, with its secrets hidden.
-    pub(super) fn text_at(&self, place: &Place) -> &str {
+    pub(super) fn text_at(&self, place: &SourcePlace) -> &str {
         let text = self.sources.get(place.source).map(|it| it.text.as_str());
         let text = text.and_then(|it| it.get(place.range.clone()));
         text.unwrap_or_default()
     }
 
-    fn add(&mut self, severity: Severity, place: Option<Place>, title: String) -> &mut Finding {
+    fn add(
+        &mut self,
+        severity: Severity,
+        place: Option<SourcePlace>,
+        title: String,
+    ) -> &mut Finding {
         let finding = Finding {
             severity,
             place,
@@ -374,13 +379,13 @@ impl Report {
         let mut group = Group::with_title(title);
         if let Some(place) = &finding.place {
             let related = finding.related.as_ref();
-            let is_beside = |it: &&(Place, String)| it.0.source == place.source;
+            let is_beside = |it: &&(SourcePlace, String)| it.0.source == place.source;
             let beside = related.filter(is_beside);
             let excerpt = self.excerpt(lines, place, beside.map(|it| &it.0));
             let mark = AnnotationKind::Primary.span(excerpt.span(self.visible(place)));
             let mut snippet = excerpt.snippet();
             snippet = snippet.annotation(mark.label(finding.label.as_deref()));
-            let context = |excerpt: &Excerpt<'a>, (other, label): &'a (Place, String)| {
+            let context = |excerpt: &Excerpt<'a>, (other, label): &'a (SourcePlace, String)| {
                 let span = excerpt.span(self.visible(other));
                 AnnotationKind::Context.span(span).label(label.as_str())
             };
@@ -405,8 +410,8 @@ impl Report {
     fn excerpt<'a>(
         &'a self,
         lines: &[Vec<usize>],
-        place: &Place,
-        beside: Option<&Place>,
+        place: &SourcePlace,
+        beside: Option<&SourcePlace>,
     ) -> Excerpt<'a> {
         let Source { origin, text } = &self.sources[place.source];
         let lines = &lines[place.source];
@@ -433,7 +438,7 @@ impl Report {
 
     /// The part of `place` on its first line: a table that runs over half the
     /// file is shown by where it begins.
-    fn visible(&self, place: &Place) -> Range<usize> {
+    fn visible(&self, place: &SourcePlace) -> Range<usize> {
         let text = &self.sources[place.source].text;
         let start = place.range.start.min(text.len());
         let end = place.range.end.min(text.len());

@@ -3,7 +3,7 @@
 use super::diagnostics::Report;
 use super::form;
 use super::not_toml;
-use super::tree::{self, Node, Place, Value, line_start};
+use super::tree::{self, Node, SourcePlace, Value, line_start};
 use super::twice::{self, Twice};
 
 use toml::de::DeTable;
@@ -13,7 +13,7 @@ use toml::de::DeTable;
 pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
     let text = report.source_text(source).to_owned();
     let (table, errors) = DeTable::parse_recoverable(&text);
-    let at = |range| Place { source, range };
+    let at = |range| SourcePlace { source, range };
     let root = Node {
         place: at(0..0),
         value: tree::table_value(table.into_inner(), &at),
@@ -85,14 +85,14 @@ enum Said {
 
 /// Reports what the parser could not read, in words that say more than its own
 /// where the line is a known mistake.
-fn report_syntax(text: &str, place: Place, said: &str, report: &mut Report) -> Said {
+fn report_syntax(text: &str, place: SourcePlace, said: &str, report: &mut Report) -> Said {
     let start = line_start(text, place.range.start);
     let line = text[start..].lines().next().unwrap_or_default();
     if let Some((offset, what)) = not_toml::lookalike(line) {
         let letter = text[start + offset..].chars().next().unwrap_or_default();
         let range = start + offset..start + offset + letter.len_utf8();
         let shown = letter.escape_debug();
-        let place = Place { range, ..place };
+        let place = SourcePlace { range, ..place };
         report.syntax_mistake(place, &format!("`{shown}` is {what}"));
         return Said::Known;
     }

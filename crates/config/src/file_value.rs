@@ -19,6 +19,7 @@ choice!(Coding {
 resolve_to!(
     InnerPath => String,
     FileName => String,
+    Ending => String,
     MediaType => String,
     TypePrefix => String,
 );

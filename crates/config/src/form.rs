@@ -1,7 +1,7 @@
 //! Advice for a value of another type than its option's: how to write it.
 
 use super::shape::{Presence, Shape, TableShape};
-use super::tree::{Entry, Node, Value};
+use super::tree::{Node, TableEntry, Value};
 
 /// The same value in the form that `shape` has, if there is one. `written` is the
 /// text that the value begins with.
@@ -12,7 +12,7 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
         (Shape::AnyOf(shapes), _) => shapes.iter().find_map(|it| advice(node, it, written)),
         (Shape::List(item), Value::Table(entries)) if takes_table(item) => {
             // Of `[listener.web]` the place is the first key alone.
-            let is_named = |it: &Entry| matches!(it.node.value, Value::Table(_));
+            let is_named = |it: &TableEntry| matches!(it.node.value, Value::Table(_));
             match header(written) {
                 Some(name) => Some(format!("write `[[{name}]]`: there may be several")),
                 None if written.starts_with('{') => Some("write a list: `[{ … }]`".to_owned()),

@@ -8,7 +8,7 @@ use super::diagnostics::{Origin, Report};
 use super::secret;
 use super::setting::Setting;
 use super::shape::Shape;
-use super::tree::{self, Entry, Node, Place, Value};
+use super::tree::{self, Node, SourcePlace, TableEntry, Value};
 use super::written::File;
 
 /// What the names of variables that set an option begin with.
@@ -84,7 +84,7 @@ pub(super) fn apply_variables(
         let mut at = VARIABLE_PREFIX.len();
         let mut path = Vec::new();
         for part in name[at..].split("__") {
-            let place = Place {
+            let place = SourcePlace {
                 source,
                 range: at..at + part.len(),
             };
@@ -129,7 +129,7 @@ fn spelled_with_one(words: &str, shape: &Shape) -> Option<Vec<String>> {
 pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
     let source = report.add_source(Origin::Set, text);
     let Some((path, value)) = split_set(text) else {
-        let place = Place {
+        let place = SourcePlace {
             source,
             range: 0..text.len(),
         };
@@ -142,10 +142,10 @@ pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
     let mut steps = Vec::new();
     for range in path {
         let key = text[range.clone()].trim().trim_matches('"').to_owned();
-        let place = Place { source, range };
+        let place = SourcePlace { source, range };
         if key.is_empty() {
             let range = value..text.len();
-            report.hide(&[Place { source, range }]);
+            report.hide(&[SourcePlace { source, range }]);
             report.mistake(&place, "an empty key");
             return;
         }
@@ -167,7 +167,7 @@ fn put(root: &mut Node, path: &[Step], value: Node, report: &mut Report) {
 }
 
 /// The places of what may be secret of a value at this path.
-fn secrets_at(path: &[Step], value: Node, file: &Shape) -> Vec<Place> {
+fn secrets_at(path: &[Step], value: Node, file: &Shape) -> Vec<SourcePlace> {
     let is_broken_table =
         matches!(&value.value, Value::Text(text) if text.trim_start().starts_with(['{', '[']));
     let may_hold = path
@@ -178,7 +178,7 @@ fn secrets_at(path: &[Step], value: Node, file: &Shape) -> Vec<Place> {
     }
     let mut alone = path.iter().rev().fold(value, |node, step| Node {
         place: step.place.clone(),
-        value: Value::Table(vec![Entry {
+        value: Value::Table(vec![TableEntry {
             key: step.key.clone(),
             key_place: step.place.clone(),
             node,
@@ -212,7 +212,7 @@ fn split_set(text: &str) -> Option<(Vec<std::ops::Range<usize>>, usize)> {
 fn written_value(text: &str, source: usize, offset: usize) -> Node {
     let at = |range: std::ops::Range<usize>| {
         let range = range.start + offset..range.end + offset;
-        Place { source, range }
+        SourcePlace { source, range }
     };
     let plain = || Node {
         place: at(0..text.len()),
@@ -229,7 +229,7 @@ fn written_value(text: &str, source: usize, offset: usize) -> Node {
 /// One key on the way to a value.
 struct Step {
     key: String,
-    place: Place,
+    place: SourcePlace,
     spelling: Spelling,
 }
 
@@ -269,7 +269,7 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
             let index = found.unwrap_or_else(|| {
                 let made = empty(&step.place, &inner);
                 let place = step.place.clone();
-                entries.push(Entry {
+                entries.push(TableEntry {
                     key: step.key.clone(),
                     key_place: place,
                     node: made,
@@ -357,7 +357,7 @@ fn item(items: &mut Vec<Node>, step: &Step, shape: &Shape) -> Option<usize> {
         place: place.clone(),
         value: Value::Text(step.key.clone()),
     };
-    let entry = Entry {
+    let entry = TableEntry {
         key: "name".into(),
         key_place: place.clone(),
         node: name,
@@ -387,7 +387,7 @@ fn inner_shape(shape: &Shape, key: &str) -> Shape {
     }
 }
 
-fn empty(place: &Place, shape: &Shape) -> Node {
+fn empty(place: &SourcePlace, shape: &Shape) -> Node {
     let value = match shape {
         Shape::List(_) => Value::List(Vec::new()),
         _ => Value::Table(Vec::new()),

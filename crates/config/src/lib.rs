@@ -31,6 +31,7 @@ mod peers;
 mod print;
 mod quantity;
 mod regex_like;
+mod reserved;
 mod resolve;
 mod schema;
 mod secret;

@@ -13,7 +13,7 @@ use super::print;
 use super::resolve::{NameLookup, Surroundings, resolve};
 use super::secret;
 use super::setting::Setting;
-use super::tree::{Node, Place, Value};
+use super::tree::{Node, SourcePlace, Value};
 use super::unknown;
 use super::written::File;
 
@@ -105,7 +105,7 @@ fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> Node {
             .syntax_mistake_without_place(&format!("{shown} is {what}"))
             .help(help);
         Node {
-            place: Place {
+            place: SourcePlace {
                 source: report.add_source(Origin::File(shown.to_string()), ""),
                 range: 0..0,
             },
@@ -122,7 +122,7 @@ fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> Node {
         Some(NoText::Utf16) => nothing(report, "UTF-16 text", "save it as UTF-8"),
         Some(NoText::Byte { byte, at }) => {
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            let place = Place {
+            let place = SourcePlace {
                 source: report.next_source(),
                 range: at..at + char::REPLACEMENT_CHARACTER.len_utf8(),
             };

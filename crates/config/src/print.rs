@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::secret;
 use super::shape::{KeyShape, Shape, TableShape};
-use super::tree::{self, Entry, Node, Value};
+use super::tree::{self, Node, TableEntry, Value};
 
 /// Adds every option that is not written and has a default; takes out tables that
 /// say nothing. An empty table says something where there is none by default.
@@ -25,7 +25,7 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
                 let key = table.keys.iter().find(|it| it.key == entry.key);
                 !(is_empty(&entry.node) && key.is_some_and(|it| it.presence.is_empty_table()))
             });
-            let order = |entry: &Entry| table.keys.iter().position(|it| it.key == entry.key);
+            let order = |entry: &TableEntry| table.keys.iter().position(|it| it.key == entry.key);
             entries.sort_by_key(order);
         }
         (Value::Table(entries), Shape::Map(item)) => {
@@ -51,11 +51,11 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
 }
 
 /// The defaults of the keys that the table at `node` lacks.
-fn missing_entries(node: &Node, table: &TableShape) -> Vec<Entry> {
+fn missing_entries(node: &Node, table: &TableShape) -> Vec<TableEntry> {
     let missing = table.keys.iter().filter(|it| node.entry(it.key).is_none());
     let entry = |key: &KeyShape| {
         let at = |_| node.place.clone();
-        Some(Entry {
+        Some(TableEntry {
             key: key.key.into(),
             key_place: node.place.clone(),
             node: tree::read_value(&key.presence.default_in(node)?, &at)?,
@@ -155,7 +155,8 @@ pub(super) fn inline(node: &Node) -> String {
             )
         }
         Value::Table(entries) => {
-            let pair = |entry: &Entry| format!("{} = {}", key(&entry.key), inline(&entry.node));
+            let pair =
+                |entry: &TableEntry| format!("{} = {}", key(&entry.key), inline(&entry.node));
             let pairs: Vec<_> = entries.iter().map(pair).collect();
             match pairs.is_empty() {
                 true => "{}".into(),
@@ -195,7 +196,7 @@ fn quoted(text: &str) -> String {
 
 /// The default `text`, a TOML value, as the reference page shows it.
 pub(super) fn default_text(text: &str) -> String {
-    let at = |_| tree::Place {
+    let at = |_| tree::SourcePlace {
         source: 0,
         range: 0..0,
     };

@@ -28,7 +28,7 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 
 /// A duration that may be zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct DurationValue(pub Duration);
 
 /// A duration longer than zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Timeout(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteSize(pub u64);
 
-impl FromText for Span {
+impl FromText for DurationValue {
     const FORM: &'static str = "a duration, such as `\"10s\"`, `\"500ms\"` or `\"1m30s\"`";
     const PATTERN: Option<&'static str> = Some(r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$");
 
@@ -74,14 +74,16 @@ fn duration_fault(text: &str) -> Fault {
 }
 
 impl FromText for Timeout {
-    const FORM: &'static str = Span::FORM;
-    const PATTERN: Option<&'static str> = Span::PATTERN;
+    const FORM: &'static str = DurationValue::FORM;
+    const PATTERN: Option<&'static str> = DurationValue::PATTERN;
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        match Span::from_text(text)? {
-            Span(Duration::ZERO) => Err(Fault::new("a timeout of 0 would refuse everything")
-                .help("write the longest time that is acceptable, such as \"1h\"")),
-            Span(duration) => Ok(Self(duration)),
+        match DurationValue::from_text(text)? {
+            DurationValue(Duration::ZERO) => {
+                Err(Fault::new("a timeout of 0 would refuse everything")
+                    .help("write the longest time that is acceptable, such as \"1h\""))
+            }
+            DurationValue(duration) => Ok(Self(duration)),
         }
     }
 }
@@ -181,7 +183,7 @@ impl<T: ByteCount> Setting for Size<T> {
     }
 }
 
-resolve_to!(Span => Duration, Timeout => Duration, Part => f64);
+resolve_to!(DurationValue => Duration, Timeout => Duration, Part => f64);
 
 impl<T: ByteCount> Resolve for Length<T> {
     type Resolved = T;
@@ -279,7 +281,9 @@ mod tests {
             ("99999999999999999999s", None),
             ("400d", None),
         ] {
-            let read = Span::from_text(text).ok().map(|it| it.0.as_micros());
+            let read = DurationValue::from_text(text)
+                .ok()
+                .map(|it| it.0.as_micros());
             assert_eq!(read, expected_us, "{text:?}");
         }
         assert!(Timeout::from_text("0ms").is_err());

@@ -16,7 +16,7 @@ use evenkeel_policy::route::{RouteTable, Rule};
 use super::check;
 use super::diagnostics::Report;
 use super::setting::Resolve;
-use super::tree::Place;
+use super::tree::SourcePlace;
 use super::value::Peer;
 use super::written::{self, AnswerParts, File, ListenerParts, Names, OtlpParts};
 use super::{
@@ -150,7 +150,7 @@ fn status(
 }
 
 /// Warns of a file with a secret that other users may read.
-fn check_mode(path: &Path, place: &Place, report: &mut Report) {
+fn check_mode(path: &Path, place: &SourcePlace, report: &mut Report) {
     /// Reading, for everybody (chmod(1)).
     const OTHERS_READ: u32 = 0o004;
     let mode = std::fs::metadata(path).map_or(0, |it| it.mode());

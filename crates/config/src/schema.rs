@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::setting::Setting;
 use super::shape::{KeyShape, Presence, Shape, TableShape};
-use super::tree::{self, Node, Place, Value};
+use super::tree::{self, Node, SourcePlace, Value};
 use super::written::File;
 
 /// The JSON Schema (draft 2020-12) of the configuration, ending in a newline.
@@ -81,7 +81,7 @@ fn key_schema(key: &KeyShape) -> Json {
     let mut schema = shape_schema(&key.shape);
     schema.insert("description".into(), json!(key.help));
     if let Presence::Default(text) = key.presence {
-        let at = |_| Place {
+        let at = |_| SourcePlace {
             source: 0,
             range: 0..0,
         };

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use super::shape::{Shape, TableShape};
-use super::tree::{Entry, Node, Place, Value, offset};
+use super::tree::{Node, SourcePlace, TableEntry, Value, offset};
 
 /// Shown in the place of a secret.
 pub(super) const HIDDEN: &str = "***";
@@ -79,7 +79,7 @@ fn each_value(node: &mut Node, found: &mut dyn FnMut(&mut Node)) {
 }
 
 /// Whether an entry that is no option of its table may be meant to hold secrets.
-fn may_be_of_secrets(entry: &Entry, table: &TableShape) -> bool {
+fn may_be_of_secrets(entry: &TableEntry, table: &TableShape) -> bool {
     let is_text = match &entry.node.value {
         Value::Text(text) => !is_path(text),
         value => matches!(value, Value::List(_)),
@@ -170,7 +170,7 @@ pub(super) fn may_be_under(key: &str, file: &Shape) -> bool {
 }
 
 /// The places of every value that is or may be secret.
-pub(super) fn places(root: &mut Node, file: &Shape) -> Vec<Place> {
+pub(super) fn places(root: &mut Node, file: &Shape) -> Vec<SourcePlace> {
     let mut places = Vec::new();
     each(root, file, &mut |secret| places.push(secret.place.clone()));
     places

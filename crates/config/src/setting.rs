@@ -14,7 +14,7 @@ mod containers;
 use super::diagnostics::Report;
 use super::form;
 use super::shape::{Presence, Shape};
-use super::tree::{self, Node, Place, Value};
+use super::tree::{self, Node, SourcePlace, Value};
 
 pub use bounded::Bounded;
 pub use containers::{Boxed, Map, Named, OneOrMore, Placed, Secret};
@@ -42,7 +42,7 @@ pub struct Field<T> {
     /// Its value or default; `None` where it has neither or is mistaken.
     pub value: Option<T>,
     /// Where it stands, or else the table that it would stand in.
-    pub place: Place,
+    pub place: SourcePlace,
     /// Whether it was written.
     pub written: bool,
 }
@@ -94,6 +94,12 @@ fn read_or_advise<T: Setting>(node: &Node, name: Option<&str>, report: &mut Repo
         }
     }
     value
+}
+
+/// The value of another option of a table, for a default that depends on it; `None`
+/// where it is mistaken, which reading that option reports.
+pub(super) fn sibling<T: Setting>(table: &Node, key: &str) -> Option<T> {
+    T::read(&table.entry(key)?.node, &mut Report::default())
 }
 
 /// Whether a key of the table at `node` was probably meant to be `key`.
@@ -265,6 +271,9 @@ macro_rules! options {
         $(#[doc = $about])*
         #[derive(Debug)]
         pub struct $name {
+            /// Where the table stands.
+            #[allow(dead_code, reason = "checks point at few tables as a whole")]
+            pub place: $crate::tree::SourcePlace,
             $( $(#[doc = $help])* pub $key: $crate::setting::Field<$type>, )*
         }
 
@@ -279,6 +288,7 @@ macro_rules! options {
                     return setting::wrong_type(node, report);
                 }
                 Some(Self {
+                    place: node.place.clone(),
                     $( $key: {
                         let key = setting::key_name(stringify!($key));
                         let presence = $presence $(($($argument)*))?;
@@ -402,7 +412,11 @@ impl Fault {
 }
 
 /// Reads a value from text, reporting what is wrong at `place`.
-pub(super) fn read_text<T: FromText>(text: &str, place: &Place, report: &mut Report) -> Option<T> {
+pub(super) fn read_text<T: FromText>(
+    text: &str,
+    place: &SourcePlace,
+    report: &mut Report,
+) -> Option<T> {
     let (value, fault) = match T::from_text(text) {
         Ok(value) => (Some(value), T::doubt(text)),
         Err(fault) => (None, Some(fault)),

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 /// A stretch of one of the report's sources, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePlace {
     /// Index of the source in the report.
     pub source: usize,
     /// Bytes of that source's text.
@@ -22,7 +22,7 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub struct Node {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourcePlace,
     /// What stands there.
     pub value: Value,
 }
@@ -41,23 +41,23 @@ pub enum Value {
     /// An array.
     List(Vec<Node>),
     /// A table, in the order written.
-    Table(Vec<Entry>),
+    Table(Vec<TableEntry>),
 }
 
 /// One key of a table.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct TableEntry {
     /// The key.
     pub key: String,
     /// Where the key stands.
-    pub key_place: Place,
+    pub key_place: SourcePlace,
     /// Its value.
     pub node: Node,
 }
 
 impl Node {
     /// The entry of this key, where it is a table that has it.
-    pub fn entry(&self, key: &str) -> Option<&Entry> {
+    pub fn entry(&self, key: &str) -> Option<&TableEntry> {
         match &self.value {
             Value::Table(entries) => entries.iter().find(|entry| entry.key == key),
             _ => None,
@@ -98,11 +98,11 @@ pub(super) fn offset(text: &str, part: &str) -> usize {
 
 /// Reads one TOML value; `None` where `text` is not one. `at` turns a range
 /// of `text` into a place.
-pub(super) fn read_value(text: &str, at: &dyn Fn(Range<usize>) -> Place) -> Option<Node> {
+pub(super) fn read_value(text: &str, at: &dyn Fn(Range<usize>) -> SourcePlace) -> Option<Node> {
     Some(node(DeValue::parse(text).ok()?, at))
 }
 
-fn node(value: Spanned<DeValue<'_>>, at: &dyn Fn(Range<usize>) -> Place) -> Node {
+fn node(value: Spanned<DeValue<'_>>, at: &dyn Fn(Range<usize>) -> SourcePlace) -> Node {
     let place = at(value.span());
     let value = match value.into_inner() {
         DeValue::String(text) => Value::Text(text.into_owned()),
@@ -120,8 +120,8 @@ fn node(value: Spanned<DeValue<'_>>, at: &dyn Fn(Range<usize>) -> Place) -> Node
 }
 
 /// The entries of a table.
-pub(super) fn table_value(table: DeTable<'_>, at: &dyn Fn(Range<usize>) -> Place) -> Value {
-    let entries = table.into_iter().map(|(key, value)| Entry {
+pub(super) fn table_value(table: DeTable<'_>, at: &dyn Fn(Range<usize>) -> SourcePlace) -> Value {
+    let entries = table.into_iter().map(|(key, value)| TableEntry {
         key_place: at(key.span()),
         key: key.into_inner().into_owned(),
         node: node(value, at),

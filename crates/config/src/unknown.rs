@@ -7,7 +7,7 @@ use super::diagnostics::{Report, nearest};
 use super::peers::{self, Meaning};
 use super::setting::FromText;
 use super::shape::{Shape, TableShape, alternatives};
-use super::tree::{Entry, Node, Value};
+use super::tree::{Node, TableEntry, Value};
 use super::value::EndpointAddress;
 
 /// Path of the table of an endpoint.
@@ -135,7 +135,7 @@ impl Check<'_> {
     }
 
     /// Reports the keys of `entries` that the table does not have.
-    fn check_keys(&mut self, entries: &[Entry], table: &TableShape) {
+    fn check_keys(&mut self, entries: &[TableEntry], table: &TableShape) {
         for entry in entries.iter().filter(|it| !table.has(&it.key)) {
             let tables = self.tables.get_or_insert_with(|| tables(self.file));
             let known: Vec<_> = table.keys.iter().map(|it| it.key).collect();
@@ -157,8 +157,8 @@ struct Said {
 /// The words on one of the `entries` of the table of this title with the keys `known`,
 /// of all these tables.
 fn explain(
-    entry: &Entry,
-    entries: &[Entry],
+    entry: &TableEntry,
+    entries: &[TableEntry],
     title: &str,
     known: &[&str],
     tables: &[Table],
@@ -248,14 +248,14 @@ fn explain(
 }
 
 /// Whether a key of the whole configuration begins the tables of Traefik.
-fn is_of_traefik(entry: &Entry) -> bool {
+fn is_of_traefik(entry: &TableEntry) -> bool {
     let tables = ["routers", "services", "middlewares"];
     ["http", "tcp", "udp"].contains(&entry.key.as_str())
         && tables.iter().any(|it| entry.node.entry(it).is_some())
 }
 
 /// The address of an endpoint that is written as a host and a port.
-fn address_in_parts(entries: &[Entry], current: &str) -> Option<String> {
+fn address_in_parts(entries: &[TableEntry], current: &str) -> Option<String> {
     if current != ENDPOINTS {
         return None;
     }
@@ -295,18 +295,18 @@ fn nearby(mut found: Vec<(&str, String)>, current: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::setting::Setting;
-    use crate::tree::Place;
+    use crate::tree::SourcePlace;
     use crate::written::File;
 
     /// What is said of `key` with this value in the table at `path`.
     fn said_of(path: &str, key: &str, value: Value) -> String {
         let tables = tables(&File::shape());
         let table = tables.iter().find(|it| it.path == path).unwrap();
-        let place = Place {
+        let place = SourcePlace {
             source: 0,
             range: 0..0,
         };
-        let entry = Entry {
+        let entry = TableEntry {
             key: key.to_owned(),
             key_place: place.clone(),
             node: Node { place, value },

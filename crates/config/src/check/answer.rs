@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::super::diagnostics::Report;
+use super::super::reserved::AnswerField;
 use super::super::setting::{Bounded, Map};
-use super::super::tree::Place;
-use super::super::value::{FieldValue, is_token};
+use super::super::tree::SourcePlace;
+use super::super::value::FieldValue;
 use super::super::written::{self, Answer};
-use super::reserved::{Message, reserved_in};
 
 /// Statuses of answers without a body (RFC 9110 §6.4.1).
 const WITHOUT_BODY: [u16; 2] = [204, 304];
@@ -47,25 +47,15 @@ fn check_body(answer: &Answer, report: &mut Report) {
         .help("leave the body out, or write another status");
 }
 
-fn check_headers(Map(headers): &Map<FieldValue>, report: &mut Report) {
-    let mut first_places: HashMap<String, &Place> = HashMap::new();
+/// No field stands there twice.
+fn check_headers(Map(headers): &Map<AnswerField, FieldValue>, report: &mut Report) {
+    let mut first_places: HashMap<String, &SourcePlace> = HashMap::new();
     for field in headers {
-        let name = field.name.to_ascii_lowercase();
-        if !is_token(&name) {
-            report
-                .mistake(
-                    &field.place,
-                    format!("`{}` is no name of a field", field.name),
-                )
-                .help("write it without spaces, colons or quotes, as in Retry-After");
-        } else if let Some((_, why)) = reserved_in(Message::Answer, &name) {
-            report
-                .mistake(
-                    &field.place,
-                    format!("`{}` is not for `headers`", field.name),
-                )
-                .help(why);
-        } else if let Some(first) = first_places.get(&name) {
+        let Some(AnswerField(name)) = &field.key else {
+            continue;
+        };
+        let name = name.to_ascii_lowercase();
+        if let Some(first) = first_places.get(&name) {
             report
                 .mistake(&field.place, format!("a second field `{}`", field.name))
                 .related(first, "the first one")

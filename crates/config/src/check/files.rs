@@ -6,9 +6,8 @@ use evenkeel_policy::route::PathPattern;
 use evenkeel_proto::coding::Coding;
 
 use super::super::diagnostics::Report;
-use super::super::file_value::Ending;
-use super::super::setting::{Field, OneOrMore, Placed, read_text};
-use super::super::tree::Place;
+use super::super::setting::{Field, OneOrMore, Placed};
+use super::super::tree::SourcePlace;
 use super::super::value::Path;
 use super::super::written::{self, CompressTable, FilesTable, Switch};
 use super::upstream::check_answer;
@@ -19,9 +18,6 @@ pub(super) fn check(route: &written::Route, report: &mut Report) {
         return;
     };
     check_strip(route, files, report);
-    for ending in files.types.value.iter().flat_map(|map| &map.0) {
-        read_text::<Ending>(&ending.name, &ending.place, report);
-    }
     check_patterns(files, report);
     check_codings(&files.precompressed, report);
     if let Some(Switch::On(compression)) = &files.compress.value {
@@ -60,9 +56,9 @@ fn check_strip(route: &written::Route, files: &FilesTable, report: &mut Report) 
 }
 
 fn check_patterns(files: &FilesTable, report: &mut Report) {
-    let mut all: Option<&Place> = None;
+    let mut all: Option<&SourcePlace> = None;
     for pattern in files.cache_control.value.iter().flat_map(|map| &map.0) {
-        if read_text::<Path>(&pattern.name, &pattern.place, report).is_none() {
+        if pattern.key.is_none() {
             continue;
         }
         if let Some(earlier) = all {
@@ -77,7 +73,7 @@ fn check_patterns(files: &FilesTable, report: &mut Report) {
 }
 
 fn check_codings(codings: &Field<Vec<Placed<Coding>>>, report: &mut Report) {
-    let mut first_places: HashMap<Coding, &Place> = HashMap::new();
+    let mut first_places: HashMap<Coding, &SourcePlace> = HashMap::new();
     for coding in codings.value.iter().flatten() {
         if let Some(first) = first_places.get(&coding.value) {
             let name = coding.value.name();

@@ -6,7 +6,7 @@ use super::super::diagnostics::Report;
 use super::super::log_value::LogPath;
 use super::super::machine::Obstacle;
 use super::super::setting::Field;
-use super::super::tree::Place;
+use super::super::tree::SourcePlace;
 use super::super::written::{self, AccessLog, File, OwnAccessLog};
 use evenkeel_net::Address;
 
@@ -20,7 +20,7 @@ pub(crate) fn check(file: &File, report: &mut Report) {
     }
 }
 
-fn warn(obstacle: Option<Obstacle>, place: &Place, report: &mut Report) {
+fn warn(obstacle: Option<Obstacle>, place: &SourcePlace, report: &mut Report) {
     if let Some(obstacle) = obstacle {
         report
             .warning(place, obstacle.to_string())
@@ -29,7 +29,7 @@ fn warn(obstacle: Option<Obstacle>, place: &Place, report: &mut Report) {
 }
 
 /// The addresses that the process listens at.
-fn addresses(file: &File) -> impl Iterator<Item = (&Address, &Place)> {
+fn addresses(file: &File) -> impl Iterator<Item = (&Address, &SourcePlace)> {
     let listeners = file.listener.value.iter().flatten().map(|it| &it.bind);
     let status = file.status.value.iter().filter_map(|it| match it {
         written::Status::Off => None,
@@ -42,7 +42,7 @@ fn addresses(file: &File) -> impl Iterator<Item = (&Address, &Place)> {
 }
 
 /// The files that requests are logged to.
-fn logs(file: &File) -> impl Iterator<Item = (&PathBuf, &Place)> {
+fn logs(file: &File) -> impl Iterator<Item = (&PathBuf, &SourcePlace)> {
     let global = file.access_log.value.iter().filter_map(|it| match it {
         AccessLog::On(table) => Some(&table.path),
         AccessLog::Off => None,

@@ -12,10 +12,9 @@ use super::super::diagnostics::Report;
 use super::super::machine;
 use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::shape::alternatives;
-use super::super::tree::Place;
-use super::super::value::{Destination, Text, is_token};
+use super::super::tree::SourcePlace;
+use super::super::value::{Destination, Name, Text};
 use super::super::written::{self, File, Names, ShortEndpoint, UpstreamTable};
-use super::reserved::{Message, reserved_in};
 
 /// Probes that follow each other faster than this would be a load.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -60,7 +59,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     }
 }
 
-fn check_lane_use(upstream: &Named<UpstreamTable>, file: &File, report: &mut Report) {
+fn check_lane_use(upstream: &Named<Name, UpstreamTable>, file: &File, report: &mut Report) {
     let lanes = upstream.value.iter().flat_map(|it| &it.lanes.value);
     for lane in lanes.flat_map(|map| &map.0) {
         let uses = |route: &written::Route| {
@@ -167,7 +166,7 @@ fn check_weights(
 }
 
 fn check_endpoints(upstream: &str, endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
-    let mut first_places: HashMap<&str, &Place> = HashMap::new();
+    let mut first_places: HashMap<&str, &SourcePlace> = HashMap::new();
     for endpoint in endpoints {
         let Some(address) = &endpoint.value.0.address.value else {
             continue;
@@ -314,21 +313,6 @@ fn check_health(upstream: &UpstreamTable, report: &mut Report) {
         report
             .mistake(&health.body.place, "every body contains an empty text")
             .help("leave out `body`");
-    }
-    for field in health.headers.value.iter().flat_map(|map| &map.0) {
-        if !is_token(&field.name) {
-            report.mistake(
-                &field.place,
-                format!("`{}` is no name of a field", field.name),
-            );
-        } else if let Some((_, help)) = reserved_in(Message::Probe, &field.name) {
-            report
-                .mistake(
-                    &field.place,
-                    format!("`{}` is not for `headers`", field.name),
-                )
-                .help(help);
-        }
     }
     check_probe_times(health, report);
 }

@@ -130,7 +130,7 @@ impl Layer {
     }
 }
 
-fn slower_than(time: crate::quantity::Span) -> Option<std::time::Duration> {
+fn slower_than(time: crate::quantity::DurationValue) -> Option<std::time::Duration> {
     // Zero takes the condition of the table above away.
     Some(time.0).filter(|it| !it.is_zero())
 }

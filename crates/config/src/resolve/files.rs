@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use evenkeel_policy::route::PathPattern;
-
 use super::super::diagnostics::Report;
 use super::super::file_value::FolderPath;
 use super::super::setting::{Placed, Resolve};
@@ -22,16 +20,10 @@ pub(super) fn resolve(
     // First, so that its mistakes are reported whatever else is missing.
     let overload = queue_answer(it.overload.value.as_ref()?, surroundings.folder, report);
     let root = root(it.root.value.as_ref()?, surroundings, report);
-    let cache_control = it.cache_control.value.as_ref()?.0.iter();
-    let cache_control = cache_control.map(|it| {
-        let pattern = PathPattern::new(&it.name).ok()?;
-        Some((pattern, it.value.as_ref()?.0.clone()))
-    });
     it.resolve_with(FilesParts {
         root: root?,
         strip: it.strip.value.as_ref().map_or("", |it| &it.0).to_owned(),
         fallback,
-        cache_control: cache_control.collect::<Option<_>>()?,
         compression: match &it.compress.value {
             None => None,
             Some(written) => written.resolve()?,

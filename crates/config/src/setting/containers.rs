@@ -1,9 +1,9 @@
 //! Values that hold other values: lists, tables by name, and what a value has beside it.
 
-use super::{FromText, Resolve, Setting, read_or_advise, wrong_type};
+use super::{FromText, Resolve, Setting, read_or_advise, read_text, wrong_type};
 use crate::diagnostics::Report;
 use crate::shape::Shape;
-use crate::tree::{Node, Place, Value};
+use crate::tree::{Node, SourcePlace, Value};
 
 impl<T: Setting> Setting for Vec<T> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
@@ -88,7 +88,7 @@ pub struct Placed<T> {
     /// The value.
     pub value: T,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourcePlace,
 }
 
 impl<T: Setting> Setting for Placed<T> {
@@ -112,28 +112,31 @@ impl<T: Resolve> Resolve for Placed<T> {
     }
 }
 
-/// A table whose keys are names.
+/// A table whose keys are names of this kind.
 #[derive(Debug)]
-pub struct Map<T>(pub Vec<Named<T>>);
+pub struct Map<K, T>(pub Vec<Named<K, T>>);
 
 /// One entry of a [`Map`].
 #[derive(Debug)]
-pub struct Named<T> {
-    /// The key.
+pub struct Named<K, T> {
+    /// The key as written.
     pub name: String,
+    /// The key; `None` where it is mistaken.
+    pub key: Option<K>,
     /// Where the key stands.
-    pub place: Place,
+    pub place: SourcePlace,
     /// The value; `None` where it is mistaken.
     pub value: Option<T>,
 }
 
-impl<T: Setting> Setting for Map<T> {
+impl<K: FromText, T: Setting> Setting for Map<K, T> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         let Value::Table(entries) = &node.value else {
             return wrong_type(node, report);
         };
         let named = entries.iter().map(|entry| Named {
             name: entry.key.clone(),
+            key: read_text(&entry.key, &entry.key_place, report),
             place: entry.key_place.clone(),
             value: read_or_advise(&entry.node, Some(&entry.key), report),
         });
@@ -145,12 +148,13 @@ impl<T: Setting> Setting for Map<T> {
     }
 }
 
-impl<T: Resolve> Resolve for Map<T> {
-    type Resolved = Vec<(String, T::Resolved)>;
+impl<K: Resolve, T: Resolve> Resolve for Map<K, T> {
+    type Resolved = Vec<(K::Resolved, T::Resolved)>;
 
     fn resolve(&self) -> Option<Self::Resolved> {
         let pairs = self.0.iter();
-        let pairs = pairs.map(|it| Some((it.name.clone(), it.value.as_ref()?.resolve()?)));
+        let pairs =
+            pairs.map(|it| Some((it.key.as_ref()?.resolve()?, it.value.as_ref()?.resolve()?)));
         pairs.collect()
     }
 }

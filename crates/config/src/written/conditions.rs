@@ -6,8 +6,9 @@
 use evenkeel_policy::route::condition::{self, Condition, ValuePattern};
 use evenkeel_proto::Scheme;
 
+use super::super::reserved::HeaderName;
 use super::super::setting::{Field, Map, OneOrMore, Placed, options};
-use super::super::value::{Client, Host, Method, Path, Text, Wanted};
+use super::super::value::{Client, Host, Method, Path, Text, WantedValue};
 use super::names::Names;
 
 /// Defines the keys of `match` as options, and how they become conditions.
@@ -76,11 +77,11 @@ conditions! {
         /// `true` for any value, `false` for none. Of a field that is there
         /// several times, one line is enough. Some servers read `X_User` as
         /// `X-User`, so both are one field here.
-        header: Map<Wanted> = Default("{}") => |map, _| named(map, |name, value| condition::Header { name, value }),
+        header: Map<HeaderName, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Header { name, value }),
         /// The parameters of its query, written as in `header`.
-        query: Map<Wanted> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
+        query: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
         /// Its cookies, written as in `header`.
-        cookie: Map<Wanted> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
+        cookie: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
         /// The client's address or network.
         client: OneOrMore<Client> = Optional("any") => |clients, _| items(clients, |it| it.0, condition::Client),
         /// The scheme of the URL that the client asked for. That is `http`, unless
@@ -100,7 +101,7 @@ impl<T> Asking for OneOrMore<T> {}
 
 impl Asking for Scheme {}
 
-impl<T> Asking for Map<T> {
+impl<K, T> Asking for Map<K, T> {
     fn asks_nothing(&self) -> bool {
         self.0.is_empty()
     }
@@ -131,8 +132,8 @@ fn items<T, U, C: Into<Condition>>(
 }
 
 /// A condition for each name of a map.
-fn named<C: Into<Condition>>(
-    map: &Map<Wanted>,
+fn named<K, C: Into<Condition>>(
+    map: &Map<K, WantedValue>,
     condition: impl Fn(String, ValuePattern) -> C,
 ) -> Option<Vec<Condition>> {
     let pairs = map.0.iter().map(|it| {

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_policy::route::PathPattern;
 use evenkeel_proto::coding::Coding;
 
 use super::{QueueAnswer, QueueAnswerTable, Switch};
 use crate::Proxying;
-use crate::file_value::{Candidate, FileName, FolderPath, Front, InnerPath, MediaType, TypePrefix};
-use crate::quantity::{Length, Size, Span, Timeout};
+use crate::file_value::{
+    Candidate, Ending, FileName, FolderPath, Front, InnerPath, MediaType, TypePrefix,
+};
+use crate::quantity::{DurationValue, Length, Size, Timeout};
 use crate::setting::{Bounded, Map, OneOrMore, Placed, options};
-use crate::value::{FieldValue, Text};
+use crate::value::{FieldValue, Path, Text};
 
 options! {
     /// How much is asked of each disk at once, and what is kept of files that
@@ -31,7 +32,7 @@ options! {
         open_files: Bounded<usize, 16, 1_000_000> = Default("8192"),
         /// How long an open file is believed to be the one that its path leads
         /// to: a file that has been replaced is served for so long at most.
-        check_interval: Span = Default("'1s'"),
+        check_interval: DurationValue = Default("'1s'"),
     }
 }
 
@@ -58,9 +59,6 @@ options! {
         strip: String,
         /// Where a request goes that no file is found for; `None` is a 404.
         fallback: Option<Proxying>,
-        /// Patterns of paths and the `Cache-Control` of what they match: the first
-        /// that does.
-        cache_control: Vec<(PathPattern, String)>,
         /// What is compressed here; `None` for nothing.
         compression: Option<Compression>,
         /// What is answered where the disk can take no more.
@@ -91,13 +89,13 @@ options! {
         hidden as shows_hidden: bool = Default("false"),
         /// `Content-Type` by the ending of a name, without dot and in lower
         /// case, where it is not the usual one.
-        types: Map<MediaType> = Default("{}"),
+        types: Map<Ending, MediaType> = Default("{}"),
         /// `Content-Type` of what has no known ending.
         default_type: MediaType = Default("'application/octet-stream'"),
         /// `Cache-Control` by pattern of the file's path in the folder, with a
         /// slash in front, written as in `match.path`: the first that matches,
         /// in the order written.
-        cache_control: Map<FieldValue> = Default("{}") => by_hand,
+        cache_control: Map<Path, FieldValue> = Default("{}"),
         /// Compressed copies that stand beside the files, such as `a.css.br`,
         /// `a.css.zst` and `a.css.gz` beside `a.css`: in order of preference,
         /// those that are sent to clients that take them.

@@ -1,0 +1,161 @@
+//! Names of the fields that the configuration sets in messages of our own, and the ones
+//! that it may not set, with the reason.
+
+use super::setting::{Fault, FromText, resolve_to};
+use super::value::is_token;
+
+/// The kind of message that a field is in.
+#[derive(Debug, Clone, Copy)]
+enum Message {
+    /// A fixed answer.
+    Answer,
+    /// The request of a probe.
+    Probe,
+    /// A request with spans to a collector.
+    Spans,
+}
+
+/// A name, and why nobody may set it: for an answer, a probe and spans.
+struct Reserved {
+    name: &'static str,
+    answer: Option<&'static str>,
+    probe: Option<&'static str>,
+    spans: Option<&'static str>,
+}
+
+const LENGTH: Option<&str> = Some("the length of the body is known");
+const CONNECTION: Option<&str> = Some("what becomes of the connection depends on each request");
+const PROBE: Option<&str> = Some("a probe has no body, and its connection is closed after it");
+const SPANS: Option<&str> = Some("leave it out; the host is that of `url`");
+
+const fn reserved(
+    name: &'static str,
+    answer: Option<&'static str>,
+    probe: Option<&'static str>,
+    spans: Option<&'static str>,
+) -> Reserved {
+    Reserved {
+        name,
+        answer,
+        probe,
+        spans,
+    }
+}
+
+const RESERVED: [Reserved; 11] = [
+    reserved("connection", CONNECTION, PROBE, None),
+    reserved("content-length", LENGTH, PROBE, SPANS),
+    reserved(
+        "content-type",
+        Some("write it as `content_type`"),
+        None,
+        SPANS,
+    ),
+    reserved(
+        "date",
+        Some("every answer has the time at which it is sent"),
+        None,
+        None,
+    ),
+    reserved("host", None, Some("write it as `host`"), SPANS),
+    reserved("keep-alive", CONNECTION, None, None),
+    reserved("server", Some("every answer says `evenkeel`"), None, None),
+    reserved("trailer", LENGTH, None, None),
+    reserved("transfer-encoding", LENGTH, PROBE, SPANS),
+    reserved("upgrade", CONNECTION, PROBE, None),
+    reserved(
+        "x-request-id",
+        Some("write `request_id = { respond = true }` in the listener"),
+        None,
+        None,
+    ),
+];
+
+/// The field of such a message that nobody may set, if `name` is one: its name in
+/// lower case, and what to do instead.
+fn reserved_in(message: Message, name: &str) -> Option<(&'static str, &'static str)> {
+    let field = RESERVED
+        .iter()
+        .find(|it| it.name.eq_ignore_ascii_case(name))?;
+    let why = match message {
+        Message::Answer => field.answer,
+        Message::Probe => field.probe,
+        Message::Spans => field.spans,
+    };
+    Some((field.name, why?))
+}
+
+/// The name of a header field in the conditions of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderName(pub String);
+
+impl FromText for HeaderName {
+    const FORM: &'static str = FORM;
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        token(text).map(Self)
+    }
+}
+
+/// The name of a field that a fixed answer has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerField(pub String);
+
+impl FromText for AnswerField {
+    const FORM: &'static str = FORM;
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let help = "write it without spaces, colons or quotes, as in Retry-After";
+        let name = token(text).map_err(|fault| fault.help(help))?;
+        not_reserved(Message::Answer, name).map(Self)
+    }
+}
+
+/// The name of a field that a probe has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeField(pub String);
+
+impl FromText for ProbeField {
+    const FORM: &'static str = FORM;
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        not_reserved(Message::Probe, token(text)?).map(Self)
+    }
+}
+
+/// The name of a field that the requests with spans have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpanField(pub String);
+
+impl FromText for SpanField {
+    const FORM: &'static str = FORM;
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let name = token(text)?;
+        match reserved_in(Message::Spans, &name) {
+            None => Ok(Self(name)),
+            Some((own, help)) => {
+                Err(Fault::new(format!("`{own}` is set by the exporter")).help(help))
+            }
+        }
+    }
+}
+
+resolve_to!(AnswerField => String, ProbeField => String, SpanField => String);
+
+const FORM: &str = "the name of a header field";
+
+fn token(text: &str) -> Result<String, Fault> {
+    if is_token(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(Fault::new(format!("`{text}` is no name of a field")))
+    }
+}
+
+fn not_reserved(message: Message, name: String) -> Result<String, Fault> {
+    match reserved_in(message, &name) {
+        None => Ok(name),
+        Some((_, why)) => Err(Fault::new(format!("`{name}` is not for `headers`")).help(why)),
+    }
+}

@@ -1,0 +1,93 @@
+//! Settings that are one of a few words.
+
+use super::{choice, read_word};
+use crate::diagnostics::Report;
+use crate::setting::Setting;
+use crate::shape::{Choice, Shape};
+use crate::tree::Node;
+use crate::{Adopt, BalanceKey, EventFormat, HalfClose, Level};
+use evenkeel_policy::balance::{Balance, WeightMode};
+use evenkeel_policy::health::Initial;
+use evenkeel_policy::queue::Discipline;
+use evenkeel_proto::Scheme;
+
+impl Setting for Balance {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        read_word(node, report, Balance::from_word)
+    }
+
+    fn shape() -> Shape {
+        let choice = |it: &Balance| Choice {
+            word: it.word(),
+            help: it.help(),
+        };
+        Shape::Choice(Balance::ALL.iter().map(choice).collect())
+    }
+}
+
+choice!(WeightMode {
+    "default" => WeightMode::Default, "its share of the traffic while none is idle";
+    "idle" => WeightMode::Idle, "the number of exchanges below which it counts as idle";
+    "peak" => WeightMode::Peak, "the most exchanges that it takes; where all have theirs, a request is refused";
+});
+
+choice!(BalanceKey {
+    "uri" => BalanceKey::Uri, "the path and the query of the request";
+    "client" => BalanceKey::Client, "the address of the client";
+});
+
+choice!(Discipline {
+    "fifo" => Discipline::Fifo, "who came first";
+    "adaptive-lifo" => Discipline::AdaptiveLifo, "who came first; who came last while the queue stands for longer than its target";
+    "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
+});
+
+choice!(Initial {
+    "down" => Initial::Down, "it gets no requests; the first probe decides alone, whatever `rise` and `fall` say";
+    "up" => Initial::Up, "it gets requests; the first probe counts as any other";
+});
+
+choice!(Adopt {
+    "off" => Adopt::Off, "the client's is passed on like any field, and nothing is made of it";
+    "keep" => Adopt::Keep, "the client's where it is well-formed, else a new one";
+    "new" => Adopt::New, "always a new one; the client's is not passed on";
+});
+
+choice!(HalfClose {
+    "auto" => HalfClose::Auto, "an HTTP/1.1 client that keeps its connection has left; with HTTP/1.0 or `Connection: close` it has left if it closes later than 100 ms after its request, else it is served";
+    "serve" => HalfClose::Serve, "it is served; one that has left holds its slot until its answer comes";
+    "abort" => HalfClose::Abort, "it has left";
+});
+
+choice!(Scheme {
+    "http" => Scheme::Http, "a plain connection";
+    "https" => Scheme::Https, "TLS, which a trusted proxy took off";
+});
+
+/// A family of fields that tell of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarding {
+    XForwarded,
+    Forwarded,
+    XRealIp,
+}
+
+choice!(Forwarding {
+    "x-forwarded" => Forwarding::XForwarded, "`X-Forwarded-For`, `-Proto` and `-Host`, and `-Port` where a trusted proxy sent it";
+    "forwarded" => Forwarding::Forwarded, "`Forwarded` (RFC 7239)";
+    "x-real-ip" => Forwarding::XRealIp, "`X-Real-IP`";
+});
+
+choice!(Level {
+    "error" => Level::Error, "what keeps the program from its work";
+    "warn" => Level::Warn, "what an operator should look at";
+    "info" => Level::Info, "changes of state";
+    "debug" => Level::Debug, "single probes and the like";
+    "trace" => Level::Trace, "what libraries say of their work";
+});
+
+choice!(EventFormat {
+    "text" => EventFormat::Text, "a line for people, on standard error";
+    "json" => EventFormat::Json, "one JSON object a line, on standard error";
+    "journald" => EventFormat::Journald, "entries of the systemd journal, with priority and fields";
+});

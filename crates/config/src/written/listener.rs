@@ -1,0 +1,163 @@
+//! Listeners: where clients connect.
+
+use super::OwnAccessLog;
+use super::forms::short_for;
+use crate::quantity::{Length, Part, Size, Timeout};
+use crate::setting::{Bounded, OneOrMore, Placed, options};
+use crate::value::{Bind, Name, Peer};
+use crate::{Adopt, HalfClose, Identity, Peers};
+use evenkeel_net::listen::Accepting;
+
+options! {
+    /// Where clients connect.
+    pub struct ListenerTable as "a listener"
+    for #[derive(Debug, Clone)] Listener with ListenerParts {
+        /// The name that logs, counters and routes use.
+        name: String,
+        /// How the kernel takes connections in.
+        accepting: Accepting,
+        /// Who must begin each connection with a header of the PROXY protocol.
+        proxy_protocol: Peers,
+        /// Whose word on the client is believed.
+        trusted_proxies: Peers,
+        /// What its requests are called.
+        identity: Identity,
+    } {
+        /// The name that logs, counters and routes use.
+        name: Name = Optional("`listener-N`, counted from 1") => by_hand,
+        /// Where it listens. Without an address in front of the port it
+        /// listens on every IPv4 address; `[::]` is for IPv6.
+        bind: Bind = Required,
+        /// Length of the kernel's queue of connections not yet accepted; the
+        /// kernel may cap it lower.
+        backlog: Bounded<u32, 1, 1_000_000> = Default("4096") => by_hand,
+        /// Whether the kernel keeps a connection to itself until its client
+        /// has sent something, for a second at most (`TCP_DEFER_ACCEPT`): that
+        /// saves one wake-up for each. A client that is silent is no open
+        /// connection for so long, and is reset if the program stops
+        /// meanwhile.
+        defer_accept: bool = Default("true") => by_hand,
+        /// Proxies in front that say who their client is in a header of the PROXY
+        /// protocol, version 1 or 2. That client is then the client everywhere:
+        /// in conditions, keys, logs and `X-Forwarded-For`.
+        proxy_protocol: ProxyProtocol = Optional("the header is taken from nobody") => by_hand,
+        /// Proxies whose word on the client is believed: addresses, networks, and
+        /// `"unix"` for every peer on a Unix socket. Of a request from one of them,
+        /// `X-Forwarded-For` (else `Forwarded`) is read from the right up to the
+        /// first address that is not trusted: that is the client, to routes, keys,
+        /// logs and endpoints. `X-Forwarded-Proto`, `-Host` and `-Port` are believed
+        /// too: the proxy must set or drop each of them. From anybody else, these fields are replaced, and `X-Real-IP`,
+        /// `X-Forwarded-Prefix`, `True-Client-IP` and the like are left out.
+        trusted_proxies: Vec<Placed<Peer>> = Optional("as in `server`") => by_hand,
+        /// Bounds on what a client may send.
+        limits: LimitsTable = Default("{}"),
+        /// Bounds on how long a client may take.
+        timeouts: ClientTimeoutsTable = Default("{}"),
+        /// How far the body of a request is read after its answer, so that the
+        /// connection can carry the next request.
+        drain: DrainTable = Default("{}"),
+        /// What is made of a client that closes its sending side (a FIN) before
+        /// its answer. One that has left gives its slot back at once.
+        half_close: HalfClose = Default("'auto'"),
+        /// What becomes of `X-Request-ID`: a word, or a table.
+        request_id: RequestId = Default("'off'") => by_hand,
+        /// What becomes of `traceparent` (W3C Trace Context): a word, or a table.
+        trace: Trace = Default("'off'") => by_hand,
+        /// Where its requests are logged: a table, `true` for one with the
+        /// global settings or the defaults, `false` for nowhere.
+        access_log: OwnAccessLog = Optional("as in the global `access_log`") => by_hand,
+    }
+}
+
+options! {
+    /// Proxies in front that send the PROXY protocol.
+    pub struct ProxyProtocol as "the PROXY protocol of a listener" {
+        /// Their addresses and networks; `"unix"` is every peer on a Unix socket.
+        /// Each of their connections must begin with the header, within
+        /// `timeouts.head`: otherwise it is answered 400 or 408, and closed.
+        /// Connections from other addresses are served without a header.
+        from: OneOrMore<Placed<Peer>> = Required,
+    }
+}
+
+options! {
+    /// What becomes of `X-Request-ID`.
+    pub struct RequestIdTable as "the request ids of a listener" {
+        /// Whose id a request has.
+        mode: Adopt = Default("'keep'"),
+        /// Whether the client is told the id, in its response.
+        respond: bool = Default("false"),
+    }
+}
+
+options! {
+    /// What becomes of `traceparent`.
+    pub struct TraceTable as "the traces of a listener" {
+        /// Whose trace a request is part of.
+        mode: Adopt = Default("'keep'"),
+        /// Of the traces that begin here, the part that is sampled: the spans
+        /// of the others are recorded nowhere.
+        sample: Part = Default("1"),
+    }
+}
+
+options! {
+    /// Bounds on what a client may send.
+    pub struct LimitsTable as "the limits of a listener"
+    for #[derive(Debug, Clone)] Limits {
+        /// Request line and header fields together, at most 128 KiB; the
+        /// answer is 431 above it.
+        head as head_bytes: Size<usize> = Default("'32KiB'"),
+        /// The target of the request (path and query); the answer is 414
+        /// above it.
+        target as target_bytes: Size<usize> = Default("'8KiB'"),
+        /// The body of a request; the answer is 413 above it.
+        body as body_bytes: Size = Optional("no limit"),
+        /// Connections at once, over all workers. For a further one, a
+        /// connection without a request is closed; where there is none, the
+        /// answer is 503.
+        connections: Bounded<u32, 1, 0xFFFF_FFFF> = Optional("no limit"),
+    }
+}
+
+options! {
+    /// Bounds on how long a client may take.
+    pub struct ClientTimeoutsTable as "the timeouts of a listener"
+    for #[derive(Debug, Clone)] ClientTimeouts {
+        /// From the first byte of a request's head to its last; the answer is
+        /// 408 beyond it.
+        head: Timeout = Default("'10s'"),
+        /// Longest silence within the body of a request (the answer is 408
+        /// beyond it), and longest time during which a client takes nothing
+        /// of its response.
+        body: Timeout = Default("'30s'"),
+        /// Longest time that a connection waits for its next request.
+        idle: Timeout = Default("'60s'"),
+    }
+}
+
+options! {
+    /// How far the body of a request is read after its answer: an endpoint or
+    /// the proxy may answer before the body has come. Beyond one of these bounds
+    /// the connection is closed.
+    pub struct DrainTable as "the drain of a listener"
+    for #[derive(Debug, Clone, Copy)] Drain {
+        /// Longest silence of the client.
+        silence: Timeout = Default("'5s'"),
+        /// Longest time in all.
+        total: Timeout = Default("'30s'"),
+        /// Most bytes. Where `Content-Length` announces more, or this is 0, the
+        /// answer says that the connection is closed.
+        bytes: Length = Default("'16MiB'"),
+    }
+}
+
+short_for!(
+    /// What becomes of `X-Request-ID`.
+    RequestId, RequestIdTable, "mode", Adopt
+);
+
+short_for!(
+    /// What becomes of `traceparent`.
+    Trace, TraceTable, "mode", Adopt
+);

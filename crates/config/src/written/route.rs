@@ -1,0 +1,100 @@
+//! Routes: which requests, and what answers them.
+
+use super::forms::short_for;
+use super::upstream::content_type_default;
+use super::{FilesTable, Match, OwnAccessLog};
+use crate::file_value::FolderPath;
+use crate::reserved::AnswerField;
+use crate::setting::{Bounded, Boxed, Map, Placed, options};
+use crate::tree::Node;
+use crate::value::{FieldValue, FilePath, Name, Text};
+use std::path::PathBuf;
+
+options! {
+    /// Which requests, and what answers them.
+    pub struct Route as "a route" {
+        /// The name that logs use.
+        name: Name = Optional("`route-N`, counted from 1"),
+        /// What a request must show, all of it; everything where this is left
+        /// out.
+        r#match: Match = Default("{}"),
+        /// Proxy to the upstream of this name.
+        upstream: Placed<Text> = Optional(""),
+        /// Answer with this, without an upstream.
+        answer: Boxed<Answer> = Optional(""),
+        /// Redirect there: a URL, or a table.
+        redirect: Redirect = Optional(""),
+        /// Answer with files of a folder: its path, or a table.
+        files: ShortFiles = Optional(""),
+        /// Of the upstream's `lanes`, the one that these requests are kept to.
+        lane: Text = Optional("all of the upstream's slots"),
+        /// Who leaves the upstream's queue first: requests of a higher
+        /// priority go before those of a lower one.
+        priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
+        /// Where its requests are logged: a table, `true` for one with the
+        /// listener's settings or the defaults, `false` for nowhere.
+        access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
+    }
+}
+
+options! {
+    /// A fixed answer, such as a page that says that the site is under
+    /// maintenance.
+    pub struct Answer as "an answer"
+    for #[derive(Debug, Clone)] FixedAnswer with AnswerParts {
+        /// The body, as sent.
+        body: Vec<u8>,
+        /// Where the body was read from.
+        file: Option<PathBuf>,
+    } {
+        /// Status code.
+        status: Bounded<u16, 200, 599> = Default("200"),
+        /// The body, as sent.
+        body: Text = Depends(answer_body_default, "`\"\"`, unless `file` is written") => by_hand,
+        /// The file with the body, at most 1 MiB: an absolute path, or one
+        /// from the folder of the configuration file. It is read when the
+        /// configuration is loaded.
+        file: FilePath = Optional("`body` says") => by_hand,
+        /// Value of `Content-Type`.
+        content_type: FieldValue = Depends(answer_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
+        /// Further header fields: name to value, such as `Retry-After`.
+        headers: Map<AnswerField, FieldValue> = Default("{}"),
+    }
+}
+
+options! {
+    /// A redirect.
+    pub struct RedirectTable as "a redirect" {
+        /// Value of `Location`. `$scheme`, `$host`, `$path` and `$query` in it
+        /// stand for the request's scheme, its host without port, its path, and its
+        /// query with a leading `?` where there is one.
+        to: Placed<FieldValue> = Required,
+        /// 301, 302, 303, 307 or 308.
+        status: Placed<Bounded<u16, 301, 308>> = Default("302"),
+    }
+}
+
+fn priority_default(route: &Node) -> Option<String> {
+    let files = route.entry("files").map(|it| &it.node);
+    let mut tables = [Some(route), files].into_iter().flatten();
+    let has_upstream = tables.any(|it| it.entry("upstream").is_some());
+    has_upstream.then(|| "0".into())
+}
+
+fn answer_body_default(answer: &Node) -> Option<String> {
+    answer.entry("file").is_none().then(|| "''".into())
+}
+
+fn answer_type_default(answer: &Node) -> Option<String> {
+    content_type_default(answer).or_else(|| Some("'text/plain; charset=utf-8'".into()))
+}
+
+short_for!(
+    /// Where a redirect leads.
+    Redirect, Boxed<RedirectTable>, "to", FieldValue
+);
+
+short_for!(
+    /// Files of a folder.
+    ShortFiles, Boxed<FilesTable>, "root", FolderPath
+);

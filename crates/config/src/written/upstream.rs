@@ -1,0 +1,447 @@
+//! Upstreams: groups of endpoints, the queue in front of them, and their probes.
+
+use super::forms::{Switch, short_for, table_of};
+use crate::diagnostics::Report;
+use crate::quantity::{DurationValue, Length, Size, Timeout};
+use crate::reserved::ProbeField;
+use crate::setting::{
+    Bounded, Map, OneOrMore, Placed, Secret, Setting, options, sibling, wrong_type,
+};
+use crate::shape::Shape;
+use crate::tree::{Node, Value};
+use crate::value::{
+    EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Method, Name, ProbePath,
+    StatusRange, Text,
+};
+use crate::{BalanceKey, Lane, MAX_WEIGHT, ProbeRequest};
+use evenkeel_net::Address;
+use evenkeel_policy::balance::{Balance, WeightMode};
+use evenkeel_policy::health::{HealthSettings, Initial};
+use evenkeel_policy::queue::{Discipline, QueueSettings};
+use evenkeel_proto::http1::write::{Forward, Via};
+
+options! {
+    /// A named group of endpoints.
+    pub struct UpstreamTable as "an upstream"
+    for #[derive(Debug, Clone)] Upstream with UpstreamParts {
+        /// The name that routes, logs and counters use.
+        name: String,
+        /// How an endpoint is chosen.
+        balance: Balance,
+        /// The status where the balancer refuses rather than overload.
+        busy_status: u16,
+        /// What the balancers by key go by.
+        key: BalanceKey,
+        /// The addresses in it; may be empty (every request is answered 503).
+        endpoints: Vec<Endpoint>,
+        /// Where requests wait for a slot.
+        queue: Queue,
+        /// Parts of the slots that some routes are kept to.
+        lanes: Vec<Lane>,
+        /// How failures of exchanges and probes count.
+        health: HealthSettings,
+        /// How the endpoints are probed; `None` for not at all.
+        probe: Option<Probe>,
+        /// What becomes of `Via` in requests.
+        via: Via,
+        /// Which fields tell endpoints of the client.
+        forward: Forward,
+    } {
+        /// How an endpoint is chosen.
+        balance: Balance = Default("'adaptive'") => by_hand,
+        /// Options of the balancer `fair`.
+        fair: Fair = Optional("") => by_hand,
+        /// What the balancers `carp` and `consistent-hash` go by: requests with
+        /// the same key go to the same endpoint.
+        key: Key = Depends(key_default, "`\"uri\"`, for the balancers that take a key") => by_hand,
+        /// The endpoints; where there is none, the answer is 503.
+        endpoints: Vec<Placed<ShortEndpoint>> = Default("[]") => by_hand,
+        /// Where requests wait while every endpoint is at its `max_in_flight`,
+        /// or none is up.
+        queue: QueueTable = Depends(queue_default, "a queue; none with `weight_mode = \"peak\"`") => by_hand,
+        /// Parts of the slots that some routes are kept to, so that slow pages
+        /// leave room for fast ones: by name the most exchanges in flight, over
+        /// all endpoints. Every endpoint must have a `max_in_flight` then.
+        lanes: Map<Name, Placed<Width>> = Default("{}") => by_hand,
+        /// What keeps slow clients from holding slots: a table, `true` for one
+        /// with its defaults, `false` for nothing.
+        buffer: BufferSwitch = Depends(buffer_default, "`true` where an endpoint has a `max_in_flight`, else `false`"),
+        /// How the endpoints are probed.
+        health: HealthTable = Optional("no probes") => by_hand,
+        /// Whether errors of exchanges count: after 3 in a row an endpoint gets
+        /// less, after 5 it is out for a while.
+        guard: bool = Default("true") => by_hand,
+        /// How long the weight of an endpoint rises when it comes back; 0 gives
+        /// it all of it at once.
+        slow_start: DurationValue = Default("'0s'") => by_hand,
+        /// Idle connections kept for later exchanges.
+        pool: PoolTable = Default("{}"),
+        /// Bounds on how long an attempt may take.
+        timeouts: UpstreamTimeoutsTable = Default("{}"),
+        /// Bounds on the interim responses (1xx) that come before a response;
+        /// beyond them the answer is 502.
+        interim: InterimTable = Default("{}"),
+        /// Further attempts after the first, where HTTP allows them. With
+        /// `queue.hold`, connections that can't be opened do not count.
+        retries: Bounded<u32, 0, 100> = Default("2"),
+        /// Whether requests name the proxy in `Via`. nginx and IIS answer a
+        /// request with `Via` uncompressed.
+        via: bool = Default("false") => by_hand,
+        /// Which fields tell endpoints of the client: `X-Forwarded-For`, `-Proto`
+        /// and `-Host`; `Forwarded` (RFC 7239); `X-Real-IP`.
+        forward: Vec<Placed<Forwarding>> = Default("['x-forwarded']") => by_hand,
+    }
+}
+
+options! {
+    /// Options of the balancer `fair`.
+    pub struct Fair as "the options of fair" {
+        /// Looks for an idle endpoint from the first one on, rather than from
+        /// the one chosen last.
+        no_rr: bool = Default("false"),
+        /// What the weight of an endpoint means.
+        weight_mode: WeightMode = Default("'default'"),
+        /// The status of the answer where `weight_mode = "peak"` finds every
+        /// endpoint busy.
+        status: Bounded<u16, 400, 599> = Depends(fair_status_default, "`502`, with `weight_mode = \"peak\"`"),
+    }
+}
+
+options! {
+    /// What a balancer goes by: one of `by`, `header`, `cookie` and `query`.
+    pub struct KeyTable as "a key" {
+        /// The address of the client, or the path and the query.
+        by: BalanceKey = Optional(""),
+        /// The header field of this name; `X_User` counts as `X-User`.
+        header: FieldName = Optional(""),
+        /// The cookie of this name.
+        cookie: FieldName = Optional(""),
+        /// The query parameter of this name.
+        query: FieldValue = Optional(""),
+        /// How long a request waits for the endpoint of its key, where that one
+        /// is at its limit and others are not; `"0s"` sends it to another at
+        /// once.
+        wait: DurationValue = Default("'1s'"),
+    }
+}
+
+options! {
+    /// Where requests wait for a slot.
+    pub struct QueueTable as "a queue"
+    for #[derive(Debug, Clone)] Queue with QueueParts {
+        /// Its bounds and its order.
+        settings: QueueSettings,
+        /// What is answered where the queue is full, or the wait too long.
+        answer: QueueAnswer,
+    } {
+        /// Most requests that wait; 0 is no queue.
+        max: Bounded<usize, 0, 1_000_000> = Default("1000") => by_hand,
+        /// Longest wait.
+        timeout: Timeout = Default("'10s'"),
+        /// Whether requests wait while no endpoint is up; without it they are
+        /// answered at once: 503 where that is known, else 502 or 504, by what
+        /// came of the attempts. They never wait where the operator has
+        /// stopped every endpoint.
+        hold: bool = Default("true") => by_hand,
+        /// Who is served next.
+        discipline: Discipline = Default("'fifo'") => by_hand,
+        /// How long a queue may stand before the discipline changes its order.
+        target: DurationValue = Depends(target_default, "`\"100ms\"`; `fifo` has none") => by_hand,
+        /// What is answered where the queue is full, or the wait too long.
+        answer: QueueAnswerTable = Default("{}") => by_hand,
+    }
+}
+
+options! {
+    /// What keeps slow clients from holding slots. Event streams and upgraded
+    /// connections are excepted.
+    pub struct BufferTable as "a buffer"
+    for #[derive(Debug, Clone, Copy, PartialEq, Eq)] Buffer {
+        /// How much of a request's body is read before the request takes a
+        /// slot; 0 is none. A request with `Expect: 100-continue` takes its
+        /// slot with the head.
+        request as request_bytes: Length<usize> = Default("'64KiB'"),
+        /// How much of a response is taken off the endpoint ahead of a client
+        /// that does not take it at once; 0 is none.
+        response as response_bytes: Length<usize> = Default("'256KiB'"),
+        /// Least rate of a client, in bytes a second, over 10 s: a slower one
+        /// is cut off. It counts only while its request holds a slot, and the
+        /// client is what the request waits for; 0 is none.
+        min_rate: Length = Default("'1KiB'"),
+    }
+}
+
+options! {
+    /// How the endpoints are probed. An endpoint whose probes fail gets no
+    /// requests until they pass again.
+    pub struct HealthTable as "a health check"
+    for #[derive(Debug, Clone)] Probe with ProbeParts {
+        /// What is asked; `None` is a connection that opens.
+        request: Option<ProbeRequest>,
+    } {
+        /// The path that is asked for.
+        path: ProbePath = Optional("a connection that opens is enough") => by_hand,
+        /// Method of the request.
+        method: Method = Depends(method_default, "`\"GET\"`") => by_hand,
+        /// Value of `Host`.
+        host: FieldValue = Optional("the endpoint's address, as written") => by_hand,
+        /// Further header fields: name to value. No output shows the values.
+        headers: Map<ProbeField, Secret<FieldValue>> = Default("{}") => by_hand,
+        /// Statuses that pass.
+        expect: OneOrMore<StatusRange> = Depends(expect_default, "`\"200-399\"`") => by_hand,
+        /// Text that the first 64 KiB of the body must contain.
+        body: Text = Optional("any body") => by_hand,
+        /// The port to probe.
+        port: Bounded<u16, 1, 65535> = Optional("the endpoint's own"),
+        /// Time between two probes of an endpoint.
+        interval: DurationValue = Default("'2s'"),
+        /// Longest time that a probe may take.
+        timeout: Timeout = Depends(probe_timeout_default, "`\"1s\"`, or the interval if that is shorter"),
+        /// Probes in a row that must pass before an endpoint is up again.
+        rise: Bounded<u32, 1, 1000> = Default("2") => by_hand,
+        /// Probes in a row that must fail before it is down.
+        fall: Bounded<u32, 1, 1000> = Default("3") => by_hand,
+        /// What an endpoint is until its first probe, which goes out at the
+        /// start.
+        initial: Initial = Default("'down'") => by_hand,
+    }
+}
+
+options! {
+    /// One address of an upstream.
+    pub struct EndpointTable as "an endpoint"
+    for #[derive(Debug, Clone)] Endpoint with EndpointParts {
+        /// As written: the name that logs and counters use.
+        name: String,
+        /// Where to connect.
+        address: Address,
+    } {
+        /// Where to connect. A name is looked up once, when the configuration
+        /// is loaded.
+        address: Placed<EndpointAddress> = Required => by_hand,
+        /// Share of the traffic relative to the other endpoints; 0 gets none.
+        weight: Bounded<u32, 0, { MAX_WEIGHT as i64 }> = Default("1"),
+        /// Most exchanges in flight, over all workers, and most connections, idle
+        /// ones included.
+        max_in_flight: Bounded<u32, 1, 0xFFFF_FFFF> = Optional("no limit"),
+    }
+}
+
+options! {
+    /// Idle connections kept for later exchanges.
+    pub struct PoolTable as "a pool"
+    for #[derive(Debug, Clone)] Pool {
+        /// Most idle connections per endpoint and worker; 0 keeps none. To an
+        /// endpoint with `max_in_flight` over all workers, and together with
+        /// those in use never more than that.
+        max_idle: Bounded<usize, 0, 1_000_000> = Default("1024"),
+        /// How long an idle connection is kept. An endpoint that says
+        /// `Keep-Alive: timeout=N` has it closed after N - 1 seconds, if that is
+        /// sooner.
+        idle_timeout: Timeout = Default("'60s'"),
+        /// Whether a client's connection is closed without an answer, so that
+        /// the client repeats its request, where the endpoint closed an idle
+        /// connection just as the request was sent, and the request can't be
+        /// repeated here (a POST, or a body that is gone). Only a connection that
+        /// has carried a request before is closed so; otherwise the answer is 502.
+        close_on_stale: bool = Default("true"),
+    }
+}
+
+options! {
+    /// Bounds on how long an attempt may take.
+    pub struct UpstreamTimeoutsTable as "the timeouts of an upstream"
+    for #[derive(Debug, Clone)] UpstreamTimeouts {
+        /// Establishing a connection; another endpoint is tried then, and the
+        /// answer is 504 where none is left.
+        connect: Timeout = Default("'1s'"),
+        /// From the last byte of the request to the first of the response; the
+        /// answer is 504 beyond it. Each interim response (1xx) begins it anew.
+        first_byte: Timeout = Default("'60s'"),
+        /// Longest silence within a response or a tunnel.
+        idle: Timeout = Default("'60s'"),
+        /// The whole exchange, retries included.
+        total: Timeout = Optional("no limit"),
+    }
+}
+
+options! {
+    /// Bounds on the interim responses (1xx) that come before a response.
+    pub struct InterimTable as "the bounds on interim responses"
+    for #[derive(Debug, Clone, Copy)] Interim {
+        /// Most of them.
+        count: Bounded<u32, 1, 1_000_000> = Default("1000"),
+        /// Most bytes in all.
+        bytes: Size = Default("'256KiB'"),
+    }
+}
+
+/// Most exchanges in a lane.
+pub type Width = Bounded<u32, 1, 0xFFFF_FFFF>;
+
+/// What a balancer goes by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The part of the request.
+    pub by: BalanceKey,
+    /// How long a request waits for the endpoint of its key.
+    pub wait: std::time::Duration,
+}
+
+impl Setting for Key {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        let table = match &node.value {
+            Value::Text(text) => {
+                let Shape::Choice(words) = BalanceKey::shape() else {
+                    return None;
+                };
+                if words.iter().all(|it| it.word != text) {
+                    report
+                        .mistake(&node.place, format!("unknown word `{text}`"))
+                        .label(format!("expected {}", Self::shape().words()))
+                        .help("a table names what to go by, as in { header = \"X-User\" }")
+                        .propose_word(text, &words.iter().map(|it| it.word).collect::<Vec<_>>());
+                    return None;
+                }
+                KeyTable::read(&table_of("by", node), report)?
+            }
+            Value::Table(_) => KeyTable::read(node, report)?,
+            _ => return wrong_type(node, report),
+        };
+        let written = [
+            table.by.written,
+            table.header.written,
+            table.cookie.written,
+            table.query.written,
+        ];
+        let count = written.into_iter().filter(|it| *it).count();
+        if count != 1 {
+            report
+                .mistake(
+                    &node.place,
+                    "a key is one of `by`, `header`, `cookie` and `query`",
+                )
+                .label(format!(
+                    "this has {}",
+                    if count == 0 { "none" } else { "several" }
+                ));
+            return None;
+        }
+        let header = |it: FieldName| BalanceKey::Header(it.0);
+        let cookie = |it: FieldName| BalanceKey::Cookie(it.0);
+        let query = |it: FieldValue| BalanceKey::Query(it.0);
+        let by = table.by.value;
+        let by = by.or_else(|| table.header.value.map(header));
+        let by = by.or_else(|| table.cookie.value.map(cookie));
+        Some(Self {
+            by: by.or_else(|| table.query.value.map(query))?,
+            wait: table.wait.value?.0,
+        })
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![BalanceKey::shape(), KeyTable::shape()])
+    }
+}
+
+impl UpstreamTable {
+    /// Whether it refuses rather than let requests wait.
+    pub(crate) fn is_peak(&self) -> bool {
+        let mode = self
+            .fair
+            .value
+            .as_ref()
+            .and_then(|fair| fair.weight_mode.value);
+        mode == Some(WeightMode::Peak)
+    }
+}
+
+fn key_default(upstream: &Node) -> Option<String> {
+    let balance: Option<Balance> = sibling(upstream, "balance");
+    balance
+        .is_some_and(Balance::takes_key)
+        .then(|| "'uri'".into())
+}
+
+fn queue_default(upstream: &Node) -> Option<String> {
+    let fair = upstream.entry("fair");
+    let default = if fair.is_some_and(|it| is_peak(&it.node)) {
+        "{ max = 0, hold = false }"
+    } else {
+        "{}"
+    };
+    Some(default.into())
+}
+
+fn is_peak(fair: &Node) -> bool {
+    sibling(fair, "weight_mode") == Some(WeightMode::Peak)
+}
+
+/// Slots are worth keeping free where there is a limit on them.
+fn buffer_default(upstream: &Node) -> Option<String> {
+    let endpoints = upstream.entry("endpoints").map(|it| &it.node.value);
+    let has_limit = match endpoints {
+        Some(Value::List(items)) => items.iter().any(|it| it.entry("max_in_flight").is_some()),
+        _ => false,
+    };
+    Some(if has_limit { "{}" } else { "false" }.into())
+}
+
+fn fair_status_default(fair: &Node) -> Option<String> {
+    is_peak(fair).then(|| "502".into())
+}
+
+fn target_default(queue: &Node) -> Option<String> {
+    let discipline = sibling(queue, "discipline").unwrap_or(Discipline::Fifo);
+    (discipline != Discipline::Fifo).then(|| "'100ms'".into())
+}
+
+fn method_default(health: &Node) -> Option<String> {
+    health.entry("path").map(|_| "'GET'".into())
+}
+
+fn expect_default(health: &Node) -> Option<String> {
+    health.entry("path").map(|_| "'200-399'".into())
+}
+
+fn probe_timeout_default(health: &Node) -> Option<String> {
+    let is_shorter = |it: Timeout| it.0 < std::time::Duration::from_secs(1);
+    let shorter = sibling(health, "interval").is_some_and(is_shorter);
+    let interval = health.text_of("interval").filter(|_| shorter);
+    Some(format!("'{}'", interval.unwrap_or("1s")))
+}
+
+/// What keeps slow clients from holding slots.
+pub type BufferSwitch = Switch<BufferTable>;
+
+short_for!(
+    /// An endpoint of an upstream.
+    ShortEndpoint, EndpointTable, "address", EndpointAddress
+);
+
+options! {
+    /// What is answered where the queue is full, or the wait too long.
+    pub struct QueueAnswerTable as "the answer of a queue"
+    for #[derive(Debug, Clone, PartialEq, Eq)] QueueAnswer with QueueAnswerParts {
+        /// Value of `Retry-After`, in seconds.
+        retry_after_s: u32,
+        /// Type and bytes of the body; `None` for a short text that says why.
+        body: Option<(String, Vec<u8>)>,
+    } {
+        /// Status code.
+        status: Bounded<u16, 400, 599> = Default("503"),
+        /// Value of `Retry-After`, in whole seconds.
+        retry_after: DurationValue = Default("'1s'") => by_hand,
+        /// The file with the body, at most 1 MiB: an absolute path, or one
+        /// from the folder of the configuration file. It is read when the
+        /// configuration is loaded.
+        file: FilePath = Optional("a short text that says why") => by_hand,
+        /// Value of `Content-Type`.
+        content_type: FieldValue = Depends(content_type_default, "by the end of the file's name") => by_hand,
+    }
+}
+
+pub(super) fn content_type_default(answer: &Node) -> Option<String> {
+    let file = answer.text_of("file")?;
+    Some(format!("'{}'", crate::value::content_type_of(file)))
+}
