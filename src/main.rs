@@ -73,9 +73,10 @@ fn run(source: &cli::Source) -> Result<(), Failed> {
 
 fn demo(load: bool) -> Result<(), Failed> {
     let _log = start_event_log(config::Log::default());
-    let load = match load {
-        true => demo::Load::On,
-        false => demo::Load::Off,
+    let load = if load {
+        demo::Load::On
+    } else {
+        demo::Load::Off
     };
     demo::run(load).map_err(|error| complain(&error.to_string()))
 }
@@ -128,22 +129,22 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
         ..asked
     };
     let Loaded { config, .. } = load(source, NameLookup::Skip)?;
-    let explanation = match request.live {
-        false => explain::explain(&config, &asked)
-            .unwrap_or_else(|error| cli::wrong_call(&error.to_string())),
-        true => {
-            let socket = Socket::configured(&config, source).map_err(|error| complain(&error))?;
-            let answer = socket.ask(&explain::live::command(&asked), ctl::socket::TIMEOUT);
-            let explanation = answer.and_then(|answer| explain::live::read(&answer));
-            explanation.map_err(|error| complain(&error))?
-        }
+    let explanation = if request.live {
+        let socket = Socket::configured(&config, source).map_err(|error| complain(&error))?;
+        let answer = socket.ask(&explain::live::command(&asked), ctl::socket::TIMEOUT);
+        let explanation = answer.and_then(|answer| explain::live::read(&answer));
+        explanation.map_err(|error| complain(&error))?
+    } else {
+        explain::explain(&config, &asked)
+            .unwrap_or_else(|error| cli::wrong_call(&error.to_string()))
     };
-    match request.json {
-        true => print(&format!("{}\n", serde_json::json!(explanation))),
-        false => print(&explain::text::render(
+    if request.json {
+        print(&format!("{}\n", serde_json::json!(explanation)))
+    } else {
+        print(&explain::text::render(
             &explanation,
             colour(&std::io::stdout()),
-        )),
+        ))
     }
 }
 
@@ -221,8 +222,9 @@ fn print(text: &str) -> Result<(), Failed> {
 fn colour(output: &impl IsTerminal) -> Colour {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    match output.is_terminal() && !refused && !dumb {
-        true => Colour::On,
-        false => Colour::Off,
+    if output.is_terminal() && !refused && !dumb {
+        Colour::On
+    } else {
+        Colour::Off
     }
 }

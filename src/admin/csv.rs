@@ -350,8 +350,9 @@ impl Row {
 /// control characters.
 fn quoted(value: &str) -> String {
     let value = value.replace(char::is_control, "?");
-    match value.contains([',', '"']) {
-        true => format!("\"{}\"", value.replace('"', "\"\"")),
-        false => value,
+    if value.contains([',', '"']) {
+        format!("\"{}\"", value.replace('"', "\"\""))
+    } else {
+        value
     }
 }

@@ -40,18 +40,12 @@ pub(super) fn check_status(end: ProbeEnd) -> &'static str {
 
 /// The state of a frontend in the CSV.
 pub(super) fn frontend_state(listener: &ListenerFigures) -> &'static str {
-    match listener.accepting {
-        true => "OPEN",
-        false => "STOP",
-    }
+    if listener.accepting { "OPEN" } else { "STOP" }
 }
 
 /// The state of a backend.
 pub(super) fn backend_state(upstream: &UpstreamFigures) -> &'static str {
-    match upstream.eligible > 0 {
-        false => "DOWN",
-        true => "UP",
-    }
+    if upstream.eligible > 0 { "UP" } else { "DOWN" }
 }
 
 /// Whether time counts as uptime of a backend: also before its first probes.

@@ -241,10 +241,11 @@ fn tick(worker: &Worker, started: Instant) {
         worker.pinned.sweep(now);
         worker.upstreams.forget_gone();
         for upstream in worker.upstreams.all() {
-            match worker.is_draining.get() {
+            if worker.is_draining.get() {
                 // Their places are a successor's.
-                true => upstream.close_idle(),
-                false => upstream.sweep(now),
+                upstream.close_idle()
+            } else {
+                upstream.sweep(now)
             }
             // An endpoint that was never used has no connections.
             upstream.for_each_endpoint(|endpoint| {

@@ -128,9 +128,10 @@ impl Pinned {
     /// worker's tick. A slot at another endpoint gets nothing, and the connection is
     /// closed.
     pub(super) fn take_for(self, slot: &Slot<'_>, now: u64) -> Reused {
-        match Rc::ptr_eq(&self.endpoint, slot.endpoint()) {
-            true => self.held.take(now),
-            false => Reused::default(),
+        if Rc::ptr_eq(&self.endpoint, slot.endpoint()) {
+            self.held.take(now)
+        } else {
+            Reused::default()
         }
     }
 }

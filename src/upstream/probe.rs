@@ -268,9 +268,10 @@ async fn read_head(
     // Interim responses count.
     let mut dropped = 0;
     loop {
-        let parsed = match buffer.is_empty() {
-            true => Parsed::Partial,
-            false => parse(buffer, method, &mut head).map_err(ProbeFailure::Head)?,
+        let parsed = if buffer.is_empty() {
+            Parsed::Partial
+        } else {
+            parse(buffer, method, &mut head).map_err(ProbeFailure::Head)?
         };
         match parsed {
             Parsed::Complete if head.status == 101 => {

@@ -214,15 +214,16 @@ fn check_peers(
     if peers.is_empty() || peers.iter().any(|it| (it.value == Peer::Unix) == is_unix) {
         return;
     }
-    let (what, help) = match is_unix {
-        true => (
+    let (what, help) = if is_unix {
+        (
             "this listens at a Unix socket, where no peer has an address",
             "write [\"unix\"]",
-        ),
-        false => (
+        )
+    } else {
+        (
             "this listens at an IP address, where no peer is on a Unix socket",
             "write the addresses or networks of the proxies, as in [\"10.0.0.0/8\"]",
-        ),
+        )
     };
     report
         .warning(place, title)
@@ -299,12 +300,13 @@ fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
     let listeners: Vec<_> = listeners
         .filter(|(at, it)| is_wanted(&it.name_at(*at)))
         .collect();
-    let has_trusted = listeners
-        .iter()
-        .any(|(_, it)| match it.trusted_proxies.written {
-            true => it.trusted_proxies.value.as_ref().is_none_or(trusts),
-            false => by_default,
-        });
+    let has_trusted = listeners.iter().any(|(_, it)| {
+        if it.trusted_proxies.written {
+            it.trusted_proxies.value.as_ref().is_none_or(trusts)
+        } else {
+            by_default
+        }
+    });
     let is_mistaken = listeners.is_empty() || wanted.listener.written && names.is_none();
     if has_trusted || is_mistaken || report.is_syntax_broken() {
         return;
@@ -487,13 +489,14 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
         &route.lane.place,
         format!("the upstream `{upstream}` has no lane named `{lane}`"),
     );
-    match lanes.is_empty() {
-        true => found.help(format!(
+    if lanes.is_empty() {
+        found.help(format!(
             "add it:\n[upstream.{upstream}]\nlanes = {{ {lane} = 2 }}"
-        )),
-        false => found
+        ))
+    } else {
+        found
             .help(format!("there are {}", lanes.join(", ")))
-            .propose(lane, lanes.iter().copied()),
+            .propose(lane, lanes.iter().copied())
     };
 }
 

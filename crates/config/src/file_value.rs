@@ -55,9 +55,10 @@ impl FromText for FolderPath {
         if text.starts_with('~') {
             return Err(fault.help("`~` stands for no folder here: write the path in full"));
         }
-        match text.contains(char::is_control) {
-            true => Err(fault.help("no control character can be in it")),
-            false => Ok(Self(PathBuf::from(text))),
+        if text.contains(char::is_control) {
+            Err(fault.help("no control character can be in it"))
+        } else {
+            Ok(Self(PathBuf::from(text)))
         }
     }
 }
@@ -74,9 +75,10 @@ impl FromText for Front {
         let fault = Fault::new(format!("`{text}` is no front of a path"));
         if let Some((front, _)) = text.split_once('*') {
             let front = front.trim_end_matches('/');
-            return Err(match front.starts_with('/') {
-                true => fault.help(format!("it is no pattern: did you mean `\"{front}\"`?")),
-                false => fault.help("it is no pattern: write it as in \"/img\""),
+            return Err(if front.starts_with('/') {
+                fault.help(format!("it is no pattern: did you mean `\"{front}\"`?"))
+            } else {
+                fault.help("it is no pattern: write it as in \"/img\"")
             });
         }
         if !text.starts_with('/') {
@@ -198,10 +200,10 @@ impl FromText for FileName {
         if text.contains('/') {
             let name = text.rsplit('/').next().unwrap_or(text);
             let is_rooted = text.strip_prefix('/') == Some(name);
-            return Err(match is_rooted && !name.is_empty() {
-                true => fault.help(format!("did you mean `\"{name}\"`?")),
-                false => fault
-                    .help("it is looked for in each folder; one file for all of them is for `try`"),
+            return Err(if is_rooted && !name.is_empty() {
+                fault.help(format!("did you mean `\"{name}\"`?"))
+            } else {
+                fault.help("it is looked for in each folder; one file for all of them is for `try`")
             });
         }
         if matches!(text, "" | "." | "..") || text.contains(char::is_control) {
@@ -225,11 +227,12 @@ impl FromText for Ending {
         {
             return Err(fault.help("write what follows the last dot of a name, as in \"webp\""));
         }
-        match ending == text {
-            true => Ok(Self(ending)),
-            false => Err(fault.help(format!(
+        if ending == text {
+            Ok(Self(ending))
+        } else {
+            Err(fault.help(format!(
                 "endings are in lower case and without dot: `{ending}`"
-            ))),
+            )))
         }
     }
 }
@@ -246,10 +249,11 @@ impl FromText for MediaType {
         let FieldValue(text) = FieldValue::from_text(text)?;
         let essence = text.split(';').next().unwrap_or(&text).trim_end();
         let is_type = |(main, sub): (&str, &str)| is_token(main) && is_token(sub);
-        match essence.split_once('/').is_some_and(is_type) && !essence.contains('*') {
-            true => Ok(Self(text)),
-            false => Err(Fault::new(format!("`{text}` is no media type"))
-                .help("write it as in \"image/webp\" or \"text/html; charset=utf-8\"")),
+        if essence.split_once('/').is_some_and(is_type) && !essence.contains('*') {
+            Ok(Self(text))
+        } else {
+            Err(Fault::new(format!("`{text}` is no media type"))
+                .help("write it as in \"image/webp\" or \"text/html; charset=utf-8\""))
         }
     }
 }
@@ -271,9 +275,10 @@ impl FromText for TypePrefix {
         }
         let is_prefix =
             |(main, sub): (&str, &str)| is_token(main) && (sub.is_empty() || is_token(sub));
-        match text.split_once('/').is_some_and(is_prefix) && !text.contains('*') {
-            true => Ok(Self(text.to_ascii_lowercase())),
-            false => Err(fault.help("write it as in \"text/\" or \"application/json\"")),
+        if text.split_once('/').is_some_and(is_prefix) && !text.contains('*') {
+            Ok(Self(text.to_ascii_lowercase()))
+        } else {
+            Err(fault.help("write it as in \"text/\" or \"application/json\""))
         }
     }
 }

@@ -135,9 +135,12 @@ fn table_with(table: &TableShape, key: &str, value: &str) -> String {
 /// The table that a text was meant to be. The text could be a secret of the table:
 /// then it is left out.
 fn as_table(table: &TableShape, text: &str, is_shown: bool) -> Option<String> {
-    let quoted = |text: &str| match is_shown {
-        true => format!("\"{text}\""),
-        false => "…".to_owned(),
+    let quoted = |text: &str| {
+        if is_shown {
+            format!("\"{text}\"")
+        } else {
+            "…".to_owned()
+        }
     };
     if table.has("path") && table.has("host") && table.has("method") {
         if let Some(keys) = traefik_rule(text) {
@@ -186,9 +189,10 @@ fn by_default(table: &TableShape) -> Option<String> {
     let mut needed = needed.filter(|it| matches!(it.presence, Presence::Required));
     if let Some(needed) = needed.next() {
         let example = needed.shape.example()?;
-        let example = match takes_list(&needed.shape) {
-            true => format!("[{example}]"),
-            false => example,
+        let example = if takes_list(&needed.shape) {
+            format!("[{example}]")
+        } else {
+            example
         };
         return Some(format!("write a table: {{ {} = {example} }}", needed.key));
     }

@@ -12,11 +12,12 @@ use std::path::Path;
 pub(super) fn read_up_to(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max {
-        true => Err(io::Error::other(format!(
+    if bytes.len() as u64 > max {
+        Err(io::Error::other(format!(
             "it is larger than {} MiB",
             max >> 20
-        ))),
-        false => Ok(bytes),
+        )))
+    } else {
+        Ok(bytes)
     }
 }

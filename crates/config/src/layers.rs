@@ -314,9 +314,10 @@ fn names_of(items: &[Node]) -> Vec<String> {
 
 /// Warns of an item that is made, where another one was probably meant.
 fn warn_of_new_item(names: Vec<String>, len: usize, step: &Step, report: &mut Report) {
-    let help = match names.is_empty() {
-        true => format!("an index names one that is there: 0 to {}", len - 1),
-        false => format!("there are {}", names.join(", ")),
+    let help = if names.is_empty() {
+        format!("an index names one that is there: 0 to {}", len - 1)
+    } else {
+        format!("there are {}", names.join(", "))
     };
     report
         .warning(
@@ -328,9 +329,10 @@ fn warn_of_new_item(names: Vec<String>, len: usize, step: &Step, report: &mut Re
 
 fn report_no_item(items: &[Node], step: &Step, report: &mut Report) {
     let names: Vec<_> = items.iter().filter_map(|it| it.text_of("name")).collect();
-    let help = match names.is_empty() {
-        true => format!("write an index below {}", items.len()),
-        false => format!("there are {}", names.join(", ")),
+    let help = if names.is_empty() {
+        format!("write an index below {}", items.len())
+    } else {
+        format!("there are {}", names.join(", "))
     };
     report
         .mistake(&step.place, format!("there is no item `{}`", step.key))

@@ -300,9 +300,10 @@ impl Endpoint {
     /// What stands in a `Host` that names this endpoint: a Unix socket has no name
     /// that could.
     pub fn authority(&self) -> &str {
-        match self.address.is_unix() {
-            true => "localhost",
-            false => &self.name,
+        if self.address.is_unix() {
+            "localhost"
+        } else {
+            &self.name
         }
     }
 }

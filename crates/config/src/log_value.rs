@@ -86,12 +86,13 @@ impl FromText for SyslogTarget {
             Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
             None => !host.is_empty() && host.bytes().all(is_name),
         };
-        match is_host {
-            true => Ok(Self::Udp {
+        if is_host {
+            Ok(Self::Udp {
                 host: inner.unwrap_or(host).to_owned(),
                 port,
-            }),
-            false => Err(fault.help("write a host and a port, as in \"udp://10.0.0.9:514\"")),
+            })
+        } else {
+            Err(fault.help("write a host and a port, as in \"udp://10.0.0.9:514\""))
         }
     }
 }
@@ -106,10 +107,11 @@ impl FromText for AppName {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         let is_allowed = text.bytes().all(|byte| byte.is_ascii_graphic());
-        match is_allowed && (1..=48).contains(&text.len()) {
-            true => Ok(Self(text.to_owned())),
-            false => Err(Fault::new(format!("`{text}` is no name of a program"))
-                .help("it has 1 to 48 printable ASCII characters and no space")),
+        if is_allowed && (1..=48).contains(&text.len()) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(Fault::new(format!("`{text}` is no name of a program"))
+                .help("it has 1 to 48 printable ASCII characters and no space"))
         }
     }
 }

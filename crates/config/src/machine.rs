@@ -66,9 +66,10 @@ impl Obstacle {
     /// The obstacle to making a file that is not there.
     fn in_folder_of(path: &Path) -> Option<Self> {
         let folder = path.parent()?;
-        let folder = match folder.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => folder,
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
         };
         let obstacle = match is_denied(folder, Access::WRITE_OK | Access::EXEC_OK) {
             Ok(false) => return None,

@@ -158,9 +158,10 @@ pub(super) fn inline(node: &Node) -> String {
             let pair =
                 |entry: &TableEntry| format!("{} = {}", key(&entry.key), inline(&entry.node));
             let pairs: Vec<_> = entries.iter().map(pair).collect();
-            match pairs.is_empty() {
-                true => "{}".into(),
-                false => format!("{{ {} }}", pairs.join(", ")),
+            if pairs.is_empty() {
+                "{}".into()
+            } else {
+                format!("{{ {} }}", pairs.join(", "))
             }
         }
     }
@@ -168,9 +169,10 @@ pub(super) fn inline(node: &Node) -> String {
 
 fn key(key: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    match !key.is_empty() && key.bytes().all(bare) {
-        true => key.to_owned(),
-        false => quoted(key),
+    if !key.is_empty() && key.bytes().all(bare) {
+        key.to_owned()
+    } else {
+        quoted(key)
     }
 }
 

@@ -264,9 +264,10 @@ fn first_key_len(line: &str) -> usize {
     };
     let is_key = key.trim().chars().all(|c| is_of_word(c) || c == '.');
     let value = value.trim();
-    match is_key && !value.is_empty() && !value.starts_with('=') {
-        true => key.len(),
-        false => 0,
+    if is_key && !value.is_empty() && !value.starts_with('=') {
+        key.len()
+    } else {
+        0
     }
 }
 

@@ -140,12 +140,13 @@ impl FromText for Template {
 
 fn field_part(name: &str) -> Result<Part, Fault> {
     if let Some(header) = name.strip_prefix(HEADER) {
-        return match is_token(header) {
-            true => Ok(Part::Header(header.to_owned())),
-            false => Err(
+        return if is_token(header) {
+            Ok(Part::Header(header.to_owned()))
+        } else {
+            Err(
                 Fault::new(format!("`{header}` is no name of a header field"))
                     .help("write it as in {header:X-User}"),
-            ),
+            )
         };
     }
     let known = LogField::ALL.iter().find(|it| it.word() == name);

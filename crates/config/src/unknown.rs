@@ -62,12 +62,13 @@ fn collect(shape: &Shape, path: &str, shown: &str, tables: &mut Vec<Table>) {
             // The access logs of listeners and routes have the keys of the global one.
             let keys = table.keys.iter();
             for key in keys.filter(|it| path.is_empty() || it.key != "access_log") {
-                let (path, shown) = match path.is_empty() {
-                    true => (key.key.to_owned(), header(key.key, &key.shape)),
-                    false => (
+                let (path, shown) = if path.is_empty() {
+                    (key.key.to_owned(), header(key.key, &key.shape))
+                } else {
+                    (
                         format!("{path}.{}", key.key),
                         format!("`{}` of {shown}", key.key),
-                    ),
+                    )
                 };
                 collect(&key.shape, &path, &shown, tables);
             }

@@ -184,12 +184,13 @@ impl FromText for FieldName {
     const PATTERN: Option<&'static str> = Some("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        match is_token(text) {
-            true => Ok(Self(text.to_owned())),
-            false => Err(
+        if is_token(text) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(
                 Fault::new(format!("`{text}` is no name of a field or cookie"))
                     .help("write it without spaces, colons or quotes, as in \"X-User\""),
-            ),
+            )
         }
     }
 }
@@ -210,11 +211,15 @@ impl FromText for ProbePath {
         if !text.starts_with('/') {
             return Err(fault.help(format!("a path begins with `/`: \"/{text}\"")));
         }
-        match text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-            true => Ok(Self(text.to_owned())),
-            false => Err(fault.help(
+        if text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'#')
+        {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(fault.help(
                 "it goes into a request line as it is: no spaces, no `#`, and %XX for what is not ASCII",
-            )),
+            ))
         }
     }
 }
@@ -284,9 +289,10 @@ impl FromText for FilePath {
     const FORM: &'static str = "the path of a file";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        match text.is_empty() {
-            true => Err(Fault::new("the path is empty")),
-            false => Ok(Self(PathBuf::from(text))),
+        if text.is_empty() {
+            Err(Fault::new("the path is empty"))
+        } else {
+            Ok(Self(PathBuf::from(text)))
         }
     }
 }
@@ -351,9 +357,10 @@ impl FromText for Method {
             let several: Vec<_> = several.iter().map(|it| format!("\"{it}\"")).collect();
             return Err(fault.help(format!("write a list: [{}]", several.join(", "))));
         }
-        Err(match letters(&upper) {
-            true => fault.help(format!("methods are upper case: \"{upper}\"")),
-            false => fault.help("write it as in \"GET\""),
+        Err(if letters(&upper) {
+            fault.help(format!("methods are upper case: \"{upper}\""))
+        } else {
+            fault.help("write it as in \"GET\"")
         })
     }
 }

@@ -197,8 +197,9 @@ fn main() -> ExitCode {
             }
         }
     }
-    match passed {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

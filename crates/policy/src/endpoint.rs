@@ -391,9 +391,10 @@ impl EndpointState {
 
     /// Sets or clears a flag, and says whether that changed it.
     pub(crate) fn set(&self, flag: Flag, on: bool) -> bool {
-        let before = match on {
-            true => self.flags.fetch_or(flag as u16, Ordering::Relaxed),
-            false => self.flags.fetch_and(!(flag as u16), Ordering::Relaxed),
+        let before = if on {
+            self.flags.fetch_or(flag as u16, Ordering::Relaxed)
+        } else {
+            self.flags.fetch_and(!(flag as u16), Ordering::Relaxed)
         };
         let has_changed = (before & flag as u16 != 0) != on;
         if has_changed && on {

@@ -135,9 +135,10 @@ impl<C> SharedPool<C> {
         if let Some(at) = at {
             return Taken::Idle(idle.remove(at).connection);
         }
-        match inner.is_full(state) {
-            true => displace_first(inner).map_or(Taken::Nothing, Taken::Displaced),
-            false => Taken::Nothing,
+        if inner.is_full(state) {
+            displace_first(inner).map_or(Taken::Nothing, Taken::Displaced)
+        } else {
+            Taken::Nothing
         }
     }
 

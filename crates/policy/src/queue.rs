@@ -391,12 +391,13 @@ impl Queue {
                     let (&place, _) = *waiters.peek()?;
                     Some((place, *lane))
                 })
-                .reduce(
-                    |best, other| match comes_first(other.0, best.0, newest_first) {
-                        true => other,
-                        false => best,
-                    },
-                );
+                .reduce(|best, other| {
+                    if comes_first(other.0, best.0, newest_first) {
+                        other
+                    } else {
+                        best
+                    }
+                });
             let (place, lane) = next?;
             let waiters = lanes.iter_mut().find(|(other, _)| *other == lane)?;
             let (_, waiter) = waiters.1.next()?;
@@ -470,9 +471,10 @@ pub(crate) enum Fit {
 /// Whether the first of two is served before the second: by rank, then by
 /// arrival, one way or the other.
 fn comes_first(first: Place, second: Place, newest_first: bool) -> bool {
-    match newest_first && first.rank == second.rank {
-        true => first > second,
-        false => first < second,
+    if newest_first && first.rank == second.rank {
+        first > second
+    } else {
+        first < second
     }
 }
 

@@ -90,9 +90,10 @@ impl ReadHistory {
         let before = traces[at].swap(trace, Ordering::Relaxed);
         let age = (step as u16).wrapping_sub(before as u16);
         let is_read_again = (before >> 16) as u16 == tag && u64::from(age) < SOON;
-        match is_read_again || mix(hash ^ now).is_multiple_of(CHANCE) {
-            true => Worth::Displacing,
-            false => Worth::Nothing,
+        if is_read_again || mix(hash ^ now).is_multiple_of(CHANCE) {
+            Worth::Displacing
+        } else {
+            Worth::Nothing
         }
     }
 }

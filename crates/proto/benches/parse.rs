@@ -138,9 +138,10 @@ fn file_conditions(bencher: Bencher<'_, '_>, name: &str) {
     };
     bencher.bench_local(|| {
         let conditions = Conditions::of(black_box(&head), black_box(bytes));
-        let precondition = match conditions.is_plain() {
-            true => None,
-            false => Some(conditions.precondition(bytes, &validators)),
+        let precondition = if conditions.is_plain() {
+            None
+        } else {
+            Some(conditions.precondition(bytes, &validators))
         };
         (precondition, conditions.coding(bytes, &Coding::ALL))
     });

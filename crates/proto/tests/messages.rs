@@ -54,9 +54,10 @@ fn chunked() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         .prop_map(|(chunks, is_upper, trailer)| {
             let mut encoded = Vec::new();
             for chunk in &chunks {
-                let size = match is_upper {
-                    true => format!("{:X}\r\n", chunk.len()),
-                    false => format!("{:04x}\r\n", chunk.len()),
+                let size = if is_upper {
+                    format!("{:X}\r\n", chunk.len())
+                } else {
+                    format!("{:04x}\r\n", chunk.len())
                 };
                 encoded.extend_from_slice(size.as_bytes());
                 encoded.extend_from_slice(chunk);

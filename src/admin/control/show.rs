@@ -45,9 +45,10 @@ fn quantile(distribution: &Distribution, part: f64) -> String {
 pub(super) fn upstreams(figures: &Figures, format: Format) -> Answer {
     format.show(&figures.upstreams, |upstreams| {
         let texts: Vec<_> = upstreams.iter().map(upstream_text).collect();
-        match texts.is_empty() {
-            true => "no upstream is configured\n".to_owned(),
-            false => texts.join("\n"),
+        if texts.is_empty() {
+            "no upstream is configured\n".to_owned()
+        } else {
+            texts.join("\n")
         }
     })
 }
@@ -113,9 +114,10 @@ fn upstream_text(upstream: &UpstreamFigures) -> String {
 }
 
 fn endpoint_row(endpoint: &EndpointFigures) -> [String; 11] {
-    let weight = match endpoint.effective_weight < f64::from(endpoint.weight) {
-        true => format!("{:.2}/{}", endpoint.effective_weight, endpoint.weight),
-        false => endpoint.weight.to_string(),
+    let weight = if endpoint.effective_weight < f64::from(endpoint.weight) {
+        format!("{:.2}/{}", endpoint.effective_weight, endpoint.weight)
+    } else {
+        endpoint.weight.to_string()
     };
     [
         endpoint.name.clone(),
@@ -466,9 +468,10 @@ fn sessions_text(view: &SessionsView<'_>) -> String {
         };
         table.row(start.into_iter().chain(exchange));
     }
-    let mut text = match view.sessions.is_empty() {
-        true => String::new(),
-        false => table.text(0),
+    let mut text = if view.sessions.is_empty() {
+        String::new()
+    } else {
+        table.text(0)
     };
     text += &match view.left_out {
         0 => format!("{} open\n", view.open),

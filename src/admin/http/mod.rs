@@ -380,12 +380,13 @@ fn figures(admin: &Admin) -> Vec<u8> {
 }
 
 fn ready(admin: &Admin) -> Answer {
-    match admin.is_draining() {
-        false => text(StatusCode::OK, "ready\n"),
-        true => text(
+    if admin.is_draining() {
+        text(
             StatusCode::SERVICE_UNAVAILABLE,
             "draining: no new connections are taken\n",
-        ),
+        )
+    } else {
+        text(StatusCode::OK, "ready\n")
     }
 }
 

@@ -83,9 +83,12 @@ impl Output {
         let piece = std::mem::replace(&mut self.bytes, Vec::with_capacity(CAPACITY));
         *self.handed.borrow_mut() = Some(piece);
         let mut is_asked = false;
-        poll_fn(|_| match std::mem::replace(&mut is_asked, true) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        poll_fn(|_| {
+            if std::mem::replace(&mut is_asked, true) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await;
     }

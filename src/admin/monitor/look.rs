@@ -298,9 +298,10 @@ fn push_changed(text: &mut String, name: &str, rows: &[String], before: &[String
         if before.get(index) == Some(row) {
             continue;
         }
-        let _ = match is_first {
-            true => write!(text, ",\"{name}\":[{index},{row}"),
-            false => write!(text, ",{index},{row}"),
+        let _ = if is_first {
+            write!(text, ",\"{name}\":[{index},{row}")
+        } else {
+            write!(text, ",{index},{row}")
         };
         is_first = false;
     }

@@ -93,9 +93,10 @@ impl Uptime {
 
     /// How long it was down in all.
     pub(in crate::admin) fn downtime(&self, now: Instant) -> Duration {
-        match self.is_up {
-            true => self.down,
-            false => self.down + self.unchanged(now),
+        if self.is_up {
+            self.down
+        } else {
+            self.down + self.unchanged(now)
         }
     }
 }

@@ -83,12 +83,11 @@ fn entry(level: tracing::Level, said: &Said) -> Vec<u8> {
 /// A field; with its length in front where it has more than one line.
 fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());
-    match value.contains('\n') {
-        true => {
-            out.push(b'\n');
-            out.extend_from_slice(&(value.len() as u64).to_le_bytes());
-        }
-        false => out.push(b'='),
+    if value.contains('\n') {
+        out.push(b'\n');
+        out.extend_from_slice(&(value.len() as u64).to_le_bytes());
+    } else {
+        out.push(b'=')
     }
     out.extend_from_slice(value.as_bytes());
     out.push(b'\n');

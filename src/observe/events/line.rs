@@ -141,9 +141,10 @@ pub(super) fn push_plain(out: &mut String, text: &str) {
         let is_odd = letter.is_control()
             || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}'
                 | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        match is_odd {
-            true => out.extend(letter.escape_default()),
-            false => out.push(letter),
+        if is_odd {
+            out.extend(letter.escape_default())
+        } else {
+            out.push(letter)
         }
     }
 }

@@ -37,9 +37,10 @@ pub(super) fn request(settings: &Otlp, spans: &[Span]) -> Vec<u8> {
 fn span(span: &Span) -> Value {
     let started_ns = span.started_unix_us * 1_000;
     let ended_ns = started_ns + span.times.total.as_nanos() as u64;
-    let method = match span.is_known_method {
-        true => span.method.as_str(),
-        false => "HTTP",
+    let method = if span.is_known_method {
+        span.method.as_str()
+    } else {
+        "HTTP"
     };
     let name = match &span.route {
         Some(route) => format!("{method} {route}"),
@@ -80,12 +81,13 @@ fn attributes(span: &Span) -> Vec<Value> {
         text("evenkeel.end", span.end.word()),
         number("evenkeel.attempts", span.attempts.into()),
     ];
-    match span.is_known_method {
-        true => all.push(text("http.request.method", &span.method)),
-        false => all.extend([
+    if span.is_known_method {
+        all.push(text("http.request.method", &span.method))
+    } else {
+        all.extend([
             text("http.request.method", "_OTHER"),
             text("http.request.method_original", &span.method),
-        ]),
+        ])
     }
     let after_host = span.host.rfind(']').unwrap_or(0);
     let (address, port) = match span.host[after_host..].rfind(':') {

@@ -90,9 +90,10 @@ impl Watch {
                 return Admission::Slot { _slot: slot };
             }
             if Instant::now() >= until {
-                return match self.answered() > answered {
-                    true => Admission::Answered,
-                    false => Admission::Beyond,
+                return if self.answered() > answered {
+                    Admission::Answered
+                } else {
+                    Admission::Beyond
                 };
             }
         }

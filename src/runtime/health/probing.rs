@@ -60,10 +60,11 @@ impl Watch {
                 let jitter = 1.0 - JITTER + 2.0 * JITTER * fastrand::f64();
                 settings.interval.mul_f64(jitter)
             };
-            let pause = match self.state().has(Flag::Unprobed) {
+            let pause = if self.state().has(Flag::Unprobed) {
                 // None could be made, and nothing goes there before one was.
-                true => settings.interval.min(LONGEST_TRY),
-                false => spread.take().unwrap_or_else(jittered),
+                settings.interval.min(LONGEST_TRY)
+            } else {
+                spread.take().unwrap_or_else(jittered)
             };
             // Where probes can't keep up, none is made up for.
             due = (due + pause).max(Instant::now());
@@ -75,10 +76,11 @@ impl Watch {
     async fn look(&self, settings: &Probe) -> Seen {
         let _permit = self.health.probe_permits.acquire(self.upstream).await;
         let endpoint = self.config();
-        let admission = match probed_address(&endpoint.address, settings) == endpoint.address {
-            true => self.admit(settings.interval).await,
+        let admission = if probed_address(&endpoint.address, settings) == endpoint.address {
+            self.admit(settings.interval).await
+        } else {
             // A port that takes no exchanges.
-            false => Admission::Unlimited,
+            Admission::Unlimited
         };
         let probes = &self.health.watched.probes;
         if matches!(admission, Admission::Answered) {
@@ -109,9 +111,12 @@ impl Watch {
         let is_first = self.state().has(Flag::Unprobed);
         let passed = !matches!(seen, Seen::Probe(Err(_)));
         let change = self.dispatcher().probed(self.state(), passed, clock::now());
-        let count = |in_row: u32, what| match is_first {
-            true => counted(1, what),
-            false => counted(u64::from(in_row), what),
+        let count = |in_row: u32, what| {
+            if is_first {
+                counted(1, what)
+            } else {
+                counted(u64::from(in_row), what)
+            }
         };
         let (upstream, name) = (&self.upstream().name, &self.config().name);
         let detail = match seen {

@@ -55,17 +55,18 @@ pub(super) fn check_prefixes(routes: &[written::Route], report: &mut Report) {
             if all.iter().any(is_below) || own.iter().any(is_listed) {
                 continue;
             }
-            let (title, help) = match text.ends_with('*') {
-                true => (
+            let (title, help) = if text.ends_with('*') {
+                (
                     format!("`{text}` matches nothing below `{stem}/`: `*` does not cross `/`"),
                     format!("did you mean [\"{stem}\", \"{stem}/*\"]?"),
-                ),
-                false => (
+                )
+            } else {
+                (
                     format!("`{text}` is that path alone, and nothing below it"),
                     format!(
                         "write \"{stem}/*\" for all that begins with `{text}`, or [\"{stem}\", \"{text}\"] for the page alone"
                     ),
-                ),
+                )
             };
             if let Some(wanted) = &route.r#match.value {
                 report.warning(&wanted.path.place, title).help(help);

@@ -37,9 +37,10 @@ pub(super) fn resolve(file: &File) -> Option<(AccessLogs, Option<AccessLogs>)> {
         Some(AccessLog::Off) | None => None,
     };
     let logs = below(global.as_ref(), file)?;
-    let default = match is_written(file)? {
-        true => None,
-        false => Some(below(Some(&Layer::default()), file)?),
+    let default = if is_written(file)? {
+        None
+    } else {
+        Some(below(Some(&Layer::default()), file)?)
     };
     Some((logs, default))
 }
@@ -149,15 +150,16 @@ fn destination(
         })));
     }
     Some(path.value.as_ref().map(|path| {
-        match path.0.as_os_str() == "-" {
-            true => LogDestination::Stdout,
+        if path.0.as_os_str() == "-" {
+            LogDestination::Stdout
+        } else {
             // `./a.log` is the same file as `a.log`.
-            false => LogDestination::File(
+            LogDestination::File(
                 path.0
                     .components()
                     .filter(|it| *it != Component::CurDir)
                     .collect(),
-            ),
+            )
         }
     }))
 }

@@ -52,9 +52,10 @@ fn root(
     };
     // It may be there later, when something is mounted.
     if surroundings.lookup == NameLookup::System && !path.is_dir() {
-        let what = match path.exists() {
-            true => format!("{} is no folder", path.display()),
-            false => format!("there is no folder {} now", path.display()),
+        let what = if path.exists() {
+            format!("{} is no folder", path.display())
+        } else {
+            format!("there is no folder {} now", path.display())
         };
         report
             .warning(&it.place, what)

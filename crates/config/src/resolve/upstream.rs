@@ -42,10 +42,7 @@ pub(super) fn resolve(
         name: name.to_owned(),
         balance: balance(it)?,
         endpoints: endpoints.into_iter().collect::<Option<_>>()?,
-        via: match it.via.value? {
-            true => Via::Added,
-            false => Via::Kept,
-        },
+        via: if it.via.value? { Via::Added } else { Via::Kept },
         forward: forward(it.forward.value.as_ref()?),
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
         busy_status: busy_status.unwrap_or(502),

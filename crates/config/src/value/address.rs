@@ -23,9 +23,10 @@ impl FromText for CollectorUrl {
     fn from_text(text: &str) -> Result<Self, Fault> {
         let fault = Fault::new(format!("`{text}` is no URL of a collector"));
         let Some(rest) = text.strip_prefix("http://") else {
-            return Err(match text.starts_with("https://") {
-                true => fault.help("only `http` is spoken: send to a collector on this machine, and let that go on with TLS"),
-                false => fault.help("write it as in \"http://127.0.0.1:4318\""),
+            return Err(if text.starts_with("https://") {
+                fault.help("only `http` is spoken: send to a collector on this machine, and let that go on with TLS")
+            } else {
+                fault.help("write it as in \"http://127.0.0.1:4318\"")
             });
         };
         if !rest.bytes().all(|it| it.is_ascii_graphic() && it != b'#') {
@@ -38,10 +39,11 @@ impl FromText for CollectorUrl {
             ));
         }
         let after_host = &authority[authority.rfind(']').unwrap_or(0)..];
-        let authority = match after_host.contains(':') {
-            true => authority.to_owned(),
+        let authority = if after_host.contains(':') {
+            authority.to_owned()
+        } else {
             // The port that is registered for OTLP over HTTP.
-            false => format!("{authority}:4318"),
+            format!("{authority}:4318")
         };
         let (host, port) = authority.rsplit_once(':').unwrap_or_default();
         if !host.is_empty() && port.parse::<u16>().is_err() {
@@ -182,9 +184,10 @@ impl FromText for SocketPath {
 }
 
 fn with_port(address: &str, port: u16) -> String {
-    match address.contains(':') {
-        true => format!("[{address}]:{port}"),
-        false => format!("{address}:{port}"),
+    if address.contains(':') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
     }
 }
 

@@ -110,9 +110,10 @@ impl Draw {
         let mut total = 0;
         let mut most = 0;
         for (state, sum) in view.endpoints.iter().zip(&mut self.sums) {
-            let weight = match view.admits(state) {
-                true => View::weight_of(state),
-                false => 0,
+            let weight = if view.admits(state) {
+                View::weight_of(state)
+            } else {
+                0
             };
             most = most.max(weight);
             total += u64::from(weight);

@@ -91,9 +91,10 @@ impl Fair {
         scale: impl Fn(&EndpointState) -> (f64, f64),
     ) -> Option<usize> {
         let FairOptions { no_rr, weight_mode } = self.options;
-        let start = match no_rr {
-            true => 0,
-            false => self.cursor.next(view.len()),
+        let start = if no_rr {
+            0
+        } else {
+            self.cursor.next(view.len())
         };
         let packs = no_rr && weight_mode == WeightMode::Idle;
         let mut unused = None;
@@ -153,9 +154,12 @@ impl Ranking for Fair {
                 view,
                 |load, _| load == 0,
                 // Ghosts make it look busier, but take no place from it.
-                |state| match state.in_flight() < state.weight() {
-                    true => (1.0, 1.0),
-                    false => (f64::INFINITY, 1.0),
+                |state| {
+                    if state.in_flight() < state.weight() {
+                        (1.0, 1.0)
+                    } else {
+                        (f64::INFINITY, 1.0)
+                    }
                 },
             ),
         }?;

@@ -400,9 +400,10 @@ impl<'a> View<'a> {
     fn admits(&self, state: &EndpointState) -> bool {
         let is_first_try =
             self.tried.is_empty() && !self.only_with_room && self.tier == Tier::Untried;
-        match is_first_try {
-            true => state.is_eligible(),
-            false => self.admits_again(state),
+        if is_first_try {
+            state.is_eligible()
+        } else {
+            self.admits_again(state)
         }
     }
 

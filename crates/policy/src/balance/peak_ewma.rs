@@ -99,10 +99,7 @@ impl Ranking for PeakEwma {
             0 => self.is_turn_of_second(view, first, second),
             _ => self.cost(view, second) < self.cost(view, first),
         };
-        Some(match is_second {
-            true => second,
-            false => first,
-        })
+        Some(if is_second { second } else { first })
     }
 
     /// Learns the time to the first byte.

@@ -29,9 +29,10 @@ impl Ranking for TwoChoices {
     fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         let (first, second) = self.draw.two(view)?;
         let scaled = |index, other| u64::from(view.load(index)) * u64::from(view.weight(other));
-        Some(match scaled(second, first) < scaled(first, second) {
-            true => second,
-            false => first,
+        Some(if scaled(second, first) < scaled(first, second) {
+            second
+        } else {
+            first
         })
     }
 

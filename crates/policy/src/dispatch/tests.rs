@@ -464,15 +464,14 @@ fn who_waits_is_refused_where_a_newcomer_would_be() {
             let _ = site.dispatcher.probed(&site.state(0), false, site.now);
         }
         let refused = Some(Left::Refused(Refusal::NoEndpoint));
-        match hold {
-            true => {
-                assert_eq!(site.left(&waiter), None, "it may come back");
-                let _ = site
-                    .dispatcher
-                    .set_admin(&site.state(0), Admin::Stop, site.now);
-                assert_eq!(site.left(&waiter), refused);
-            }
-            false => assert_eq!(site.left(&waiter), refused),
+        if hold {
+            assert_eq!(site.left(&waiter), None, "it may come back");
+            let _ = site
+                .dispatcher
+                .set_admin(&site.state(0), Admin::Stop, site.now);
+            assert_eq!(site.left(&waiter), refused);
+        } else {
+            assert_eq!(site.left(&waiter), refused);
         }
         assert_eq!(site.dispatcher.waiting(), 0);
     }
