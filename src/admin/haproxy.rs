@@ -6,7 +6,7 @@ use evenkeel_policy::endpoint::Admin;
 
 use crate::metrics::end::{End, Failure};
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, ListenerFigures, State, UpstreamFigures,
+    EndpointFigures, EndpointStatus, ExchangeFigures, ListenerFigures, UpstreamFigures,
 };
 use crate::observe::probes::ProbeEnd;
 
@@ -60,7 +60,7 @@ pub(super) fn is_server_up(endpoint: &EndpointFigures) -> bool {
 }
 
 fn is_unprobed(endpoint: &EndpointFigures) -> bool {
-    endpoint.state == State::Unprobed
+    endpoint.state == EndpointStatus::Unprobed
 }
 
 /// Requests that were refused as malformed, or did not come in time.
@@ -118,7 +118,7 @@ pub(super) fn connection_attempts(endpoint: &EndpointFigures) -> u64 {
 /// Its weight while it starts slowly, in percent; `None` when it does not.
 pub(super) fn throttle(endpoint: &EndpointFigures) -> Option<u64> {
     let share = endpoint.effective_weight / f64::from(endpoint.weight.max(1));
-    (endpoint.state == State::Starting).then_some((share * 100.0).round() as u64)
+    (endpoint.state == EndpointStatus::Starting).then_some((share * 100.0).round() as u64)
 }
 
 /// A weight as a whole number: a server that takes part has at least one.

@@ -352,20 +352,20 @@ impl Admin {
 }
 
 /// One of so many things that may be there at once, for as long as it lives.
-struct Place(Rc<Cell<usize>>);
+struct ConnectionPlace(Rc<Cell<usize>>);
 
-impl Place {
+impl ConnectionPlace {
     /// Counts one more, unless there are `most` of them.
     fn take(count: &Rc<Cell<usize>>, most: usize) -> Option<Self> {
         if count.get() >= most {
             return None;
         }
         count.set(count.get() + 1);
-        Some(Place(count.clone()))
+        Some(ConnectionPlace(count.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

@@ -16,7 +16,7 @@ use crate::config::Upstream;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::net::stream::Follow;
-use crate::observe::figures::State;
+use crate::observe::figures::EndpointStatus;
 
 /// An answer that is not an endpoint's.
 #[derive(Debug, Clone, Copy)]
@@ -333,8 +333,10 @@ enum Body {
 /// The states of endpoints, as the end of a sentence: ": 2 down, 1 draining".
 /// Their addresses are nobody else's business.
 fn outage(states: &[Arc<EndpointState>]) -> String {
-    let word_of = |state: &EndpointState| match State::of(state) {
-        State::Up | State::Starting if state.is_refusing() => "refusing connections",
+    let word_of = |state: &EndpointState| match EndpointStatus::of(state) {
+        EndpointStatus::Up | EndpointStatus::Starting if state.is_refusing() => {
+            "refusing connections"
+        }
         state => state.word(),
     };
     let mut counts: Vec<(&str, usize)> = Vec::new();

@@ -27,14 +27,14 @@ use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
-use crate::handler::files::{Try, Wanted, fallback, folder_location};
+use crate::handler::files::{Try, WantedFile, fallback, folder_location};
 use crate::handler::last_hop::LastHop;
 use crate::handler::{self, RequestFacts, redirect};
 use crate::metrics::end::{End, Failure};
 use crate::net::Address;
 use crate::net::clock;
 use crate::observe::calendar::unix_time;
-use crate::observe::figures::{State, effective_weight};
+use crate::observe::figures::{EndpointStatus, effective_weight};
 use crate::upstream::SharedUpstream;
 use asked::Asked;
 pub use steps::{
@@ -248,14 +248,14 @@ impl Routed<'_> {
         refused: &mut Option<Refused>,
     ) -> (ActionStep, Option<Prospect>) {
         let RequestFacts { bytes, head, .. } = *self.facts;
-        let wanted = Wanted::by(head, bytes, files);
-        if let Wanted::Refused(failure) = wanted {
+        let wanted = WantedFile::by(head, bytes, files);
+        if let WantedFile::Refused(failure) = wanted {
             *refused = match fallback(failure, files) {
                 None => Some(Refused::new(failure.into(), None)),
                 Some(_) => refused_body(self.listener(), head),
             };
         }
-        if wanted == Wanted::ToFolder {
+        if wanted == WantedFile::ToFolder {
             let step = ActionStep::Redirect {
                 status: 301,
                 location: folder_location(head, bytes),
@@ -310,8 +310,8 @@ fn refused_body(listener: &config::Listener, head: &RequestHead) -> Option<Refus
 }
 
 /// What is looked for; nothing where the request's line alone decides.
-fn candidate_steps(files: &config::Files, wanted: &Wanted<'_>) -> Vec<CandidateStep> {
-    let Wanted::Path(path) = wanted else {
+fn candidate_steps(files: &config::Files, wanted: &WantedFile<'_>) -> Vec<CandidateStep> {
+    let WantedFile::Path(path) = wanted else {
         return Vec::new();
     };
     let step = |candidate: &Candidate| {
@@ -522,7 +522,7 @@ fn endpoint_steps(dispatcher: &Dispatcher) -> Vec<EndpointStep> {
     endpoints
         .map(|state| EndpointStep {
             name: state.name().to_owned(),
-            state: State::of(state).word().to_owned(),
+            state: EndpointStatus::of(state).word().to_owned(),
             eligible: state.is_eligible(),
             weight: state.weight(),
             effective_weight: effective_weight(state),

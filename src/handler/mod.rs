@@ -46,7 +46,7 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
             exchange::forward(exchange, proxying, key).await
         }
         Action::Files(settings) => {
-            let request = files::Request {
+            let request = files::FileRequest {
                 route,
                 settings,
                 conditions: Conditions::of(head, bytes),

@@ -32,7 +32,7 @@ use crate::files::{DiskFigures, Disks};
 
 use counters::Counters;
 pub(crate) use endpoint::effective_weight;
-pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, State};
+pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, EndpointStatus};
 pub use exchanges::{ExchangeFigures, PhaseFigures};
 pub use listener::{ListenerFigures, ListenerGiven};
 pub use route::{FileFigures, FileGiven, RouteFigures, RouteGiven};

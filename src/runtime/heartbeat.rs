@@ -54,12 +54,12 @@ pub(super) struct Watch {
 struct Watched {
     heartbeat: Arc<Heartbeat>,
     turns: u64,
-    state: State,
+    state: WorkerState,
 }
 
 /// A worker, as seen at the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WorkerState {
     ComesRound,
     /// It has not since this look.
     Stalled {
@@ -80,7 +80,7 @@ impl Watch {
         let watched = |heartbeat: &Arc<Heartbeat>| Watched {
             heartbeat: heartbeat.clone(),
             turns: 0,
-            state: State::ComesRound,
+            state: WorkerState::ComesRound,
         };
         Watch {
             workers: heartbeats.iter().map(watched).collect(),
@@ -114,13 +114,13 @@ impl Watch {
             let has_ended = watched.heartbeat.has_ended.load(Ordering::Relaxed);
             let has_moved = std::mem::replace(&mut watched.turns, turns) != turns || has_ended;
             match (watched.state, last_in_time) {
-                (State::ComesRound, Some(since)) if !has_moved => {
-                    watched.state = State::Stalled { since };
+                (WorkerState::ComesRound, Some(since)) if !has_moved => {
+                    watched.state = WorkerState::Stalled { since };
                     let silent = now.duration_since(since);
                     changes.push(Change::Stalled { worker, silent });
                 }
-                (State::Stalled { since }, _) if has_moved => {
-                    watched.state = State::ComesRound;
+                (WorkerState::Stalled { since }, _) if has_moved => {
+                    watched.state = WorkerState::ComesRound;
                     let silent = now.duration_since(since);
                     changes.push(Change::Back { worker, silent });
                 }
@@ -132,7 +132,7 @@ impl Watch {
     }
 
     fn count(&self, changes: &[Change]) {
-        let is_stalled = |it: &&Watched| it.state != State::ComesRound;
+        let is_stalled = |it: &&Watched| it.state != WorkerState::ComesRound;
         let now = self.workers.iter().filter(is_stalled).count();
         let more = changes
             .iter()

@@ -59,7 +59,7 @@ enum Persistence {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Request {
+struct OriginRequest {
     body_len: usize,
     persistence: Persistence,
 }
@@ -229,7 +229,7 @@ impl Origin {
         }
     }
 
-    fn response(&mut self, request: Request) -> Rc<[u8]> {
+    fn response(&mut self, request: OriginRequest) -> Rc<[u8]> {
         let response = self
             .responses
             .entry((request.body_len, request.persistence))
@@ -238,7 +238,7 @@ impl Origin {
     }
 }
 
-fn render(request: Request) -> Rc<[u8]> {
+fn render(request: OriginRequest) -> Rc<[u8]> {
     let connection = match request.persistence {
         Persistence::Implied => "",
         Persistence::KeepAlive => "Connection: keep-alive\r\n",
@@ -255,7 +255,7 @@ fn render(request: Request) -> Rc<[u8]> {
 }
 
 /// Reads `GET /N HTTP/1.x` and the `Connection` field.
-fn parse(head: &[u8]) -> Option<Request> {
+fn parse(head: &[u8]) -> Option<OriginRequest> {
     let line_end = memchr::memchr(b'\n', head)?;
     let (line, fields) = head.split_at(line_end + 1);
     let path = line.strip_prefix(b"GET /")?;
@@ -272,7 +272,7 @@ fn parse(head: &[u8]) -> Option<Request> {
         _ if old => Persistence::Close,
         _ => Persistence::Implied,
     };
-    Some(Request {
+    Some(OriginRequest {
         body_len,
         persistence,
     })
@@ -315,7 +315,7 @@ mod tests {
             (b"GET /x HTTP/1.1\r\n\r\n", None),
         ];
         for (head, expected) in cases {
-            let expected = expected.map(|(body_len, persistence)| Request {
+            let expected = expected.map(|(body_len, persistence)| OriginRequest {
                 body_len,
                 persistence,
             });

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::Shared;
 use crate::body::{BodyReader, Framing};
 use crate::page::{self, Answer, Body, Page};
-use crate::request::{Request, take_head};
+use crate::request::{OriginRequest, take_head};
 use crate::stream::{OriginStream, Socket};
 
 /// A body up to this length is echoed once it has all arrived, so that
@@ -138,7 +138,7 @@ impl Connection {
         result
     }
 
-    async fn serve(&mut self, request: &Request, wanted: Page) -> io::Result<Next> {
+    async fn serve(&mut self, request: &OriginRequest, wanted: Page) -> io::Result<Next> {
         let shared = Rc::clone(&self.shared);
         let mut body = BodyReader::new(request.framing);
         let mut data = Vec::new();
@@ -192,7 +192,7 @@ impl Connection {
     /// Sends the page that was asked for.
     async fn show(
         &mut self,
-        request: &Request,
+        request: &OriginRequest,
         wanted: Page,
         mut body: BodyReader,
         data: Vec<u8>,
@@ -232,7 +232,7 @@ impl Connection {
         }
     }
 
-    async fn show_stats(&mut self, request: &Request) -> io::Result<Next> {
+    async fn show_stats(&mut self, request: &OriginRequest) -> io::Result<Next> {
         let stats = self.shared.counters.snapshot(&self.shared.options.name);
         let json = serde_json::to_vec(&stats).map_err(io::Error::other)?;
         let mut answer = Answer::text(200, json);
@@ -280,7 +280,7 @@ impl Connection {
 
     /// The next request's head; `None` once the sender has no more, or sends
     /// what is not HTTP (which is answered 400).
-    async fn read_head(&mut self) -> io::Result<Option<Request>> {
+    async fn read_head(&mut self) -> io::Result<Option<OriginRequest>> {
         loop {
             if !self.input.is_empty() {
                 match take_head(&mut self.input) {
@@ -304,7 +304,7 @@ impl Connection {
     /// (`keep` of 0) or left for later.
     async fn read_body(
         &mut self,
-        request: &Request,
+        request: &OriginRequest,
         body: &mut BodyReader,
         data: &mut Vec<u8>,
         keep: usize,
@@ -354,7 +354,7 @@ impl Connection {
     // Writing.
 }
 
-fn echo_answer(request: &Request, body: Body) -> Answer {
+fn echo_answer(request: &OriginRequest, body: Body) -> Answer {
     let fields = request
         .content_type
         .iter()

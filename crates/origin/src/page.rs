@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::request::Request;
+use crate::request::OriginRequest;
 
 /// Length of the pattern block that large bodies repeat; a multiple of 26.
 const BLOCK_LEN: usize = 26 * 2520;
@@ -92,7 +92,7 @@ pub(super) enum Page {
 }
 
 /// Finds the page for a request.
-pub(super) fn find(request: &Request) -> Page {
+pub(super) fn find(request: &OriginRequest) -> Page {
     let answer = |answer| Page::Answer { answer };
     let path = request.path();
     match path {

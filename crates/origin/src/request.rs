@@ -7,7 +7,7 @@ use crate::body::{Framing, Malformed};
 
 /// A request head, together with its bytes as received.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct OriginRequest {
     pub(crate) method: String,
     pub(crate) target: String,
     pub(crate) minor_version: u8,
@@ -19,7 +19,7 @@ pub(crate) struct Request {
     pub(crate) raw: Vec<u8>,
 }
 
-impl Request {
+impl OriginRequest {
     /// The target without its query.
     pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
@@ -36,7 +36,7 @@ impl Request {
 }
 
 /// Takes a request head off the front of `input`; `None` while it is partial.
-pub(crate) fn take_head(input: &mut Vec<u8>) -> Result<Option<Request>, Malformed> {
+pub(crate) fn take_head(input: &mut Vec<u8>) -> Result<Option<OriginRequest>, Malformed> {
     let mut fields = [httparse::EMPTY_HEADER; 128];
     let mut head = httparse::Request::new(&mut fields);
     let len = match head.parse(input) {
@@ -45,7 +45,7 @@ pub(crate) fn take_head(input: &mut Vec<u8>) -> Result<Option<Request>, Malforme
         Err(_) => return Err(Malformed),
     };
     let minor_version = head.version.unwrap_or(0);
-    let mut request = Request {
+    let mut request = OriginRequest {
         method: head.method.unwrap_or_default().to_owned(),
         target: head.path.unwrap_or_default().to_owned(),
         minor_version,
@@ -65,7 +65,7 @@ pub(crate) fn take_head(input: &mut Vec<u8>) -> Result<Option<Request>, Malforme
     Ok(Some(request))
 }
 
-fn note_field(request: &mut Request, name: &str, value: &str) -> Result<(), Malformed> {
+fn note_field(request: &mut OriginRequest, name: &str, value: &str) -> Result<(), Malformed> {
     let says = |word: &str| {
         value
             .split(',')

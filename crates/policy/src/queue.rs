@@ -57,7 +57,7 @@ impl Default for QueueSettings {
 
 /// A waiter's place: by priority, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct QueuePlace {
     /// 255 less the priority, so that the highest comes first.
     rank: u8,
     /// Since the queue's epoch.
@@ -71,7 +71,7 @@ struct Place {
 #[must_use = "a ticket that is dropped keeps its place for ever"]
 pub struct Ticket {
     lane: usize,
-    place: Place,
+    place: QueuePlace,
 }
 
 /// How a waiter left the queue by another's doing.
@@ -159,9 +159,9 @@ pub struct Group {
 pub(crate) struct Queue {
     settings: QueueSettings,
     epoch: Instant,
-    lanes: Vec<BTreeMap<Place, Waiter>>,
+    lanes: Vec<BTreeMap<QueuePlace, Waiter>>,
     /// Who has left without having heard of it.
-    left: BTreeMap<Place, Left>,
+    left: BTreeMap<QueuePlace, Left>,
     next_number: u64,
     /// How many waiters are particular: see [`Waiter::is_particular`].
     particular: usize,
@@ -249,7 +249,7 @@ impl Queue {
 
     /// The last waiter in the order of service within the full part, if its
     /// priority is below this one.
-    fn last_below(&self, full: Full, priority: u8) -> Option<(usize, Place)> {
+    fn last_below(&self, full: Full, priority: u8) -> Option<(usize, QueuePlace)> {
         let last_of = |lane: usize| {
             let (&place, _) = self.lanes[lane].last_key_value()?;
             Some((lane, place))
@@ -265,7 +265,7 @@ impl Queue {
     }
 
     /// Sends a waiter away: who is to hear of it.
-    fn dismiss(&mut self, lane: usize, place: Place, left: Left) -> Option<Waker> {
+    fn dismiss(&mut self, lane: usize, place: QueuePlace, left: Left) -> Option<Waker> {
         let waiter = self.remove(lane, place)?;
         self.left.insert(place, left);
         Some(waiter.waker)
@@ -309,7 +309,7 @@ impl Queue {
         self.particular > 0
     }
 
-    fn remove(&mut self, lane: usize, place: Place) -> Option<Waiter> {
+    fn remove(&mut self, lane: usize, place: QueuePlace) -> Option<Waiter> {
         let waiter = self.lanes[lane].remove(&place)?;
         self.particular -= usize::from(waiter.is_particular());
         self.note_len();
@@ -318,7 +318,7 @@ impl Queue {
 
     pub fn join(&mut self, joining: Joining, waiter: Waiter) -> Ticket {
         let arrived = joining.arrived.duration_since(self.epoch);
-        let place = Place {
+        let place = QueuePlace {
             rank: u8::MAX - joining.priority,
             arrived_ns: arrived.as_nanos() as u64,
             number: self.next_number,
@@ -470,7 +470,7 @@ pub(crate) enum Fit {
 
 /// Whether the first of two is served before the second: by rank, then by
 /// arrival, one way or the other.
-fn comes_first(first: Place, second: Place, newest_first: bool) -> bool {
+fn comes_first(first: QueuePlace, second: QueuePlace, newest_first: bool) -> bool {
     if newest_first && first.rank == second.rank {
         first > second
     } else {
@@ -480,13 +480,13 @@ fn comes_first(first: Place, second: Place, newest_first: bool) -> bool {
 
 /// The waiters of a lane in the order of service.
 struct InOrder<'a> {
-    waiters: &'a BTreeMap<Place, Waiter>,
+    waiters: &'a BTreeMap<QueuePlace, Waiter>,
     newest_first: bool,
-    last: Option<Place>,
+    last: Option<QueuePlace>,
 }
 
 impl<'a> InOrder<'a> {
-    fn new(waiters: &'a BTreeMap<Place, Waiter>, newest_first: bool) -> Self {
+    fn new(waiters: &'a BTreeMap<QueuePlace, Waiter>, newest_first: bool) -> Self {
         InOrder {
             waiters,
             newest_first,
@@ -495,7 +495,7 @@ impl<'a> InOrder<'a> {
     }
 
     /// The newest of the first rank behind `after`.
-    fn newest(&self, after: Option<u8>) -> Option<(&'a Place, &'a Waiter)> {
+    fn newest(&self, after: Option<u8>) -> Option<(&'a QueuePlace, &'a Waiter)> {
         use std::ops::Bound::{Included, Unbounded};
         let first = match after {
             None => self.waiters.first_key_value()?.0.rank,
@@ -510,8 +510,8 @@ impl<'a> InOrder<'a> {
 }
 
 /// No place of this rank comes earlier.
-fn first_of(rank: u8) -> Place {
-    Place {
+fn first_of(rank: u8) -> QueuePlace {
+    QueuePlace {
         rank,
         arrived_ns: 0,
         number: 0,
@@ -519,8 +519,8 @@ fn first_of(rank: u8) -> Place {
 }
 
 /// No place of this rank comes later.
-fn last_of(rank: u8) -> Place {
-    Place {
+fn last_of(rank: u8) -> QueuePlace {
+    QueuePlace {
         rank,
         arrived_ns: u64::MAX,
         number: u64::MAX,
@@ -528,7 +528,7 @@ fn last_of(rank: u8) -> Place {
 }
 
 impl<'a> Iterator for InOrder<'a> {
-    type Item = (&'a Place, &'a Waiter);
+    type Item = (&'a QueuePlace, &'a Waiter);
 
     fn next(&mut self) -> Option<Self::Item> {
         use std::ops::Bound::{Excluded, Unbounded};

@@ -79,18 +79,18 @@ impl Rule {
         self.conditions.is_empty()
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         self.conditions.iter().all(|it| it.holds(request))
     }
 
     /// Whether what the index left open holds.
-    fn holds_beyond<F: Facts>(&self, proof: Proof, request: &Request<'_, F>) -> bool {
+    fn holds_beyond<F: Facts>(&self, proof: Proof, request: &RoutedRequest<'_, F>) -> bool {
         let mut conditions = self.conditions.iter().enumerate();
         conditions.all(|(at, it)| self.decided.holds(at, proof) || it.holds(request))
     }
 
     /// Whether it compares the path of the request: what is asked before holds.
-    fn compares_path<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn compares_path<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         let is_path = |it: &Condition| matches!(it, Condition::Path(_));
         let path = self.conditions.iter().position(is_path);
         path.is_some_and(|path| self.conditions[..path].iter().all(|it| it.holds(request)))
@@ -130,7 +130,7 @@ impl RouteTable {
     /// # Errors
     /// No rule matches, or the path alone does not tell which.
     pub fn find(&self, facts: &impl Facts) -> Result<usize, Unrouted> {
-        let request = Request::new(facts);
+        let request = RoutedRequest::new(facts);
         let found = self.first(&request);
         match request.normal_path.get() {
             None if reading::has_nul(facts.path()) => Err(Unrouted::NulInPath),
@@ -139,7 +139,7 @@ impl RouteTable {
         }
     }
 
-    fn first<F: Facts>(&self, request: &Request<'_, F>) -> Option<usize> {
+    fn first<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Option<usize> {
         let Some(index) = &self.index else {
             return self.rules.iter().position(|rule| rule.holds(request));
         };
@@ -154,7 +154,11 @@ impl RouteTable {
     ///
     /// Invariant: what a path can be read as matters only where this holds. The
     /// index may look at the path for more rules than that.
-    fn compares_path<F: Facts>(&self, request: &Request<'_, F>, found: Option<usize>) -> bool {
+    fn compares_path<F: Facts>(
+        &self,
+        request: &RoutedRequest<'_, F>,
+        found: Option<usize>,
+    ) -> bool {
         let until = found.map_or(self.rules.len(), |found| found + 1);
         match &self.index {
             None => self.rules[..until]
@@ -172,7 +176,7 @@ impl RouteTable {
     #[inline(never)]
     fn find_by_every_reading<F: Facts>(
         &self,
-        request: &Request<'_, F>,
+        request: &RoutedRequest<'_, F>,
         found: Option<usize>,
     ) -> Result<usize, Unrouted> {
         let facts = request.facts;
@@ -183,7 +187,7 @@ impl RouteTable {
                 let readings = reading::readings(facts.path())
                     .map_err(|reading::TooMany| Unrouted::AmbiguousPath)?;
                 let mut others = readings.into_iter().skip(1);
-                let is_found = |path| self.first(&Request::read_as(facts, path)) == found;
+                let is_found = |path| self.first(&RoutedRequest::read_as(facts, path)) == found;
                 if !others.all(is_found) {
                     return Err(Unrouted::AmbiguousPath);
                 }
@@ -208,14 +212,14 @@ pub enum Unrouted {
 
 /// One request during one search: what is worked out at most once for all
 /// rules, and only when a rule asks.
-pub(crate) struct Request<'a, F> {
+pub(crate) struct RoutedRequest<'a, F> {
     pub(crate) facts: &'a F,
     /// Empty until a condition or the index looks at the path, and borrowed where
     /// there is no other reading.
     normal_path: OnceCell<Cow<'a, [u8]>>,
 }
 
-impl<'a, F: Facts> Request<'a, F> {
+impl<'a, F: Facts> RoutedRequest<'a, F> {
     fn new(facts: &'a F) -> Self {
         Self {
             facts,

@@ -111,7 +111,7 @@ impl Site {
     }
 
     /// An exchange at the first endpoint, which keeps its connection.
-    fn connected_exchange(&self, wanted: Wanted) {
+    fn connected_exchange(&self, wanted: WantedConnection) {
         let slot = self.wait_for_slot(None);
         self.use_connection(wanted, slot);
         self.release(slot, None);
@@ -121,31 +121,35 @@ impl Site {
     fn probe(&self) {
         let state = &self.chooser.members().endpoints()[0];
         if let Some(slot) = state.try_reserve_for_probe() {
-            self.use_connection(Wanted::New, slot);
+            self.use_connection(WantedConnection::New, slot);
             self.release(slot, None);
         }
     }
 
-    fn use_connection(&self, wanted: Wanted, slot: Reservation) {
+    fn use_connection(&self, wanted: WantedConnection, slot: Reservation) {
         let state = self.state(slot);
         let idle = match wanted {
-            Wanted::Any | Wanted::Pinned => match self.pool.take(state, |_| false) {
-                Taken::Idle(idle) => Some(idle),
-                Taken::Nothing => None,
-                Taken::Displaced(other) => {
-                    drop(other);
-                    None
+            WantedConnection::Any | WantedConnection::Pinned => {
+                match self.pool.take(state, |_| false) {
+                    Taken::Idle(idle) => Some(idle),
+                    Taken::Nothing => None,
+                    Taken::Displaced(other) => {
+                        drop(other);
+                        None
+                    }
                 }
-            },
-            Wanted::New => {
+            }
+            WantedConnection::New => {
                 drop(self.pool.make_room(state));
                 None
             }
         };
         let connection = idle.unwrap_or_else(|| Opened::new(self.occupied.clone(), self.limit));
         match wanted {
-            Wanted::Pinned => drop(self.pool.pin(connection, &self.owner, state)),
-            Wanted::Any | Wanted::New => drop(self.pool.put(connection, state, self.now)),
+            WantedConnection::Pinned => drop(self.pool.pin(connection, &self.owner, state)),
+            WantedConnection::Any | WantedConnection::New => {
+                drop(self.pool.put(connection, state, self.now))
+            }
         }
     }
 
@@ -155,7 +159,7 @@ impl Site {
         let state = self.state(slot);
         match self.pool.take_pinned(&self.owner) {
             Some(pinned) => drop(self.pool.pin(pinned, &self.owner, state)),
-            None => self.use_connection(Wanted::Pinned, slot),
+            None => self.use_connection(WantedConnection::Pinned, slot),
         }
         self.release(slot, None);
     }
@@ -197,7 +201,7 @@ fn settings(name: &'static str, limit: u32) -> EndpointSettings<'static> {
 
 /// Which connection an exchange uses.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+enum WantedConnection {
     /// An idle one where there is one.
     Any,
     /// One that was never used.
@@ -329,7 +333,11 @@ fn endpoints_change_places_while_exchanges_come() {
 
 /// An endpoint with as many threads as slots, each of which serves one
 /// connection until that is closed: no exchange ever finds all threads taken.
-fn check_connections(preemptions: usize, limit: &'static [u32], others: &'static [Option<Wanted>]) {
+fn check_connections(
+    preemptions: usize,
+    limit: &'static [u32],
+    others: &'static [Option<WantedConnection>],
+) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
@@ -344,7 +352,7 @@ fn check_connections(preemptions: usize, limit: &'static [u32], others: &'static
                 })
             })
             .collect();
-        site.connected_exchange(Wanted::Any);
+        site.connected_exchange(WantedConnection::Any);
         for thread in threads {
             thread.join().expect("it ends");
         }
@@ -356,28 +364,40 @@ fn check_connections(preemptions: usize, limit: &'static [u32], others: &'static
 
 #[test]
 fn one_thread_serves_the_connections_of_two_exchanges() {
-    check_connections(3, &[1], &[Some(Wanted::Any)]);
+    check_connections(3, &[1], &[Some(WantedConnection::Any)]);
 }
 
 #[test]
 fn two_threads_serve_the_connections_of_three_exchanges() {
-    check_connections(2, &[2], &[Some(Wanted::Any), Some(Wanted::Any)]);
+    check_connections(
+        2,
+        &[2],
+        &[Some(WantedConnection::Any), Some(WantedConnection::Any)],
+    );
 }
 
 #[test]
 fn a_new_connection_takes_the_place_of_an_idle_one() {
-    check_connections(2, &[2], &[Some(Wanted::Any), Some(Wanted::New)]);
+    check_connections(
+        2,
+        &[2],
+        &[Some(WantedConnection::Any), Some(WantedConnection::New)],
+    );
 }
 
 #[test]
 fn a_probe_takes_the_place_of_an_idle_connection() {
-    check_connections(3, &[1], &[None, Some(Wanted::Any)]);
+    check_connections(3, &[1], &[None, Some(WantedConnection::Any)]);
 }
 
 #[test]
 fn a_pinned_connection_gives_way_to_an_exchange() {
-    check_connections(2, &[1], &[Some(Wanted::Pinned)]);
-    check_connections(2, &[2], &[Some(Wanted::Pinned), Some(Wanted::Any)]);
+    check_connections(2, &[1], &[Some(WantedConnection::Pinned)]);
+    check_connections(
+        2,
+        &[2],
+        &[Some(WantedConnection::Pinned), Some(WantedConnection::Any)],
+    );
 }
 
 #[test]
@@ -386,10 +406,10 @@ fn a_pinned_connection_is_taken_while_another_exchange_closes_it() {
     builder.preemption_bound = Some(3);
     builder.check(|| {
         let site = Site::new(&[1], &[]);
-        site.connected_exchange(Wanted::Pinned);
+        site.connected_exchange(WantedConnection::Pinned);
         let other = {
             let site = site.clone();
-            thread::spawn(move || site.connected_exchange(Wanted::Any))
+            thread::spawn(move || site.connected_exchange(WantedConnection::Any))
         };
         site.pinned_exchange();
         other.join().expect("it ends");

@@ -11,7 +11,7 @@ use crate::admin::Admin;
 use crate::admin::csv::{self, RowId, RowKind};
 use crate::admin::operate::{Operation, operate};
 use crate::net::Address;
-use crate::observe::figures::{AdminWord, Figures, Sources, State};
+use crate::observe::figures::{AdminWord, EndpointStatus, Figures, Sources};
 
 /// HAProxy's largest weight.
 const MAX_WEIGHT: u32 = 256;
@@ -49,14 +49,14 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
 }
 
 /// An endpoint that was found.
-struct Place<'a> {
+struct EndpointPlace<'a> {
     upstream: &'a str,
     endpoint: Arc<EndpointState>,
     /// What the configuration says.
     initial_weight: u32,
 }
 
-fn find<'a>(sources: &'a Sources, place: &str) -> Result<Place<'a>, &'static str> {
+fn find<'a>(sources: &'a Sources, place: &str) -> Result<EndpointPlace<'a>, &'static str> {
     let (upstream, endpoint) = place.split_once('/').ok_or("Require 'backend/server'.\n")?;
     let mut upstreams = sources.config.upstreams.iter().enumerate();
     let (index, upstream) = upstreams
@@ -66,7 +66,7 @@ fn find<'a>(sources: &'a Sources, place: &str) -> Result<Place<'a>, &'static str
     let endpoint = members.named(endpoint).ok_or("No such server.\n")?;
     let mut configured = upstream.endpoints.iter();
     let configured = configured.find(|it| it.name == endpoint.name());
-    Ok(Place {
+    Ok(EndpointPlace {
         upstream: &upstream.name,
         endpoint: endpoint.clone(),
         initial_weight: configured.map_or(endpoint.weight(), |it| it.weight),
@@ -75,7 +75,7 @@ fn find<'a>(sources: &'a Sources, place: &str) -> Result<Place<'a>, &'static str
 
 fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
     let sources = &caller.admin.sources;
-    let Place {
+    let EndpointPlace {
         upstream, endpoint, ..
     } = match find(sources, place) {
         Ok(place) => place,
@@ -245,14 +245,14 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
                 Address::Unix(path) => (path.display().to_string(), 0),
             };
             // 0 stopped, 1 starting, 2 running.
-            let running = match State::of(state) {
-                State::Up | State::Trial | State::Draining => 2,
-                State::Starting => 1,
-                State::Stopped
-                | State::Down
-                | State::Unprobed
-                | State::Unreachable
-                | State::Ejected => 0,
+            let running = match EndpointStatus::of(state) {
+                EndpointStatus::Up | EndpointStatus::Trial | EndpointStatus::Draining => 2,
+                EndpointStatus::Starting => 1,
+                EndpointStatus::Stopped
+                | EndpointStatus::Down
+                | EndpointStatus::Unprobed
+                | EndpointStatus::Unreachable
+                | EndpointStatus::Ejected => 0,
             };
             // Bits of SRV_ADMF: 1 forced maintenance, 8 forced drain.
             let wanted = sources.dispatchers[index].admin(state);

@@ -24,7 +24,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use super::operate::Operator;
-use super::{Acceptor, Admin, Place};
+use super::{Acceptor, Admin, ConnectionPlace};
 use crate::net::listen::Listener;
 
 pub use command::MAX_ROWS;
@@ -60,9 +60,9 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
                 continue;
             }
         };
-        let Some(place) = Place::take(&open, MAX_CONNECTIONS) else {
+        let Some(place) = ConnectionPlace::take(&open, MAX_CONNECTIONS) else {
             // Where even those are many, the further ones are just closed.
-            if let Some(place) = Place::take(&refused, MAX_CONNECTIONS) {
+            if let Some(place) = ConnectionPlace::take(&refused, MAX_CONNECTIONS) {
                 tokio::task::spawn_local(async move {
                     let _place = place;
                     // Who does not take it has no use for it.

@@ -28,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::monitor::Span;
+use super::monitor::HistorySpan;
 use super::{Acceptor, Admin, Asker, BACKLOG, csv, metrics};
 use crate::net::Address;
 use crate::net::descriptors::{Taker, is_reserved, lowered};
@@ -346,8 +346,8 @@ impl Site {
             Resource::Events if is_head => with_type(StatusCode::OK, "text/event-stream", ""),
             Resource::Events => self.viewers.stream(admin),
             Resource::Plots => match request.uri().query() {
-                None | Some("span=minute") => plots(admin, Span::Minute).await,
-                Some("span=hour") => plots(admin, Span::Hour).await,
+                None | Some("span=minute") => plots(admin, HistorySpan::Minute).await,
+                Some("span=hour") => plots(admin, HistorySpan::Hour).await,
                 Some(_) => text(StatusCode::BAD_REQUEST, "?span= is minute or hour\n"),
             },
             Resource::Endpoint => detail(admin, request.uri().query()).await,
@@ -390,7 +390,7 @@ fn ready(admin: &Admin) -> Answer {
     }
 }
 
-async fn plots(admin: &Arc<Admin>, span: Span) -> Answer {
+async fn plots(admin: &Arc<Admin>, span: HistorySpan) -> Answer {
     let plots = move |admin: &Admin| admin.monitor.plots(span);
     json(admin.aside(Asker::Page, plots).await)
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::answer::{Answer, AnswerBody, answer, text};
 use crate::admin::monitor::Look;
-use crate::admin::{Admin, Asker, Place};
+use crate::admin::{Admin, Asker, ConnectionPlace};
 
 /// Most viewers at once.
 pub(super) const MOST: usize = 32;
@@ -24,7 +24,7 @@ pub(super) struct Viewers(Rc<Cell<usize>>);
 impl Viewers {
     /// Another one, unless there are too many.
     pub(super) fn stream(&self, admin: &Arc<Admin>) -> Answer {
-        let Some(place) = Place::take(&self.0, MOST) else {
+        let Some(place) = ConnectionPlace::take(&self.0, MOST) else {
             return text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("{MOST} pages are being updated already: close one of them\n"),
@@ -42,7 +42,7 @@ impl Viewers {
 
 /// Sends what has changed, whenever there is room for it and a new look,
 /// until nobody takes it any more; the viewer has its place for so long.
-async fn send(_place: Place, admin: Arc<Admin>, messages: mpsc::Sender<Bytes>) {
+async fn send(_place: ConnectionPlace, admin: Arc<Admin>, messages: mpsc::Sender<Bytes>) {
     let mut looks = admin.monitor.looks();
     let first = looks.wait_for(|it| it.number > 0).await;
     let Ok(mut start) = first.map(|it| it.start.clone()) else {

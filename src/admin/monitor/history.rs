@@ -100,7 +100,7 @@ pub(super) struct Counts {
 
 /// Which points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::admin) enum Span {
+pub(in crate::admin) enum HistorySpan {
     /// Sixty seconds.
     Minute,
     /// Sixty minutes.
@@ -217,7 +217,7 @@ impl Series {
         self.active().map_or(0, |it| it.most_requests)
     }
 
-    pub(super) fn plot(&self, span: Span) -> Plot {
+    pub(super) fn plot(&self, span: HistorySpan) -> Plot {
         Plot {
             counts: self.counts(span),
             p50: self.each(span, |it| it.p50_us),
@@ -225,24 +225,24 @@ impl Series {
         }
     }
 
-    pub(super) fn counts(&self, span: Span) -> Counts {
+    pub(super) fn counts(&self, span: HistorySpan) -> Counts {
         Counts {
             requests: self.each(span, |it| it.requests),
             errors: self.each(span, |it| it.errors),
         }
     }
 
-    fn each(&self, span: Span, value: fn(&Point) -> u32) -> Vec<u32> {
+    fn each(&self, span: HistorySpan, value: fn(&Point) -> u32) -> Vec<u32> {
         let points = match (self, span) {
             (Series::Quiet { seconds }, span) => {
                 let points = match span {
-                    Span::Minute => *seconds,
-                    Span::Hour => seconds / POINTS,
+                    HistorySpan::Minute => *seconds,
+                    HistorySpan::Hour => seconds / POINTS,
                 };
                 return vec![0; points.min(POINTS)];
             }
-            (Series::Active(active), Span::Minute) => &active.minute,
-            (Series::Active(active), Span::Hour) => &active.hour,
+            (Series::Active(active), HistorySpan::Minute) => &active.minute,
+            (Series::Active(active), HistorySpan::Hour) => &active.hour,
         };
         points.iter().map(value).collect()
     }
@@ -377,9 +377,9 @@ mod tests {
         assert_near(hour_p99, 64_000.0);
         assert_eq!(clock.series.most_requests(), 10);
 
-        let minute = clock.series.counts(Span::Minute);
+        let minute = clock.series.counts(HistorySpan::Minute);
         assert_eq!(minute.requests, vec![1; POINTS]);
-        let hour = clock.series.counts(Span::Hour);
+        let hour = clock.series.counts(HistorySpan::Hour);
         assert_eq!(hour.requests, vec![330]);
     }
 
@@ -391,7 +391,7 @@ mod tests {
             clock.seconds(1, 100, 64_000);
             clock.seconds(55, 0, 0);
         }
-        let hour = clock.series.plot(Span::Hour);
+        let hour = clock.series.plot(HistorySpan::Hour);
         assert_eq!(hour.counts.requests, [100, 100]);
         for p99 in hour.p99 {
             assert_near(p99, 64_000.0);
@@ -404,16 +404,16 @@ mod tests {
             let mut clock = Clock::new();
             clock.seconds(quiet, 0, 0);
             assert!(matches!(clock.series, Series::Quiet { .. }));
-            let minute = clock.series.counts(Span::Minute).requests;
+            let minute = clock.series.counts(HistorySpan::Minute).requests;
             assert_eq!(minute, vec![0; quiet.min(POINTS)]);
-            let hour = clock.series.plot(Span::Hour).p99;
+            let hour = clock.series.plot(HistorySpan::Hour).p99;
             assert_eq!(hour, vec![0; (quiet / 60).min(POINTS)]);
 
             clock.seconds(1, 10, 1_000);
-            let minute = clock.series.counts(Span::Minute).requests;
+            let minute = clock.series.counts(HistorySpan::Minute).requests;
             assert_eq!(minute.len(), (quiet + 1).min(POINTS));
             assert_eq!((minute.last(), minute.iter().sum::<u32>()), (Some(&10), 10));
-            let hour = clock.series.counts(Span::Hour).requests;
+            let hour = clock.series.counts(HistorySpan::Hour).requests;
             assert_eq!(hour.len(), ((quiet + 1) / 60).min(POINTS), "{quiet}");
         }
     }
@@ -425,6 +425,9 @@ mod tests {
         clock.seconds(3_600, 0, 0);
         assert_eq!(clock.series.times(), [0; 4]);
         assert_eq!(clock.series.last_minute(), (0, 0));
-        assert_eq!(clock.series.counts(Span::Hour).requests.len(), POINTS);
+        assert_eq!(
+            clock.series.counts(HistorySpan::Hour).requests.len(),
+            POINTS
+        );
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::config::{Action, Config};
 use crate::files::Disks;
 use crate::observe::events::Event;
-use crate::observe::figures::{Figures, State};
+use crate::observe::figures::{EndpointStatus, Figures};
 
 /// What the rows of a kind mean, in order. Times are in microseconds; -1 stands
 /// for no limit. `requests` and `errors`, `hot` and `cold`, and `reads` are those
@@ -127,9 +127,9 @@ const COLUMNS: Columns = Columns {
 };
 
 /// Where a state stands among the words that the column `state` counts through.
-pub(super) fn state_index(state: State) -> usize {
-    let at = State::ALL.iter().position(|it| *it == state);
-    at.unwrap_or(State::ALL.len())
+pub(super) fn state_index(state: EndpointStatus) -> usize {
+    let at = EndpointStatus::ALL.iter().position(|it| *it == state);
+    at.unwrap_or(EndpointStatus::ALL.len())
 }
 
 /// What changes only with names: of the configuration, and of endpoints.
@@ -141,7 +141,7 @@ struct Start<'a> {
     started_unix_ms: u64,
     can_operate: bool,
     columns: Columns,
-    states: [&'static str; State::ALL.len()],
+    states: [&'static str; EndpointStatus::ALL.len()],
     listeners: Vec<Names<'a>>,
     routes: Vec<RouteNames<'a>>,
     disks: Vec<DiskNames<'a>>,
@@ -201,7 +201,7 @@ pub(super) fn start_message(
         started_unix_ms,
         can_operate: config.status.as_ref().is_some_and(|it| it.token.is_some()),
         columns: COLUMNS,
-        states: State::ALL.map(State::word),
+        states: EndpointStatus::ALL.map(EndpointStatus::word),
         listeners: (config.listeners.iter())
             .map(|it| Names {
                 name: &it.name,
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn every_state_has_a_word() {
-        for (index, state) in State::ALL.into_iter().enumerate() {
+        for (index, state) in EndpointStatus::ALL.into_iter().enumerate() {
             assert_eq!(state_index(state), index);
         }
     }

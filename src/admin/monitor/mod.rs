@@ -30,7 +30,7 @@ use crate::observe::figures::{
 };
 
 use by_name::ByName;
-pub(super) use history::Span;
+pub(super) use history::HistorySpan;
 use history::{Counted, Counts, Plot, Series, Window};
 pub(super) use look::Look;
 use look::{json, start_message, state_index};
@@ -221,7 +221,7 @@ impl Monitor {
     }
 
     /// Plots of everything, as JSON.
-    pub(super) fn plots(&self, span: Span) -> String {
+    pub(super) fn plots(&self, span: HistorySpan) -> String {
         let past = self.past();
         let endpoints = past.upstreams.iter().flat_map(|it| it.endpoints.iter());
         json(&Plots {
@@ -255,8 +255,8 @@ impl Monitor {
                     upstream: upstream.to_owned(),
                     figures: sources.endpoint(at, members.named(name)?, Detail::Full),
                     most: past_endpoint.seen.traffic.most,
-                    minute: past_endpoint.series.plot(Span::Minute),
-                    hour: past_endpoint.series.plot(Span::Hour),
+                    minute: past_endpoint.series.plot(HistorySpan::Minute),
+                    hour: past_endpoint.series.plot(HistorySpan::Hour),
                 }));
             }
             first += endpoints.len();

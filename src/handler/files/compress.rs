@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::fields::is_compressible;
 use super::send::{Sending, follow_before, put_slices};
-use super::{Request, from_disk};
+use super::{FileRequest, from_disk};
 use crate::config::Compression;
 use crate::exchange::Exchange;
 use crate::files::{Compressed, HeldBytes, WHOLE_LEN};
@@ -59,7 +59,7 @@ fn compress(bytes: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
 impl Sending<'_> {
     /// The coding that suits the client best, where the file gains by any.
     pub fn wanted_coding(&self, exchange: &Exchange<'_>) -> Option<Coding> {
-        let Request {
+        let FileRequest {
             settings,
             conditions,
             ..

@@ -7,7 +7,7 @@ use evenkeel_proto::{Method, file_path};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::send::{follow_before, put_slices};
-use super::{Request, failure_of, from_disk, outcome, refuse};
+use super::{FileRequest, failure_of, from_disk, outcome, refuse};
 use crate::exchange::answer::{self, begin_head, end_head, put};
 use crate::exchange::{Exchange, Outcome, Worker, box_cold, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
@@ -18,7 +18,7 @@ const STYLE: &str = include_str!("listing.css");
 
 /// Where a folder is for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct ListingPlace {
     /// The decoded path, without its leading slash; ends in one unless it is
     /// empty.
     path: Vec<u8>,
@@ -31,7 +31,7 @@ struct Place {
 /// # Cancellation
 /// Dropping the future abandons the exchange.
 pub(super) async fn answer(
-    request: &Request<'_>,
+    request: &FileRequest<'_>,
     path: &[u8],
     exchange: &mut Exchange<'_>,
 ) -> Outcome {
@@ -69,7 +69,7 @@ pub(super) async fn answer(
 
 /// Makes the page, and room for a descriptor where there is none.
 async fn make_with_room(
-    request: &Request<'_>,
+    request: &FileRequest<'_>,
     path: &[u8],
     exchange: &mut Exchange<'_>,
 ) -> Result<Arc<HeldPage>, Failure> {
@@ -84,7 +84,7 @@ async fn make_with_room(
     made.map_err(|missing| reason(request, exchange.context, path, missing))
 }
 
-fn reason(request: &Request<'_>, worker: &Worker, path: &[u8], missing: Missing) -> Failure {
+fn reason(request: &FileRequest<'_>, worker: &Worker, path: &[u8], missing: Missing) -> Failure {
     match missing {
         Missing::Folder => Failure::NoFile,
         missing => failure_of(request, worker, path, missing),
@@ -93,17 +93,17 @@ fn reason(request: &Request<'_>, worker: &Worker, path: &[u8], missing: Missing)
 
 /// Has a thread of the disk read the folder and write the page.
 async fn make(
-    request: &Request<'_>,
+    request: &FileRequest<'_>,
     path: &[u8],
     exchange: &mut Exchange<'_>,
 ) -> Result<Result<Arc<HeldPage>, Missing>, Failure> {
-    let Request {
+    let FileRequest {
         route, settings, ..
     } = *request;
     let asked = exchange.head.path(exchange.bytes);
     let decoded = file_path::decode(asked).map_err(|_| Failure::BadPath)?;
     let strip = settings.strip.trim_start_matches('/');
-    let place = Place {
+    let place = ListingPlace {
         root_len: match strip {
             "" => 0,
             strip => strip.len() + 1,
@@ -134,7 +134,7 @@ fn new_nonce() -> Result<String, Missing> {
 }
 
 /// Writes the page.
-fn page(place: &Place, contents: &Contents, nonce: &str) -> Page {
+fn page(place: &ListingPlace, contents: &Contents, nonce: &str) -> Page {
     let mut out = String::with_capacity(4096 + contents.entries.len() * 200);
     out.push_str(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -164,7 +164,7 @@ const SYMBOLS: &str = "<svg class=\"symbols\" aria-hidden=\"true\">\
     </svg>\n";
 
 /// The path, each folder of it with its link.
-fn push_crumbs(out: &mut String, place: &Place) {
+fn push_crumbs(out: &mut String, place: &ListingPlace) {
     out.push_str("<h1>");
     let path = place.path.as_slice();
     let (root, below) = path.split_at(place.root_len.min(path.len()));
@@ -197,7 +197,7 @@ fn push_crumb(out: &mut String, path: &[u8], end: usize, name: &[u8]) {
     }
 }
 
-fn push_table(out: &mut String, place: &Place, contents: &Contents) {
+fn push_table(out: &mut String, place: &ListingPlace, contents: &Contents) {
     out.push_str(
         "<table>\n<thead><tr><th scope=\"col\">Name</th><th scope=\"col\" class=\"len\">Size</th>\
          <th scope=\"col\" class=\"at\">Modified<i> (UTC)</i></th></tr></thead>\n<tbody>\n",
@@ -359,7 +359,7 @@ mod tests {
         out
     }
 
-    fn html(place: &Place, contents: &Contents) -> String {
+    fn html(place: &ListingPlace, contents: &Contents) -> String {
         let page = page(place, contents, "nonce");
         String::from_utf8(page.html).expect("UTF-8")
     }
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn names_are_text_and_nothing_else() {
-        let place = Place {
+        let place = ListingPlace {
             path: b"<b>/\"x\"/".to_vec(),
             root_len: 0,
         };
@@ -439,7 +439,7 @@ mod tests {
                  <span class=\"here\"><bdi>may</bdi></span></h1>\n",
             ),
         ] {
-            let place = Place {
+            let place = ListingPlace {
                 path: path.into(),
                 root_len,
             };
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn says_what_is_not_listed() {
-        let place = Place {
+        let place = ListingPlace {
             path: Vec::new(),
             root_len: 0,
         };

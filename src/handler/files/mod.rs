@@ -24,18 +24,18 @@ use crate::metrics::end::{End, Failure};
 use crate::net::tasks;
 use crate::observe::access_log::Source;
 use send::Sending;
-pub(crate) use wanted::{Try, Wanted, fallback, folder_location};
+pub(crate) use wanted::{Try, WantedFile, fallback, folder_location};
 
 /// A request as files see it, beside its exchange.
 #[derive(Clone, Copy)]
-pub(super) struct Request<'a> {
+pub(super) struct FileRequest<'a> {
     /// Index of the route.
     pub route: usize,
     pub settings: &'a config::Files,
     pub conditions: Conditions,
 }
 
-impl Request<'_> {
+impl FileRequest<'_> {
     /// Says which file of the folder could not be read, and why, or the folder
     /// itself.
     #[cold]
@@ -79,7 +79,7 @@ pub(super) enum Answered {
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
-pub(super) async fn answer<'a>(request: Request<'a>, exchange: &mut Exchange<'a>) -> Answered {
+pub(super) async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange<'a>) -> Answered {
     let mut is_second_try = false;
     loop {
         let representation = match find(&request, exchange).await {
@@ -179,14 +179,14 @@ async fn respond(
 }
 
 /// The file for a request.
-async fn find<'a>(request: &Request<'a>, exchange: &mut Exchange<'a>) -> Answering<'a> {
+async fn find<'a>(request: &FileRequest<'a>, exchange: &mut Exchange<'a>) -> Answering<'a> {
     let settings = request.settings;
     exchange.progress.figures.source = Some(Source::Hot);
-    let path = match Wanted::by(exchange.head, exchange.bytes, settings) {
-        Wanted::Refused(failure) => return Answering::Refused(failure),
-        Wanted::ToFolder => return Answering::ToFolder,
-        Wanted::Nothing => return box_cold(missing(request, exchange)).await,
-        Wanted::Path(path) => path,
+    let path = match WantedFile::by(exchange.head, exchange.bytes, settings) {
+        WantedFile::Refused(failure) => return Answering::Refused(failure),
+        WantedFile::ToFolder => return Answering::ToFolder,
+        WantedFile::Nothing => return box_cold(missing(request, exchange)).await,
+        WantedFile::Path(path) => path,
     };
     for candidate in &settings.candidates {
         let Try::Path(path) = Try::of(candidate, path.as_ref(), settings) else {
@@ -207,7 +207,7 @@ async fn find<'a>(request: &Request<'a>, exchange: &mut Exchange<'a>) -> Answeri
 
 /// The file that stands for a folder.
 async fn in_folder<'a>(
-    request: &Request<'a>,
+    request: &FileRequest<'a>,
     exchange: &mut Exchange<'_>,
     candidate: &Candidate,
     path: Cow<'_, [u8]>,
@@ -237,7 +237,7 @@ async fn in_folder<'a>(
 }
 
 /// What answers where there is no file: the configured one, or nothing.
-async fn missing<'a>(request: &Request<'a>, exchange: &mut Exchange<'_>) -> Answering<'a> {
+async fn missing<'a>(request: &FileRequest<'a>, exchange: &mut Exchange<'_>) -> Answering<'a> {
     let settings = request.settings;
     if let (Some(path), None) = (&settings.not_found, &settings.fallback) {
         let path = path.trim_start_matches('/').as_bytes();
@@ -257,7 +257,7 @@ async fn missing<'a>(request: &Request<'a>, exchange: &mut Exchange<'_>) -> Answ
 
 /// Opens `path` in the coding that suits the client best; `None` is a folder.
 async fn open<'a>(
-    request: &Request<'a>,
+    request: &FileRequest<'a>,
     exchange: &mut Exchange<'_>,
     path: Cow<'a, [u8]>,
 ) -> Result<Option<Representation<'a>>, Failure> {
@@ -284,7 +284,7 @@ async fn open<'a>(
 
 /// Opens the file beside `path` that is compressed as the client likes it best.
 async fn open_compressed(
-    request: &Request<'_>,
+    request: &FileRequest<'_>,
     exchange: &mut Exchange<'_>,
     path: &[u8],
 ) -> Result<Option<(Found, Coding)>, Failure> {
@@ -307,7 +307,7 @@ async fn open_compressed(
 
 /// Opens a file, at once or by way of the disk; `None` is a folder.
 async fn open_file(
-    request: &Request<'_>,
+    request: &FileRequest<'_>,
     exchange: &mut Exchange<'_>,
     variant: u8,
     path: &[u8],
@@ -357,7 +357,12 @@ async fn from_disk<T>(
     }
 }
 
-fn failure_of(request: &Request<'_>, worker: &Worker, path: &[u8], missing: Missing) -> Failure {
+fn failure_of(
+    request: &FileRequest<'_>,
+    worker: &Worker,
+    path: &[u8],
+    missing: Missing,
+) -> Failure {
     match missing {
         Missing::Absent | Missing::Folder => Failure::NoFile,
         Missing::Forbidden(barrier) => {

@@ -8,7 +8,7 @@ use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::ByteRange;
 
-use super::{Request, fields, from_disk};
+use super::{FileRequest, fields, from_disk};
 use crate::exchange::answer::{begin_head, end_head, put};
 use crate::exchange::{Exchange, WriteFailure, box_cold};
 use crate::files::{Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN, WhenFull};
@@ -83,7 +83,7 @@ fn buffer_for(len: usize) -> Buffer {
 /// An answer with a file.
 #[derive(Clone, Copy)]
 pub(super) struct Sending<'a> {
-    pub request: Request<'a>,
+    pub request: FileRequest<'a>,
     /// The path of the file in its folder.
     pub path: &'a [u8],
     pub file: &'a Arc<OpenFile>,

@@ -11,7 +11,7 @@ use crate::metrics::end::Failure;
 
 /// What a request wants of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum WantedFile<'a> {
     /// What stands for this path, without its leading slash and what is
     /// stripped; `None` where that can be no file's, but another may stand for
     /// it.
@@ -24,25 +24,25 @@ pub(crate) enum Wanted<'a> {
     Refused(Failure),
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> WantedFile<'a> {
     /// What the request with this head wants; `bytes` begin with the head.
     pub fn by(head: &RequestHead, bytes: &'a [u8], settings: &config::Files) -> Self {
         if !matches!(head.method, Method::Get | Method::Head) {
-            return Wanted::Refused(Failure::NoMethod);
+            return WantedFile::Refused(Failure::NoMethod);
         }
         let asked = head.path(bytes);
         let path = match file_path::decode(asked) {
             Ok(path) => path,
-            Err(PathError::NameTooLong | PathError::TooLong) => return Wanted::Path(None),
+            Err(PathError::NameTooLong | PathError::TooLong) => return WantedFile::Path(None),
             Err(PathError::EncodedSlash) if settings.stands_for_others() => {
-                return Wanted::Path(None);
+                return WantedFile::Path(None);
             }
-            Err(_) => return Wanted::Refused(Failure::BadPath),
+            Err(_) => return WantedFile::Refused(Failure::BadPath),
         };
         match stripped(path, &settings.strip) {
-            Some(rest) if is_folder_of_strip(asked, &rest, settings) => Wanted::ToFolder,
-            Some(rest) => Wanted::Path(Some(rest)),
-            None => Wanted::Nothing,
+            Some(rest) if is_folder_of_strip(asked, &rest, settings) => WantedFile::ToFolder,
+            Some(rest) => WantedFile::Path(Some(rest)),
+            None => WantedFile::Nothing,
         }
     }
 }

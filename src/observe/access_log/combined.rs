@@ -3,7 +3,7 @@
 use super::clock::Seconds;
 use super::escape::push_quoted;
 use super::line::Line;
-use super::record::{Basics, Request};
+use super::record::{Basics, LoggedRequest};
 
 pub(super) fn write(line: &mut Line<'_>, basics: &Basics<'_>, seconds: &mut Seconds) {
     line.bytes(basics.client);
@@ -29,8 +29,8 @@ pub(super) fn write(line: &mut Line<'_>, basics: &Basics<'_>, seconds: &mut Seco
 /// The request line, or what came in its place.
 pub(super) fn push_request_line(line: &mut Line<'_>, basics: &Basics<'_>) {
     match basics.request {
-        Request::Refused(raw) => push_text(line, basics, raw),
-        Request::Read {
+        LoggedRequest::Refused(raw) => push_text(line, basics, raw),
+        LoggedRequest::Read {
             method,
             target,
             version,

@@ -15,7 +15,7 @@ use evenkeel_proto::{FieldKind, RequestHead, Version};
 
 use super::Layout;
 use super::clock::Clock;
-use super::record::{Basics, Exchange, Figures, Open, Record, Request};
+use super::record::{Basics, Exchange, Figures, LoggedRequest, Open, Record};
 use super::texts::{Extras, Texts, push_texts, take_texts};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
@@ -28,7 +28,7 @@ pub const HAND_OVER_LEN: usize = 1024 * 1024;
 /// Exchanges whose lines go to one destination.
 #[derive(Debug, Default)]
 pub struct Entries {
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     /// Of those whose format shows them, in order.
     details: Vec<Details>,
     /// The texts of all of them, one behind the other.
@@ -50,7 +50,7 @@ pub struct Batch {
 /// client's address, the method, the target or the line that came in place of a
 /// head, the referrer and the user agent.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct LogEntry {
     ended: Instant,
     body_bytes_out: u64,
     /// Index of the log.
@@ -120,7 +120,7 @@ impl Entries {
             self.push_details(format, exchange);
         }
         let figures = exchange.figures;
-        self.entries.push(Entry {
+        self.entries.push(LogEntry {
             ended: figures.ended,
             body_bytes_out: figures.body_bytes_out,
             log: log as u32,
@@ -191,7 +191,7 @@ impl Batch {
 /// Reads what was noted of exchanges, one after the other.
 pub(super) struct Reader<'a> {
     batch: &'a Batch,
-    entries: slice::Iter<'a, Entry>,
+    entries: slice::Iter<'a, LogEntry>,
     details: slice::Iter<'a, Details>,
     text: &'a [u8],
 }
@@ -208,12 +208,12 @@ impl<'a> Reader<'a> {
             unix_us: self.batch.clock.unix_us(entry.ended),
             client: client.unwrap_or_default(),
             request: match entry.version {
-                Some(version) => Request::Read {
+                Some(version) => LoggedRequest::Read {
                     method: method.unwrap_or_default(),
                     target,
                     version,
                 },
-                None => Request::Refused(target),
+                None => LoggedRequest::Refused(target),
             },
             referer,
             user_agent,

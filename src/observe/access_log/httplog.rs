@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::clock::Seconds;
 use super::escape::push_hashed;
 use super::line::Line;
-use super::record::{Figures, Phase, Reason, Record, Request};
+use super::record::{Figures, LoggedRequest, Phase, Reason, Record};
 use super::termination::termination;
 
 pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seconds) {
@@ -122,7 +122,7 @@ fn push_counts(line: &mut Line<'_>, record: &Record<'_>) {
 }
 
 fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
-    let Request::Read {
+    let LoggedRequest::Read {
         method,
         target,
         version,

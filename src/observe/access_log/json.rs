@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::clock::Seconds;
 use super::escape::push_json;
 use super::line::Line;
-use super::record::{Record, Request};
+use super::record::{LoggedRequest, Record};
 
 pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seconds) {
     let figures = record.figures;
@@ -28,7 +28,7 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
         word(line, b",\"source\":\"", source.word());
     }
     match record.basics.request {
-        Request::Read {
+        LoggedRequest::Read {
             method,
             target,
             version,
@@ -38,7 +38,7 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
             text(line, b",\"target\":\"", target, is_plain);
             word(line, b",\"version\":\"", version.as_str());
         }
-        Request::Refused(raw) => text(line, b",\"raw\":\"", raw, is_plain),
+        LoggedRequest::Refused(raw) => text(line, b",\"raw\":\"", raw, is_plain),
     }
     if let Some(value) = record.basics.referer {
         text(line, b",\"referer\":\"", value, is_plain);

@@ -140,7 +140,7 @@ pub(super) struct Basics<'a> {
     /// When it ended, in microseconds since 1970.
     pub unix_us: u64,
     pub client: &'a [u8],
-    pub request: Request<'a>,
+    pub request: LoggedRequest<'a>,
     pub referer: Option<&'a [u8]>,
     pub user_agent: Option<&'a [u8]>,
     /// Status sent; 0 if none was.
@@ -169,7 +169,7 @@ pub(super) struct Record<'a> {
 
 /// The request of a record.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Request<'a> {
+pub(super) enum LoggedRequest<'a> {
     /// Its head was read.
     Read {
         method: &'a [u8],

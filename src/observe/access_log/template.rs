@@ -8,7 +8,7 @@ use super::combined::push_request_line;
 use super::escape::push_quoted;
 use super::line::Line;
 use super::names::Name;
-use super::record::{Record, Request};
+use super::record::{LoggedRequest, Record};
 use super::termination::termination;
 use super::texts::Extras;
 use crate::config::access_log::{LogField, Part, Template};
@@ -41,8 +41,8 @@ fn push_field(
     let times = &figures.times;
     let basics = &record.basics;
     let (method, host, target, version) = match basics.request {
-        Request::Refused(_) => (None, None, None, None),
-        Request::Read {
+        LoggedRequest::Refused(_) => (None, None, None, None),
+        LoggedRequest::Read {
             method,
             target,
             version,

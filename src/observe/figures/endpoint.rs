@@ -20,7 +20,7 @@ figures! {
     /// Its name: the address as written.
     given name: String;
     /// 1 for the state that the endpoint is in, 0 for the others.
-    given state: State => gauge "state",
+    given state: EndpointStatus => gauge "state",
         |it| Reading::State { all: &STATE_WORDS, is: it.state.word() };
     /// Whether it is down, unreachable or ejected, whatever the operator wants.
     #[serde(skip)]
@@ -85,7 +85,7 @@ figures! {
 /// Whether an endpoint gets new exchanges, or why not: the first that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum EndpointStatus {
     /// The operator stopped it.
     Stopped,
     /// The operator drains it.
@@ -121,51 +121,53 @@ impl AdminWord {
     }
 }
 
-impl State {
+impl EndpointStatus {
     /// Every state, in the order in which they are looked for.
-    pub const ALL: [State; 9] = [
-        State::Stopped,
-        State::Draining,
-        State::Down,
-        State::Unprobed,
-        State::Unreachable,
-        State::Ejected,
-        State::Trial,
-        State::Starting,
-        State::Up,
+    pub const ALL: [EndpointStatus; 9] = [
+        EndpointStatus::Stopped,
+        EndpointStatus::Draining,
+        EndpointStatus::Down,
+        EndpointStatus::Unprobed,
+        EndpointStatus::Unreachable,
+        EndpointStatus::Ejected,
+        EndpointStatus::Trial,
+        EndpointStatus::Starting,
+        EndpointStatus::Up,
     ];
 
     /// The state that an endpoint's flags come to.
     pub fn of(endpoint: &EndpointState) -> Self {
         let flags = [
-            (Flag::Stop, State::Stopped),
-            (Flag::Drain, State::Draining),
-            (Flag::Down, State::Down),
-            (Flag::Unprobed, State::Unprobed),
-            (Flag::Unreachable, State::Unreachable),
-            (Flag::Ejected, State::Ejected),
-            (Flag::Trial, State::Trial),
+            (Flag::Stop, EndpointStatus::Stopped),
+            (Flag::Drain, EndpointStatus::Draining),
+            (Flag::Down, EndpointStatus::Down),
+            (Flag::Unprobed, EndpointStatus::Unprobed),
+            (Flag::Unreachable, EndpointStatus::Unreachable),
+            (Flag::Ejected, EndpointStatus::Ejected),
+            (Flag::Trial, EndpointStatus::Trial),
         ];
         let set = flags.into_iter().find(|(flag, _)| endpoint.has(*flag));
         match set {
             Some((_, state)) => state,
-            None if effective_weight(endpoint) < f64::from(endpoint.weight()) => State::Starting,
-            None => State::Up,
+            None if effective_weight(endpoint) < f64::from(endpoint.weight()) => {
+                EndpointStatus::Starting
+            }
+            None => EndpointStatus::Up,
         }
     }
 
     /// The word for it.
     pub const fn word(self) -> &'static str {
         match self {
-            State::Stopped => "stopped",
-            State::Draining => "draining",
-            State::Down => "down",
-            State::Unprobed => "unprobed",
-            State::Unreachable => "unreachable",
-            State::Ejected => "ejected",
-            State::Trial => "trial",
-            State::Starting => "starting",
-            State::Up => "up",
+            EndpointStatus::Stopped => "stopped",
+            EndpointStatus::Draining => "draining",
+            EndpointStatus::Down => "down",
+            EndpointStatus::Unprobed => "unprobed",
+            EndpointStatus::Unreachable => "unreachable",
+            EndpointStatus::Ejected => "ejected",
+            EndpointStatus::Trial => "trial",
+            EndpointStatus::Starting => "starting",
+            EndpointStatus::Up => "up",
         }
     }
 }
@@ -176,11 +178,11 @@ pub(crate) fn effective_weight(endpoint: &EndpointState) -> f64 {
 }
 
 /// The words for the states.
-const STATE_WORDS: [&str; State::ALL.len()] = {
-    let mut words = [""; State::ALL.len()];
+const STATE_WORDS: [&str; EndpointStatus::ALL.len()] = {
+    let mut words = [""; EndpointStatus::ALL.len()];
     let mut at = 0;
     while at < words.len() {
-        words[at] = State::ALL[at].word();
+        words[at] = EndpointStatus::ALL[at].word();
         at += 1;
     }
     words
@@ -205,7 +207,7 @@ impl Sources {
         let probed = self.probes.of(upstream, state.id());
         let given = EndpointGiven {
             name: state.name().to_owned(),
-            state: State::of(state),
+            state: EndpointStatus::of(state),
             is_lost: state.is_lost(),
             eligible: state.is_eligible(),
             admin: AdminWord(dispatcher.admin(state)),

@@ -48,7 +48,7 @@ pub fn latency(report: &CaseReport, folder: &Path) -> io::Result<()> {
         "latency",
         titles,
         &lines,
-        Span {
+        PlotSpan {
             nines: 4,
             max: Max::Cut,
         },
@@ -69,7 +69,7 @@ pub struct Line<'a> {
 
 /// Where the percentiles of a plot end.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
+pub struct PlotSpan {
     /// The last on the logarithmic scale: 4 is 99.99 %.
     pub nines: i32,
     /// Whether the longest of all follows.
@@ -93,7 +93,7 @@ pub fn percentiles(
     name: &str,
     [title, subtitle]: [&str; 2],
     lines: &[Line],
-    span: Span,
+    span: PlotSpan,
     folder: &Path,
 ) -> io::Result<()> {
     let lines: Vec<&Line> = lines.iter().filter(|line| line.points.len() > 1).collect();
@@ -120,11 +120,11 @@ pub fn percentiles(
 struct Axes {
     /// The exponents of the least and the greatest latency shown.
     decades: (i32, i32),
-    span: Span,
+    span: PlotSpan,
 }
 
 impl Axes {
-    fn of(lines: &[&Line], span: Span) -> Self {
+    fn of(lines: &[&Line], span: PlotSpan) -> Self {
         let all = lines.iter().flat_map(|line| &line.points);
         let (low, high) = all.fold((f64::MAX, 0.0f64), |(low, high), (_, latency_us)| {
             (low.min(*latency_us), high.max(*latency_us))

@@ -53,7 +53,7 @@ pub struct DataSet {
 
 /// One of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DataSetEntry {
     /// From the root, with a slash in front.
     pub path: String,
     /// In bytes.
@@ -144,13 +144,13 @@ impl DataSet {
     }
 
     /// All files but the hot ones.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = DataSetEntry> {
         (0..self.parameters.count).map(|index| self.entry(index))
     }
 
     /// The files that a few requests ask for again and again.
-    pub fn hot_entries(&self) -> impl Iterator<Item = Entry> {
-        (0..HOT_COUNT).map(|index| Entry {
+    pub fn hot_entries(&self) -> impl Iterator<Item = DataSetEntry> {
+        (0..HOT_COUNT).map(|index| DataSetEntry {
             path: format!("/hotset/{index:06}.jpg"),
             len: self.draw_len(u64::from(u32::MAX) + u64::from(index)),
         })
@@ -181,8 +181,8 @@ impl DataSet {
         Ok(())
     }
 
-    fn everything(&self) -> impl Iterator<Item = Entry> {
-        let hot = Entry {
+    fn everything(&self) -> impl Iterator<Item = DataSetEntry> {
+        let hot = DataSetEntry {
             path: Self::HOT_FILE.to_owned(),
             len: Self::HOT_FILE_LEN,
         };
@@ -193,9 +193,9 @@ impl DataSet {
 
     /// In one of 4,096 folders, as nginx lays out a cache (`levels=1:2`): some
     /// fifty files in each, as with millions of files in 65,536 folders.
-    fn entry(&self, index: u32) -> Entry {
+    fn entry(&self, index: u32) -> DataSetEntry {
         let folder = self.random(u64::from(index)).u16(..) >> 4;
-        Entry {
+        DataSetEntry {
             path: format!("/{:x}/{:02x}/{index:06}.jpg", folder >> 8, folder & 0xff),
             len: self.draw_len(u64::from(index)),
         }
@@ -221,7 +221,7 @@ impl DataSet {
         random.fork()
     }
 
-    fn place(&self, entry: &Entry) -> PathBuf {
+    fn place(&self, entry: &DataSetEntry) -> PathBuf {
         self.root.join(&entry.path[1..])
     }
 
@@ -249,13 +249,13 @@ impl DataSet {
     }
 }
 
-fn first_line(entry: &Entry) -> String {
+fn first_line(entry: &DataSetEntry) -> String {
     format!("{} {}\n", entry.path, entry.len)
 }
 
 /// The first line names the file and its length; what follows does not shrink
 /// when it is compressed.
-fn content(entry: &Entry, filler: &[u8]) -> Vec<u8> {
+fn content(entry: &DataSetEntry, filler: &[u8]) -> Vec<u8> {
     let mut bytes = first_line(entry).into_bytes();
     let rest = entry.len as usize - bytes.len();
     bytes.extend_from_slice(&filler[..rest]);

@@ -8,7 +8,7 @@ pub(crate) mod data_set;
 use std::io;
 use std::path::PathBuf;
 
-pub use data_set::{DataSet, Entry, Parameters};
+pub use data_set::{DataSet, DataSetEntry, Parameters};
 
 /// What `evenkeel-lab files` is told.
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::Options;
 use super::summary::{PageLatency, Percentile, percentiles};
-use crate::files::{DataSet, Entry};
+use crate::files::{DataSet, DataSetEntry};
 
 const LATENCY_MAX_NS: u64 = 120_000_000_000;
 /// What the weights of cold and hot files add up to.
@@ -28,7 +28,7 @@ struct Page {
 }
 
 /// A request as it is sent.
-struct Request {
+struct LoadRequest {
     bytes: Box<[u8]>,
     /// The length that the answer's body must have.
     body_len: u64,
@@ -50,7 +50,7 @@ struct RequestKind {
 
 /// All requests of a load.
 pub struct Requests {
-    all: Vec<Request>,
+    all: Vec<LoadRequest>,
     kinds: Vec<RequestKind>,
 }
 
@@ -97,7 +97,7 @@ impl Requests {
                 .map_err(|part| invalid(format!("--sizes: {part:?} is not SIZE or SIZE:WEIGHT"))),
         }?;
         for page in pages {
-            let entry = Entry {
+            let entry = DataSetEntry {
                 path: page.path.clone(),
                 len: page.body_len,
             };
@@ -119,7 +119,7 @@ impl Requests {
         &mut self,
         options: &Options,
         name: &str,
-        entries: impl Iterator<Item = Entry>,
+        entries: impl Iterator<Item = DataSetEntry>,
         weight: u32,
     ) -> io::Result<()> {
         let mut entries = entries.peekable();
@@ -136,7 +136,7 @@ impl Requests {
         let address = options.to.to_string();
         let host = options.host.as_ref().unwrap_or(&address);
         self.all.extend(entries.map(|entry| {
-            Request {
+            LoadRequest {
             bytes: format!(
                 "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: lab\r\nAccept: */*\r\n{connection}\r\n",
                 entry.path, host

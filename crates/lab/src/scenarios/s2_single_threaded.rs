@@ -16,7 +16,7 @@ use super::finding::{Finding, Report};
 use super::origins::Shape;
 use super::trial::{Plan, Trial, latency_ms, over_median, throughput};
 use super::{Effort, Setting, words};
-use crate::bench::plot::{self, COLOURS, Line, Max, Span};
+use crate::bench::plot::{self, COLOURS, Line, Max, PlotSpan};
 use crate::bench::report::{Limit, Round};
 
 const ADAPTIVE: &str = "adaptive, limit 1";
@@ -219,9 +219,9 @@ fn draw(trial: &Trial, setting: &Setting) -> io::Result<()> {
 }
 
 /// As many nines as so many requests can tell apart, then the maximum.
-fn span(requests: u64) -> Span {
+fn span(requests: u64) -> PlotSpan {
     let nines = (requests.max(1) as f64).log10().floor() as i32;
-    Span {
+    PlotSpan {
         nines: nines.clamp(2, 5),
         max: Max::Shown,
     }

@@ -10,14 +10,14 @@ use evenkeel_policy::Instant;
 /// were planned, so that a run can be repeated.
 #[derive(Debug)]
 pub struct Agenda<E> {
-    entries: BinaryHeap<Reverse<Entry<E>>>,
+    entries: BinaryHeap<Reverse<AgendaEntry<E>>>,
     next_number: u64,
     now: Duration,
     epoch: Instant,
 }
 
 #[derive(Debug)]
-struct Entry<E> {
+struct AgendaEntry<E> {
     at: Duration,
     number: u64,
     event: E,
@@ -49,7 +49,7 @@ impl<E> Agenda<E> {
 
     /// Plans an event; what should have happened already happens now.
     pub fn plan(&mut self, at: Duration, event: E) {
-        self.entries.push(Reverse(Entry {
+        self.entries.push(Reverse(AgendaEntry {
             at: at.max(self.now),
             number: self.next_number,
             event,
@@ -65,27 +65,27 @@ impl<E> Agenda<E> {
     }
 }
 
-impl<E> Entry<E> {
+impl<E> AgendaEntry<E> {
     fn key(&self) -> (Duration, u64) {
         (self.at, self.number)
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for AgendaEntry<E> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<E> Eq for AgendaEntry<E> {}
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> PartialOrd for AgendaEntry<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> Ord for Entry<E> {
+impl<E> Ord for AgendaEntry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }

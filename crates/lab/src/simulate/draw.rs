@@ -6,7 +6,7 @@ use std::path::Path;
 use super::measure::Figures;
 use super::policies;
 use super::results::{Row, ScenarioResult};
-use crate::bench::plot::{Line, Max, Span, grouped_bars, percentiles};
+use crate::bench::plot::{Line, Max, PlotSpan, grouped_bars, percentiles};
 
 /// Draws latency by percentile for every case and variant, and throughput,
 /// p99 and errors of all of them as bars.
@@ -21,7 +21,7 @@ pub fn draw(name: &str, result: &ScenarioResult, folder: &Path) -> io::Result<()
             let subtitle = format!("{}; {variant}; simulated, lower is better", case.title);
             let file = format!("{name}-{}-{}", word(case.name), word(variant));
             let title = format!("{name}: latency by percentile");
-            let span = Span {
+            let span = PlotSpan {
                 nines: 4,
                 max: Max::Shown,
             };

@@ -9,7 +9,7 @@ use super::workload::Work;
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct SimulatedRequest {
     pub client: Option<u32>,
     pub worker: usize,
     pub arrived: Duration,

@@ -12,7 +12,7 @@ use super::clock::Agenda;
 use super::measure::{End, Figures, Measure, Over};
 use super::origin::{AttemptId, Condition, Due, Finishing, Origin};
 use super::proxy::{Policy, Proxy};
-use super::request::{Request, Stage};
+use super::request::{SimulatedRequest, Stage};
 use super::setting::{Fault, Setting};
 use super::watch::{AttemptOver, Outcome, TICK};
 use super::workload::{Arrivals, Class, Source};
@@ -47,7 +47,7 @@ struct Simulation<'a> {
     source: Source,
     proxy: Proxy,
     origins: Vec<Origin>,
-    requests: Slab<Request>,
+    requests: Slab<SimulatedRequest>,
     issued: u64,
     next_serial: u64,
     measure: Measure,
@@ -175,7 +175,7 @@ impl Simulation<'_> {
             Some(client) => client as usize % workers,
             None => self.source.balancer(workers),
         };
-        let slot = self.requests.insert(Request {
+        let slot = self.requests.insert(SimulatedRequest {
             client,
             worker,
             arrived: self.agenda.now(),
@@ -219,7 +219,7 @@ impl Simulation<'_> {
         self.proxy.acquire(request.worker, slot, &asking)
     }
 
-    fn lane(&self, request: &Request) -> Option<usize> {
+    fn lane(&self, request: &SimulatedRequest) -> Option<usize> {
         let is_slow = request.work.class == Class::Slow;
         (is_slow && self.policy.slow_lane.is_some()).then_some(0)
     }

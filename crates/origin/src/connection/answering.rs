@@ -8,13 +8,13 @@ use tokio::io::AsyncWriteExt;
 use super::{Connection, Fault, Next};
 use crate::body::{BodyReader, Framing};
 use crate::page::{self, Answer, Body};
-use crate::request::Request;
+use crate::request::OriginRequest;
 
 impl Connection {
     /// Writes an answer whose body is ready or made up here.
     pub(super) async fn answer(
         &mut self,
-        request: &Request,
+        request: &OriginRequest,
         mut answer: Answer,
         fault: Fault,
     ) -> io::Result<Next> {
@@ -42,7 +42,12 @@ impl Connection {
         })
     }
 
-    pub(super) fn compose_head(&mut self, request: &Request, answer: &Answer, keep_alive: bool) {
+    pub(super) fn compose_head(
+        &mut self,
+        request: &OriginRequest,
+        answer: &Answer,
+        keep_alive: bool,
+    ) {
         use std::io::Write;
         self.output.clear();
         let (status, reason) = (answer.status, page::reason(answer.status));
@@ -211,7 +216,7 @@ impl Connection {
     /// Echoes a body too long to hold, as it arrives.
     pub(super) async fn echo_stream(
         &mut self,
-        request: &Request,
+        request: &OriginRequest,
         mut body: BodyReader,
         mut data: Vec<u8>,
     ) -> io::Result<Next> {

@@ -94,10 +94,10 @@ macro_rules! balancers {
         /// A balancer with its per-worker state. A copy picks what the balancer
         /// itself would pick next.
         #[derive(Debug, Clone)]
-        pub struct Balancer(State);
+        pub struct Balancer(BalancerState);
 
         #[derive(Debug, Clone)]
-        enum State {
+        enum BalancerState {
             $( $name($module::$name), )*
         }
 
@@ -107,7 +107,7 @@ macro_rules! balancers {
                 Balancer(match balance {
                     $(
                         Balance::$name $(($options))? => {
-                            State::$name($module::$name::new(seed $(, $options)?))
+                            BalancerState::$name($module::$name::new(seed $(, $options)?))
                         }
                     )*
                 })
@@ -117,21 +117,21 @@ macro_rules! balancers {
             /// eligible.
             pub fn pick(&mut self, view: &View<'_>) -> Option<usize> {
                 match &mut self.0 {
-                    $( State::$name(it) => it.pick(view), )*
+                    $( BalancerState::$name(it) => it.pick(view), )*
                 }
             }
 
             /// Learns from an attempt.
             pub fn observe(&mut self, observation: &Observation) {
                 match &mut self.0 {
-                    $( State::$name(it) => it.observe(observation), )*
+                    $( BalancerState::$name(it) => it.observe(observation), )*
                 }
             }
 
             /// Takes over other members: what is known of an endpoint goes with it.
             pub(crate) fn follow(&mut self, moved: &Moved) {
                 match &mut self.0 {
-                    $( State::$name(it) => it.follow(moved), )*
+                    $( BalancerState::$name(it) => it.follow(moved), )*
                 }
             }
 
@@ -139,7 +139,7 @@ macro_rules! balancers {
             /// `None` where it learns nothing or has heard nothing of it.
             pub fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
                 match &self.0 {
-                    $( State::$name(it) => it.learned(index, now), )*
+                    $( BalancerState::$name(it) => it.learned(index, now), )*
                 }
             }
 
@@ -147,7 +147,7 @@ macro_rules! balancers {
             /// endpoint.
             pub fn cap(&self, view: &View<'_>, index: usize) -> u32 {
                 match &self.0 {
-                    $( State::$name(it) => it.cap(view, index), )*
+                    $( BalancerState::$name(it) => it.cap(view, index), )*
                 }
             }
 
@@ -155,26 +155,26 @@ macro_rules! balancers {
             /// queued.
             pub fn refuses_when_busy(&self) -> bool {
                 match &self.0 {
-                    $( State::$name(it) => it.refuses_when_busy(), )*
+                    $( BalancerState::$name(it) => it.refuses_when_busy(), )*
                 }
             }
 
             /// What the balancer promises of the shares of endpoints.
             pub fn promises(&self) -> Promises {
                 match &self.0 {
-                    $( State::$name(it) => it.promises(), )*
+                    $( BalancerState::$name(it) => it.promises(), )*
                 }
             }
 
             fn basis(&self) -> Basis {
                 match &self.0 {
-                    $( State::$name(_) => $module::$name::BASIS, )*
+                    $( BalancerState::$name(_) => $module::$name::BASIS, )*
                 }
             }
 
             fn learns_from(&self) -> LearnsFrom {
                 match &self.0 {
-                    $( State::$name(_) => $module::$name::LEARNS_FROM, )*
+                    $( BalancerState::$name(_) => $module::$name::LEARNS_FROM, )*
                 }
             }
         }

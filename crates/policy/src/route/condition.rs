@@ -12,7 +12,7 @@ mod query;
 mod scheme;
 mod value;
 
-use super::{Facts, Request};
+use super::{Facts, RoutedRequest};
 pub use client::Client;
 pub use cookie::Cookie;
 pub(super) use cookie::cookies;
@@ -35,10 +35,10 @@ trait Ask: Sized {
     /// What it asks for, one of these.
     fn wanted(&self) -> Vec<String>;
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool;
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool;
 
     /// What the request has of that; nothing where it has none.
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>>;
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>>;
 
     /// Conditions for the tests of all kinds together.
     #[cfg(test)]
@@ -78,7 +78,7 @@ macro_rules! conditions {
                 }
             }
 
-            pub(super) fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+            pub(super) fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
                 match self {
                     $( Self::$kind(it) => it.holds(request), )*
                 }
@@ -100,7 +100,7 @@ macro_rules! conditions {
             }
 
             /// What the request has of that; nothing where it has none.
-            pub(super) fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+            pub(super) fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
                 match self {
                     $( Self::$kind(it) => it.found(request), )*
                 }

@@ -2,7 +2,7 @@
 //! condition. The conditions are asked as [`RouteTable::find`] asks them.
 
 use super::reading::{self, Oddity};
-use super::{Condition, Facts, Request, RouteTable};
+use super::{Condition, Facts, RouteTable, RoutedRequest};
 
 /// A rule held against a request.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl RouteTable {
     /// the path; the first is its normal form. None where there are more than are
     /// told apart.
     pub fn readings(&self, facts: &impl Facts) -> Vec<Reading> {
-        let request = Request::new(facts);
+        let request = RoutedRequest::new(facts);
         let found = self.first(&request);
         let is_ambiguous = reading::oddity(facts.path()) == Oddity::Ambiguous;
         if !is_ambiguous || !self.compares_path(&request, found) {
@@ -55,7 +55,7 @@ impl RouteTable {
         readings
             .into_iter()
             .map(|path| Reading {
-                rule: self.first(&Request::read_as(facts, path.clone())),
+                rule: self.first(&RoutedRequest::read_as(facts, path.clone())),
                 path,
             })
             .collect()
@@ -64,7 +64,7 @@ impl RouteTable {
     /// The rules in their order, up to the first that matches; all of them
     /// where none does.
     pub fn explain(&self, request: &impl Facts) -> Vec<Trial<'_>> {
-        let request = Request::new(request);
+        let request = RoutedRequest::new(request);
         let mut trials = Vec::new();
         for (rule, conditions) in self.rules.iter().map(|it| &it.conditions).enumerate() {
             let checks = conditions.iter().map(|condition| Check {

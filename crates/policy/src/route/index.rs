@@ -12,7 +12,7 @@ mod candidates;
 mod hosts;
 mod paths;
 
-use super::{Condition, Facts, HostPattern, PathPattern, Request, Rule};
+use super::{Condition, Facts, HostPattern, PathPattern, RoutedRequest, Rule};
 pub(super) use candidates::{Proof, Search};
 use hosts::HostTable;
 use paths::PathTrie;
@@ -113,7 +113,7 @@ impl Index {
     /// Has `search` try every rule that the request may meet.
     pub fn offer<'t, F: Facts>(
         &'t self,
-        request: &Request<'_, F>,
+        request: &RoutedRequest<'_, F>,
         search: &mut Search<'t, impl FnMut(u32, Proof) -> bool>,
     ) {
         let mut offer = |bucket: usize| {

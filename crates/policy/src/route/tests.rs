@@ -638,11 +638,11 @@ mod indexed {
 
     /// The search without an index: each rule in order, each condition in order.
     fn find_in_order(rules: &[Rule], facts: &Sent) -> Result<usize, Unrouted> {
-        let first = |request: &Request<'_, Sent>| {
+        let first = |request: &RoutedRequest<'_, Sent>| {
             let holds = |rule: &Rule| rule.conditions.iter().all(|it| it.holds(request));
             rules.iter().position(holds)
         };
-        let request = Request::new(facts);
+        let request = RoutedRequest::new(facts);
         let found = first(&request);
         let oddity = reading::oddity(facts.path());
         if oddity == Oddity::Nul {
@@ -653,7 +653,7 @@ mod indexed {
             let readings = reading::readings(facts.path());
             let readings = readings.map_err(|reading::TooMany| Unrouted::AmbiguousPath)?;
             for path in readings {
-                if first(&Request::read_as(facts, path)) != found {
+                if first(&RoutedRequest::read_as(facts, path)) != found {
                     return Err(Unrouted::AmbiguousPath);
                 }
             }
@@ -686,7 +686,7 @@ mod indexed {
             path,
             ..Sent::default()
         };
-        let request = Request::new(&sent);
+        let request = RoutedRequest::new(&sent);
         let mut count = 0;
         let mut search = Search::new(|number, proof| {
             count += 1;

@@ -32,7 +32,7 @@ const MAX_EXTENSION_LEN: usize = 1024;
 const MAX_EXTENSIONS_LEN: u64 = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     Size,
     Data { remaining: u64 },
     DataEnd,
@@ -68,7 +68,7 @@ pub enum Piece {
 /// Follows a chunked body through its framing.
 #[derive(Debug, Clone)]
 pub struct ChunkedDecoder {
-    state: State,
+    state: ChunkedState,
     data_bytes: u64,
     chunks: u64,
     /// Bytes of extensions so far; what is beyond 4 GiB is not counted.
@@ -80,7 +80,7 @@ pub struct ChunkedDecoder {
 impl Default for ChunkedDecoder {
     fn default() -> Self {
         ChunkedDecoder {
-            state: State::Size,
+            state: ChunkedState::Size,
             data_bytes: 0,
             chunks: 0,
             extension_bytes: 0,
@@ -107,7 +107,7 @@ impl ChunkedDecoder {
 
     /// Whether the last piece was the end.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkedState::Done
     }
 
     /// Takes the next piece from the start of `input`.
@@ -119,19 +119,19 @@ impl ChunkedDecoder {
             return Ok(Piece::NeedMore);
         }
         match self.state {
-            State::Size => self.size(input),
-            State::Data { remaining } => {
+            ChunkedState::Size => self.size(input),
+            ChunkedState::Data { remaining } => {
                 let len = remaining.min(input.len() as u64) as usize;
                 let remaining = remaining - len as u64;
                 self.state = match remaining {
-                    0 => State::DataEnd,
-                    _ => State::Data { remaining },
+                    0 => ChunkedState::DataEnd,
+                    _ => ChunkedState::Data { remaining },
                 };
                 Ok(Piece::Data { len })
             }
-            State::DataEnd => match input {
+            ChunkedState::DataEnd => match input {
                 [b'\r', b'\n', ..] => {
-                    self.state = State::Size;
+                    self.state = ChunkedState::Size;
                     Ok(Piece::Framing {
                         len: 2,
                         extension_len: 0,
@@ -140,8 +140,8 @@ impl ChunkedDecoder {
                 [b'\r'] => Ok(Piece::NeedMore),
                 _ => Err(BodyError::ChunkEnd),
             },
-            State::Trailer => self.trailer(input),
-            State::Done => Ok(Piece::End { len: 0 }),
+            ChunkedState::Trailer => self.trailer(input),
+            ChunkedState::Done => Ok(Piece::End { len: 0 }),
         }
     }
 
@@ -175,8 +175,8 @@ impl ChunkedDecoder {
             .ok_or(BodyError::ChunkSize)?;
         self.chunks += 1;
         self.state = match size {
-            0 => State::Trailer,
-            remaining => State::Data { remaining },
+            0 => ChunkedState::Trailer,
+            remaining => ChunkedState::Data { remaining },
         };
         if extension_len > 0 {
             self.is_normal = false;
@@ -204,7 +204,7 @@ impl ChunkedDecoder {
                 Err(BodyError::TrailerTooLarge)
             };
         }
-        self.state = State::Done;
+        self.state = ChunkedState::Done;
         Ok(Piece::End { len })
     }
 

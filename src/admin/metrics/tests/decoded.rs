@@ -56,7 +56,7 @@ pub(super) struct Histogram {
     #[prost(uint64, tag = "7")]
     pub zero_count: u64,
     #[prost(message, repeated, tag = "12")]
-    pub positive_span: Vec<Span>,
+    pub positive_span: Vec<BucketSpan>,
     #[prost(sint64, repeated, tag = "13")]
     pub positive_delta: Vec<i64>,
 }
@@ -70,7 +70,7 @@ pub(super) struct Bucket {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Span {
+pub(super) struct BucketSpan {
     #[prost(sint32, tag = "1")]
     pub offset: i32,
     #[prost(uint32, tag = "2")]

@@ -18,12 +18,12 @@ const SPARE_BUFFERS: usize = 4;
 /// Exchanges on their way to one destination.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// Exchanges; `None` is to open the destination anew.
     batches: VecDeque<Option<Batch>>,
     /// Of all of them, in bytes.
@@ -135,12 +135,12 @@ impl Queue {
         self.lock().unsettled
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // What a panic left behind is as whole as before it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake(&self, state: MutexGuard<'_, State>) {
+    fn wake(&self, state: MutexGuard<'_, QueueState>) {
         let is_awaited = state.is_awaited;
         drop(state);
         if is_awaited {

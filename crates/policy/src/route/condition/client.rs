@@ -1,7 +1,7 @@
 //! A condition on the client's address.
 
 use super::Ask;
-use crate::route::{Facts, Network, Request};
+use crate::route::{Facts, Network, RoutedRequest};
 
 /// The client's address lies in one of these networks.
 #[derive(Debug)]
@@ -16,12 +16,12 @@ impl Ask for Client {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         let client = request.facts.client();
         self.0.iter().any(|it| it.contains(client))
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         vec![request.facts.client().to_string().into()]
     }
 

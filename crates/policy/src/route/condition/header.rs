@@ -2,7 +2,7 @@
 
 use super::Ask;
 use super::value::ValuePattern;
-use crate::route::{Facts, Request};
+use crate::route::{Facts, RoutedRequest};
 
 /// A field of this name, or of one that endpoints take for it. The lines of all of
 /// them count as lines of one field.
@@ -23,11 +23,11 @@ impl Ask for Header {
         vec![self.value.wanted()]
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         self.value.accepts(self.values(request))
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         self.values(request).map(Iterator::collect).collect()
     }
 
@@ -45,7 +45,7 @@ impl Ask for Header {
 impl Header {
     fn values<'a, F: Facts>(
         &'a self,
-        request: &'a Request<'_, F>,
+        request: &'a RoutedRequest<'_, F>,
     ) -> impl Iterator<Item = impl Iterator<Item = u8> + 'a> + 'a {
         let lines = request.facts.fields(&self.name);
         lines.map(|it| it.trim_ascii().iter().copied())

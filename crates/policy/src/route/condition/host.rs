@@ -1,7 +1,7 @@
 //! A condition on the host.
 
 use super::Ask;
-use crate::route::{Facts, HostPattern, Request};
+use crate::route::{Facts, HostPattern, RoutedRequest};
 
 /// The host matches one of these.
 #[derive(Debug)]
@@ -16,12 +16,12 @@ impl Ask for Host {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         let host = request.facts.host();
         self.0.iter().any(|it| it.matches(host))
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         vec![request.facts.host().to_vec()]
     }
 

@@ -1,7 +1,7 @@
 //! A condition on the listener.
 
 use super::Ask;
-use crate::route::{Facts, Request};
+use crate::route::{Facts, RoutedRequest};
 
 /// The connection came by one of these listeners, by index.
 #[derive(Debug)]
@@ -16,11 +16,11 @@ impl Ask for Listener {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         self.0.contains(&request.facts.listener())
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         vec![request.facts.listener().to_string().into()]
     }
 

@@ -1,7 +1,7 @@
 //! A condition on the method.
 
 use super::Ask;
-use crate::route::{Facts, Request};
+use crate::route::{Facts, RoutedRequest};
 
 /// The method is one of these.
 ///
@@ -19,12 +19,12 @@ impl Ask for Method {
         self.0.clone()
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         let is_sent = |it: &String| request.facts.method().eq_ignore_ascii_case(it.as_bytes());
         self.0.iter().any(is_sent)
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         vec![request.facts.method().to_vec()]
     }
 

@@ -1,7 +1,7 @@
 //! A condition on the path.
 
 use super::Ask;
-use crate::route::{Facts, PathPattern, Request};
+use crate::route::{Facts, PathPattern, RoutedRequest};
 
 /// The normal form of the path matches one of these.
 #[derive(Debug)]
@@ -16,12 +16,12 @@ impl Ask for Path {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         let path = request.path();
         self.0.iter().any(|it| it.matches(path))
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         vec![request.path().to_vec()]
     }
 

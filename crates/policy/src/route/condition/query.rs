@@ -2,7 +2,7 @@
 
 use super::Ask;
 use super::value::{ValuePattern, split_at_equals};
-use crate::route::{Facts, Request, path::decode_pair};
+use crate::route::{Facts, RoutedRequest, path::decode_pair};
 
 /// A parameter of the query, percent-decoded and with `+` for a space.
 #[derive(Debug)]
@@ -22,11 +22,11 @@ impl Ask for Query {
         vec![self.value.wanted()]
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         self.value.accepts(self.values(request))
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         self.values(request).map(Iterator::collect).collect()
     }
 
@@ -44,7 +44,7 @@ impl Ask for Query {
 impl Query {
     fn values<'a, F: Facts>(
         &'a self,
-        request: &'a Request<'_, F>,
+        request: &'a RoutedRequest<'_, F>,
     ) -> impl Iterator<Item = impl Iterator<Item = u8> + 'a> + 'a {
         parameters(request.facts.query(), &self.name)
     }

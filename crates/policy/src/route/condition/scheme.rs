@@ -1,7 +1,7 @@
 //! A condition on the scheme of the URL.
 
 use super::Ask;
-use crate::route::{Facts, Request};
+use crate::route::{Facts, RoutedRequest};
 
 /// The client asked by this scheme: `http` or `https`.
 #[derive(Debug)]
@@ -16,11 +16,11 @@ impl Ask for Scheme {
         vec![self.0.into()]
     }
 
-    fn holds<F: Facts>(&self, request: &Request<'_, F>) -> bool {
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         request.facts.scheme() == self.0
     }
 
-    fn found<F: Facts>(&self, request: &Request<'_, F>) -> Vec<Vec<u8>> {
+    fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
         vec![request.facts.scheme().into()]
     }
 

@@ -12,7 +12,7 @@ use crate::route::HostPattern;
 /// up a host of the same hash as one of them, and that costs one comparison.
 #[derive(Debug, Default)]
 pub(super) struct HostTable {
-    entries: HashTable<Entry>,
+    entries: HashTable<HostEntry>,
     /// The names of all entries, one behind the other.
     names: Vec<u8>,
     /// Length of the longest exact host.
@@ -22,7 +22,7 @@ pub(super) struct HostTable {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct HostEntry {
     kind: Kind,
     start: u32,
     len: u32,
@@ -55,7 +55,7 @@ impl HostTable {
         if let Some(bucket) = self.bucket(kind, hash, name) {
             return bucket;
         }
-        let entry = Entry {
+        let entry = HostEntry {
             kind,
             start: self.names.len() as u32,
             len: name.len() as u32,
@@ -63,7 +63,7 @@ impl HostTable {
         };
         self.names.extend_from_slice(name);
         let names = &self.names;
-        let hash_of = |it: &Entry| self::hash(it.kind, it.name(names));
+        let hash_of = |it: &HostEntry| self::hash(it.kind, it.name(names));
         self.entries.insert_unique(hash, entry, hash_of);
         next
     }
@@ -97,12 +97,13 @@ impl HostTable {
     }
 
     fn bucket(&self, kind: Kind, hash: u64, name: &[u8]) -> Option<u32> {
-        let is_it = |it: &Entry| it.kind == kind && it.name(&self.names).eq_ignore_ascii_case(name);
+        let is_it =
+            |it: &HostEntry| it.kind == kind && it.name(&self.names).eq_ignore_ascii_case(name);
         self.entries.find(hash, is_it).map(|it| it.bucket)
     }
 }
 
-impl Entry {
+impl HostEntry {
     fn name<'a>(&self, names: &'a [u8]) -> &'a [u8] {
         &names[self.start as usize..][..self.len as usize]
     }
