@@ -161,3 +161,13 @@ short_for!(
     /// What becomes of `traceparent`.
     Trace, TraceTable, "mode", Adopt
 );
+
+impl ListenerTable {
+    /// Its name, written or by its index.
+    pub(crate) fn name_at(&self, index: usize) -> String {
+        match &self.name.value {
+            Some(name) => name.0.clone(),
+            None => format!("listener-{}", index + 1),
+        }
+    }
+}

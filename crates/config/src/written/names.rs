@@ -1,6 +1,6 @@
-//! The names of listeners, routes, upstreams and lanes.
+//! The names that other options refer to: of listeners, upstreams and lanes.
 
-use super::{File, ListenerTable, Route, UpstreamTable};
+use super::{File, UpstreamTable};
 
 /// What can be referred to by name.
 pub(crate) struct Names<'a> {
@@ -47,24 +47,4 @@ impl<'a> Names<'a> {
 fn lane_names(upstream: Option<&UpstreamTable>) -> Option<Vec<&str>> {
     let lanes = &upstream?.lanes.value.as_ref()?.0;
     Some(lanes.iter().map(|it| it.name.as_str()).collect())
-}
-
-impl ListenerTable {
-    /// Its name, written or by its index.
-    pub(crate) fn name_at(&self, index: usize) -> String {
-        match &self.name.value {
-            Some(name) => name.0.clone(),
-            None => format!("listener-{}", index + 1),
-        }
-    }
-}
-
-impl Route {
-    /// Its name, written or by its index.
-    pub(crate) fn name_at(&self, index: usize) -> String {
-        match &self.name.value {
-            Some(name) => name.0.clone(),
-            None => format!("route-{}", index + 1),
-        }
-    }
 }

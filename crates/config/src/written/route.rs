@@ -98,3 +98,13 @@ short_for!(
     /// Files of a folder.
     ShortFiles, Boxed<FilesTable>, "root", FolderPath
 );
+
+impl Route {
+    /// Its name, written or by its index.
+    pub(crate) fn name_at(&self, index: usize) -> String {
+        match &self.name.value {
+            Some(name) => name.0.clone(),
+            None => format!("route-{}", index + 1),
+        }
+    }
+}
