@@ -8,18 +8,17 @@
 //! ([`Credentials::OfConnection`](evenkeel_proto::Credentials)) is pinned or closed.
 //! It never enters a pool that others take from.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use evenkeel_policy::endpoint::{EndpointId, Flag};
-use evenkeel_policy::pool::{Owner, SharedPool};
 
-use super::pool::IdleStream;
-use super::{Endpoint, Reused, Slot, Upstream, UpstreamSide};
-use crate::net::stream::Stream;
+use super::Upstream;
+use super::endpoint::Endpoint;
+use super::pool::{Held, Reused};
+use super::side::UpstreamSide;
 
 /// The pinned connections of a worker's clients: of each client one for each
 /// upstream. Clients are known by the keys of their sessions.
@@ -107,10 +106,10 @@ impl PinnedConnections {
 }
 
 impl Pinned {
-    pub(super) fn new(slot: &Slot<'_>, held: Held) -> Self {
+    pub(super) fn new(upstream: &Upstream, endpoint: Rc<Endpoint>, held: Held) -> Self {
         Pinned {
-            upstream: Rc::downgrade(&slot.upstream().side),
-            endpoint: slot.endpoint().clone(),
+            upstream: Rc::downgrade(&upstream.side),
+            endpoint,
             held,
         }
     }
@@ -124,99 +123,14 @@ impl Pinned {
         self.upstream.strong_count() == 0 || self.endpoint.state().has(Flag::Removed)
     }
 
-    /// The connection for the exchange that has this slot, `now` being the
-    /// worker's tick. A slot at another endpoint gets nothing, and the connection is
-    /// closed.
-    pub(super) fn take_for(self, slot: &Slot<'_>, now: u64) -> Reused {
-        if Rc::ptr_eq(&self.endpoint, slot.endpoint()) {
+    /// The connection for an exchange that has a slot at this endpoint, `now` being
+    /// the worker's tick. Another endpoint than its own gets nothing, and the
+    /// connection is closed.
+    pub(super) fn take_for(self, endpoint: &Rc<Endpoint>, now: u64) -> Reused {
+        if Rc::ptr_eq(&self.endpoint, endpoint) {
             self.held.take(now)
         } else {
             Reused::default()
         }
-    }
-}
-
-/// The place of a pinned connection.
-#[derive(Debug)]
-pub(super) enum Held {
-    /// Here: the endpoint has no limit.
-    Own(OwnHeld),
-    /// Among those of all workers, where it counts towards the endpoint's limit.
-    Shared(SharedHeld),
-}
-
-#[derive(Debug)]
-pub(super) struct OwnHeld {
-    stream: Option<Stream>,
-    /// The tick from which on it is not used any more.
-    until: u64,
-    /// How many there are like this.
-    count: Rc<Cell<usize>>,
-}
-
-#[derive(Debug)]
-pub(super) struct SharedHeld {
-    pool: Arc<SharedPool<IdleStream>>,
-    owner: Arc<Owner>,
-}
-
-impl Held {
-    pub(super) fn own(stream: Stream, until: u64, count: &Rc<Cell<usize>>) -> Self {
-        count.set(count.get() + 1);
-        Held::Own(OwnHeld {
-            stream: Some(stream),
-            until,
-            count: count.clone(),
-        })
-    }
-
-    pub(super) fn shared(pool: Arc<SharedPool<IdleStream>>, owner: Arc<Owner>) -> Self {
-        Held::Shared(SharedHeld { pool, owner })
-    }
-
-    fn take(mut self, now: u64) -> Reused {
-        let stream = match &mut self {
-            Held::Own(own) => {
-                let is_fresh = now < own.until;
-                own.stream.take_if(|it| is_fresh && !it.is_stale())
-            }
-            Held::Shared(shared) => match shared.pool.take_pinned(&shared.owner) {
-                Some(idle) => idle.attach(),
-                // It gave way to another, which has counted it.
-                None => return Reused::default(),
-            },
-        };
-        Reused {
-            stale: u64::from(stream.is_none()),
-            stream,
-            displaced: 0,
-        }
-    }
-
-    fn is_stale(&mut self, now: u64) -> bool {
-        match self {
-            Held::Own(own) => now >= own.until || own.stream.as_mut().is_none_or(Stream::is_stale),
-            Held::Shared(_) => false,
-        }
-    }
-
-    fn poll_displaced(&self, cx: &Context<'_>) -> Poll<()> {
-        match self {
-            Held::Own(_) => Poll::Pending,
-            Held::Shared(shared) => shared.owner.poll_displaced(cx),
-        }
-    }
-}
-
-impl Drop for OwnHeld {
-    fn drop(&mut self) {
-        self.count.set(self.count.get() - 1);
-    }
-}
-
-impl Drop for SharedHeld {
-    /// The client has left, or goes elsewhere: the connection is closed.
-    fn drop(&mut self) {
-        drop(self.pool.take_pinned(&self.owner));
     }
 }

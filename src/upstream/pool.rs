@@ -10,15 +10,14 @@ use std::cell::{Cell, RefCell};
 use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointState;
-use evenkeel_policy::pool::{Room, SharedPool, Taken};
+use evenkeel_policy::pool::{Owner, Room, SharedPool, Taken};
 use evenkeel_proto::ResponseHead;
 
-use super::Reused;
-use super::pinned::Held;
 use crate::config;
 use crate::net::clock;
 use crate::net::descriptors::Taker;
@@ -68,6 +67,17 @@ impl IdleStream {
         let mut stream = self.stream.attach().ok()?;
         (!stream.is_stale()).then_some(stream)
     }
+}
+
+/// An idle connection, and what became of others on the way to it.
+#[derive(Debug, Default)]
+pub struct Reused {
+    /// The most recently used one that is still open.
+    pub stream: Option<Stream>,
+    /// Connections that the endpoint had closed, or was about to.
+    pub stale: u64,
+    /// Pinned connections that were closed for a new one.
+    pub displaced: u64,
 }
 
 /// Idle connections to one endpoint that a worker may take.
@@ -310,6 +320,95 @@ impl IdlePool {
     fn sweep(&mut self, now: u64) {
         self.idle
             .retain_mut(|idle| now < idle.until && !idle.stream.is_stale());
+    }
+}
+
+/// An idle connection that is held for one client.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// Here: the endpoint has no limit.
+    Own(OwnHeld),
+    /// Among those of all workers, where it counts towards the endpoint's limit.
+    Shared(SharedHeld),
+}
+
+#[derive(Debug)]
+pub(super) struct OwnHeld {
+    stream: Option<Stream>,
+    /// The tick from which on it is not used any more.
+    until: u64,
+    /// How many there are like this.
+    count: Rc<Cell<usize>>,
+}
+
+#[derive(Debug)]
+pub(super) struct SharedHeld {
+    pool: Arc<SharedPool<IdleStream>>,
+    owner: Arc<Owner>,
+}
+
+impl Held {
+    fn own(stream: Stream, until: u64, count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Held::Own(OwnHeld {
+            stream: Some(stream),
+            until,
+            count: count.clone(),
+        })
+    }
+
+    fn shared(pool: Arc<SharedPool<IdleStream>>, owner: Arc<Owner>) -> Self {
+        Held::Shared(SharedHeld { pool, owner })
+    }
+
+    /// Takes it out, if it is still open; `now` is the worker's tick.
+    pub(super) fn take(mut self, now: u64) -> Reused {
+        let stream = match &mut self {
+            Held::Own(own) => {
+                let is_fresh = now < own.until;
+                own.stream.take_if(|it| is_fresh && !it.is_stale())
+            }
+            Held::Shared(shared) => match shared.pool.take_pinned(&shared.owner) {
+                Some(idle) => idle.attach(),
+                // It gave way to another, which has counted it.
+                None => return Reused::default(),
+            },
+        };
+        Reused {
+            stale: u64::from(stream.is_none()),
+            stream,
+            displaced: 0,
+        }
+    }
+
+    /// Whether the endpoint has closed it, or is about to. One that counts towards a
+    /// limit is swept with its pool.
+    pub(super) fn is_stale(&mut self, now: u64) -> bool {
+        match self {
+            Held::Own(own) => now >= own.until || own.stream.as_mut().is_none_or(Stream::is_stale),
+            Held::Shared(_) => false,
+        }
+    }
+
+    /// Ready once it was closed to make room for another.
+    pub(super) fn poll_displaced(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Held::Own(_) => Poll::Pending,
+            Held::Shared(shared) => shared.owner.poll_displaced(cx),
+        }
+    }
+}
+
+impl Drop for OwnHeld {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+    }
+}
+
+impl Drop for SharedHeld {
+    /// The client has left, or goes elsewhere: the connection is closed.
+    fn drop(&mut self) {
+        drop(self.pool.take_pinned(&self.owner));
     }
 }
 
