@@ -112,7 +112,7 @@ impl Episode {
                 } = *current;
                 self.current = None;
                 News::Ended {
-                    count: count - before,
+                    count: count.saturating_sub(before),
                     // Each look is of the time since the one before.
                     lasted: last_growth.duration_since(began) + LOOK_INTERVAL,
                 }
@@ -196,10 +196,7 @@ impl Limit {
             Limit::Clients { listener } => {
                 sum(&|it| it.worker.listeners[listener].connections_displaced.value())
             }
-            Limit::IdleConnections { upstream } => sum(&|it| {
-                let endpoints = it.endpoints[upstream].all();
-                endpoints.iter().map(|it| it.displaced.value()).sum()
-            }),
+            Limit::IdleConnections { upstream } => sum(&|it| it.endpoints[upstream].displaced()),
             Limit::Upstream { upstream, failure } => {
                 let end = End::Failure(failure).index();
                 sum(&|it| count_at(&it.upstreams[upstream].exchanges, end))
@@ -384,5 +381,20 @@ mod tests {
             news,
             [News::Began { count: 3 }, ended, News::Began { count: 1 }]
         );
+    }
+
+    #[test]
+    fn a_count_that_goes_back_ends_an_episode_like_another() {
+        let epoch = Instant::now();
+        let mut episode = Episode::default();
+        let mut look = |second, count| episode.look(count, epoch + Duration::from_secs(second));
+        assert_eq!(look(0, 10), News::Began { count: 10 });
+        assert!(matches!(look(10, 10), News::Ended { count: 10, .. }));
+        assert_eq!(look(20, 12), News::Began { count: 2 });
+        let ended = News::Ended {
+            count: 0,
+            lasted: LOOK_INTERVAL,
+        };
+        assert_eq!(look(30, 1), ended);
     }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use evenkeel_metrics::family::{Kind, Value};
+use evenkeel_policy::endpoint::EndpointSettings;
 use evenkeel_policy::members::Members;
 use evenkeel_testkit::deadline::until;
 
@@ -97,6 +98,52 @@ fn fill(counters: &Counters, members: &Members, worker: u64) {
         endpoint.bytes_in.add(1 << 40);
         endpoint.bytes_out.add(1 << 33);
         phases(&endpoint.phases, index as u64);
+    }
+}
+
+/// Endpoints leave, and others have their ids then.
+#[test]
+fn what_an_upstream_counted_never_decreases() {
+    let sources = sources(3);
+    let dispatcher = &sources.dispatchers[0];
+    let counted = || {
+        let upstream = sources.read().upstreams.swap_remove(0);
+        let displaced = sources
+            .counters
+            .iter()
+            .map(|it| it.endpoints[0].displaced());
+        let phases = upstream.exchanges.phases;
+        (phases.total_us, phases.connect_us, displaced.sum::<u64>())
+    };
+    let replace = |names: &[&str]| {
+        let settings = names.iter().map(|&name| EndpointSettings {
+            name,
+            fingerprint: 0,
+            weight: 1,
+            max_in_flight: None,
+        });
+        dispatcher.replace_members(settings, crate::net::clock::now());
+        for counters in &sources.counters {
+            for endpoint in dispatcher.members().endpoints() {
+                counters.endpoints[0].begin(endpoint);
+            }
+        }
+    };
+    let first = dispatcher.members().endpoints()[0].clone();
+    let id = first.id();
+    let of_first = sources.counters[0].endpoints[0].get(&first).unwrap();
+    of_first.displaced.add(5);
+    drop(first);
+    let before = counted();
+    assert!(before.0.count() > 0);
+    for names in [&["a"][..], &["a", "b", "c", "d"], &["d"], &[]] {
+        replace(names);
+        assert_eq!(counted(), before, "{names:?}");
+        if names.len() == 4 {
+            let members = dispatcher.members();
+            let reused = members.get(id).expect("another has its id");
+            assert_ne!(reused.name(), "10.1.0.0:8080");
+        }
     }
 }
 

@@ -5,11 +5,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_metrics::Counter;
-use evenkeel_policy::endpoint::EndpointState;
+use evenkeel_metrics::{Cell, Counter, Detail};
+use evenkeel_policy::endpoint::{EndpointId, EndpointState};
+use evenkeel_policy::members::Members;
 
 pub use super::OwnCounters;
 pub use super::endpoint::EndpointCounters;
+use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
 pub use super::route::{FileCounters, RouteCounters};
@@ -46,8 +48,26 @@ pub struct WorkerCounters {
 }
 
 /// One worker's counters of the endpoints of an upstream that it has used.
+///
+/// Invariant: what the upstream's figures have of them never decreases, whichever
+/// endpoints leave.
 #[derive(Debug, Default)]
-pub struct CountersByEndpoint(Mutex<Vec<Option<CountedEndpoint>>>);
+pub struct CountersByEndpoint(Mutex<Counted>);
+
+/// The endpoints that were used, and what is left of others.
+#[derive(Debug, Default)]
+struct Counted {
+    by_id: Vec<Option<CountedEndpoint>>,
+    /// Of endpoints whose ids others have now.
+    left: LeftCounters,
+}
+
+/// What counts in the upstream's figures beyond an endpoint's time.
+#[derive(Debug, Default)]
+struct LeftCounters {
+    phases: Phases,
+    displaced: Counter,
+}
 
 /// An endpoint, as far as its counters go.
 #[derive(Debug)]
@@ -61,36 +81,61 @@ impl CountersByEndpoint {
     /// Those of this endpoint, for their writer; at zero where it was never used.
     pub fn begin(&self, endpoint: &EndpointState) -> Arc<EndpointCounters> {
         let index = endpoint.id().index();
-        let mut by_id = self.by_id();
+        let mut counted = self.counted();
+        let Counted { by_id, left } = &mut *counted;
         if by_id.len() <= index {
             by_id.resize_with(index + 1, || None);
         }
-        let counted = by_id[index].take_if(|it| *it.name == *endpoint.name());
-        let counted = counted.unwrap_or_else(|| CountedEndpoint {
+        // Nothing of it is in flight, for another has its id.
+        if let Some(other) = by_id[index].take_if(|it| *it.name != *endpoint.name()) {
+            left.phases.take_over(&other.counters.phases);
+            left.displaced.add(other.counters.displaced.value());
+        }
+        let counted = by_id[index].get_or_insert_with(|| CountedEndpoint {
             name: endpoint.name().into(),
             counters: Arc::default(),
         });
-        by_id[index].insert(counted).counters.clone()
+        counted.counters.clone()
     }
 
     /// Those of this endpoint, for readers; `None` where it was never used.
     pub fn get(&self, endpoint: &EndpointState) -> Option<Arc<EndpointCounters>> {
-        let by_id = self.by_id();
-        let counted = by_id.get(endpoint.id().index())?.as_ref()?;
+        let counted = self.counted();
+        let counted = counted.by_id.get(endpoint.id().index())?.as_ref()?;
         (*counted.name == *endpoint.name()).then(|| counted.counters.clone())
     }
 
-    /// Those of all endpoints that were used.
-    pub fn all(&self) -> Vec<Arc<EndpointCounters>> {
-        let by_id = self.by_id();
-        by_id
-            .iter()
-            .flatten()
-            .map(|it| it.counters.clone())
-            .collect()
+    /// Idle connections that were closed to make room, to any endpoint so far.
+    pub fn displaced(&self) -> u64 {
+        let counted = self.counted();
+        let of_endpoints = counted.by_id.iter().flatten();
+        let of_endpoints = of_endpoints.map(|it| it.counters.displaced.value());
+        counted.left.displaced.value() + of_endpoints.sum::<u64>()
     }
 
-    fn by_id(&self) -> MutexGuard<'_, Vec<Option<CountedEndpoint>>> {
+    /// Adds the phases of exchanges whose last endpoint is none of these members.
+    pub(super) fn add_phases_of_left(
+        &self,
+        members: &Members,
+        sum: &mut PhaseFigures,
+        detail: Detail,
+    ) {
+        let counted = self.counted();
+        let is_member = |index: usize, it: &CountedEndpoint| {
+            let member = members.get(EndpointId::new(index as u32));
+            member.is_some_and(|member| member.name() == &*it.name)
+        };
+        for (index, endpoint) in counted.by_id.iter().enumerate() {
+            if let Some(endpoint) = endpoint
+                && !is_member(index, endpoint)
+            {
+                endpoint.counters.phases.add_to(sum, detail);
+            }
+        }
+        counted.left.phases.add_to(sum, detail);
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -47,6 +47,18 @@ figures! {
     nested phases: Phases;
 }
 
+impl Phases {
+    /// Adds those of others, which nobody adds to any more; only the worker that owns
+    /// these may.
+    pub(super) fn take_over(&self, other: &Phases) {
+        self.queue_us.take_over(&other.queue_us);
+        self.connect_us.take_over(&other.connect_us);
+        self.first_byte_us.take_over(&other.first_byte_us);
+        self.total_us.take_over(&other.total_us);
+        self.response_bytes.take_over(&other.response_bytes);
+    }
+}
+
 impl PhaseFigures {
     /// Adds those of others.
     pub(super) fn merge(&mut self, other: &PhaseFigures) {

@@ -83,6 +83,8 @@ impl Sources {
         let phases = &mut upstream.exchanges.phases;
         let endpoints = upstream.endpoints.iter();
         endpoints.for_each(|it| phases.merge(&it.phases));
+        let workers = self.counters.iter().map(|it| &it.endpoints[index]);
+        workers.for_each(|it| it.add_phases_of_left(&members, phases, detail));
         upstream
     }
 }
