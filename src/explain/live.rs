@@ -4,6 +4,7 @@
 //! it is one word whatever stands in it; the answer is one object, the
 //! explanation or `{"error": …}`.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use evenkeel_policy::balance::Learned;
@@ -78,29 +79,40 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     });
     step.workers = workers.collect();
     let members = dispatcher.members();
+    let ids = members.endpoints().iter().map(|it| (it.name(), it.id()));
+    let ids: HashMap<_, _> = ids.collect();
+    let learned = learned_by_endpoint(&answers);
     for endpoint in &mut step.endpoints {
-        let member = members.named(&endpoint.name);
-        endpoint.learned = member.and_then(|it| learned_step(&answers, it.id()));
+        let id = ids.get(&*endpoint.name);
+        endpoint.learned = id.and_then(|id| learned.get(id)).copied();
     }
 }
 
-/// What the workers have learned of an endpoint.
-fn learned_step(answers: &[WorkerOutlook], endpoint: EndpointId) -> Option<LearnedStep> {
-    let learned = answers.iter().flat_map(|it| &it.learned);
-    let learned = learned.filter(|(id, _)| *id == endpoint);
-    let steps = learned.map(|(_, learned)| match *learned {
-        Learned::Slowness(times) => LearnedStep::Slowness([times; 2]),
-        Learned::Time(time) => LearnedStep::FirstByteUs([time.as_secs_f64() * 1e6; 2]),
-    });
+/// What the workers have learned of each endpoint.
+fn learned_by_endpoint(answers: &[WorkerOutlook]) -> HashMap<EndpointId, LearnedStep> {
+    let mut steps = HashMap::new();
+    for (id, learned) in answers.iter().flat_map(|it| &it.learned) {
+        let one = match *learned {
+            Learned::Slowness(times) => LearnedStep::Slowness([times; 2]),
+            Learned::Time(time) => LearnedStep::FirstByteUs([time.as_secs_f64() * 1e6; 2]),
+        };
+        let step = steps.entry(*id).or_insert(one);
+        *step = widened(*step, one);
+    }
+    steps
+}
+
+/// What two workers have learned of an endpoint.
+fn widened(all: LearnedStep, one: LearnedStep) -> LearnedStep {
     let widen = |a: [f64; 2], b: [f64; 2]| [a[0].min(b[0]), a[1].max(b[1])];
-    steps.reduce(|all, one| match (all, one) {
+    match (all, one) {
         (LearnedStep::Slowness(a), LearnedStep::Slowness(b)) => LearnedStep::Slowness(widen(a, b)),
         (LearnedStep::FirstByteUs(a), LearnedStep::FirstByteUs(b)) => {
             LearnedStep::FirstByteUs(widen(a, b))
         }
         // The workers of an upstream have the same balancer.
         (all, _) => all,
-    })
+    }
 }
 
 /// The command that asks for what `asked` would get.

@@ -2,6 +2,7 @@
 //! an endpoint (server) and a listener (frontend); its forms of output, and
 //! its texts where something is wrong.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use evenkeel_policy::endpoint::{Admin as Wanted, EndpointState};
@@ -236,8 +237,10 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
             continue;
         }
         let members = sources.dispatchers[index].members();
+        let members = members.endpoints().iter().map(|it| (it.name(), &**it));
+        let members: HashMap<_, _> = members.collect();
         for (place, endpoint) in upstream.endpoints.iter().enumerate() {
-            let Some(state) = members.named(&endpoint.name) else {
+            let Some(&state) = members.get(&*endpoint.name) else {
                 continue;
             };
             let (address, port) = match &endpoint.address {
