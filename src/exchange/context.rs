@@ -122,6 +122,8 @@ impl Generation {
         seed: u64,
     ) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
+        let dispatchers = upstreams.iter().map(|it| it.dispatcher().clone());
+        let logs = Logs::new(layout, dispatchers.collect());
         let upstreams = upstreams.iter().zip(&counters.endpoints).enumerate();
         let upstreams = upstreams.map(|(index, (shared, counters))| {
             let balance = config.upstreams[index].balance;
@@ -133,7 +135,7 @@ impl Generation {
             upstreams: upstreams.collect(),
             config,
             counters,
-            logs: Logs::new(layout),
+            logs,
         }
     }
 }
@@ -252,9 +254,11 @@ impl Worker {
         })
     }
 
-    /// Has nothing accepted that comes from now on, and what is open finished.
+    /// Has nothing accepted that comes from now on, and what is open finished. A
+    /// worker without a client has no other occasion to close idle connections.
     pub fn drain(&self) {
         self.is_draining.set(true);
+        self.upstreams.close_idle();
         self.wheel.wake_all();
     }
 

@@ -2,6 +2,7 @@
 //! or HTTP allows no further one.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::config::Proxying;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::access_log::{Phase, Reason};
-use crate::upstream::{Chosen, NoSlot, Refusal, Slot, Upstream, Wanted};
+use crate::upstream::{Chosen, Endpoint, NoSlot, Refusal, Slot, Upstream, Wanted};
 
 /// Forwards the request, and sends the client a response: an endpoint's, or a
 /// refusal that says why. `key` is for balancers that go by one.
@@ -162,7 +163,8 @@ fn try_endpoints(
                 let waiting = {
                     let acquired = poll_fn(|cx| {
                         let now = attempts.now(wanted);
-                        Poll::Ready(upstream.acquire(wanted, &attempts.tried, now, cx.waker()))
+                        let tried = attempts.tried.entries();
+                        Poll::Ready(upstream.acquire(wanted, tried, now, cx.waker()))
                     });
                     match acquired.await {
                         Ok(slot) => break 'slot slot,
@@ -234,10 +236,46 @@ enum GoOn {
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Endpoints that an exchange was at, and leaves out for now.
+///
+/// Invariant: each is held, so that its id names no other endpoint meanwhile. Few
+/// exchanges have any.
+#[derive(Default)]
+struct TriedEndpoints(Option<Box<TriedAndHeld>>);
+
+#[derive(Default)]
+struct TriedAndHeld {
+    entries: Vec<Tried>,
+    /// Those of the entries, in the same order.
+    held: Vec<Rc<Endpoint>>,
+}
+
+impl TriedEndpoints {
+    fn entries(&self) -> &[Tried] {
+        self.0.as_ref().map_or(&[], |it| &it.entries)
+    }
+
+    /// Adds the slot's endpoint.
+    fn add(&mut self, slot: &Slot<'_>, tried: Tried) {
+        let TriedAndHeld { entries, held } = &mut **self.0.get_or_insert_default();
+        entries.push(tried);
+        held.push(slot.endpoint().clone());
+    }
+
+    /// Forgets all but these.
+    fn keep(&mut self, is_kept: impl Fn(&Tried) -> bool) {
+        if let Some(tried) = &mut self.0 {
+            let mut kept = tried.entries.iter().map(&is_kept);
+            tried.held.retain(|_| kept.next().unwrap_or(true));
+            tried.entries.retain(is_kept);
+        }
+    }
+}
+
 /// The attempts of one exchange so far.
 struct Attempts<'a> {
     upstream: &'a Upstream,
-    tried: Vec<Tried>,
+    tried: TriedEndpoints,
     /// The pause after the next refused connection.
     pause: Duration,
     retries_left: u32,
@@ -255,7 +293,7 @@ impl<'a> Attempts<'a> {
     fn new(upstream: &'a Upstream) -> Self {
         Attempts {
             upstream,
-            tried: Vec::new(),
+            tried: TriedEndpoints::default(),
             pause: FIRST_PAUSE,
             retries_left: upstream.config().retries,
             is_first: true,
@@ -334,15 +372,14 @@ impl<'a> Attempts<'a> {
         if is_unreachable(end) {
             self.refused_by(&slot, now)
         } else {
-            self.tried.push(Tried::Sent {
-                endpoint: slot.id(),
-            })
+            let endpoint = slot.id();
+            self.tried.add(&slot, Tried::Sent { endpoint });
         }
-        if self.upstream.has_untried(&self.tried, now) {
+        if self.upstream.has_untried(self.tried.entries(), now) {
             return GoOn::Yes;
         }
         // No other is left: the same ones again, each of them once.
-        self.tried.retain(|it| matches!(it, Tried::Refused { .. }));
+        self.tried.keep(|it| matches!(it, Tried::Refused { .. }));
         GoOn::Around
     }
 
@@ -350,8 +387,8 @@ impl<'a> Attempts<'a> {
     /// once a connection to it opens.
     fn refused_by(&mut self, slot: &Slot<'_>, now: Instant) {
         let endpoint = slot.id();
-        self.tried.retain(|it| it.endpoint() != endpoint);
-        self.tried.push(slot.refused_until(now + self.pause));
+        self.tried.keep(|it| it.endpoint() != endpoint);
+        self.tried.add(slot, slot.refused_until(now + self.pause));
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 

@@ -13,7 +13,7 @@ use crate::config::{self, Action};
 use crate::metrics::end::{End, Failure};
 use crate::metrics::histogram::{self, Histogram};
 use crate::net::clock;
-use crate::observe::access_log::{self, Figures, Open, Phase, Source, Times};
+use crate::observe::access_log::{self, Figures, LoggedEndpoint, Open, Phase, Source, Times};
 use crate::observe::counters::{ExchangeCounters, Phases, status_class};
 use crate::observe::failures::{self, FailedExchange};
 use crate::observe::otlp::Span;
@@ -151,7 +151,11 @@ impl Exchange<'_> {
         let mut room = ROOM;
         let line = access_log::Exchange {
             figures: &progress.figures,
-            endpoint: progress.endpoint.as_ref().map(|it| it.state()),
+            endpoint: progress.endpoint.as_ref().map(|it| LoggedEndpoint {
+                id: it.id(),
+                identity: it.identity(),
+                state: it.state(),
+            }),
             client: client.remote().text.as_bytes(),
             buf: bytes,
             head: self.head_read(),

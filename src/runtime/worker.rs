@@ -127,6 +127,8 @@ impl WorkerThread {
             timer.set(CUT_STEP, CUT_STEP)?;
             cut(&worker, &timer, &self.heartbeat).await;
         }
+        // Those that the last exchanges have left.
+        worker.upstreams.close_idle();
         worker
             .access_log
             .flush(&worker.counters.own.log_lines_dropped);
@@ -170,7 +172,7 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
             tasks::spawn(async move {
                 let list = worker.sessions.list(max, worker.wheel.now(), TICK);
                 let mut list = list.await;
-                list.look_up(|routed| worker.names_of(routed));
+                list.look_up(|routed| worker.names_of(routed)).await;
                 let _ = reply.send(list);
             });
         }

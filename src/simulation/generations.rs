@@ -25,13 +25,16 @@ impl Simulation {
     fn goes_to(&self) -> [Option<String>; 3] {
         let cx = &mut TaskContext::from_waker(Waker::noop());
         let tick = Duration::from_millis(100);
-        let mut list = Box::pin(self.worker.sessions.list(1, 0, tick));
-        let mut list = loop {
+        let mut list = Box::pin(async {
+            let mut list = self.worker.sessions.list(1, 0, tick).await;
+            list.look_up(|it| self.worker.names_of(it)).await;
+            list
+        });
+        let list = loop {
             if let Poll::Ready(list) = list.as_mut().poll(cx) {
                 break list;
             }
         };
-        list.look_up(|it| self.worker.names_of(it));
         let exchange = list.rows[0].exchange.as_ref();
         let names = exchange.and_then(|it| it.names.clone());
         let names = names.expect("there is an exchange");

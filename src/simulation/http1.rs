@@ -331,6 +331,22 @@ fn half_a_head_is_refused_in_time() {
     assert!(answer.contains("head-timeout"), "{answer}");
 }
 
+/// The worker ends at once where it has no client.
+#[test]
+fn a_worker_that_drains_closes_idle_connections_at_once() {
+    let limited = CONFIG.replace(
+        "['127.0.0.1:1']",
+        "[{ address = '127.0.0.1:1', max_in_flight = 2 }]",
+    );
+    for config in [CONFIG, &limited] {
+        let mut simulation = Simulation::of(config);
+        let is_closed = |simulation: &mut Simulation| received(&mut simulation.endpoint).1;
+        assert!(!is_closed(&mut simulation));
+        simulation.worker.drain();
+        assert!(is_closed(&mut simulation));
+    }
+}
+
 #[test]
 fn a_worker_that_drains_closes_after_the_answer_in_hand() {
     let mut simulation = Simulation::new();

@@ -16,6 +16,9 @@ use crate::observe::counters::{CountersByEndpoint, EndpointCounters};
 #[derive(Debug)]
 pub struct Endpoint {
     shared: Arc<SharedEndpoint>,
+    /// Those of its state, which is in a cache line that all workers write to.
+    id: EndpointId,
+    identity: u64,
     pub(super) pool: Pool,
     counters: Arc<EndpointCounters>,
 }
@@ -29,13 +32,20 @@ impl Endpoint {
         Endpoint {
             pool: Pool::new(settings, shared.pool.as_ref()),
             counters: counters.begin(&shared.state),
+            id: shared.state.id(),
+            identity: shared.state.identity(),
             shared,
         }
     }
 
-    /// Its identity within the upstream.
+    /// Its id within the upstream.
     pub fn id(&self) -> EndpointId {
-        self.state().id()
+        self.id
+    }
+
+    /// Tells it from another that has its id later.
+    pub fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// Its load and health, of all workers.
@@ -84,10 +94,16 @@ impl Endpoint {
         }
     }
 
-    /// Whether this worker has no more to do with it.
-    fn is_over(&self) -> bool {
-        self.state().has(Flag::Removed) && self.state().in_flight() == 0
+    /// It is forgotten: nothing sets its gauges any more.
+    fn forget(&self) {
+        self.counters.idle.set(0);
+        self.counters.pinned.set(0);
     }
+}
+
+/// Whether an endpoint has left, and no exchange or connection of this worker holds it.
+fn is_over(endpoint: &Rc<Endpoint>) -> bool {
+    Rc::strong_count(endpoint) == 1 && endpoint.state().has(Flag::Removed)
 }
 
 /// One worker's side of the endpoints of an upstream: each that it has used.
@@ -130,7 +146,9 @@ impl Endpoints {
     pub fn sweep(&mut self, now: u64) {
         self.iter().for_each(|it| it.sweep(now));
         for endpoint in &mut self.by_id {
-            endpoint.take_if(|it| it.is_over());
+            if let Some(endpoint) = endpoint.take_if(|it| is_over(it)) {
+                endpoint.forget();
+            }
         }
     }
 }

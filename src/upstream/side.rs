@@ -106,8 +106,8 @@ impl UpstreamSide {
         self.endpoints.borrow_mut().sweep(now);
     }
 
-    /// Closes idle connections: this worker's own, and those of all workers to
-    /// endpoints with a limit.
+    /// Closes idle connections to endpoints that this worker has used: its own, and
+    /// those of all workers to endpoints with a limit.
     pub fn close_idle(&self) {
         self.for_each_endpoint(|it| it.pool.close());
     }
@@ -167,6 +167,12 @@ impl UpstreamSides {
     pub fn all(&self) -> Vec<Rc<UpstreamSide>> {
         let by_dispatcher = self.by_dispatcher.borrow();
         by_dispatcher.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Closes the idle connections of a worker that drains: see
+    /// [`UpstreamSide::close_idle`]. Their places are a successor's.
+    pub fn close_idle(&self) {
+        self.all().iter().for_each(|it| it.close_idle());
     }
 
     /// Forgets those of upstreams that no generation has any more.

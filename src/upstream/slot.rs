@@ -505,16 +505,26 @@ mod tests {
         // Its settings and its counters go with the slot.
         assert_eq!(name(&held), "127.0.0.1:1");
         held.counters().attempts.add(1);
+        held.counters().idle.set(1);
         let id = held.id();
+        let of_first = counters.endpoints[0].get(held.endpoint().state()).unwrap();
         side.sweep(1);
         assert!(side.used(id).is_some());
+        let noted = held.endpoint().clone();
         drop(held);
         assert!(
             matches!(acquire(&upstream), Err(NoSlot::Waits(_))),
             "its slot is gone"
         );
         side.sweep(2);
+        assert!(
+            side.used(id).is_some(),
+            "an exchange that was there holds it"
+        );
+        drop(noted);
+        side.sweep(3);
         assert!(side.used(id).is_none());
+        assert_eq!(of_first.idle.value(), 0, "nobody sets its gauge any more");
         // Another has its id then, and nothing else of it.
         replace(&[3, 2, 4]);
         let fourth = acquire(&upstream).unwrap();

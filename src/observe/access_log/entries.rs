@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::Arc;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::endpoint::{EndpointId, EndpointState};
+use evenkeel_policy::endpoint::EndpointId;
 use evenkeel_proto::{FieldKind, RequestHead, Version};
 
 use super::Layout;
@@ -145,7 +145,7 @@ impl Entries {
         };
         self.details.push(Details {
             figures: *exchange.figures,
-            endpoint: exchange.endpoint.map(EndpointState::id),
+            endpoint: exchange.endpoint.map(|it| it.id),
             open: match format {
                 AccessLogFormat::Httplog => (exchange.open)(),
                 _ => Open::default(),

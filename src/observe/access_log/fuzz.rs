@@ -13,7 +13,8 @@ use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
 use super::clock::Clock;
 use super::names::{Name, Names, UpstreamNames};
 use super::{
-    Batch, Entries, Exchange, Figures, Layout, LineMaker, Open, Phase, Reason, Source, Times,
+    Batch, Entries, Exchange, Figures, Layout, LineMaker, LoggedEndpoint, Open, Phase, Reason,
+    Source, Times,
 };
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
@@ -41,7 +42,9 @@ pub fn line(data: &[u8]) {
         Names {
             listeners: [listener].into(),
             routes: [route].into(),
-            upstreams: vec![UpstreamNames::with_one_endpoint(upstream, endpoint)],
+            upstreams: vec![Arc::new(UpstreamNames::with_one_endpoint(
+                upstream, endpoint,
+            ))],
         }
     };
     let has = |bit: u8| choices[0] & (1 << bit) != 0;
@@ -81,10 +84,15 @@ pub fn line(data: &[u8]) {
         weight: 1,
         max_in_flight: None,
     };
-    let endpoint = EndpointState::new(EndpointId::new(0), &settings);
+    let state = EndpointState::new(EndpointId::new(0), &settings);
+    let endpoint = LoggedEndpoint {
+        id: state.id(),
+        identity: state.identity(),
+        state: &state,
+    };
     let exchange = Exchange {
         figures: &figures,
-        endpoint: has(2).then_some(&endpoint),
+        endpoint: has(2).then_some(endpoint),
         client: b"192.0.2.7",
         buf,
         head: has(4).then_some(&head),

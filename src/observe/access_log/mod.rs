@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::EndpointState;
 use evenkeel_policy::members::Members;
 
@@ -39,7 +40,9 @@ use names::Names;
 use writer::LogSender;
 
 pub use entries::{Batch, Entries, HAND_OVER_LEN};
-pub use record::{AddressText, Exchange, Figures, Open, Phase, Reason, Source, Times};
+pub use record::{
+    AddressText, Exchange, Figures, LoggedEndpoint, Open, Phase, Reason, Source, Times,
+};
 
 /// One worker's side of the access logs.
 #[derive(Debug)]
@@ -63,14 +66,17 @@ struct Pending {
 #[derive(Debug)]
 pub struct Logs {
     layout: RefCell<Arc<Layout>>,
+    /// Of each upstream: they have the endpoints that joined.
+    dispatchers: Box<[Arc<Dispatcher>]>,
     /// Of each log, where the sample stands.
     samples: Box<[Cell<u32>]>,
 }
 
 impl Logs {
-    /// Those whose lines look like this.
-    pub fn new(layout: Arc<Layout>) -> Self {
+    /// Those whose lines look like this, with the endpoints of these upstreams.
+    pub fn new(layout: Arc<Layout>, dispatchers: Box<[Arc<Dispatcher>]>) -> Self {
         Logs {
+            dispatchers,
             samples: layout.formats.iter().map(|_| Cell::default()).collect(),
             layout: RefCell::new(layout),
         }
@@ -80,17 +86,27 @@ impl Logs {
     fn name_endpoint(&self, exchange: &Exchange<'_>) {
         let upstream = exchange.figures.upstream.map(|index| index as usize);
         if let Some((upstream, endpoint)) = upstream.zip(exchange.endpoint)
-            && !self.layout.borrow().names.upstreams[upstream].knows(endpoint)
+            && !self.knows(upstream, endpoint)
         {
-            self.learn_endpoint(upstream, endpoint);
+            self.learn_endpoint(upstream, endpoint.state);
         }
     }
 
-    /// The endpoint has joined the upstream since the layout was made.
+    fn knows(&self, upstream: usize, endpoint: LoggedEndpoint<'_>) -> bool {
+        let layout = self.layout.borrow();
+        layout.names.upstreams[upstream].knows(endpoint.id, endpoint.identity)
+    }
+
+    /// The endpoint has joined the upstream since the layout was made. Others may have
+    /// joined with it, and each time takes a copy of the upstream's names.
     #[cold]
     fn learn_endpoint(&self, upstream: usize, endpoint: &EndpointState) {
         let mut layout = Layout::clone(&self.layout.borrow());
-        layout.names.upstreams[upstream].learn(endpoint);
+        let names = Arc::make_mut(&mut layout.names.upstreams[upstream]);
+        let members = self.dispatchers[upstream].members();
+        members.endpoints().iter().for_each(|it| names.learn(it));
+        // It may be no member any more.
+        names.learn(endpoint);
         self.layout.replace(Arc::new(layout));
     }
 
@@ -319,6 +335,11 @@ mod tests {
         fn note(&self, config: &Config, logs: &Logs, endpoint: Option<&EndpointState>) {
             let mut figures = Figures::begun(0, 0, crate::net::clock::now());
             figures.upstream = endpoint.map(|_| 0);
+            let endpoint = endpoint.map(|state| LoggedEndpoint {
+                id: state.id(),
+                identity: state.identity(),
+                state,
+            });
             let exchange = Exchange {
                 figures: &figures,
                 endpoint,
@@ -371,7 +392,7 @@ mod tests {
             ["first", "second"].map(|name| config(&path, name, "answer = { status = 204 }"));
         let logs = configs
             .each_ref()
-            .map(|it| Logs::new(Arc::new(Layout::new(it, &[]))));
+            .map(|it| Logs::new(Arc::new(Layout::new(it, &[])), Box::default()));
         let written = Written::new(path, &configs[0], &logs[0]);
         for generation in [0, 1, 1, 0] {
             written.note(&configs[generation], &logs[generation], None);
@@ -380,6 +401,45 @@ mod tests {
             written.values("listener"),
             ["first", "second", "second", "first"]
         );
+    }
+
+    fn settings(name: &str) -> EndpointSettings<'_> {
+        EndpointSettings {
+            name,
+            fingerprint: 0,
+            weight: 1,
+            max_in_flight: None,
+        }
+    }
+
+    /// Logs whose layout was made before these endpoints joined.
+    fn logs_without_members<const N: usize>(config: &Config, joined: [&str; N]) -> Logs {
+        let layout = Layout::new(config, &[Arc::default()]);
+        let (joined, upstream) = (joined.map(settings), &config.upstreams[0]);
+        let (queue, health) = (upstream.queue.settings, upstream.health);
+        let now = crate::net::clock::now();
+        let dispatcher = Dispatcher::new(joined, &[], queue, health, now);
+        Logs::new(Arc::new(layout), [Arc::new(dispatcher)].into())
+    }
+
+    #[test]
+    fn endpoints_that_join_together_are_learned_at_once() {
+        let path = path("together");
+        let config = config(
+            &path,
+            "web",
+            "upstream = 'app'\n[upstream.app]\nendpoints = ['127.0.0.1:1']",
+        );
+        let logs = logs_without_members(&config, ["a", "b", "c"]);
+        let written = Written::new(path, &config, &logs);
+        let members = logs.dispatchers[0].members();
+        let mut layouts = Vec::new();
+        for endpoint in members.endpoints() {
+            written.note(&config, &logs, Some(endpoint));
+            layouts.push(logs.layout.borrow().clone());
+        }
+        assert!(layouts.iter().all(|it| Arc::ptr_eq(it, &layouts[0])));
+        assert_eq!(written.values("endpoint"), ["a", "b", "c"]);
     }
 
     /// Endpoints join after the layout was made, one of them under the id of another
@@ -392,16 +452,9 @@ mod tests {
             "web",
             "upstream = 'app'\n[upstream.app]\nendpoints = ['127.0.0.1:1']",
         );
-        let logs = Logs::new(Arc::new(Layout::new(&config, &[Arc::default()])));
-        let endpoints = [("a", 1), ("b", 0), ("c", 1)].map(|(name, id)| {
-            let settings = EndpointSettings {
-                name,
-                fingerprint: 0,
-                weight: 1,
-                max_in_flight: None,
-            };
-            EndpointState::new(EndpointId::new(id), &settings)
-        });
+        let logs = logs_without_members(&config, []);
+        let endpoints = [("a", 1), ("b", 0), ("c", 1)]
+            .map(|(name, id)| EndpointState::new(EndpointId::new(id), &settings(name)));
         let written = Written::new(path, &config, &logs);
         for endpoint in [0, 1, 0, 2, 2] {
             written.note(&config, &logs, Some(&endpoints[endpoint]));

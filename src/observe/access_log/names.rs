@@ -42,7 +42,7 @@ pub struct Names {
     /// Of routes.
     pub routes: Arc<[Name]>,
     /// Of upstreams and their endpoints.
-    pub upstreams: Vec<UpstreamNames>,
+    pub upstreams: Vec<Arc<UpstreamNames>>,
 }
 
 /// The names of an upstream and its endpoints.
@@ -75,7 +75,7 @@ impl Names {
                 .collect(),
             routes: routes.map(|it| Name::new("route", &it.name)).collect(),
             upstreams: upstreams
-                .map(|(upstream, members)| UpstreamNames::new(&upstream.name, members))
+                .map(|(upstream, members)| Arc::new(UpstreamNames::new(&upstream.name, members)))
                 .collect(),
         }
     }
@@ -103,14 +103,16 @@ impl UpstreamNames {
         }
     }
 
-    /// Whether the name under its id is this endpoint's.
-    pub fn knows(&self, endpoint: &EndpointState) -> bool {
-        let identity = self.endpoints.identities.get(endpoint.id().index());
-        identity == Some(&endpoint.identity())
+    /// Whether the name under this id is that of the endpoint with this identity.
+    pub fn knows(&self, id: EndpointId, identity: u64) -> bool {
+        self.endpoints.identities.get(id.index()) == Some(&identity)
     }
 
     /// Has the name under its id be this endpoint's.
     pub fn learn(&mut self, endpoint: &EndpointState) {
+        if self.knows(endpoint.id(), endpoint.identity()) {
+            return;
+        }
         let EndpointNames { identities, names } = &mut self.endpoints;
         let index = endpoint.id().index();
         if names.len() <= index {

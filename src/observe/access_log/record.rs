@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::endpoint::EndpointState;
+use evenkeel_policy::endpoint::{EndpointId, EndpointState};
 use evenkeel_proto::{RequestHead, Version};
 
 use super::names::Name;
@@ -16,7 +16,7 @@ pub struct Exchange<'a> {
     /// Its figures.
     pub figures: &'a Figures,
     /// The last endpoint tried, in the upstream of the figures.
-    pub endpoint: Option<&'a EndpointState>,
+    pub endpoint: Option<LoggedEndpoint<'a>>,
     /// Address of the client.
     pub client: &'a [u8],
     /// The bytes that the head's spans are in.
@@ -30,6 +30,17 @@ pub struct Exchange<'a> {
     /// Counts what is open besides: asked for by the formats that show it, and
     /// by no other.
     pub open: &'a dyn Fn() -> Open,
+}
+
+/// The endpoint of an exchange.
+#[derive(Debug, Clone, Copy)]
+pub struct LoggedEndpoint<'a> {
+    /// Its id within the upstream.
+    pub id: EndpointId,
+    /// Tells it from another that has its id later.
+    pub identity: u64,
+    /// All workers write to it: it is read for nothing but the name, once.
+    pub state: &'a EndpointState,
 }
 
 impl<'a> Exchange<'a> {

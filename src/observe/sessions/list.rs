@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointId;
 
-use super::{NONE, SessionEntry, Stage, Track};
+use super::{NONE, SessionEntry, Stage, TURN, Track};
 
 /// Some of the open connections.
 #[derive(Debug, Clone, Default)]
@@ -29,11 +29,15 @@ impl SessionList {
         self.rows.truncate(max);
     }
 
-    /// Looks up the names of routes and of where they go.
-    pub fn look_up(&mut self, names: impl Fn(&Routed) -> Option<RoutedNames>) {
-        let exchanges = self.rows.iter_mut().filter_map(|it| it.exchange.as_mut());
-        for exchange in exchanges {
-            exchange.names = exchange.routed.as_ref().and_then(&names);
+    /// Looks up the names of routes and of where they go. Other tasks have their turn
+    /// meanwhile.
+    pub async fn look_up(&mut self, names: impl Fn(&Routed) -> Option<RoutedNames>) {
+        for rows in self.rows.chunks_mut(TURN) {
+            let exchanges = rows.iter_mut().filter_map(|it| it.exchange.as_mut());
+            for exchange in exchanges {
+                exchange.names = exchange.routed.as_ref().and_then(&names);
+            }
+            tokio::task::yield_now().await;
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_policy::dispatch::Dispatcher;
-use evenkeel_policy::endpoint::EndpointState;
+use evenkeel_policy::endpoint::{EndpointState, Flag};
 use evenkeel_policy::health::Change;
 use evenkeel_policy::members::Members;
 use tokio::task::{JoinHandle, spawn_local};
@@ -116,6 +116,7 @@ impl UpstreamWatch {
         let mut before: HashMap<_, _> = before.collect();
         let endpoints = shared.members().into_iter().map(|endpoint| {
             let known = before.remove(&Arc::as_ptr(&endpoint));
+            let known = known.filter(|it| !it.watch.has_returned());
             known.unwrap_or_else(|| EndpointWatch::begin(health, upstream, endpoint))
         });
         self.endpoints.extend(endpoints);
@@ -184,6 +185,19 @@ impl Watch {
 
     fn state(&self) -> &EndpointState {
         &self.endpoint.state
+    }
+
+    /// Whether the endpoint left and came back since its last probe.
+    fn has_returned(&self) -> bool {
+        let is_probed = || {
+            let probed = self
+                .health
+                .watched
+                .probes
+                .of(self.upstream, self.state().id());
+            probed.last.is_some()
+        };
+        self.state().has(Flag::Unprobed) && is_probed()
     }
 
     fn wants_connection(&self) -> bool {

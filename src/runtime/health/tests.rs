@@ -223,3 +223,32 @@ fn endpoints_that_join_are_probed_until_they_leave() {
     });
     drop(stop);
 }
+
+/// Between two looks of the control thread, and long before its next probe is due.
+#[test]
+fn an_endpoint_that_leaves_and_comes_back_is_probed_anew() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap();
+    let text = format!(
+        "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
+         [upstream.app]\nendpoints = ['{address}']\n\
+         health = {{ interval = '1h', initial = 'down' }}"
+    );
+    let loaded = load_text("test.toml", &text, NameLookup::Skip);
+    let config = Arc::new(loaded.unwrap().config);
+    let shared = Arc::new(SharedUpstream::new(&config.upstreams[0]));
+    let stop = watch_meanwhile(Watched {
+        config: config.clone(),
+        upstreams: vec![shared.clone()],
+        counters: Vec::new(),
+        inquiries: Vec::new(),
+        probes: Arc::new(Probes::new(&config)),
+    });
+    let is_up = || !shared.members()[0].state.has(Flag::Unprobed);
+    until("it is probed", is_up);
+    for endpoints in [&[][..], &config.upstreams[0].endpoints] {
+        shared.replace_members(endpoints, clock::now());
+    }
+    until("it is probed again", is_up);
+    drop(stop);
+}
