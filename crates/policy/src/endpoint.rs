@@ -3,11 +3,13 @@
 //! Shared between workers: atomics on a cache line of their own, and nothing
 //! else is shared on the fast path.
 
-use std::num::NonZeroU64;
+mod reservation;
+
 use std::time::Duration;
 
 use crate::Instant;
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+pub use reservation::{Reservation, Trial, Tried};
 
 /// The identity of an endpoint within its upstream, wherever it stands in the list.
 ///
@@ -103,93 +105,6 @@ const TRIAL_TIME: Duration = Duration::from_secs(1);
 
 /// An effective weight of one.
 pub const WEIGHT_ONE: u32 = 256;
-
-/// The mark of an exchange that decides about an endpoint on trial: when it
-/// began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trial(NonZeroU64);
-
-impl Trial {
-    /// A trial that begins at this moment.
-    fn begins(now: Instant) -> Self {
-        Trial(NonZeroU64::new(now.as_nanos()).unwrap_or(NonZeroU64::MIN))
-    }
-
-    /// Whether it began at `since` or later.
-    pub(crate) fn is_of_time_since(self, since: Instant) -> bool {
-        self.0.get() >= since.as_nanos()
-    }
-}
-
-/// A slot: the right to one exchange at an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a slot that is dropped stays taken"]
-pub struct Reservation {
-    endpoint: EndpointId,
-    /// Ejections of the endpoint before it was taken.
-    era: u32,
-    /// Set where the exchange is the endpoint's trial.
-    pub(crate) trial: Option<Trial>,
-}
-
-impl Reservation {
-    /// The endpoint that it is at.
-    pub fn endpoint(&self) -> EndpointId {
-        self.endpoint
-    }
-
-    pub(crate) fn as_trial(self, trial: Option<Trial>) -> Self {
-        Reservation { trial, ..self }
-    }
-
-    /// Whether the endpoint was put out since it was taken.
-    pub(crate) fn is_from_before_ejection(&self, state: &EndpointState) -> bool {
-        self.era != state.era()
-    }
-}
-
-/// An endpoint that an exchange was at, and leaves out for now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tried {
-    /// Something of the exchange was sent there. The exchange goes there again
-    /// only where no other endpoint is left.
-    Sent {
-        /// The endpoint.
-        endpoint: EndpointId,
-    },
-    /// No connection opened, so that nothing was sent. The exchange goes there
-    /// again after `until`, or once anybody's connection there has opened.
-    Refused {
-        /// The endpoint.
-        endpoint: EndpointId,
-        /// When the next attempt is due.
-        until: Instant,
-        /// [`EndpointState::openings`] at that time.
-        openings: u32,
-    },
-}
-
-impl Tried {
-    /// The endpoint.
-    pub fn endpoint(&self) -> EndpointId {
-        match *self {
-            Tried::Sent { endpoint } | Tried::Refused { endpoint, .. } => endpoint,
-        }
-    }
-
-    /// Whether the endpoint refused a connection, and is not to be asked again
-    /// yet.
-    pub(crate) fn is_refusing(&self, state: &EndpointState, now: Instant) -> bool {
-        match *self {
-            Tried::Sent { .. } => false,
-            Tried::Refused {
-                endpoint,
-                until,
-                openings,
-            } => endpoint == state.id && now < until && state.openings() == openings,
-        }
-    }
-}
 
 /// After so many times the time to connect a full backlog that nobody looked at
 /// is forgotten.
@@ -463,11 +378,7 @@ impl EndpointState {
 
     /// A slot of this endpoint that is taken already.
     pub(crate) fn reservation(&self) -> Reservation {
-        Reservation {
-            endpoint: self.id,
-            era: self.era(),
-            trial: None,
-        }
+        Reservation::at(self)
     }
 
     fn era(&self) -> u32 {
@@ -482,7 +393,7 @@ impl EndpointState {
             return None;
         }
         let trial = Trial::begins(now);
-        let (old, new) = (running, trial.0.get());
+        let (old, new) = (running, trial.as_nanos());
         self.trial
             .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
@@ -497,7 +408,7 @@ impl EndpointState {
     /// Ends this trial, so that another may begin; one that has taken its place
     /// goes on.
     pub(crate) fn end_trial(&self, trial: Trial) {
-        let (old, new) = (trial.0.get(), 0);
+        let (old, new) = (trial.as_nanos(), 0);
         // Another trial may have taken its place.
         let _ = self
             .trial

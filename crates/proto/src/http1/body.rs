@@ -1,6 +1,7 @@
 //! Follows a body to its end, whichever way that end is known.
 
-use super::chunked::{self, ChunkedDecoder, Piece};
+use super::chunked::{ChunkedDecoder, Piece};
+use super::trailer;
 use crate::error::BodyError;
 use crate::wire::BodyFraming;
 
@@ -128,7 +129,7 @@ impl BodyDecoder {
                 }
                 len - extension_len
             }
-            Piece::End { len } if len > b"\r\n".len() => chunked::restate_trailer(bytes),
+            Piece::End { len } if len > b"\r\n".len() => trailer::restate_trailer(bytes),
             Piece::Data { len } | Piece::End { len } => len,
             Piece::NeedMore => 0,
         })

@@ -13,6 +13,7 @@ mod grammar;
 mod request;
 mod response;
 mod restate;
+mod trailer;
 pub mod write;
 
 pub use body::{Advance, BodyDecoder};

@@ -1,0 +1,73 @@
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// In Miri, which is slow, one input of so many, and only short ones.
+const MIRI_SAMPLE: usize = 16;
+const MIRI_LEN: usize = 256;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
+}
+
+/// Runs a target over its corpus.
+fn replay(target: &str, run: fn(&[u8])) {
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder().join("corpus").join(target)).unwrap() {
+        let path = entry.unwrap().path();
+        count += 1;
+        let input = std::fs::read(&path).unwrap();
+        if cfg!(miri) && (count % MIRI_SAMPLE != 0 || input.len() > MIRI_LEN) {
+            continue;
+        }
+        eprintln!("{}", path.display());
+        run(&input);
+    }
+    assert!(count > 10, "{target} has {count} inputs");
+}
+
+#[test]
+fn every_target_is_replayed() {
+    let here = [
+        "chunked_body",
+        "file_request",
+        "proxy_header",
+        "request_head",
+        "response_head",
+    ];
+    // By the program, in `observe::access_log::fuzz`.
+    let elsewhere = ["access_log_line"];
+    let replayed: BTreeSet<_> = here.into_iter().chain(elsewhere).map(Into::into).collect();
+    for list in ["corpus", "fuzz_targets"] {
+        let entries = std::fs::read_dir(folder().join(list)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().path());
+        let names: BTreeSet<_> = names
+            .map(|path| path.file_stem().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, replayed, "{list}");
+    }
+}
+
+#[test]
+fn request_heads() {
+    replay("request_head", super::request_head);
+}
+
+#[test]
+fn proxy_headers() {
+    replay("proxy_header", super::proxy_header);
+}
+
+#[test]
+fn response_heads() {
+    replay("response_head", super::response_head);
+}
+
+#[test]
+fn file_requests() {
+    replay("file_request", super::file_request);
+}
+
+#[test]
+fn chunked_bodies() {
+    replay("chunked_body", super::chunked_body);
+}
