@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use lru::{DefaultHasher, LruCache};
 
 use super::contents::{Contents, KeptContents};
-use super::open::OpenFile;
+use super::open::{Missing, OpenFile};
+use super::root::Root;
 use super::{FileBytes, WHOLE_LEN};
 
 /// One worker's open files, by what they were asked for as.
@@ -41,6 +42,21 @@ pub(super) struct Kept {
     contents: Weak<Contents>,
 }
 
+/// A kept file compared with what its path leads to, without the disk.
+#[derive(Debug)]
+pub(super) enum Checked {
+    /// The path leads to the kept file, unchanged.
+    Same,
+    /// The path leads to this file.
+    Other(Arc<OpenFile>),
+    /// The path leads to no file.
+    Missing(Missing),
+    /// The disk has to be asked where the path leads.
+    Cold,
+    /// The kept file may have changed, and no descriptor is left to open another.
+    Outdated,
+}
+
 /// A file is often asked for that is so often asked for within so many ticks.
 /// With three times, chance alone fills the memory for contents: of 200,000
 /// files asked for at random, 60,000 a second, 37 in each second.
@@ -66,24 +82,51 @@ impl Kept {
     }
 
     /// Whether its path is believed to lead to it still, for so many ticks.
-    pub fn is_path_believed(&self, now: u64, ticks: u64) -> bool {
+    fn is_path_believed(&self, now: u64, ticks: u64) -> bool {
         now < self.checked + ticks && !self.file.is_doubted()
     }
 
     /// Its path was followed and leads to it, unchanged.
-    pub fn confirm(&mut self, now: u64) {
+    fn confirm(&mut self, now: u64) {
         self.checked = now;
         self.compared = now;
     }
 
     /// Whether it still is what it was when it was opened, as far as was seen in
     /// this tick: one system call for each.
-    pub fn is_unchanged(&mut self, now: u64) -> bool {
+    fn is_unchanged(&mut self, now: u64) -> bool {
         let is_unchanged = self.compared == now || self.file.is_unchanged();
         if is_unchanged {
             self.compared = now;
         }
         is_unchanged
+    }
+
+    /// Whether its path, in the folder of `root`, leads to it. The path is followed
+    /// where it is not believed for `ticks` any more.
+    ///
+    /// Its bytes may have been written over: that is seen here with the next tick, and
+    /// before that where they are read. Kept contents are the old version, whole.
+    pub fn check(&mut self, root: &Root, path: &[u8], now: u64, ticks: u64) -> Checked {
+        if self.is_path_believed(now, ticks) && self.is_unchanged(now) {
+            return Checked::Same;
+        }
+        match root.open_in_memory(path) {
+            Some(Ok(found)) if found.id == self.file.id && !self.file.is_doubted() => {
+                self.confirm(now);
+                Checked::Same
+            }
+            Some(Ok(found)) => Checked::Other(Arc::new(found)),
+            // Better an old one than none.
+            Some(Err(Missing::NoDescriptor))
+                if !self.file.is_doubted() && self.is_unchanged(now) =>
+            {
+                Checked::Same
+            }
+            Some(Err(Missing::NoDescriptor)) => Checked::Outdated,
+            Some(Err(missing)) => Checked::Missing(missing),
+            None => Checked::Cold,
+        }
     }
 
     /// All of it, where that is kept, for an answer in the tick `now`.

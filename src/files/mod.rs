@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use crate::config::{Action, Config};
 use crate::net::timer::TICK;
 use crate::net::{is_out_of_descriptors, tasks};
-use cache::OpenFiles;
+use cache::{Checked, OpenFiles};
 use compressed::CompressedFiles;
 use direct::DirectReads;
 use io_queue::{Begun, Work};
@@ -205,42 +205,28 @@ impl Files {
         let mut open_files = self.open_files.borrow_mut();
         if let Some(kept) = open_files.get(&key) {
             let file = kept.file.clone();
-            let is_believed = kept.is_path_believed(now, self.check_ticks);
-            // Its bytes may have been written over: that is seen here with the
-            // next tick, and before that where they are read. Kept contents are
-            // the old version, whole.
-            let is_still_it = (is_believed && kept.is_unchanged(now))
-                || match root.open_in_memory(path) {
-                    Some(Ok(found)) if found.id == file.id && !file.is_doubted() => {
-                        kept.confirm(now);
-                        true
-                    }
-                    Some(Ok(found)) => {
-                        let file = Arc::new(found);
-                        open_files.put(&key, file.clone(), now);
-                        return known(file);
-                    }
-                    // Better an old one than none.
-                    Some(Err(Missing::NoDescriptor)) => {
-                        !file.is_doubted() && kept.is_unchanged(now)
-                    }
-                    Some(Err(missing)) => {
-                        open_files.remove(&key);
-                        return Look::Known(Err(missing));
-                    }
-                    None => {
-                        open_files.remove(&key);
-                        return Look::Cold;
-                    }
-                };
-            if is_still_it {
-                let bytes = match kept.contents(now) {
-                    None if kept.is_asked_often(now) => open_files.keep_contents(&key, now),
-                    contents => contents,
-                };
-                return Look::Known(Ok(Found { file, bytes }));
+            match kept.check(root, path, now, self.check_ticks) {
+                Checked::Same => {
+                    let bytes = match kept.contents(now) {
+                        None if kept.is_asked_often(now) => open_files.keep_contents(&key, now),
+                        contents => contents,
+                    };
+                    return Look::Known(Ok(Found { file, bytes }));
+                }
+                Checked::Other(file) => {
+                    open_files.put(&key, file.clone(), now);
+                    return known(file);
+                }
+                Checked::Missing(missing) => {
+                    open_files.remove(&key);
+                    return Look::Known(Err(missing));
+                }
+                Checked::Cold => {
+                    open_files.remove(&key);
+                    return Look::Cold;
+                }
+                Checked::Outdated => open_files.remove(&key),
             }
-            open_files.remove(&key);
         }
         let opened = match root.open_in_memory(path) {
             Some(Err(Missing::NoDescriptor)) if open_files.shrink() => root.open_in_memory(path),

@@ -12,7 +12,9 @@ mod viewers;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
@@ -138,25 +140,7 @@ struct Site {
 /// Answers requests. Takes connections until the process drains, so that a successor
 /// can have the address; those that are open go on.
 pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
-    let settings = admin.sources.config.status.as_ref();
-    let token = settings.and_then(|it| it.token.clone());
-    let refused = admin.sources.status_tokens_refused.clone();
-    let site = Rc::new(Site {
-        tokens: token.map(|token| Tokens::new(token, refused)),
-        viewers: Viewers::default(),
-        connections: RefCell::default(),
-        long_answers: Arc::new(Semaphore::new(MOST_LONG_ANSWERS)),
-        is_loopback: settings.is_some_and(|it| is_loopback(&it.bind)),
-        admin,
-    });
-    if site.tokens.is_some() {
-        let site = site.clone();
-        tokio::task::spawn_local(async move {
-            if let Some(tokens) = &site.tokens {
-                tokens.watch().await;
-            }
-        });
-    }
+    let site = Site::open(admin);
     let mut is_full_known = false;
     let mut acceptor = Acceptor::new("status page", listener);
     // The accept queue holds no more than this when draining begins.
@@ -190,16 +174,19 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
             }
         }
         is_full_known &= is_short || count >= MOST_CONNECTIONS / 2;
-        let begun = match peer {
-            Peer::Tcp(_) => {
-                TcpStream::from_std(socket.into()).map(|it| connection(&site, peer, it))
-            }
-            Peer::Unix => UnixStream::from_std(socket.into()).map(|it| connection(&site, peer, it)),
-        };
-        if let Err(error) = begun {
+        if let Err(error) = begin(&site, peer, socket) {
             tracing::warn!("status page: a connection was closed: {error}");
         }
     }
+}
+
+/// Begins to serve an accepted connection.
+fn begin(site: &Rc<Site>, peer: Peer, socket: OwnedFd) -> io::Result<()> {
+    match peer {
+        Peer::Tcp(_) => connection(site, peer, TcpStream::from_std(socket.into())?),
+        Peer::Unix => connection(site, peer, UnixStream::from_std(socket.into())?),
+    }
+    Ok(())
 }
 
 /// Serves a connection, which counts until it ends or makes room.
@@ -238,6 +225,30 @@ fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite +
 }
 
 impl Site {
+    /// One without connections yet; its tokens are watched.
+    fn open(admin: Arc<Admin>) -> Rc<Self> {
+        let settings = admin.sources.config.status.as_ref();
+        let token = settings.and_then(|it| it.token.clone());
+        let refused = admin.sources.status_tokens_refused.clone();
+        let site = Rc::new(Site {
+            tokens: token.map(|token| Tokens::new(token, refused)),
+            viewers: Viewers::default(),
+            connections: RefCell::default(),
+            long_answers: Arc::new(Semaphore::new(MOST_LONG_ANSWERS)),
+            is_loopback: settings.is_some_and(|it| is_loopback(&it.bind)),
+            admin,
+        });
+        if site.tokens.is_some() {
+            let site = site.clone();
+            tokio::task::spawn_local(async move {
+                if let Some(tokens) = &site.tokens {
+                    tokens.watch().await;
+                }
+            });
+        }
+        site
+    }
+
     /// Closes the connection that has been without a request for longest;
     /// whether there is one.
     fn make_room(&self) -> bool {

@@ -48,6 +48,20 @@ enum Word {
     Stop,
 }
 
+impl Order {
+    /// The operation that it asks for, or a text that says why there is none.
+    fn operation(&self) -> Result<Operation, String> {
+        match (self.admin, self.weight) {
+            (Some(Word::Ready), None) => Ok(Operation::Admin(Wanted::Ready)),
+            (Some(Word::Drain), None) => Ok(Operation::Admin(Wanted::Drain)),
+            (Some(Word::Stop), None) => Ok(Operation::Admin(Wanted::Stop)),
+            (None, Some(weight)) if weight <= MAX_WEIGHT => Ok(Operation::Weight(weight)),
+            (None, Some(_)) => Err(format!("a weight is 0 to {MAX_WEIGHT}\n")),
+            _ => Err("either `admin` or `weight` says what is to be done\n".to_owned()),
+        }
+    }
+}
+
 /// Changes an endpoint, or says why not.
 pub(super) async fn change(
     admin: &Admin,
@@ -75,38 +89,9 @@ pub(super) async fn change(
             return answer;
         }
     }
-    let body = Limited::new(request.into_body(), MAX_BODY_LEN).collect();
-    let body = match tokio::time::timeout(BODY_TIMEOUT, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => {
-            let what = format!("the body can't be read: {error}\n");
-            return text(StatusCode::PAYLOAD_TOO_LARGE, what);
-        }
-        Err(_) => {
-            let what = "the body did not come in time\n";
-            return text(StatusCode::REQUEST_TIMEOUT, what);
-        }
-    };
-    let order: Order = match serde_json::from_slice(&body) {
-        Ok(order) => order,
-        Err(error) => {
-            let what = format!("{error}\nexpected {FORM}\n");
-            return text(StatusCode::BAD_REQUEST, what);
-        }
-    };
-    let operation = match (order.admin, order.weight) {
-        (Some(Word::Ready), None) => Operation::Admin(Wanted::Ready),
-        (Some(Word::Drain), None) => Operation::Admin(Wanted::Drain),
-        (Some(Word::Stop), None) => Operation::Admin(Wanted::Stop),
-        (None, Some(weight)) if weight <= MAX_WEIGHT => Operation::Weight(weight),
-        (None, Some(_)) => {
-            let what = format!("a weight is 0 to {MAX_WEIGHT}\n");
-            return text(StatusCode::BAD_REQUEST, what);
-        }
-        _ => {
-            let what = "either `admin` or `weight` says what is to be done\n";
-            return text(StatusCode::BAD_REQUEST, what);
-        }
+    let (order, operation) = match read_order(request.into_body()).await {
+        Ok(read) => read,
+        Err((status, what)) => return text(status, what),
     };
     let operator = Operator::Page { from };
     let sources = &admin.sources;
@@ -120,6 +105,32 @@ pub(super) async fn change(
         Ok(done) => json(serde_json::json!({ "done": done }).to_string()),
         Err(unknown) => text(StatusCode::NOT_FOUND, format!("{unknown}\n")),
     }
+}
+
+/// Reads the order in a request's body, and the operation that it asks for.
+///
+/// # Errors
+/// The status and the text of the answer, where the order can't be read or understood.
+async fn read_order(body: Incoming) -> Result<(Order, Operation), (StatusCode, String)> {
+    let body = Limited::new(body, MAX_BODY_LEN).collect();
+    let body = match tokio::time::timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => {
+            let what = format!("the body can't be read: {error}\n");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, what));
+        }
+        Err(_) => {
+            let what = "the body did not come in time\n";
+            return Err((StatusCode::REQUEST_TIMEOUT, what.to_owned()));
+        }
+    };
+    let order: Order = serde_json::from_slice(&body).map_err(|error| {
+        let what = format!("{error}\nexpected {FORM}\n");
+        (StatusCode::BAD_REQUEST, what)
+    })?;
+    let operation = order.operation();
+    let operation = operation.map_err(|what| (StatusCode::BAD_REQUEST, what))?;
+    Ok((order, operation))
 }
 
 /// The answer where another site's page may have sent this. A browser lets such

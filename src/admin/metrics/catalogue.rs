@@ -52,71 +52,12 @@ pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     each(&[BUILD], "evenkeel_", &[(&version, figures)], out).await;
     let hash = Labels::new(&[("hash", figures.config.hash.as_str())]);
     each(&[CONFIG], "evenkeel_", &[(&hash, figures)], out).await;
-
-    let label = |it: &ListenerFigures| Labels::new(&[("listener", it.name.as_str())]);
-    let labels: Vec<_> = figures.listeners.iter().map(label).collect();
-    let listeners: Vec<_> = labels.iter().zip(&figures.listeners).collect();
-    each(
-        ListenerFigures::METRICS,
-        "evenkeel_listener_",
-        &listeners,
-        out,
-    )
-    .await;
-    exchanges("evenkeel_listener_", &listeners, |it| &it.exchanges, out).await;
-
-    let label = |it: &RouteFigures| Labels::new(&[("route", it.name.as_str())]);
-    let labels: Vec<_> = figures.routes.iter().map(label).collect();
-    let routes: Vec<_> = labels.iter().zip(&figures.routes).collect();
-    exchanges("evenkeel_route_", &routes, |it| &it.exchanges, out).await;
-    let files = routes.iter();
-    let files: Vec<_> = files
-        .filter_map(|(labels, route)| Some((*labels, route.files.as_ref()?)))
-        .collect();
-    each(FileFigures::METRICS, "evenkeel_route_files_", &files, out).await;
-
-    let label = |it: &DiskFigures| Labels::new(&[("disk", it.name.as_str())]);
-    let labels: Vec<_> = figures.disks.iter().map(label).collect();
-    let disks: Vec<_> = labels.iter().zip(&figures.disks).collect();
-    each(DiskFigures::METRICS, "evenkeel_disk_", &disks, out).await;
-
-    let label = |it: &UpstreamFigures| Labels::new(&[("upstream", it.name.as_str())]);
-    let labels: Vec<_> = figures.upstreams.iter().map(label).collect();
-    let upstreams: Vec<_> = labels.iter().zip(&figures.upstreams).collect();
-    each(
-        UpstreamFigures::METRICS,
-        "evenkeel_upstream_",
-        &upstreams,
-        out,
-    )
-    .await;
-    exchanges("evenkeel_upstream_", &upstreams, |it| &it.exchanges, out).await;
-
-    let lanes = figures.upstreams.iter().flat_map(|upstream| {
-        upstream.lanes.iter().map(|lane| {
-            let names = [("upstream", upstream.name.as_str()), ("lane", &lane.name)];
-            (Labels::new(&names), lane)
-        })
-    });
-    let lanes: Vec<_> = lanes.collect();
-    let lanes: Vec<_> = lanes.iter().map(|(labels, lane)| (labels, *lane)).collect();
-    each(LaneFigures::METRICS, "evenkeel_lane_", &lanes, out).await;
-
-    let labels = figures.upstreams.iter();
-    let labels: Vec<_> = labels
-        .flat_map(|it| endpoint_labels(it, "upstream", "endpoint"))
-        .collect();
-    let endpoints = figures.upstreams.iter().flat_map(|it| &it.endpoints);
-    let endpoints: Vec<_> = labels.iter().zip(endpoints).collect();
-    each(
-        EndpointFigures::METRICS,
-        "evenkeel_endpoint_",
-        &endpoints,
-        out,
-    )
-    .await;
-    let phases: Vec<_> = endpoints.iter().map(|(it, of)| (*it, &of.phases)).collect();
-    each(PhaseFigures::METRICS, "evenkeel_endpoint_", &phases, out).await;
+    listeners(figures, out).await;
+    routes(figures, out).await;
+    disks(figures, out).await;
+    upstreams(figures, out).await;
+    lanes(figures, out).await;
+    endpoints(figures, out).await;
 }
 
 const BUILD: Metric<Figures> = metric("build_info", Gauge, "Always 1.", |_| whole(1_u64));
@@ -140,5 +81,67 @@ async fn exchanges<T>(
         .collect();
     each(ExchangeFigures::METRICS, scope, &exchanges, out).await;
     let phases: Vec<_> = exchanges.iter().map(|(it, of)| (*it, &of.phases)).collect();
+    each(PhaseFigures::METRICS, scope, &phases, out).await;
+}
+
+async fn listeners(figures: &Figures, out: &mut impl Writer) {
+    let label = |it: &ListenerFigures| Labels::new(&[("listener", it.name.as_str())]);
+    let labels: Vec<_> = figures.listeners.iter().map(label).collect();
+    let listeners: Vec<_> = labels.iter().zip(&figures.listeners).collect();
+    let scope = "evenkeel_listener_";
+    each(ListenerFigures::METRICS, scope, &listeners, out).await;
+    exchanges(scope, &listeners, |it| &it.exchanges, out).await;
+}
+
+async fn routes(figures: &Figures, out: &mut impl Writer) {
+    let label = |it: &RouteFigures| Labels::new(&[("route", it.name.as_str())]);
+    let labels: Vec<_> = figures.routes.iter().map(label).collect();
+    let routes: Vec<_> = labels.iter().zip(&figures.routes).collect();
+    exchanges("evenkeel_route_", &routes, |it| &it.exchanges, out).await;
+    let files = routes.iter();
+    let files: Vec<_> = files
+        .filter_map(|(labels, route)| Some((*labels, route.files.as_ref()?)))
+        .collect();
+    each(FileFigures::METRICS, "evenkeel_route_files_", &files, out).await;
+}
+
+async fn disks(figures: &Figures, out: &mut impl Writer) {
+    let label = |it: &DiskFigures| Labels::new(&[("disk", it.name.as_str())]);
+    let labels: Vec<_> = figures.disks.iter().map(label).collect();
+    let disks: Vec<_> = labels.iter().zip(&figures.disks).collect();
+    each(DiskFigures::METRICS, "evenkeel_disk_", &disks, out).await;
+}
+
+async fn upstreams(figures: &Figures, out: &mut impl Writer) {
+    let label = |it: &UpstreamFigures| Labels::new(&[("upstream", it.name.as_str())]);
+    let labels: Vec<_> = figures.upstreams.iter().map(label).collect();
+    let upstreams: Vec<_> = labels.iter().zip(&figures.upstreams).collect();
+    let scope = "evenkeel_upstream_";
+    each(UpstreamFigures::METRICS, scope, &upstreams, out).await;
+    exchanges(scope, &upstreams, |it| &it.exchanges, out).await;
+}
+
+async fn lanes(figures: &Figures, out: &mut impl Writer) {
+    let lanes = figures.upstreams.iter().flat_map(|upstream| {
+        upstream.lanes.iter().map(|lane| {
+            let names = [("upstream", upstream.name.as_str()), ("lane", &lane.name)];
+            (Labels::new(&names), lane)
+        })
+    });
+    let lanes: Vec<_> = lanes.collect();
+    let lanes: Vec<_> = lanes.iter().map(|(labels, lane)| (labels, *lane)).collect();
+    each(LaneFigures::METRICS, "evenkeel_lane_", &lanes, out).await;
+}
+
+async fn endpoints(figures: &Figures, out: &mut impl Writer) {
+    let labels = figures.upstreams.iter();
+    let labels: Vec<_> = labels
+        .flat_map(|it| endpoint_labels(it, "upstream", "endpoint"))
+        .collect();
+    let endpoints = figures.upstreams.iter().flat_map(|it| &it.endpoints);
+    let endpoints: Vec<_> = labels.iter().zip(endpoints).collect();
+    let scope = "evenkeel_endpoint_";
+    each(EndpointFigures::METRICS, scope, &endpoints, out).await;
+    let phases: Vec<_> = endpoints.iter().map(|(it, of)| (*it, &of.phases)).collect();
     each(PhaseFigures::METRICS, scope, &phases, out).await;
 }
