@@ -390,6 +390,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "an interpreter takes minutes for so much")]
     fn no_other_name_is_taken_for_one_that_is_known() {
         const KNOWN: [&str; 28] = [
             "te",

@@ -245,6 +245,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "an interpreter takes minutes for so much")]
     fn bounds_names_and_paths() {
         let longest = "n".repeat(MAX_NAME_LEN);
         let most = format!("/{longest}").repeat(MAX_PATH_LEN / (MAX_NAME_LEN + 1));

@@ -21,6 +21,7 @@ fn strip(body: &[u8], piece_len: usize) -> Result<(Vec<u8>, usize, bool), BodyEr
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "an interpreter takes minutes for so much")]
 fn decodes() {
     let huge = format!("0\r\nA: {}\r\n\r\n", "b".repeat(MAX_TRAILER_LEN - 7));
     for (body, content, rest_len) in [
