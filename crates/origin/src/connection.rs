@@ -129,7 +129,14 @@ impl Connection {
         if matches!(wanted, Page::Stats) {
             return self.show_stats(&request).await;
         }
-        self.in_flight = Some(InFlight::new(&shared));
+        shared.counters.requests.fetch_add(1, Relaxed);
+        // An answer that is given at once overlaps with none.
+        if shared.options.service.is_some() {
+            self.hear_who_left().await;
+        }
+        if !self.client_gone {
+            self.in_flight = Some(InFlight::new(&shared));
+        }
         let result = self.serve(&request, wanted).await;
         if result.is_err() {
             self.note_client_gone();
@@ -276,6 +283,24 @@ impl Connection {
         self.input
             .reserve(READ_LEN.min(4096.max(self.input.capacity() * 2)));
         self.stream.read_buf(&mut self.input).await
+    }
+
+    /// Has connections counted out that ended before this request came, and notes
+    /// whether its own sender has left already.
+    ///
+    /// Invariant: what is in flight here is in flight at the sender too. A proxy with a
+    /// limit is held to it by this number.
+    async fn hear_who_left(&mut self) {
+        tokio::task::yield_now().await;
+        tokio::select! {
+            biased;
+            filled = self.fill() => {
+                if !matches!(filled, Ok(1..)) {
+                    self.note_client_gone();
+                }
+            }
+            () = std::future::ready(()) => {}
+        }
     }
 
     /// The next request's head; `None` once the sender has no more, or sends

@@ -45,9 +45,8 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Counts a request, in flight until it ends.
+    /// Counts a request in flight until it ends.
     pub(super) fn request_begins(&self) {
-        self.requests.fetch_add(1, Relaxed);
         let now = self.in_flight.fetch_add(1, Relaxed) + 1;
         self.max_in_flight.fetch_max(now, Relaxed);
     }
