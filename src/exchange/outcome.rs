@@ -57,7 +57,7 @@ impl Outcome {
 pub(super) struct Unanswered {
     /// With which to refuse.
     pub end: End,
-    /// As for [`answer::refuse`]; `None` where nothing of the body was read
+    /// As for [`super::answer::refuse`]; `None` where nothing of the body was read
     /// beyond the request as it was handed on.
     pub unread: Option<Box<Unread>>,
 }

@@ -1,6 +1,6 @@
 //! The order of work, the same for every balancer, and the hand-over of slots.
 //!
-//! 1. eligible: see [`crate::tier`]; and the exchange's lane has room;
+//! 1. eligible: see `tier`; and the exchange's lane has room;
 //! 2. an endpoint on trial gets the next exchange that may go there; otherwise
 //!    the balancer ranks, without reading limits;
 //! 3. compare-and-swap below `max_in_flight`; if that fails, rank again among

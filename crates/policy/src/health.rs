@@ -4,7 +4,7 @@
 //! Three sources, kept apart: probes, which see an endpoint from outside;
 //! exchanges, which the guard learns from; and the operator.
 //!
-//! Plain data. The dispatcher holds [`Records`] under a lock that no exchange takes
+//! Plain data. The dispatcher holds `Records` under a lock that no exchange takes
 //! unless something went wrong, and publishes what changed. Flags and ramps are in
 //! the endpoint's atomics.
 

@@ -62,7 +62,7 @@ impl Watch {
         }
     }
 
-    /// As exchanges note it: see [`Dispatcher::note_full_backlog`].
+    /// As exchanges note it: see `Dispatcher::note_full_backlog`.
     fn note_full_backlog(&self, timeout: Duration) {
         let now = clock::now();
         let change = self
