@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -135,26 +134,15 @@ impl UpstreamSides {
         counters: &Arc<CountersByEndpoint>,
         seed: u64,
     ) -> Rc<UpstreamSide> {
-        let mut by_dispatcher = self.by_dispatcher.borrow_mut();
-        let begin = || Rc::new(UpstreamSide::new(shared, balance, counters, seed));
-        match by_dispatcher.entry(Arc::as_ptr(shared.dispatcher())) {
-            Entry::Occupied(mut entry) => match entry.get().upgrade() {
-                Some(side) => {
-                    side.balance_by(balance, seed);
-                    side
-                }
-                None => {
-                    let side = begin();
-                    entry.insert(Rc::downgrade(&side));
-                    side
-                }
-            },
-            Entry::Vacant(entry) => {
-                let side = begin();
-                entry.insert(Rc::downgrade(&side));
-                side
-            }
+        if let Some(side) = self.get(shared.dispatcher()) {
+            side.balance_by(balance, seed);
+            return side;
         }
+        let side = Rc::new(UpstreamSide::new(shared, balance, counters, seed));
+        let dispatcher = Arc::as_ptr(shared.dispatcher());
+        let mut by_dispatcher = self.by_dispatcher.borrow_mut();
+        by_dispatcher.insert(dispatcher, Rc::downgrade(&side));
+        side
     }
 
     /// The side of the upstream with this dispatcher, if the worker has one.

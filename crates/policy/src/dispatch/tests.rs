@@ -10,6 +10,19 @@ use crate::queue::Discipline;
 
 const BALANCES: [Balance; 3] = [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue];
 
+/// What an exchange asks that comes now, by no key and for no lane.
+pub(super) fn newcomer(tried: &[Tried], now: Instant) -> Asking<'_> {
+    Asking {
+        tried,
+        key: 0,
+        pinned_to: None,
+        lane: None,
+        priority: 0,
+        arrived: now,
+        now,
+    }
+}
+
 /// An upstream, a worker's chooser for it, and a clock.
 struct Site {
     dispatcher: Dispatcher,
@@ -60,15 +73,7 @@ impl Site {
     }
 
     fn asking<'a>(&self, tried: &'a [Tried]) -> Asking<'a> {
-        Asking {
-            tried,
-            key: 0,
-            pinned_to: None,
-            lane: None,
-            priority: 0,
-            arrived: self.now,
-            now: self.now,
-        }
+        newcomer(tried, self.now)
     }
 
     fn acquire(&mut self, tried: &[Tried]) -> Acquired {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::balance::Balance;
-use crate::dispatch::{Acquired, Asking};
+use crate::dispatch::Acquired;
+use crate::dispatch::tests::newcomer;
 use crate::endpoint::{EndpointId, EndpointSettings, Tried};
 use crate::health::{HealthSettings, Initial};
 use crate::queue::QueueSettings;
@@ -56,15 +57,7 @@ impl Site {
     }
 
     fn acquire(&self, tried: &[Tried]) -> Acquired {
-        let asking = Asking {
-            tried,
-            key: 0,
-            pinned_to: None,
-            lane: None,
-            priority: 0,
-            arrived: self.now,
-            now: self.now,
-        };
+        let asking = newcomer(tried, self.now);
         let mut chooser = self.chooser.clone();
         self.dispatcher
             .acquire(&mut chooser, &asking, Waker::noop())
