@@ -12,7 +12,7 @@ use evenkeel_proto::Scheme;
 use rustix::io::Errno;
 
 use super::future_pool::FuturePool;
-use super::{Connection, OpenConnection, http1, serve_connection};
+use super::{ClientConnection, OpenConnection, http1, serve_connection};
 use crate::exchange::remote::Remote;
 use crate::exchange::{Client, Http1Side, Worker, answer, room};
 use crate::net::descriptors::Taker;
@@ -117,7 +117,7 @@ async fn admit(
     worker: &Worker,
     incoming: Incoming,
     listener: usize,
-) -> io::Result<Option<Box<Connection>>> {
+) -> io::Result<Option<Box<ClientConnection>>> {
     let counters = &worker.counters.listeners[listener];
     counters.connections.add(1);
     let incoming = match take_descriptor(worker, incoming).await {
@@ -144,7 +144,12 @@ async fn admit(
 }
 
 /// A connection that was taken in.
-fn connected(worker: &Worker, stream: Stream, peer: Peer, listener: usize) -> Box<Connection> {
+fn connected(
+    worker: &Worker,
+    stream: Stream,
+    peer: Peer,
+    listener: usize,
+) -> Box<ClientConnection> {
     let peer = match peer {
         Peer::Tcp(address) => Remote::from(address),
         Peer::Unix => Remote::new(None, 0),
@@ -160,7 +165,7 @@ fn connected(worker: &Worker, stream: Stream, peer: Peer, listener: usize) -> Bo
     } else {
         Scheme::Http
     };
-    Box::new(Connection {
+    Box::new(ClientConnection {
         http1: Http1Side::new(stream),
         timer: worker.wheel.timer(),
         client: Client::new(peer, scheme, listener, session),

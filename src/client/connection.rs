@@ -7,7 +7,7 @@ use crate::net::timer::Timer;
 
 /// A client's connection, from accept to close.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     /// Its stream.
     pub http1: Http1Side,
     /// The one timeout that its task has at a time. An exchange borrows it.
@@ -16,7 +16,7 @@ pub(super) struct Connection {
     pub client: Client,
 }
 
-impl Connection {
+impl ClientConnection {
     /// The exchange that begins with this head, at the front of `bytes`.
     pub fn exchange<'a>(
         &'a mut self,

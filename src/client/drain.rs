@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::Connection;
+use super::ClientConnection;
 use crate::exchange::drain::Bounds;
 use crate::exchange::pump::{Pump, PumpEnd};
 use crate::exchange::{Context, Next, Sender};
@@ -34,7 +34,7 @@ const MALFORMED: Next = Next::Linger {
 /// Dropping the future closes the connection.
 pub(super) async fn drain(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: &mut Buffer,
     mut decoder: BodyDecoder,
     next: Next,
@@ -77,7 +77,7 @@ pub(super) async fn drain(
 /// (RFC 9112 §9.6).
 pub(super) async fn linger(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: Buffer,
     sender: Sender,
 ) {
@@ -108,11 +108,11 @@ pub(super) async fn linger(
 /// passed.
 async fn read_on(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     pump: &mut Pump,
     bounds: &Bounds,
 ) -> Option<PumpEnd> {
-    let Connection { http1, timer, .. } = connection;
+    let ClientConnection { http1, timer, .. } = connection;
     let wheel = &context.wheel;
     wheel.set(timer, bounds.silence(context));
     poll_fn(|cx| {

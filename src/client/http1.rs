@@ -10,7 +10,7 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestError, RequestHead};
 
 use super::drain::{drain, linger};
-use super::{Connection, Hint};
+use super::{ClientConnection, Hint};
 use crate::config::Limits;
 use crate::exchange::identity::Identity;
 use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, Worker, answer, box_cold};
@@ -47,9 +47,9 @@ pub(super) struct Arrival {
 /// What became of a connection that had something to read.
 pub(super) enum Served {
     /// It is idle after a request.
-    Idle(Box<Connection>),
+    Idle(Box<ClientConnection>),
     /// Nothing but empty lines came: it is as idle as before.
-    Nothing(Box<Connection>),
+    Nothing(Box<ClientConnection>),
     /// It is closed.
     Closed,
 }
@@ -61,7 +61,7 @@ pub(super) enum Served {
 /// Dropping the future closes the connection.
 pub(super) fn serve(
     worker: Rc<Worker>,
-    mut connection: Box<Connection>,
+    mut connection: Box<ClientConnection>,
 ) -> impl Future<Output = Served> {
     let mut context = Context::new(worker);
     async move {
@@ -102,7 +102,7 @@ pub(super) fn serve(
 /// where there was none.
 fn exchanges(
     context: &mut Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: &mut Buffer,
     head: &mut RequestHead,
     track: &Rc<Track>,
@@ -175,7 +175,7 @@ fn exchanges(
 /// Answers a head that is no request, and writes its line.
 pub(super) async fn refuse(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: &Buffer,
     track: &Rc<Track>,
     arrival: Arrival,
@@ -229,7 +229,7 @@ fn skip_empty_lines(buffer: &mut Buffer) -> bool {
 /// Reads until a head is whole, refused, or too late.
 async fn read_head(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: &mut Buffer,
     head: &mut RequestHead,
     track: &Track,
@@ -331,11 +331,11 @@ enum ReadMore {
 /// Reads once. Waits only when a head has begun: until its deadline.
 async fn read_more(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: &mut Buffer,
     incoming: &Incoming,
 ) -> ReadMore {
-    let Connection {
+    let ClientConnection {
         http1,
         timer,
         client,

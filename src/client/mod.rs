@@ -23,7 +23,7 @@ use crate::observe::sessions::SessionKey;
 pub use accept::accept;
 #[cfg(test)]
 pub(crate) use accept::{serve_stream, served_len};
-use connection::Connection;
+use connection::ClientConnection;
 use future_pool::FuturePool;
 use http1::Served;
 
@@ -106,9 +106,9 @@ const _: () = assert!((Hint::Track as usize) < tasks::HINTS);
 /// Serves one client's connection, from accept to close.
 fn serve_connection<F>(
     open: OpenConnection,
-    mut connection: Box<Connection>,
+    mut connection: Box<ClientConnection>,
     places: Rc<FuturePool<F>>,
-    serve: impl Fn(Rc<Worker>, Box<Connection>) -> F,
+    serve: impl Fn(Rc<Worker>, Box<ClientConnection>) -> F,
 ) -> impl Future<Output = ()>
 where
     F: Future<Output = Served>,
@@ -184,7 +184,7 @@ const FIRST_REQUEST_IN_DRAIN: Duration = Duration::from_secs(1);
 /// worker is not draining.
 fn wait_for_request(
     worker: &Worker,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     wait: Wait,
 ) -> impl Future<Output = bool> {
     let (Wait::ForFirst(timeout) | Wait::ForNext(timeout)) = wait;
@@ -222,8 +222,8 @@ fn wait_for_request(
 
 /// Whether an idle connection is to be closed to make room here, or was at an
 /// endpoint. A request that is there already is served.
-fn is_displaced(cx: &TaskContext<'_>, worker: &Worker, connection: &mut Connection) -> bool {
-    let Connection { http1, client, .. } = connection;
+fn is_displaced(cx: &TaskContext<'_>, worker: &Worker, connection: &mut ClientConnection) -> bool {
+    let ClientConnection { http1, client, .. } = connection;
     let pinned = &worker.pinned;
     let has_given_way = !pinned.is_empty() && pinned.poll_displaced(cx, client.session).is_ready();
     let is_told = worker.sessions.take_told(client.session).is_some();

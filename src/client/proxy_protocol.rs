@@ -12,7 +12,7 @@ use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN};
 
 use super::drain::linger;
 use super::http1::{self, Arrival};
-use super::{Connection, Wait, wait_for_request};
+use super::{ClientConnection, Wait, wait_for_request};
 use crate::exchange::{Context, Next, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
@@ -27,9 +27,9 @@ use crate::net::clock;
 /// Dropping the future closes the connection.
 pub(super) async fn take_header(
     worker: &Rc<Worker>,
-    mut connection: Box<Connection>,
+    mut connection: Box<ClientConnection>,
     wait: Wait,
-) -> Option<Box<Connection>> {
+) -> Option<Box<ClientConnection>> {
     let mut started = clock::now();
     let is_there = wait_for_request(worker, &mut connection, wait).await;
     if !is_there && !is_late(worker, &connection) {
@@ -64,7 +64,7 @@ pub(super) async fn take_header(
 
 /// Whether the wait is over because its time is, and not because the worker wants
 /// the connection closed.
-fn is_late(worker: &Worker, connection: &Connection) -> bool {
+fn is_late(worker: &Worker, connection: &ClientConnection) -> bool {
     worker.wheel.has_fired(&connection.timer) && !worker.is_draining.get()
 }
 
@@ -85,10 +85,10 @@ enum Unread {
 /// Why there is none.
 async fn read(
     worker: &Worker,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: &mut Buffer,
 ) -> Result<Option<SocketAddr>, Unread> {
-    let Connection {
+    let ClientConnection {
         http1,
         timer,
         client,
@@ -130,7 +130,7 @@ async fn read(
 /// Answers a connection without a header, writes its line and closes it.
 async fn refuse(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     buffer: Buffer,
     arrival: Arrival,
     failure: Failure,

@@ -44,7 +44,7 @@ const LONG_LEN: u64 = SHORT_READ_LEN as u64 + SPLICED_MIN;
 
 /// Which connection an attempt may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Connection {
+pub(super) enum UpstreamConnection {
     /// An idle one where there is one.
     AnyIdle,
     /// One that was never used.
@@ -188,7 +188,7 @@ pub(super) fn attempt(
     exchange: &mut Exchange<'_>,
     slot: &Slot<'_>,
     request: &RequestBody<'_>,
-    connection: Connection,
+    connection: UpstreamConnection,
     watch: &mut ClientWatch,
 ) -> impl Future<Output = Attempt> {
     async move {

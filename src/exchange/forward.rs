@@ -11,7 +11,7 @@ use evenkeel_policy::endpoint::Tried;
 use evenkeel_policy::observation::Observed;
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::attempt::{self, Attempt, Connection, Retry};
+use super::attempt::{self, Attempt, Retry, UpstreamConnection};
 use super::buffering::{self, ReadAhead};
 use super::outcome::{Outcome, Unanswered};
 use super::queueing::{Queueing, Unserved};
@@ -282,7 +282,7 @@ struct Attempts<'a> {
     /// Whether no endpoint was asked for yet.
     is_first: bool,
     last_failure: Option<End>,
-    connection: Connection,
+    connection: UpstreamConnection,
     /// A slot that the next attempt stays at.
     kept: Option<Slot<'a>>,
     /// Tick until which it may wait for a slot, once it had to.
@@ -298,7 +298,7 @@ impl<'a> Attempts<'a> {
             retries_left: upstream.config().retries,
             is_first: true,
             last_failure: None,
-            connection: Connection::AnyIdle,
+            connection: UpstreamConnection::AnyIdle,
             kept: None,
             queue_deadline: None,
         }
@@ -363,11 +363,11 @@ impl<'a> Attempts<'a> {
         if retry == Retry::OnNewConnection {
             // A connection that had gone stale says nothing of the endpoint:
             // the exchange stays where it has a slot.
-            self.connection = Connection::New;
+            self.connection = UpstreamConnection::New;
             self.kept = Some(slot);
             return GoOn::Yes;
         }
-        self.connection = Connection::AnyIdle;
+        self.connection = UpstreamConnection::AnyIdle;
         self.retries_left = self.retries_left.saturating_sub(1);
         if is_unreachable(end) {
             self.refused_by(&slot, now)
@@ -408,7 +408,7 @@ fn is_unreachable(end: End) -> bool {
     matches!(end, End::Failure(ConnectFailed | ConnectTimeout))
 }
 
-fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Connection) {
+fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: UpstreamConnection) {
     let (context, progress) = (exchange.context, &mut exchange.progress);
     progress.endpoint = Some(slot.endpoint().clone());
     progress.figures.attempts += 1;
@@ -418,7 +418,7 @@ fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Conne
     track.set_attempt(slot.id(), progress.figures.attempts);
     progress.figures.phase = Phase::Connect;
     progress.figures.reason = Some(match slot.chosen() {
-        _ if connection == Connection::New => Reason::Kept,
+        _ if connection == UpstreamConnection::New => Reason::Kept,
         _ if progress.figures.attempts > 1 => Reason::Retry,
         Chosen::First => Reason::Picked,
         Chosen::Next => Reason::Next,

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use evenkeel_policy::Instant;
 
-use super::Connection;
+use super::UpstreamConnection;
 use crate::exchange::request::RequestBody;
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
@@ -46,7 +46,7 @@ impl Origin {
 pub(super) fn take_idle(
     exchange: &Exchange<'_>,
     slot: &Slot<'_>,
-    connection: Connection,
+    connection: UpstreamConnection,
 ) -> Option<Opened> {
     let context = exchange.context;
     if !context.pinned.is_empty()
@@ -58,7 +58,7 @@ pub(super) fn take_idle(
         });
     }
     let counters = slot.counters();
-    if connection == Connection::New {
+    if connection == UpstreamConnection::New {
         counters.displaced.add(slot.make_room());
         return None;
     }
