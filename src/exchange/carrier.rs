@@ -3,8 +3,8 @@
 //! A side lends its carrier for each poll. A [`BodySource`](super::body::BodySource) and
 //! a [`BodySink`](super::body::BodySink) know how the bytes are framed; a carrier only
 //! moves them. A stream of a multiplexed connection is a further variant: it carries
-//! content, its end is a read of 0 bytes, and a write with
-//! [`Follow::Close`] ends it.
+//! content, and its end is a read of 0 bytes. A write with
+//! [`Follow::Close`] ends it, or [`Carrier::close_notify`] alone.
 
 use std::io;
 use std::task::{Context, Poll};

@@ -57,8 +57,9 @@ pub use side::{ClientSide, Http1Side};
 
 /// One request and its response, from the head's last byte to the line in the log.
 ///
-/// A connection of HTTP/1 has one at a time. Nothing here depends on that: see
-/// [`ClientSide`].
+/// A connection of HTTP/1 has one at a time, and another protocol's may have many: see
+/// [`ClientSide`]. What still depends on HTTP/1 is the request's body: it is read by the
+/// framing that its head tells, and goes on to the endpoint as it came.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     /// Its worker, and the generation that it began with.

@@ -69,16 +69,16 @@ struct Incoming {
 
 /// The connection, which all its streams share.
 #[derive(Debug)]
-pub struct Connection {
+pub struct MultiplexedConnection {
     stream: Stream,
     unread: Vec<u8>,
     unsent: Vec<u8>,
     streams: BTreeMap<u8, Incoming>,
 }
 
-impl Connection {
+impl MultiplexedConnection {
     pub fn new(stream: Stream) -> Rc<RefCell<Self>> {
-        Rc::new(RefCell::new(Connection {
+        Rc::new(RefCell::new(MultiplexedConnection {
             stream,
             unread: Vec::new(),
             unsent: Vec::new(),
@@ -120,8 +120,10 @@ impl Connection {
 /// One stream of a connection. Dropping it before its end resets it.
 #[derive(Debug)]
 pub struct MultiplexedStream {
-    connection: Rc<RefCell<Connection>>,
+    connection: Rc<RefCell<MultiplexedConnection>>,
     id: u8,
+    /// A head that is not sent yet.
+    kept_head: RefCell<Option<Vec<u8>>>,
     has_ended: bool,
 }
 
@@ -134,10 +136,11 @@ impl Drop for MultiplexedStream {
 }
 
 impl MultiplexedStream {
-    pub fn new(connection: Rc<RefCell<Connection>>, id: u8) -> Self {
+    pub fn new(connection: Rc<RefCell<MultiplexedConnection>>, id: u8) -> Self {
         MultiplexedStream {
             connection,
             id,
+            kept_head: RefCell::default(),
             has_ended: false,
         }
     }
@@ -153,9 +156,9 @@ impl MultiplexedStream {
         self.connection.borrow_mut().unsent.extend(frame);
     }
 
-    /// Sends a head that was parsed out of `bytes`: its status, and the fields that are
-    /// not about a connection.
-    pub(super) fn send_head(&self, bytes: &[u8], head: &ResponseHead) {
+    /// Keeps a head that was parsed out of `bytes`, in the place of one before: its
+    /// status, and the fields that are not about a connection.
+    pub(super) fn keep_head(&self, bytes: &[u8], head: &ResponseHead) {
         let mut text = format!("{}\n", head.status).into_bytes();
         for field in &head.fields {
             let name = field.name.of(bytes).to_ascii_lowercase();
@@ -163,7 +166,22 @@ impl MultiplexedStream {
                 text.extend([&name[..], b": ", field.value.of(bytes), b"\n"].concat());
             }
         }
-        self.send(FrameKind::Head, &text);
+        self.kept_head.replace(Some(text));
+    }
+
+    /// Sends the head that was kept.
+    pub(super) fn send_kept_head(&self) {
+        if let Some(text) = self.kept_head.take() {
+            self.send(FrameKind::Head, &text);
+        }
+    }
+
+    /// Says that nothing more comes, once.
+    pub(super) fn end(&mut self) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.send(FrameKind::End, b"");
+        }
     }
 
     /// Sends the head in text at the front of `bytes`, and what follows it.
@@ -177,7 +195,8 @@ impl MultiplexedStream {
         let mut head = ResponseHead::default();
         let parsed = parse_response(&bytes[..head_len], Method::Get, &mut head);
         assert_eq!(parsed, Ok(Parsed::Complete), "all of it is written at once");
-        self.send_head(bytes, &head);
+        self.keep_head(bytes, &head);
+        self.send_kept_head();
         let written = self.poll_write(cx, &bytes[head_len..], follow);
         written.map_ok(|len| head_len + len)
     }
@@ -239,13 +258,17 @@ impl MultiplexedStream {
     }
 
     pub fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
+        assert_eq!(
+            *self.kept_head.borrow(),
+            None,
+            "a head goes before its content"
+        );
         let now = &bytes[..bytes.len().min(FRAME_LEN_MAX)];
         if !now.is_empty() {
             self.send(FrameKind::Data, now);
         }
         if follow == Follow::Close && now.len() == bytes.len() {
-            self.has_ended = true;
-            self.send(FrameKind::End, b"");
+            self.end();
         }
         Some(Ok(now.len()))
     }
@@ -268,6 +291,7 @@ impl MultiplexedStream {
     }
 
     pub fn close_notify(&mut self) -> io::Result<()> {
+        self.end();
         Ok(())
     }
 }

@@ -11,8 +11,8 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{RESPONSE_HEAD_GROWTH_MAX, Transcode};
+use evenkeel_proto::http1::{BodyDecoder, ODD_HEAD_GROWTH_MAX};
 
 pub use super::body::PumpEnd;
 use super::body::{BodySink, BodySource, CHUNK_SIZE_LINE_LEN, TAILROOM, Way};
@@ -25,7 +25,8 @@ use crate::net::timer::{Timer, Wheel};
 
 /// Room left in front of what is read: for a rewritten head or a chunk's size.
 pub const HEADROOM: usize = 1024;
-const _: () = assert!(RESPONSE_HEAD_GROWTH_MAX + CHUNK_SIZE_LINE_LEN <= HEADROOM);
+const _: () =
+    assert!(ODD_HEAD_GROWTH_MAX + RESPONSE_HEAD_GROWTH_MAX + CHUNK_SIZE_LINE_LEN <= HEADROOM);
 /// Reads and writes in a row before other connections have a turn.
 pub const TURNS: u64 = 16;
 /// Chunks whose decoding costs as much as a turn.

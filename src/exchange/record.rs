@@ -106,8 +106,11 @@ impl<'a> Progress<'a> {
 }
 
 impl Exchange<'_> {
-    /// Counts the exchange and writes its line.
+    /// Ends a response that went out whole, counts the exchange and writes its line.
     pub fn conclude(mut self, end: End) {
+        if end == End::Complete {
+            self.side.end_response();
+        }
         let now = clock::now();
         let is_head_read = self.head_read().is_some();
         let progress = &mut self.progress;

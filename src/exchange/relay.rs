@@ -201,9 +201,11 @@ impl Relay<'_, '_> {
         let Some(request) = self.request.as_mut() else {
             return;
         };
+        // The client waits for this end of the response.
+        let side = &mut self.exchange.side;
+        side.end_response();
         if relayed.next == Next::Close {
-            // The client waits for this end of the response.
-            self.exchange.side.close_notify();
+            side.close_notify();
         }
         let keeps_upstream = std::mem::take(&mut relayed.keeps_upstream);
         if response.rest_of_request == RestOfBody::Unread {

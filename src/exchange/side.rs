@@ -8,10 +8,14 @@
 //! A response reaches a side in one of two forms:
 //!
 //! - The head of an endpoint goes through [`ClientSide::response_head`]. The side puts
-//!   its own form in front of the body, or keeps the head and sends it by itself. The
-//!   body follows by way of the [`Carrier`].
+//!   its own form in front of the body, or keeps the head until
+//!   [`ClientSide::begin_response`], and sends it by itself. The body follows by way of
+//!   the [`Carrier`].
 //! - An answer made here is text of HTTP/1, and goes through
-//!   [`ClientSide::poll_write_answer`].
+//!   [`ClientSide::poll_write_answer`]. A head that was kept is dropped.
+//!
+//! Invariant: a response that went out whole is ended. Where no write has said the end,
+//! [`ClientSide::end_response`] does.
 
 use std::cell::RefMut;
 use std::io;
@@ -129,7 +133,8 @@ impl ClientSide<'_> {
     /// part of it that goes to the client in another form.
     ///
     /// Invariant: a side that keeps the head to send it by itself replaces all of it
-    /// by nothing, so that the body alone is left.
+    /// by nothing, so that the body alone is left. Nothing is sent yet: the response may
+    /// still be refused. A head that was kept before gives way.
     pub(super) fn response_head<'c>(
         &self,
         worker: &'c Worker,
@@ -141,12 +146,34 @@ impl ClientSide<'_> {
             ClientSide::Http1(_) => http1_response_head(worker, bytes, head, edits),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => {
-                stream.send_head(bytes, head);
+                stream.keep_head(bytes, head);
                 ReplacedHead {
                     len: head.wire.end,
                     by: None,
                 }
             }
+        }
+    }
+
+    /// The response whose head was taken last goes to the client: a side that has kept
+    /// the head sends it.
+    pub(super) fn begin_response(&self) {
+        match self {
+            // The head goes in front of the body.
+            ClientSide::Http1(_) => {}
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) => stream.send_kept_head(),
+        }
+    }
+
+    /// All of the response was written: says its end where no write has said it. May be
+    /// called again.
+    pub(super) fn end_response(&mut self) {
+        match self {
+            // The framing says it, or the end of the connection.
+            ClientSide::Http1(_) => {}
+            #[cfg(test)]
+            ClientSide::Multiplexed(stream) => stream.end(),
         }
     }
 

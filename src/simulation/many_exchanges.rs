@@ -11,7 +11,9 @@ use evenkeel_proto::{RequestHead, Scheme};
 
 use super::*;
 use crate::exchange::identity::Identity;
-use crate::exchange::multiplexed::{Connection, FrameKind, MultiplexedStream, frame, take_frame};
+use crate::exchange::multiplexed::{
+    FrameKind, MultiplexedConnection, MultiplexedStream, frame, take_frame,
+};
 use crate::exchange::remote::Remote;
 use crate::exchange::{Client, ClientSide, Context, Exchange, Progress};
 use crate::handler;
@@ -22,7 +24,7 @@ struct Multiplexing {
     worker: Rc<Worker>,
     client: Stream,
     unread: Vec<u8>,
-    connection: Rc<RefCell<Connection>>,
+    connection: Rc<RefCell<MultiplexedConnection>>,
     endpoints: [Stream; 2],
     /// What came on each of those.
     arrived: [String; 2],
@@ -47,7 +49,7 @@ impl Multiplexing {
             worker,
             client,
             unread: Vec::new(),
-            connection: Connection::new(of_client),
+            connection: MultiplexedConnection::new(of_client),
             endpoints,
             arrived: Default::default(),
             serving: Vec::new(),
@@ -119,6 +121,12 @@ impl Multiplexing {
 
     fn endpoint_sends(&mut self, endpoint: usize, bytes: &str) {
         send(&mut self.endpoints[endpoint], bytes);
+        self.run();
+    }
+
+    fn endpoint_closes(&mut self, endpoint: usize) {
+        let (other, _) = Stream::pair();
+        drop(std::mem::replace(&mut self.endpoints[endpoint], other));
         self.run();
     }
 }
@@ -212,6 +220,140 @@ fn bodies_of_one_connection_come_in_pieces_between_each_other() {
 }
 
 #[test]
+fn responses_of_one_connection_come_in_pieces_between_each_other() {
+    use FrameKind::{Data, End, Head};
+    let mut it = Multiplexing::new();
+    it.client_asks(1, "/one");
+    it.client_asks(3, "/three");
+    let (one, three) = (it.endpoint_of("/one"), it.endpoint_of("/three"));
+    it.endpoint_sends(one, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\none");
+    it.endpoint_sends(
+        three,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    it.endpoint_sends(three, "5\r\nthree\r\n");
+    it.endpoint_sends(one, "two");
+    it.endpoint_sends(three, "4\r\nfour\r\n0\r\n\r\n");
+    it.endpoint_sends(one, "six");
+    let expected = [
+        (1, Head, "200\ncontent-length: 9\n"),
+        (1, Data, "one"),
+        (3, Head, "200\n"),
+        (3, Data, "three"),
+        (1, Data, "two"),
+        (3, Data, "four"),
+        (3, End, ""),
+        (1, Data, "six"),
+        (1, End, ""),
+    ];
+    let expected = expected.map(|(stream, kind, text)| (stream, kind, text.to_owned()));
+    assert_eq!(it.client_received(), expected);
+    assert_eq!(failures(&it.worker), []);
+    assert!(it.serving.is_empty());
+}
+
+#[test]
+fn a_body_is_ended_when_its_end_comes_without_content() {
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nthree\r\n";
+    let until_close = "HTTP/1.1 200 OK\r\n\r\nthree";
+    for (begin, end) in [(chunked, Some("0\r\n\r\n")), (until_close, None)] {
+        let mut it = Multiplexing::new();
+        it.client_asks(3, "/three");
+        let three = it.endpoint_of("/three");
+        it.endpoint_sends(three, begin);
+        let [head, data, ended] = whole(3, "200\n", "three");
+        assert_eq!(it.client_received(), [head, data]);
+        match end {
+            Some(end) => it.endpoint_sends(three, end),
+            None => it.endpoint_closes(three),
+        }
+        assert_eq!(it.client_received(), [ended]);
+        assert_eq!(failures(&it.worker), []);
+        assert!(it.serving.is_empty());
+    }
+}
+
+#[test]
+fn an_answer_without_content_is_ended_before_the_rest_of_its_request() {
+    let mut it = Multiplexing::new();
+    let head = "POST /one HTTP/1.1\r\nHost: example.com\r\nContent-Length: 6\r\n\r\n";
+    it.client_sends(1, FrameKind::Head, head);
+    it.client_sends(1, FrameKind::Data, "one");
+    let one = it.endpoint_of("/one");
+    it.endpoint_sends(one, "HTTP/1.1 204 No Content\r\n\r\n");
+    let [head, _, end] = whole(1, "204\n", "");
+    assert_eq!(it.client_received(), [head, end]);
+    it.client_sends(1, FrameKind::Data, "two");
+    assert_eq!(received(&mut it.endpoints[one]), ("two".to_owned(), false));
+    assert_eq!(it.client_received(), []);
+    assert!(it.serving.is_empty());
+}
+
+#[test]
+fn a_refused_response_leaves_one_head() {
+    let mut it = Multiplexing::new();
+    it.client_asks(1, "/one");
+    let one = it.endpoint_of("/one");
+    it.endpoint_sends(
+        one,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    );
+    let frames = it.client_received();
+    let [
+        (1, FrameKind::Head, head),
+        (1, FrameKind::Data, _),
+        (1, FrameKind::End, _),
+    ] = &frames[..]
+    else {
+        panic!("{frames:?}");
+    };
+    assert!(head.starts_with("502\n"), "{head}");
+    assert_eq!(failures(&it.worker), [End::Failure(Failure::UpstreamBody)]);
+}
+
+#[test]
+fn interim_responses_go_to_clients_that_know_them() {
+    let mut it = Multiplexing::new();
+    it.client_asks(1, "/one");
+    let of_http10 = "GET /three HTTP/1.0\r\nHost: example.com\r\n\r\n";
+    it.client_sends(3, FrameKind::Head, of_http10);
+    let (one, three) = (it.endpoint_of("/one"), it.endpoint_of("/three"));
+    for endpoint in [one, three] {
+        it.endpoint_sends(endpoint, "HTTP/1.1 103 Early Hints\r\n\r\n");
+    }
+    let early = (1, FrameKind::Head, "103\n".to_owned());
+    assert_eq!(it.client_received(), [early]);
+    for (stream, endpoint) in [(1, one), (3, three)] {
+        it.endpoint_sends(endpoint, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let ok = whole(stream, "200\ncontent-length: 2\n", "ok");
+        assert_eq!(it.client_received(), ok);
+    }
+}
+
+#[test]
+fn a_tunnel_passes_the_end_of_each_direction_on() {
+    let mut it = Multiplexing::new();
+    let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n\r\n";
+    let head = format!("GET /one HTTP/1.1\r\nHost: example.com\r\n{upgrade}");
+    it.client_sends(1, FrameKind::Head, &head);
+    let one = it.endpoint_of("/one");
+    it.endpoint_sends(
+        one,
+        &format!("HTTP/1.1 101 Switching Protocols\r\n{upgrade}hello"),
+    );
+    let [head, data, end] = whole(1, "101\nupgrade: echo\n", "hello");
+    assert_eq!(it.client_received(), [head, data]);
+    it.endpoints[one].close_notify().unwrap();
+    it.run();
+    assert_eq!(it.client_received(), [end]);
+    it.client_sends(1, FrameKind::Data, "bye");
+    it.client_sends(1, FrameKind::End, "");
+    assert_eq!(received(&mut it.endpoints[one]), ("bye".to_owned(), true));
+    assert!(it.serving.is_empty());
+    assert_eq!(it.client_received(), []);
+}
+
+#[test]
 fn an_exchange_times_out_without_the_others_of_its_connection() {
     let mut it = Multiplexing::new();
     it.client_asks(1, "/one");
@@ -249,9 +391,7 @@ fn an_exchange_is_given_up_without_the_others_of_its_connection() {
     let (_, is_closed) = received(&mut it.endpoints[one]);
     assert!(is_closed, "its answer is nobody's");
     it.endpoint_sends(three, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\npart");
-    let (other, _) = Stream::pair();
-    drop(std::mem::replace(&mut it.endpoints[three], other));
-    it.run();
+    it.endpoint_closes(three);
     // A part of an answer does not pass for the whole.
     let frames = it.client_received();
     let kinds: Vec<_> = frames.iter().map(|(id, kind, _)| (*id, *kind)).collect();

@@ -31,6 +31,9 @@ impl<'a, 'e> Sent<'a, 'e> {
     where
         Self: 'c,
     {
+        if begun.is_ok() {
+            self.exchange.side.begin_response();
+        }
         match begun {
             Ok(Begun::Response(mut response, mut buffer)) => {
                 self.report(&response);

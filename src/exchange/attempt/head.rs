@@ -252,6 +252,7 @@ impl Sent<'_, '_> {
             // A sign of life: the wait for the response begins anew.
             self.set_timeout();
             if self.request.head.version != Version::Http10 {
+                self.exchange.side.begin_response();
                 let head = &buffer.filled()[..len];
                 // The timer is that of the wait for the final response.
                 let passing = self.exchange.write_all(head, 0, Follow::Anything, None);

@@ -13,6 +13,7 @@ use crate::exchange::outcome::Outcome;
 use crate::exchange::pump::{Pump, TURNS, WaitsFor};
 use crate::exchange::watch::ClientWatch;
 use crate::exchange::{Context, Exchange, WriteFailure};
+use crate::metrics::end::End;
 use crate::net::stream::Follow;
 use crate::upstream::Upstream;
 
@@ -326,7 +327,12 @@ impl Rest {
         outcome: &mut Outcome,
     ) {
         let timeout = exchange.listener().timeouts.body;
-        let follow = exchange.follow(self.response.persistence);
+        let follow = if outcome.end == End::Complete {
+            exchange.follow(self.response.persistence)
+        } else {
+            // A part does not end as the whole does.
+            Follow::Anything
+        };
         let before = exchange.progress.figures.bytes_out;
         let mut is_timed = false;
         let failure = poll_fn(|cx| {

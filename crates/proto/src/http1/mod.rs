@@ -21,7 +21,7 @@ pub use chunked::ChunkedDecoder;
 pub use grammar::is_token;
 pub use request::parse_request;
 pub use response::parse_response;
-pub use restate::parse_odd_response;
+pub use restate::{ODD_HEAD_GROWTH_MAX, parse_odd_response};
 
 /// Most fields in a request's head or a trailer section.
 pub const MAX_FIELDS: usize = 128;
