@@ -9,7 +9,7 @@ use evenkeel_proto::{FieldKind, Method};
 
 use super::identity::{Identity, ROOM};
 use super::{Client, Context, Exchange};
-use crate::config::{self, Action};
+use crate::config;
 use crate::metrics::end::{End, Failure};
 use crate::metrics::histogram::{self, Histogram};
 use crate::net::clock;
@@ -76,10 +76,8 @@ impl<'a> Progress<'a> {
     /// The files that the route serves, if it serves any, and its index.
     pub fn files<'c>(&self, context: &'c Context) -> Option<(usize, &'c config::Files)> {
         let route = self.route()?;
-        match &context.config().routes[route].action {
-            Action::Files(files) => Some((route, files)),
-            _ => None,
-        }
+        let files = context.config().routes[route].action.files()?;
+        Some((route, files))
     }
 
     /// Index of the upstream, if the route goes to one.

@@ -50,7 +50,7 @@ fn upstream_of(explanation: &mut Explanation) -> Option<&mut UpstreamStep> {
     match explanation.action.as_mut()? {
         ActionStep::Upstream(step) => Some(step),
         ActionStep::Files(files) => files.upstream.as_mut(),
-        ActionStep::Answer { .. } | ActionStep::Redirect { .. } => None,
+        ActionStep::Answer(_) | ActionStep::Redirect(_) => None,
     }
 }
 

@@ -22,14 +22,13 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 
 use crate::client::http1::check_limits;
-use crate::config::{self, Action, Candidate, Config, Location, Proxying, without_passwords};
+use crate::config::{self, Action, Candidate, Config, Proxying, without_passwords};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
-use crate::handler::files::{Try, WantedFile, fallback, folder_location};
-use crate::handler::last_hop::LastHop;
-use crate::handler::{self, RequestFacts, redirect};
+use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
+use crate::handler::{self, Plan, RequestFacts};
 use crate::metrics::end::{End, Failure};
 use crate::net::Address;
 use crate::net::clock;
@@ -38,9 +37,9 @@ use crate::observe::figures::{EndpointStatus, effective_weight};
 use crate::upstream::SharedUpstream;
 use asked::Asked;
 pub use steps::{
-    ActionStep, CandidateStep, ConditionStep, EndpointStep, Explanation, FilesStep, KeyStep,
-    LaneStep, LearnedStep, ListenerStep, NowStep, QueueStep, ReadingStep, Refused, RelayedStep,
-    RouteStep, TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
+    ActionStep, AnswerStep, CandidateStep, ConditionStep, EndpointStep, Explanation, FilesStep,
+    KeyStep, LaneStep, LearnedStep, ListenerStep, NowStep, QueueStep, ReadingStep, RedirectStep,
+    Refused, RelayedStep, RouteStep, TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
 };
 
 impl Refused {
@@ -195,32 +194,13 @@ impl Routed<'_> {
         action: &Action,
         refused: &mut Option<Refused>,
     ) -> (ActionStep, Option<Prospect>) {
-        let RequestFacts { bytes, head, .. } = *self.facts;
-        if let Some(last) = LastHop::of(action, head, bytes) {
-            let step = ActionStep::Answer {
-                status: last.status,
-                content_type: LastHop::CONTENT_TYPE.to_owned(),
-                body_bytes: last.body.len(),
-                file: None,
-                headers: Vec::new(),
-            };
-            return (step, None);
-        }
-        match action {
-            Action::Answer(fixed) => (answer_step(fixed), None),
-            Action::Redirect { status, location } => {
-                let location = without_passwords(&location.to_string());
-                let location = Location::new(&location);
-                let step = ActionStep::Redirect {
-                    status: *status,
-                    location: redirect::expand(&location, self.facts.scheme, bytes, head),
-                };
-                (step, None)
-            }
-            Action::Files(files) => self.files_step(files, refused),
-            Action::Upstream(proxying) => {
-                *refused = refused_body(self.listener(), head);
-                let (step, prospect) = self.upstream_step(*proxying);
+        match handler::plan(action, self.facts) {
+            Plan::Answer(step) => (ActionStep::Answer(step), None),
+            Plan::Redirect(step) => (ActionStep::Redirect(step), None),
+            Plan::Files(plan) => self.files_step(&plan, refused),
+            Plan::Forward(proxying) => {
+                *refused = refused_body(self.listener(), self.facts.head);
+                let (step, prospect) = self.upstream_step(proxying);
                 (ActionStep::Upstream(Box::new(step)), Some(prospect))
             }
         }
@@ -244,23 +224,15 @@ impl Routed<'_> {
 
     fn files_step(
         &self,
-        files: &config::Files,
+        plan: &FilesPlan<'_>,
         refused: &mut Option<Refused>,
     ) -> (ActionStep, Option<Prospect>) {
-        let RequestFacts { bytes, head, .. } = *self.facts;
-        let wanted = WantedFile::by(head, bytes, files);
-        if let WantedFile::Refused(failure) = wanted {
+        let files = plan.settings;
+        if let WantedFile::Refused(failure) = plan.wanted {
             *refused = match fallback(failure, files) {
                 None => Some(Refused::new(failure.into(), None)),
-                Some(_) => refused_body(self.listener(), head),
+                Some(_) => refused_body(self.listener(), self.facts.head),
             };
-        }
-        if wanted == WantedFile::ToFolder {
-            let step = ActionStep::Redirect {
-                status: 301,
-                location: folder_location(head, bytes),
-            };
-            return (step, None);
         }
         let proxying = files.fallback.filter(|_| refused.is_none());
         let upstream = proxying.map(|it| self.upstream_step(it));
@@ -268,23 +240,13 @@ impl Routed<'_> {
         let step = FilesStep {
             root: files.root.display().to_string(),
             strip: files.strip.clone(),
-            candidates: candidate_steps(files, &wanted),
+            candidates: candidate_steps(files, &plan.wanted),
             index: files.index.clone(),
             is_listed: files.is_listed,
             not_found: files.not_found.clone(),
             upstream,
         };
         (ActionStep::Files(Box::new(step)), prospect)
-    }
-}
-
-fn answer_step(fixed: &config::FixedAnswer) -> ActionStep {
-    ActionStep::Answer {
-        status: fixed.status,
-        content_type: fixed.content_type.clone(),
-        body_bytes: fixed.body.len(),
-        file: (fixed.file.as_ref()).map(|path| path.display().to_string()),
-        headers: fixed.headers.clone(),
     }
 }
 

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::handler::{AnswerStep, RedirectStep};
+
 /// What a request would get, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -95,28 +97,10 @@ pub struct ConditionStep {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum ActionStep {
-    /// A fixed answer.
-    Answer {
-        /// Status code.
-        status: u16,
-        /// Value of `Content-Type`.
-        content_type: String,
-        /// Length of the body, in bytes.
-        body_bytes: usize,
-        /// Where the body was read from.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        file: Option<String>,
-        /// Further fields: names and values.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        headers: Vec<(String, String)>,
-    },
+    /// An answer from memory.
+    Answer(AnswerStep),
     /// A redirect.
-    Redirect {
-        /// Status code.
-        status: u16,
-        /// Value of `Location` for this request.
-        location: String,
-    },
+    Redirect(RedirectStep),
     /// Files of a folder.
     Files(Box<FilesStep>),
     /// An upstream's endpoint.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ActionStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep, NowStep,
-    ReadingStep, Refused, RelayedStep, RouteStep, UpstreamStep, WorkerStep,
+    ActionStep, AnswerStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep,
+    NowStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, UpstreamStep, WorkerStep,
 };
 use crate::config::Colour;
 use crate::metrics::quantity::counted;
@@ -74,13 +74,13 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
     page.readings(&explanation.readings);
     match &explanation.action {
         None => {}
-        Some(ActionStep::Answer {
+        Some(ActionStep::Answer(AnswerStep {
             status,
             content_type,
             body_bytes,
             file,
             headers,
-        }) => {
+        })) => {
             let from = match file {
                 Some(path) => format!(" from {path}"),
                 None => String::new(),
@@ -92,7 +92,7 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
                 page.line(&format!("  {name}: {value}"));
             }
         }
-        Some(ActionStep::Redirect { status, location }) => {
+        Some(ActionStep::Redirect(RedirectStep { status, location })) => {
             page.line(&format!("redirect: {status} to {location}"));
         }
         // Its line or its path alone has decided.

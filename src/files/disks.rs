@@ -20,7 +20,7 @@ use super::io_queue::IoQueue;
 use super::memory::Memory;
 use super::open::{FileId, Missing};
 use super::root::Root;
-use crate::config::{self, Action, Config};
+use crate::config::{self, Config};
 use crate::metrics::Detail;
 
 /// Files that may wait to be compressed.
@@ -114,7 +114,7 @@ impl Disks {
         let mut devices = Vec::new();
         let mut queues = Vec::new();
         for (index, route) in config.routes.iter().enumerate() {
-            let Action::Files(files) = &route.action else {
+            let Some(files) = route.action.files() else {
                 continue;
             };
             // One that is not there yet has a queue of its own.
@@ -143,9 +143,8 @@ impl Disks {
             };
             of_route[index] = Some(at);
         }
-        let mut actions = config.routes.iter().map(|route| &route.action);
-        let compresses = actions
-            .any(|action| matches!(action, Action::Files(files) if files.compression.is_some()));
+        let mut files = config.routes.iter().filter_map(|it| it.action.files());
+        let compresses = files.any(|it| it.compression.is_some());
         let bounds = Bounds {
             in_flight: config.server.workers.max(1),
             waiting: COMPRESSING_MAX,

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::config::{Action, Config};
+use crate::config::Config;
 use crate::net::timer::TICK;
 use crate::net::{is_out_of_descriptors, tasks};
 use cache::{Checked, OpenFiles};
@@ -117,16 +117,16 @@ impl Files {
     /// Those of one of the workers of this configuration.
     pub fn new(config: &Config, disks: Arc<Disks>) -> Self {
         let routes = config.routes.iter().enumerate();
-        let folders = routes.map(|(route, settings)| match &settings.action {
-            Action::Files(files) => Some(Rc::new(Folder {
+        let folders = routes.map(|(route, settings)| {
+            let files = settings.action.files()?;
+            Some(Rc::new(Folder {
                 route,
                 path: files.root.clone(),
                 opened: RefCell::default(),
                 checked: Cell::new(0),
                 is_checked: Cell::new(false),
                 is_lost: Cell::new(false),
-            })),
-            _ => None,
+            }))
         });
         let settings = &config.disk;
         Files {

@@ -2,7 +2,7 @@
 
 use evenkeel_proto::{Method, RequestHead};
 
-use crate::config::Action;
+use super::AnswerStep;
 
 /// The answer to such a request, as its last recipient (RFC 9110 §7.6.2).
 pub(crate) struct LastHop {
@@ -17,20 +17,28 @@ impl LastHop {
     pub const CONTENT_TYPE: &str = "message/http";
 
     /// `None` where the request goes the way of every other.
-    pub fn of(action: &Action, head: &RequestHead, bytes: &[u8]) -> Option<Self> {
+    pub fn of(head: &RequestHead, bytes: &[u8]) -> Option<Self> {
         let is_last = head.hops_left(bytes) == Some(0);
-        match action {
-            Action::Upstream(_) | Action::Files(_) if is_last => Some(match head.method {
-                Method::Trace => LastHop {
-                    status: 200,
-                    body: traced(head, bytes),
-                },
-                _ => LastHop {
-                    status: 204,
-                    body: Vec::new(),
-                },
-            }),
-            _ => None,
+        is_last.then(|| match head.method {
+            Method::Trace => LastHop {
+                status: 200,
+                body: traced(head, bytes),
+            },
+            _ => LastHop {
+                status: 204,
+                body: Vec::new(),
+            },
+        })
+    }
+
+    /// The same, for `explain`.
+    pub fn step(self) -> AnswerStep {
+        AnswerStep {
+            status: self.status,
+            content_type: LastHop::CONTENT_TYPE.to_owned(),
+            body_bytes: self.body.len(),
+            file: None,
+            headers: Vec::new(),
         }
     }
 }

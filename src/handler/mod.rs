@@ -1,23 +1,67 @@
 //! What answers a request: a route's action, or a refusal where none matches.
+//!
+//! Each action has a file here, with its [`Handler`]. The table of actions is in the
+//! configuration; [`with_action!`] calls the handler of one.
 
 pub(crate) mod files;
 mod fixed;
-pub(crate) mod last_hop;
-pub(crate) mod redirect;
+mod last_hop;
+mod proxy;
+mod redirect;
+mod step;
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
 use evenkeel_proto::Scheme;
-use evenkeel_proto::representation::Conditions;
 use evenkeel_proto::{LoopId, Method, RequestHead};
 
-use crate::config::{self, Action, Proxying};
+use crate::config::{Action, Config, Proxying, with_action};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{self, Exchange, Next, Outcome, box_cold};
+use crate::exchange::{Exchange, Next, Outcome, box_cold};
 use crate::metrics::end::{End, Failure};
-use files::Answered;
+use files::FilesPlan;
 use last_hop::LastHop;
+pub(crate) use proxy::balance_key;
+pub use step::{AnswerStep, RedirectStep};
+
+/// A handler answers requests, or passes them on, as the settings of an action say.
+trait Handler {
+    /// Answers the request. It has the route of this index.
+    ///
+    /// A cold handler boxes its future, so that it does not grow the hot one.
+    ///
+    /// # Cancellation
+    /// Dropping the future abandons the exchange.
+    fn handle<'a>(
+        &'a self,
+        route: usize,
+        exchange: &mut Exchange<'a>,
+    ) -> impl Future<Output = Outcome>;
+
+    /// Says what `handle` would do with such a request, for `explain`.
+    fn plan<'a>(&'a self, request: &RequestFacts<'a>) -> Plan<'a>;
+
+    /// A few words on it, for the status page.
+    fn label(&self, config: &Config) -> String;
+
+    /// Whether it passes requests on, so that `Max-Forwards` counts for it.
+    fn passes_on(&self) -> bool {
+        false
+    }
+}
+
+/// The steps that an action would take for a request.
+pub(crate) enum Plan<'a> {
+    /// Answer at once.
+    Answer(AnswerStep),
+    /// Send the client elsewhere.
+    Redirect(RedirectStep),
+    /// Look for files.
+    Files(FilesPlan<'a>),
+    /// Ask an upstream.
+    Forward(Proxying),
+}
 
 /// Answers the request.
 ///
@@ -37,47 +81,31 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
     let action = &context.config().routes[route].action;
-    if let Some(last) = LastHop::of(action, head, bytes) {
+    if let Some(last) = last_hop(action, head, bytes) {
         return box_cold(answer_last(exchange, last)).await;
     }
-    match action {
-        Action::Upstream(proxying) => {
-            let key = key_of(exchange, proxying);
-            exchange::forward(exchange, proxying, key).await
-        }
-        Action::Files(settings) => {
-            let request = files::FileRequest {
-                route,
-                settings,
-                conditions: Conditions::of(head, bytes),
-            };
-            match files::answer(request, exchange).await {
-                Answered::Here(outcome) => outcome,
-                Answered::Elsewhere(proxying) => {
-                    exchange.progress.figures.source = None;
-                    let key = key_of(exchange, &proxying);
-                    box_cold(exchange::forward(exchange, &proxying, key)).await
-                }
-            }
-        }
-        Action::Answer(fixed) => box_cold(fixed::answer(exchange, fixed)).await,
-        Action::Redirect { status, location } => {
-            box_cold(redirect::answer(exchange, *status, location)).await
-        }
+    with_action!(action, it => it.handle(route, exchange).await)
+}
+
+/// Says what [`handle`] would do with a request whose route has this action.
+pub(crate) fn plan<'a>(action: &'a Action, request: &RequestFacts<'a>) -> Plan<'a> {
+    match last_hop(action, request.head, request.bytes) {
+        Some(last) => Plan::Answer(last.step()),
+        None => with_action!(action, it => it.plan(request)),
     }
 }
 
-fn key_of(exchange: &Exchange<'_>, proxying: &Proxying) -> u64 {
-    let upstream = &exchange.context.config().upstreams[proxying.upstream];
-    balance_key(upstream, &RequestFacts::new(exchange))
+/// A few words on an action, for the status page.
+pub(crate) fn label(action: &Action, config: &Config) -> String {
+    with_action!(action, it => it.label(config))
 }
 
-/// What the balancer goes by, where it goes by something of the request.
-pub(crate) fn balance_key(upstream: &config::Upstream, request: &RequestFacts<'_>) -> u64 {
-    if upstream.balance.takes_key() {
-        upstream.key.hash(request)
+/// The answer to a request that no further proxy may pass on, where the action would.
+fn last_hop(action: &Action, head: &RequestHead, bytes: &[u8]) -> Option<LastHop> {
+    if with_action!(action, it => it.passes_on()) {
+        LastHop::of(head, bytes)
     } else {
-        0
+        None
     }
 }
 

@@ -2,21 +2,40 @@
 
 use evenkeel_proto::{RequestHead, Scheme};
 
-use super::respond;
-use crate::config::{Location, LocationPart, Variable};
+use super::{Handler, Plan, RedirectStep, RequestFacts, respond};
+use crate::config::{Config, Location, LocationPart, Redirect, Variable, without_passwords};
 use crate::exchange::answer::Answer;
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::{Exchange, Outcome, box_cold};
+
+impl Handler for Redirect {
+    fn handle<'a>(
+        &'a self,
+        _route: usize,
+        exchange: &mut Exchange<'a>,
+    ) -> impl Future<Output = Outcome> {
+        box_cold(answer(exchange, self))
+    }
+
+    fn plan<'a>(&'a self, request: &RequestFacts<'a>) -> Plan<'a> {
+        let location = without_passwords(&self.location.to_string());
+        let location = Location::new(&location);
+        Plan::Redirect(RedirectStep {
+            status: self.status,
+            location: expand(&location, request.scheme, request.bytes, request.head),
+        })
+    }
+
+    fn label(&self, _config: &Config) -> String {
+        format!("redirect {}", self.status)
+    }
+}
 
 /// Sends the client to a location.
-pub(super) async fn answer(
-    exchange: &mut Exchange<'_>,
-    status: u16,
-    location: &Location,
-) -> Outcome {
+async fn answer(exchange: &mut Exchange<'_>, redirect: &Redirect) -> Outcome {
     let scheme = exchange.client.scheme();
-    let location = expand(location, scheme, exchange.bytes, exchange.head);
+    let location = expand(&redirect.location, scheme, exchange.bytes, exchange.head);
     let answer = Answer {
-        status,
+        status: redirect.status,
         location: Some(&location),
         ..Answer::EMPTY
     };
@@ -24,12 +43,7 @@ pub(super) async fn answer(
 }
 
 /// The value of `Location` for a request.
-pub(crate) fn expand(
-    location: &Location,
-    scheme: Scheme,
-    bytes: &[u8],
-    head: &RequestHead,
-) -> String {
+fn expand(location: &Location, scheme: Scheme, bytes: &[u8], head: &RequestHead) -> String {
     let mut out = String::with_capacity(128);
     // The parser lets only ASCII through in targets and hosts.
     let text = |bytes| String::from_utf8_lossy(bytes);

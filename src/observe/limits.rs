@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::counters::{Counters, ExchangeCounters};
 use super::figures::Sources;
-use crate::config::{Action, Config};
+use crate::config::Config;
 use crate::metrics::Lazy;
 use crate::metrics::end::{End, Failure};
 
@@ -150,7 +150,7 @@ impl LimitWatch {
             failures.into_iter().chain(others)
         });
         let routes = config.routes.iter().enumerate();
-        let files = routes.filter(|(_, it)| matches!(it.action, Action::Files(_)));
+        let files = routes.filter(|(_, it)| it.action.files().is_some());
         let files = files.flat_map(|(route, _)| {
             let failures = [Failure::DiskBusy, Failure::NoDescriptor];
             failures.map(|failure| Limit::Files { route, failure })

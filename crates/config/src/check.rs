@@ -4,10 +4,7 @@
 //! found, so that every mistake is reported at once.
 
 mod access_log;
-mod answer;
-mod files;
 mod paths;
-mod redirect;
 pub(super) mod surroundings;
 mod upstream;
 
@@ -17,11 +14,12 @@ use std::net::IpAddr;
 use evenkeel_proto::Scheme;
 
 use super::Adopt;
+use super::action::WrittenAction;
 use super::diagnostics::Report;
-use super::setting::{Field, FromText, OneOrMore, Placed};
+use super::setting::{FromText, OneOrMore, Placed};
 use super::tree::SourcePlace;
 use super::value::{Bind, EndpointAddress, Name, Peer, Text};
-use super::written::{self, File, Names};
+use super::written::{self, File, Names, actions};
 use evenkeel_net::Address;
 
 /// Largest limit on the length of a head, in bytes.
@@ -260,11 +258,9 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
     let mut catch_all: Option<&SourcePlace> = None;
     for route in routes {
         check_action(route, report);
-        answer::check(route, report);
+        check_options_of_action(route, report);
         check_references(route, names, report);
         check_lane(route, names, report);
-        redirect::check(route, report);
-        files::check(route, report);
         paths::check(route, report);
         check_scheme(route, file, report);
         if let Some(earlier) = catch_all {
@@ -320,53 +316,23 @@ fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
     );
 }
 
-/// A key of a route that says what the route does.
-struct ActionKey<'a> {
-    key: &'static str,
-    is_written: bool,
-    place: &'a SourcePlace,
-}
-
-impl written::Route {
-    /// The keys that say what it does: a route has one of them.
-    fn actions(&self) -> [ActionKey<'_>; 4] {
-        fn action<'a, T>(key: &'static str, field: &'a Field<T>) -> ActionKey<'a> {
-            ActionKey {
-                key,
-                is_written: field.written,
-                place: &field.place,
-            }
+macro_rules! check_actions {
+    ($($(#[doc = $help:literal])* $key:ident: $type:ty => $variant:ident($resolved:ty);)*) => {
+        fn check_options_of_action(route: &written::Route, report: &mut Report) {
+            $(
+                if let Some(it) = &route.$key.value {
+                    WrittenAction::check(it, route, report);
+                }
+            )*
         }
-        [
-            action("upstream", &self.upstream),
-            action("answer", &self.answer),
-            action("redirect", &self.redirect),
-            action("files", &self.files),
-        ]
-    }
-
-    /// The upstream that files are looked for in front of.
-    fn upstream_of_files(&self) -> Option<&Field<Placed<Text>>> {
-        let written::ShortFiles(files) = self.files.value.as_ref()?;
-        Some(&files.upstream)
-    }
-
-    /// The names of upstreams in it: one at most, unless it is mistaken.
-    fn upstreams(&self) -> impl Iterator<Item = &Placed<Text>> {
-        let of_files = self.upstream_of_files();
-        let fields = [Some(&self.upstream), of_files].into_iter().flatten();
-        fields.filter_map(|it| it.value.as_ref())
-    }
-
-    /// The upstream that its requests go to, if any do.
-    pub(super) fn target(&self) -> Option<&Placed<Text>> {
-        self.upstreams().next()
-    }
+    };
 }
+actions!(check_actions);
 
 fn check_action(route: &written::Route, report: &mut Report) {
     let actions = route.actions();
-    let words: Vec<_> = actions.iter().map(|it| format!("`{}`", it.key)).collect();
+    let words = actions.iter().map(|it| format!("`{}`", it.key));
+    let words: Vec<_> = words.collect();
     let words = match &words[..] {
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
         [] => String::new(),

@@ -12,6 +12,7 @@ use evenkeel_net::Address;
 use evenkeel_policy::route::{Network, RouteTable};
 
 pub mod access_log;
+mod action;
 mod candidate;
 mod check;
 pub mod diagnostics;
@@ -30,6 +31,7 @@ mod not_toml;
 mod peers;
 mod print;
 mod quantity;
+mod queue_answer;
 mod regex_like;
 mod reserved;
 mod resolve;
@@ -37,6 +39,7 @@ mod schema;
 mod secret;
 mod setting;
 mod shape;
+mod surroundings;
 mod template;
 mod tree;
 mod twice;
@@ -45,6 +48,7 @@ mod value;
 mod written;
 
 pub use access_log::{AccessLog, AccessLogFormat, AccessLogs, LogDestination};
+pub use action::Action;
 pub use candidate::Candidate;
 pub use diagnostics::{Colour, Report};
 pub use docs::reference;
@@ -52,9 +56,9 @@ pub use evenkeel_policy::route::BalanceKey;
 pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
 pub use location::{Location, LocationPart, Variable};
-pub use resolve::NameLookup;
 pub use schema::schema;
 pub use secret::without_passwords;
+pub use surroundings::NameLookup;
 pub use written::{
     Buffer, ClientTimeouts, Compression, Disk, Drain, Endpoint, Files, FixedAnswer, Interim,
     Limits, Listener, Log, Otlp, Pool, Probe, Queue, QueueAnswer, Server, Upstream,
@@ -221,34 +225,13 @@ pub struct Route {
     pub action: Action,
 }
 
-/// What answers a request.
+/// Where a client is sent.
 #[derive(Debug, Clone)]
-pub enum Action {
-    /// Proxy to an upstream.
-    Upstream(Proxying),
-    /// A fixed answer.
-    Answer(Box<FixedAnswer>),
-    /// A redirect.
-    Redirect {
-        /// 301, 302, 303, 307 or 308.
-        status: u16,
-        /// Value of `Location`.
-        location: Location,
-    },
-    /// Files of a folder.
-    Files(Box<Files>),
-}
-
-impl Action {
-    /// How its requests go to an upstream: all, or those that no file is found
-    /// for; `None` where none does.
-    pub fn proxying(&self) -> Option<Proxying> {
-        match self {
-            Action::Upstream(proxying) => Some(*proxying),
-            Action::Files(files) => files.fallback,
-            Action::Answer(_) | Action::Redirect { .. } => None,
-        }
-    }
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// Value of `Location`.
+    pub location: Location,
 }
 
 impl Files {

@@ -4,7 +4,6 @@
 //! all of the configuration; only one without a mistake is then built.
 
 mod access_log;
-mod files;
 mod upstream;
 
 use std::io::ErrorKind;
@@ -13,37 +12,18 @@ use std::path::Path;
 
 use evenkeel_policy::route::{RouteTable, Rule};
 
+use super::action::{Around, WrittenAction};
 use super::check;
 use super::diagnostics::Report;
 use super::setting::Resolve;
+use super::surroundings::{NameLookup, Surroundings, read_file};
 use super::tree::SourcePlace;
 use super::value::Peer;
-use super::written::{self, AnswerParts, File, ListenerParts, Names, OtlpParts};
+use super::written::{self, DiskParts, File, ListenerParts, Names, OtlpParts, actions};
 use super::{
-    Action, Config, FixedAnswer, Identity, Listener, Location, Otlp, Peers, Proxying, Route,
-    Status, Upstream,
+    Action, Config, Disk, Identity, Listener, Otlp, Peers, Proxying, Route, Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
-
-/// Whether the names of endpoints are looked up, and this machine is asked what it
-/// lets the process do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NameLookup {
-    /// With the system's resolver; blocks.
-    System,
-    /// Not at all: such an endpoint gets the address 0.0.0.0, and every folder,
-    /// address and port is believed to be there. For checks.
-    Skip,
-}
-
-/// What the values of the file mean beyond it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Surroundings<'a> {
-    /// The folder of the configuration file, where other files are.
-    pub folder: &'a Path,
-    /// What becomes of names.
-    pub lookup: NameLookup,
-}
 
 /// Checks `file` as a whole and builds what to run on; `None` where there is
 /// a mistake in it or was one before.
@@ -80,7 +60,7 @@ pub(super) fn resolve(
         route_table: RouteTable::new(rules),
         routes: routes?,
         upstreams: upstreams?,
-        disk: files::disk(file.disk.value.as_ref()?)?,
+        disk: disk(file.disk.value.as_ref()?)?,
         status: status?,
         log: file.log.value.as_ref()?.resolve()?,
         otlp: otlp(file.otlp.value.as_ref())?,
@@ -108,7 +88,7 @@ fn status(
         Some(file) => {
             let path = folder.join(&file.0);
             check_mode(&path, &table.token_file.place, report);
-            let bytes = match upstream::read_file(&path) {
+            let bytes = match read_file(&path) {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     let what = format!("read {}: {error}", path.display());
@@ -241,39 +221,28 @@ fn routes(
     built.into_iter().collect()
 }
 
-fn action(
-    route: &written::Route,
-    names: &Names<'_>,
-    surroundings: Surroundings<'_>,
-    report: &mut Report,
-) -> Option<Action> {
-    if let Some(written::ShortFiles(files)) = &route.files.value {
-        let proxying = proxying(route, names);
-        let files = files::resolve(files, proxying, surroundings, report)?;
-        return Some(Action::Files(Box::new(files)));
-    }
-    if route.upstream.value.is_some() {
-        return proxying(route, names).map(Action::Upstream);
-    }
-    if let Some(answer) = &route.answer.value {
-        let answer = fixed_answer(answer, surroundings.folder, report)?;
-        return Some(Action::Answer(Box::new(answer)));
-    }
-    let redirect = &route.redirect.value.as_ref()?.0;
-    Some(Action::Redirect {
-        status: redirect.status.value.as_ref()?.value.get(),
-        location: Location::new(&redirect.to.value.as_ref()?.value.0),
-    })
-}
-
-fn fixed_answer(it: &written::Answer, folder: &Path, report: &mut Report) -> Option<FixedAnswer> {
-    let read = upstream::read_body(&it.file, folder, report)?;
-    let (file, body) = match read {
-        Some((path, body)) => (Some(path), body),
-        None => (None, it.body.value.as_ref()?.0.clone().into_bytes()),
+/// What the route does, from the first of its actions; a second one is a mistake that
+/// was reported.
+macro_rules! resolve_action {
+    ($($(#[doc = $help:literal])* $key:ident: $type:ty => $variant:ident($resolved:ty);)*) => {
+        fn action(
+            route: &written::Route,
+            names: &Names<'_>,
+            surroundings: Surroundings<'_>,
+            report: &mut Report,
+        ) -> Option<Action> {
+            let proxying = proxying(route, names);
+            let around = Around { proxying, surroundings };
+            let actions = [$(
+                route.$key.value.as_ref().map(|it| {
+                    WrittenAction::resolve(it, around, report).map(Action::$variant)
+                }),
+            )*];
+            actions.into_iter().flatten().next()?
+        }
     };
-    it.resolve_with(AnswerParts { body, file })
 }
+actions!(resolve_action);
 
 /// How requests of the route go to an upstream, if any do.
 fn proxying(route: &written::Route, names: &Names<'_>) -> Option<Proxying> {
@@ -300,4 +269,12 @@ fn upstreams(
         .map(|it| upstream::resolve(&it.name, it.value.as_ref()?, surroundings, report))
         .collect();
     built.into_iter().collect()
+}
+
+fn disk(it: &written::DiskTable) -> Option<Disk> {
+    let queue = it.queue.value.as_ref()?;
+    it.resolve_with(DiskParts {
+        queue_max: queue.max.value?.get(),
+        queue_timeout: queue.timeout.value?.0,
+    })
 }

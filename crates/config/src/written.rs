@@ -27,8 +27,8 @@ pub use logs::{
     AccessLog, Log, LogTable, Otlp, OtlpTable, OwnAccessLog, OwnAccessLogTable, Syslog,
 };
 pub(super) use names::Names;
-pub(super) use route::AnswerParts;
-pub use route::{Answer, FixedAnswer, Route, ShortFiles};
+pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
+pub(super) use route::{AnswerParts, actions};
 pub use upstream::{
     Buffer, Endpoint, HealthTable, Interim, Pool, Probe, Queue, QueueAnswer, QueueAnswerTable,
     ShortEndpoint, Upstream, UpstreamTable, UpstreamTimeouts,

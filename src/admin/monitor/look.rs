@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::config::{Action, Config};
+use crate::config::Config;
 use crate::files::Disks;
+use crate::handler;
 use crate::observe::events::Event;
 use crate::observe::figures::{EndpointStatus, Figures};
 
@@ -188,12 +189,6 @@ pub(super) fn start_message(
     started_unix_ms: u64,
 ) -> String {
     let listener = |it: &'_ crate::config::Listener| it.bind.to_string();
-    let route = |it: &crate::config::Route| match &it.action {
-        Action::Upstream(proxying) => config.upstreams[proxying.upstream].name.clone(),
-        Action::Answer(fixed) => format!("answer {}", fixed.status),
-        Action::Redirect { status, .. } => format!("redirect {status}"),
-        Action::Files(files) => format!("files {}", files.root.display()),
-    };
     let start = Start {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
@@ -211,8 +206,8 @@ pub(super) fn start_message(
         routes: (config.routes.iter())
             .map(|it| RouteNames {
                 name: &it.name,
-                to: route(it),
-                files: matches!(it.action, Action::Files(_)),
+                to: handler::label(&it.action, config),
+                files: it.action.files().is_some(),
             })
             .collect(),
         disks: (disks.all().iter())

@@ -16,7 +16,9 @@ use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
 
-use crate::config::{self, Candidate, Proxying};
+use super::proxy::forward;
+use super::{Handler, Plan, RedirectStep, RequestFacts};
+use crate::config::{self, Candidate, Config};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{Exchange, Gone, Next, Outcome, Worker, box_cold, room};
 use crate::files::{Found, Look, Missing, Refused};
@@ -24,11 +26,55 @@ use crate::metrics::end::{End, Failure};
 use crate::net::tasks;
 use crate::observe::access_log::Source;
 use send::Sending;
-pub(crate) use wanted::{Try, WantedFile, fallback, folder_location};
+use wanted::folder_location;
+pub(crate) use wanted::{Try, WantedFile, fallback};
+
+impl Handler for config::Files {
+    fn handle<'a>(
+        &'a self,
+        route: usize,
+        exchange: &mut Exchange<'a>,
+    ) -> impl Future<Output = Outcome> {
+        let request = FileRequest {
+            route,
+            settings: self,
+            conditions: Conditions::of(exchange.head, exchange.bytes),
+        };
+        answer(request, exchange)
+    }
+
+    fn plan<'a>(&'a self, request: &RequestFacts<'a>) -> Plan<'a> {
+        let RequestFacts { bytes, head, .. } = *request;
+        match WantedFile::by(head, bytes, self) {
+            WantedFile::ToFolder => Plan::Redirect(RedirectStep {
+                status: 301,
+                location: folder_location(head, bytes),
+            }),
+            wanted => Plan::Files(FilesPlan {
+                settings: self,
+                wanted,
+            }),
+        }
+    }
+
+    fn label(&self, _config: &Config) -> String {
+        format!("files {}", self.root.display())
+    }
+
+    fn passes_on(&self) -> bool {
+        true
+    }
+}
+
+/// What files would be looked for.
+pub(crate) struct FilesPlan<'a> {
+    pub settings: &'a config::Files,
+    pub wanted: WantedFile<'a>,
+}
 
 /// A request as files see it, beside its exchange.
 #[derive(Clone, Copy)]
-pub(super) struct FileRequest<'a> {
+struct FileRequest<'a> {
     /// Index of the route.
     pub route: usize,
     pub settings: &'a config::Files,
@@ -67,35 +113,28 @@ enum Answering<'a> {
     Refused(Failure),
 }
 
-/// Who answered a request for a file.
-pub(super) enum Answered {
-    /// It was answered here.
-    Here(Outcome),
-    /// There is no such file: this upstream is to be asked.
-    Elsewhere(Proxying),
-}
-
-/// Answers with a file of the folder of `route`.
+/// Answers with a file of the folder of the route, or by the upstream behind it.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
-pub(super) async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange<'a>) -> Answered {
+async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange<'a>) -> Outcome {
     let mut is_second_try = false;
     loop {
         let representation = match find(&request, exchange).await {
             Answering::File(representation) => representation,
             Answering::ToFolder => {
-                return Answered::Here(box_cold(to_folder(exchange)).await);
+                return box_cold(to_folder(exchange)).await;
             }
             Answering::Listing(path) => {
                 let listing = listing::answer(&request, &path, exchange);
-                return Answered::Here(box_cold(listing).await);
+                return box_cold(listing).await;
             }
             Answering::Refused(failure) => {
                 if let Some(proxying) = fallback(failure, request.settings) {
-                    return Answered::Elsewhere(proxying);
+                    exchange.progress.figures.source = None;
+                    return box_cold(forward(exchange, &proxying)).await;
                 }
-                return Answered::Here(box_cold(refuse(exchange, failure)).await);
+                return box_cold(refuse(exchange, failure)).await;
             }
         };
         let sending = Sending {
@@ -111,7 +150,7 @@ pub(super) async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange
             // It was cut off since it was opened: who comes next gets it anew.
             sending.file.doubt();
         }
-        return Answered::Here(match sent {
+        return match sent {
             Err(End::Failure(failure)) if exchange.progress.figures.bytes_out == 0 => {
                 if failure == Failure::FileChanged && !is_second_try {
                     is_second_try = true;
@@ -128,7 +167,7 @@ pub(super) async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange
                 let sent = sent.map(|()| complete);
                 outcome(exchange, sending.persistence, sent)
             }
-        });
+        };
     }
 }
 

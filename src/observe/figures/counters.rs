@@ -16,7 +16,7 @@ pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
 pub use super::route::{FileCounters, RouteCounters};
 pub use super::upstream::UpstreamCounters;
-use crate::config::{self, Action, Config};
+use crate::config::Config;
 
 /// Counters of one worker; the indices are those of one configuration.
 ///
@@ -161,7 +161,7 @@ impl Counters {
             files: config
                 .routes
                 .iter()
-                .map(|it| serves_files(it).then(Arc::default))
+                .map(|it| it.action.files().map(|_| Arc::default()))
                 .collect(),
             upstreams: zero(config.upstreams.len()),
             endpoints: zero(config.upstreams.len()),
@@ -187,7 +187,7 @@ impl Counters {
                 .map(|route| {
                     let at = same_route.get(&*route.name);
                     let kept = at.and_then(|&at| self.files[at].clone());
-                    serves_files(route).then(|| kept.unwrap_or_default())
+                    route.action.files().map(|_| kept.unwrap_or_default())
                 })
                 .collect(),
             routes: kept_or_zero(
@@ -198,10 +198,6 @@ impl Counters {
             endpoints: kept_or_zero(&self.endpoints, upstreams.iter().copied()),
         }
     }
-}
-
-fn serves_files(route: &config::Route) -> bool {
-    matches!(route.action, Action::Files(_))
 }
 
 /// Where each name stands.

@@ -4,7 +4,6 @@ use evenkeel_metrics::{Detail, End, Failure, Lazy, figures};
 
 use super::Sources;
 use super::exchanges::ExchangeCounters;
-use crate::config::Action;
 
 figures! {
     /// Figures of a route.
@@ -53,7 +52,7 @@ impl Sources {
         };
         let cells = self.counters.iter().map(|it| &*it.routes[index]);
         let mut route = given.with(cells, detail);
-        if let Action::Files(files) = &settings.action {
+        if let Some(files) = settings.action.files() {
             let given = FileGiven {
                 root: files.root.display().to_string(),
                 refused: route.exchanges.ends.count(End::Failure(Failure::DiskBusy)),

@@ -10,6 +10,7 @@ use evenkeel_policy::queue::Discipline;
 
 use super::super::diagnostics::Report;
 use super::super::machine;
+use super::super::queue_answer;
 use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::shape::alternatives;
 use super::super::tree::SourcePlace;
@@ -134,16 +135,7 @@ fn check_queue(upstream: &UpstreamTable, report: &mut Report) {
             .help("write the longest wait that is nothing unusual, such as \"100ms\"");
     }
     if let Some(answer) = &queue.answer.value {
-        check_answer(answer, report);
-    }
-}
-
-/// Only a file has a type.
-pub(super) fn check_answer(answer: &written::QueueAnswerTable, report: &mut Report) {
-    if answer.content_type.written && !answer.file.written {
-        report
-            .mistake(&answer.content_type.place, "`content_type` without `file`")
-            .help("without a file the answer is a line of plain text");
+        queue_answer::check(answer, report);
     }
 }
 

@@ -1,9 +1,7 @@
 //! Upstreams: names looked up, files read, options of balancers put together.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use evenkeel_policy::balance::{Balance, FairOptions};
 use evenkeel_policy::health::HealthSettings;
@@ -11,18 +9,15 @@ use evenkeel_policy::queue::QueueSettings;
 use evenkeel_proto::http1::write::{Forward, Via};
 
 use super::super::diagnostics::Report;
-use super::super::input::read_up_to;
-use super::super::setting::{Bounded, Field, Map, Placed, Resolve};
-use super::super::value::{Destination, FilePath, Forwarding};
+use super::super::queue_answer;
+use super::super::setting::{Bounded, Map, Placed, Resolve};
+use super::super::surroundings::{NameLookup, Surroundings};
+use super::super::value::{Destination, Forwarding};
 use super::super::written::{
-    self, EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, ShortEndpoint, UpstreamParts,
+    self, EndpointParts, ProbeParts, QueueParts, ShortEndpoint, UpstreamParts,
 };
-use super::super::{BalanceKey, Endpoint, Lane, Probe, ProbeRequest, Queue, QueueAnswer, Upstream};
-use super::{NameLookup, Surroundings};
+use super::super::{BalanceKey, Endpoint, Lane, Probe, ProbeRequest, Queue, Upstream};
 use evenkeel_net::Address;
-
-/// Largest file that is read for an answer, in bytes.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 pub(super) fn resolve(
     name: &str,
@@ -70,7 +65,7 @@ fn balance(it: &written::UpstreamTable) -> Option<Balance> {
 fn queue(it: &written::UpstreamTable, folder: &Path, report: &mut Report) -> Option<Queue> {
     let is_peak = it.is_peak();
     let queue = it.queue.value.as_ref()?;
-    let answer = queue_answer(queue.answer.value.as_ref()?, folder, report);
+    let answer = queue_answer::resolve(queue.answer.value.as_ref()?, folder, report);
     let standard = QueueSettings::default();
     let max = queue.max.value?.get();
     queue.resolve_with(QueueParts {
@@ -95,59 +90,6 @@ fn forward(written: &[Placed<Forwarding>]) -> Forward {
         forwarded: has(Forwarding::Forwarded),
         x_real_ip: has(Forwarding::XRealIp),
     }
-}
-
-pub(super) fn queue_answer(
-    it: &written::QueueAnswerTable,
-    folder: &Path,
-    report: &mut Report,
-) -> Option<QueueAnswer> {
-    let body = match (read_body(&it.file, folder, report)?, &it.content_type.value) {
-        (Some((_, body)), Some(content_type)) => Some((content_type.0.clone(), body)),
-        _ => None,
-    };
-    it.resolve_with(QueueAnswerParts {
-        retry_after_s: whole_seconds(it.retry_after.value?.0),
-        body,
-    })
-}
-
-/// Reads the file with the body of an answer; `None` is a mistake, `Some(None)` no
-/// file.
-pub(super) fn read_body(
-    file: &Field<FilePath>,
-    folder: &Path,
-    report: &mut Report,
-) -> Option<Option<(PathBuf, Vec<u8>)>> {
-    let Some(written) = &file.value else {
-        return Some(None);
-    };
-    let path = folder.join(&written.0);
-    match read_file(&path) {
-        Ok(body) => Some(Some((path, body))),
-        Err(error) => {
-            report
-                .mistake(&file.place, format!("read {}: {error}", path.display()))
-                .help("the file is read when the configuration is loaded, from the folder of the configuration file");
-            None
-        }
-    }
-}
-
-/// Rounded up: nobody is asked back too early.
-fn whole_seconds(duration: Duration) -> u32 {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
-    u32::try_from(seconds).unwrap_or(u32::MAX)
-}
-
-/// The bytes of a file that a setting names.
-pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe would be waited for.
-    let kind = std::fs::metadata(path)?.file_type();
-    if !kind.is_file() && !kind.is_dir() {
-        return Err(io::Error::other("it is no file"));
-    }
-    read_up_to(path, MAX_FILE_BYTES)
 }
 
 fn lanes(it: &written::UpstreamTable) -> Option<Vec<Lane>> {

@@ -5,36 +5,76 @@ use super::upstream::content_type_default;
 use super::{FilesTable, Match, OwnAccessLog};
 use crate::file_value::FolderPath;
 use crate::reserved::AnswerField;
-use crate::setting::{Bounded, Boxed, Map, Placed, options};
-use crate::tree::Node;
+use crate::setting::{Bounded, Boxed, Field, Map, Placed, options};
+use crate::tree::{Node, SourcePlace};
 use crate::value::{FieldValue, FilePath, Name, Text};
 use std::path::PathBuf;
 
-options! {
-    /// Which requests, and what answers them.
-    pub struct Route as "a route" {
-        /// The name that logs use.
-        name: Name = Optional("`route-N`, counted from 1"),
-        /// What a request must show, all of it; everything where this is left
-        /// out.
-        r#match: Match = Default("{}"),
-        /// Proxy to the upstream of this name.
-        upstream: Placed<Text> = Optional(""),
-        /// Answer with this, without an upstream.
-        answer: Boxed<Answer> = Optional(""),
-        /// Redirect there: a URL, or a table.
-        redirect: Redirect = Optional(""),
-        /// Answer with files of a folder: its path, or a table.
-        files: ShortFiles = Optional(""),
-        /// Of the upstream's `lanes`, the one that these requests are kept to.
-        lane: Text = Optional("all of the upstream's slots"),
-        /// Who leaves the upstream's queue first: requests of a higher
-        /// priority go before those of a lower one.
-        priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
-        /// Where its requests are logged: a table, `true` for one with the
-        /// listener's settings or the defaults, `false` for nowhere.
-        access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
-    }
+/// The table of actions. A row has the help, the key of a route, its type as written,
+/// and the variant of `Action` with its type. The macro that is named gets all rows.
+macro_rules! actions {
+    ($then:ident) => {
+        $then! {
+            /// Proxy to the upstream of this name.
+            upstream: Placed<Text> => Upstream(Proxying);
+            /// Answer with this, without an upstream.
+            answer: Boxed<Answer> => Answer(Box<FixedAnswer>);
+            /// Redirect there: a URL, or a table.
+            redirect: Redirect => Redirect(Box<Redirect>);
+            /// Answer with files of a folder: its path, or a table.
+            files: ShortFiles => Files(Box<Files>);
+        }
+    };
+}
+pub(in super::super) use actions;
+
+/// Defines a route: its options, among them a key for each action.
+macro_rules! route {
+    ($($(#[doc = $help:literal])* $key:ident: $type:ty => $variant:ident($resolved:ty);)*) => {
+        options! {
+            /// Which requests, and what answers them.
+            pub struct Route as "a route" {
+                /// The name that logs use.
+                name: Name = Optional("`route-N`, counted from 1"),
+                /// What a request must show, all of it; everything where this is left
+                /// out.
+                r#match: Match = Default("{}"),
+                $(
+                    $(#[doc = $help])*
+                    $key: $type = Optional(""),
+                )*
+                /// Of the upstream's `lanes`, the one that these requests are kept to.
+                lane: Text = Optional("all of the upstream's slots"),
+                /// Who leaves the upstream's queue first: requests of a higher
+                /// priority go before those of a lower one.
+                priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
+                /// Where its requests are logged: a table, `true` for one with the
+                /// listener's settings or the defaults, `false` for nowhere.
+                access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
+            }
+        }
+
+        impl Route {
+            /// The keys that say what it does: a route has one of them.
+            pub(crate) fn actions(&self) -> Vec<ActionKey<'_>> {
+                vec![$(
+                    ActionKey {
+                        key: stringify!($key),
+                        is_written: self.$key.written,
+                        place: &self.$key.place,
+                    },
+                )*]
+            }
+        }
+    };
+}
+actions!(route);
+
+/// A key of a route that says what the route does.
+pub(crate) struct ActionKey<'a> {
+    pub(crate) key: &'static str,
+    pub(crate) is_written: bool,
+    pub(crate) place: &'a SourcePlace,
 }
 
 options! {
@@ -106,5 +146,22 @@ impl Route {
             Some(name) => name.0.clone(),
             None => format!("route-{}", index + 1),
         }
+    }
+    /// The upstream that files are looked for in front of.
+    pub(crate) fn upstream_of_files(&self) -> Option<&Field<Placed<Text>>> {
+        let ShortFiles(files) = self.files.value.as_ref()?;
+        Some(&files.upstream)
+    }
+
+    /// The names of upstreams in it: one at most, unless it is mistaken.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Placed<Text>> {
+        let of_files = self.upstream_of_files();
+        let fields = [Some(&self.upstream), of_files].into_iter().flatten();
+        fields.filter_map(|it| it.value.as_ref())
+    }
+
+    /// The upstream that its requests go to, if any do.
+    pub(crate) fn target(&self) -> Option<&Placed<Text>> {
+        self.upstreams().next()
     }
 }

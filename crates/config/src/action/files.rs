@@ -1,31 +1,88 @@
-//! The checks of files.
+//! Files of a folder.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use evenkeel_policy::route::PathPattern;
 use evenkeel_proto::coding::Coding;
 
+use super::super::Files;
 use super::super::diagnostics::Report;
-use super::super::setting::{Field, OneOrMore, Placed};
+use super::super::file_value::FolderPath;
+use super::super::queue_answer;
+use super::super::setting::{Field, OneOrMore, Placed, Resolve};
+use super::super::surroundings::{NameLookup, Surroundings};
 use super::super::tree::SourcePlace;
 use super::super::value::Path;
-use super::super::written::{self, CompressTable, FilesTable, Switch};
-use super::upstream::check_answer;
+use super::super::written::{self, CompressTable, FilesParts, FilesTable, Switch};
+use super::{Around, WrittenAction};
 
-/// Reports what is wrong or doubtful about the files of `route`.
-pub(super) fn check(route: &written::Route, report: &mut Report) {
-    let Some(written::ShortFiles(files)) = &route.files.value else {
-        return;
+impl WrittenAction for written::ShortFiles {
+    type Action = Box<Files>;
+
+    fn check(&self, route: &written::Route, report: &mut Report) {
+        let files = &self.0;
+        check_strip(route, files, report);
+        check_patterns(files, report);
+        check_codings(&files.precompressed, report);
+        if let Some(Switch::On(compression)) = &files.compress.value {
+            check_compression(compression, report);
+        }
+        if let Some(answer) = &files.overload.value {
+            queue_answer::check(answer, report);
+        }
+    }
+
+    fn resolve(&self, around: Around<'_>, report: &mut Report) -> Option<Box<Files>> {
+        let (it, surroundings) = (&self.0, around.surroundings);
+        // First, so that its mistakes are reported whatever else is missing.
+        let overload = it.overload.value.as_ref()?;
+        let overload = queue_answer::resolve(overload, surroundings.folder, report);
+        let root = root(it.root.value.as_ref()?, surroundings, report);
+        let files = it.resolve_with(FilesParts {
+            root: root?,
+            strip: it.strip.value.as_ref().map_or("", |it| &it.0).to_owned(),
+            fallback: around.proxying,
+            compression: match &it.compress.value {
+                None => None,
+                Some(written) => written.resolve()?,
+            },
+            overload: overload?,
+        });
+        files.map(Box::new)
+    }
+}
+
+/// The folder as an absolute path, so that it stays the same one wherever the
+/// process works.
+fn root(
+    it: &Placed<FolderPath>,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<PathBuf> {
+    let path = surroundings.folder.join(&it.value.0);
+    let path = match std::path::absolute(&path) {
+        Ok(path) => path,
+        Err(error) => {
+            let what = format!("find the folder {}: {error}", path.display());
+            report
+                .mistake(&it.place, what)
+                .help("write an absolute path");
+            return None;
+        }
     };
-    check_strip(route, files, report);
-    check_patterns(files, report);
-    check_codings(&files.precompressed, report);
-    if let Some(Switch::On(compression)) = &files.compress.value {
-        check_compression(compression, report);
+    // It may be there later, when something is mounted.
+    if surroundings.lookup == NameLookup::System && !path.is_dir() {
+        let what = if path.exists() {
+            format!("{} is no folder", path.display())
+        } else {
+            format!("there is no folder {} now", path.display())
+        };
+        report
+            .warning(&it.place, what)
+            .help("until there is one, requests for its files are answered 500");
     }
-    if let Some(answer) = &files.overload.value {
-        check_answer(answer, report);
-    }
+    Some(path)
 }
 
 /// What is stripped stands in front of some path that the route matches.

@@ -1,14 +1,27 @@
-//! The checks of redirects.
+//! Redirects.
 
 use super::super::diagnostics::Report;
 use super::super::location::{is_of_variable, unknown_words};
-use super::super::written;
+use super::super::written::{self, RedirectTable};
+use super::super::{Location, Redirect};
+use super::{Around, WrittenAction};
 
-/// Reports what is wrong or doubtful about the redirect of `route`.
-pub(super) fn check(route: &written::Route, report: &mut Report) {
-    let Some(redirect) = route.redirect.value.as_ref().map(|it| &it.0) else {
-        return;
-    };
+impl WrittenAction for written::Redirect {
+    type Action = Box<Redirect>;
+
+    fn check(&self, _: &written::Route, report: &mut Report) {
+        check(&self.0, report);
+    }
+
+    fn resolve(&self, _: Around<'_>, _: &mut Report) -> Option<Box<Redirect>> {
+        Some(Box::new(Redirect {
+            status: self.0.status.value.as_ref()?.value.get(),
+            location: Location::new(&self.0.to.value.as_ref()?.value.0),
+        }))
+    }
+}
+
+fn check(redirect: &RedirectTable, report: &mut Report) {
     if let Some(status) = &redirect.status.value
         && let code @ 304..=306 = status.value.get()
     {

@@ -1,31 +1,43 @@
-//! The checks of fixed answers.
+//! Fixed answers.
 
 use std::collections::HashMap;
 
+use super::super::FixedAnswer;
 use super::super::diagnostics::Report;
 use super::super::reserved::AnswerField;
-use super::super::setting::{Bounded, Map};
+use super::super::setting::{Bounded, Boxed, Map};
+use super::super::surroundings::read_body;
 use super::super::tree::SourcePlace;
 use super::super::value::FieldValue;
-use super::super::written::{self, Answer};
+use super::super::written::{self, Answer, AnswerParts};
+use super::{Around, WrittenAction};
 
 /// Statuses of answers without a body (RFC 9110 §6.4.1).
 const WITHOUT_BODY: [u16; 2] = [204, 304];
 
-/// Reports what is wrong or doubtful about the answer of `route`.
-pub(super) fn check(route: &written::Route, report: &mut Report) {
-    let Some(answer) = &route.answer.value else {
-        return;
-    };
-    if answer.body.written && answer.file.written {
-        report
-            .mistake(&answer.file.place, "an answer with both `body` and `file`")
-            .related(&answer.body.place, "the other one")
-            .help("an answer has one body: write one of them");
+impl WrittenAction for Boxed<Answer> {
+    type Action = Box<FixedAnswer>;
+
+    fn check(&self, _: &written::Route, report: &mut Report) {
+        if self.body.written && self.file.written {
+            report
+                .mistake(&self.file.place, "an answer with both `body` and `file`")
+                .related(&self.body.place, "the other one")
+                .help("an answer has one body: write one of them");
+        }
+        check_body(self, report);
+        if let Some(headers) = &self.headers.value {
+            check_headers(headers, report);
+        }
     }
-    check_body(answer, report);
-    if let Some(headers) = &answer.headers.value {
-        check_headers(headers, report);
+
+    fn resolve(&self, around: Around<'_>, report: &mut Report) -> Option<Box<FixedAnswer>> {
+        let read = read_body(&self.file, around.surroundings.folder, report)?;
+        let (file, body) = match read {
+            Some((path, body)) => (Some(path), body),
+            None => (None, self.body.value.as_ref()?.0.clone().into_bytes()),
+        };
+        self.resolve_with(AnswerParts { body, file }).map(Box::new)
     }
 }
 

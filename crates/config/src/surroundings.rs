@@ -1,0 +1,64 @@
+//! What the values of the file mean beyond it: folders, files and names.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::diagnostics::Report;
+use super::input::read_up_to;
+use super::setting::Field;
+use super::value::FilePath;
+
+/// Largest file that is read for an answer, in bytes.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Whether the names of endpoints are looked up, and this machine is asked what it
+/// lets the process do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameLookup {
+    /// With the system's resolver; blocks.
+    System,
+    /// Not at all: such an endpoint gets the address 0.0.0.0, and every folder,
+    /// address and port is believed to be there. For checks.
+    Skip,
+}
+
+/// What the values of the file mean beyond it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    /// The folder of the configuration file, where other files are.
+    pub folder: &'a Path,
+    /// What becomes of names.
+    pub lookup: NameLookup,
+}
+
+/// Reads the file with the body of an answer; `None` is a mistake, `Some(None)` no
+/// file.
+pub(super) fn read_body(
+    file: &Field<FilePath>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Option<(PathBuf, Vec<u8>)>> {
+    let Some(written) = &file.value else {
+        return Some(None);
+    };
+    let path = folder.join(&written.0);
+    match read_file(&path) {
+        Ok(body) => Some(Some((path, body))),
+        Err(error) => {
+            report
+                .mistake(&file.place, format!("read {}: {error}", path.display()))
+                .help("the file is read when the configuration is loaded, from the folder of the configuration file");
+            None
+        }
+    }
+}
+
+/// The bytes of a file that a setting names.
+pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe would be waited for.
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is no file"));
+    }
+    read_up_to(path, MAX_FILE_BYTES)
+}
