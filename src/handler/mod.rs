@@ -1,6 +1,6 @@
 //! What answers a request: a route's action, or a refusal where none matches.
 //!
-//! Each action has a file here, with its [`Handler`]. The table of actions is in the
+//! Each action has a file here, with its `Handler`. The table of actions is in the
 //! configuration; [`with_action!`] calls the handler of one.
 
 pub(crate) mod files;
