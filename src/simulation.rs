@@ -21,10 +21,10 @@ use evenkeel_testkit::Wakes;
 use crate::client;
 use crate::config::{Config, NameLookup, load_text};
 use crate::exchange::Room;
-use crate::exchange::context::{Generation, Worker, WorkerParts};
+use crate::exchange::context::{Generation, SharedListener, Worker, WorkerParts};
 use crate::files::{Disks, Files};
+use crate::metrics::BufferMemory;
 use crate::metrics::end::{End, Failure};
-use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::clock;
 use crate::net::listen::Peer;
 use crate::net::stream::{Follow, Stream};
@@ -32,6 +32,7 @@ use crate::net::timer::TICK;
 use crate::observe::access_log::writer;
 use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::Counters;
+use crate::observe::sessions::ListenerId;
 use crate::upstream::{SharedUpstream, Slot, Upstream, UpstreamSides, Wanted, shared_upstreams};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
@@ -91,8 +92,8 @@ fn failures(worker: &Worker) -> Vec<End> {
 
 /// How many exchanges were counted.
 fn exchanges(worker: &Worker) -> u64 {
-    let counters = &worker.counters.listeners[0].exchanges;
-    counters.requests.value()
+    let generation = worker.generation.get();
+    generation.counters.listeners[0].exchanges.requests.value()
 }
 
 fn send(stream: &mut Stream, bytes: &str) {
@@ -140,7 +141,7 @@ fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
     let counters = Arc::new(Counters::new(config));
     let upstreams = UpstreamSides::default();
     let disks = Arc::new(Disks::start(config).unwrap());
-    Worker::new(WorkerParts {
+    let worker = Worker::new(WorkerParts {
         generation: Generation::new(
             0,
             config.clone(),
@@ -152,16 +153,15 @@ fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
         ),
         upstreams,
         access_log: AccessLog::new(log_sender, config.access_logs.destinations.len(), &layout),
-        open_connections: config
-            .listeners
-            .iter()
-            .map(|_| OpenCount::default())
-            .collect(),
         buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
         spans: None,
         files: Files::new(config, disks),
         room: Room::new(0, Vec::new()),
-    })
+    });
+    let listeners = 0..config.listeners.len() as ListenerId;
+    let listeners = listeners.map(|id| Arc::new(SharedListener::new(id)));
+    worker.follow(worker.generation.get(), &listeners.collect::<Vec<_>>());
+    worker
 }
 
 fn acquire<'a>(upstream: &'a Upstream, tried: &[Tried]) -> Slot<'a> {

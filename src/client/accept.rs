@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::future_pool::FuturePool;
 use super::{ClientConnection, OpenConnection, http1, serve_connection};
+use crate::exchange::context::ListenerSide;
 use crate::exchange::remote::Remote;
 use crate::exchange::{Client, Http1Side, Worker, answer, room};
 use crate::net::descriptors::Taker;
@@ -23,24 +24,24 @@ use crate::net::tasks;
 use crate::net::timer::Timer;
 use crate::observe::sessions::{Accepted, Need};
 
-/// Accepts connections until the worker drains. Those that the kernel has ready
+/// Accepts connections until the listener takes nothing new. Those that the kernel has ready
 /// by then are accepted still: closing the listening socket would reset them, as
 /// it does those of deferred clients that have sent nothing.
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
-pub async fn accept(worker: Rc<Worker>, listener: Listener, index: usize) {
+pub async fn accept(worker: Rc<Worker>, listener: Listener, side: Rc<ListenerSide>) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();
-    let drain = DrainSign::new(&worker);
+    let closing = ClosingSign::new(&worker, &side);
     // More than this can't have been waiting when draining began.
-    let mut last_count = worker.listener_setting(index, |it| it.accepting.backlog);
+    let mut last_count = side.setting(|it| it.accepting.backlog);
     let mut turns = AcceptTurns::default();
     loop {
         turns.give().await;
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
-            Poll::Pending if drain.poll(cx).is_ready() => Poll::Ready(None),
+            Poll::Pending if closing.poll(cx).is_ready() => Poll::Ready(None),
             accepted => accepted.map(Some),
         });
         let Some(accepted) = accepted.await else {
@@ -50,19 +51,19 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener, index: usize) {
                 return;
             }
         };
-        if worker.is_draining.get() {
+        if side.is_closing() {
             last_count = last_count.saturating_sub(1);
             if last_count == 0 {
                 return;
             }
         }
         let admitted = match accepted {
-            Ok(incoming) => admit(&worker, incoming, index).await,
+            Ok(incoming) => admit(&worker, incoming, &side).await,
             Err(error) => Err(error),
         };
         match admitted {
             Ok(Some(connection)) => {
-                pause.is_over(&worker, index);
+                pause.is_over(&side);
                 let session = connection.client.session;
                 let open = OpenConnection::new(&worker, &connection.client);
                 let serving = serve_connection(open, connection, places.clone(), serve);
@@ -71,26 +72,26 @@ pub async fn accept(worker: Rc<Worker>, listener: Listener, index: usize) {
             }
             // It was refused.
             Ok(None) => {}
-            Err(_) if worker.is_draining.get() => return,
-            Err(error) => pause.wait(&worker, index, &error).await,
+            Err(_) if side.is_closing() => return,
+            Err(error) => pause.wait(&worker, &side, &error).await,
         }
     }
 }
 
-/// Notices that the worker begins to drain.
-struct DrainSign<'a> {
-    worker: &'a Worker,
-    /// Never fires: the worker wakes whatever has a timer when it drains.
+/// Notices that a listener takes nothing new.
+struct ClosingSign<'a> {
+    side: &'a ListenerSide,
+    /// Never fires: the worker wakes whatever has a timer when that begins.
     timer: Timer,
     is_registered: Cell<bool>,
 }
 
-impl<'a> DrainSign<'a> {
-    fn new(worker: &'a Worker) -> Self {
+impl<'a> ClosingSign<'a> {
+    fn new(worker: &Worker, side: &'a ListenerSide) -> Self {
         let timer = worker.wheel.timer();
         worker.set_timeout(&timer, Duration::MAX);
-        DrainSign {
-            worker,
+        ClosingSign {
+            side,
             timer,
             is_registered: Cell::new(false),
         }
@@ -100,7 +101,7 @@ impl<'a> DrainSign<'a> {
         if !self.is_registered.replace(true) {
             self.timer.register(cx);
         }
-        if self.worker.is_draining.get() {
+        if self.side.is_closing() {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -116,9 +117,9 @@ impl<'a> DrainSign<'a> {
 async fn admit(
     worker: &Worker,
     incoming: Incoming,
-    listener: usize,
+    listener: &Rc<ListenerSide>,
 ) -> io::Result<Option<Box<ClientConnection>>> {
-    let counters = &worker.counters.listeners[listener];
+    let counters = listener.counters();
     counters.connections.add(1);
     let incoming = match take_descriptor(worker, incoming).await {
         Ok(incoming) => incoming,
@@ -129,7 +130,7 @@ async fn admit(
         }
     };
     let need = Need::Connection {
-        listener: listener as u16,
+        listener: listener.id(),
     };
     if !take_place(worker, listener, need).await {
         counters.connections_refused.add(1);
@@ -138,7 +139,7 @@ async fn admit(
     }
     let peer = incoming.peer;
     let stream = incoming.into_stream().inspect_err(|_| {
-        worker.open_connections[listener].remove();
+        listener.open().remove();
     })?;
     Ok(Some(connected(worker, stream, peer, listener)))
 }
@@ -148,7 +149,7 @@ fn connected(
     worker: &Worker,
     stream: Stream,
     peer: Peer,
-    listener: usize,
+    listener: &Rc<ListenerSide>,
 ) -> Box<ClientConnection> {
     let peer = match peer {
         Peer::Tcp(address) => Remote::from(address),
@@ -157,7 +158,7 @@ fn connected(
     let session = worker.sessions.open(Accepted {
         address: peer.address,
         port: peer.port,
-        listener,
+        listener: listener.id(),
         tick: worker.wheel.now(),
     });
     let scheme = if stream.is_encrypted() {
@@ -168,7 +169,7 @@ fn connected(
     Box::new(ClientConnection {
         http1: Http1Side::new(stream),
         timer: worker.wheel.timer(),
-        client: Client::new(peer, scheme, listener, session),
+        client: Client::new(peer, scheme, listener.clone(), session),
     })
 }
 
@@ -195,10 +196,10 @@ async fn take_descriptor(worker: &Worker, mut incoming: Incoming) -> Result<Inco
 
 /// Takes one of the connections that a listener may have; where it has as many,
 /// another one is closed. Whether there is one.
-async fn take_place(worker: &Worker, listener: usize, need: Need) -> bool {
-    let limit = worker.listener_setting(listener, |it| it.limits.connections);
+async fn take_place(worker: &Worker, listener: &ListenerSide, need: Need) -> bool {
+    let limit = listener.setting(|it| it.limits.connections);
     for _ in 0..room::TRIES {
-        if worker.open_connections[listener].try_add(limit) {
+        if listener.open().try_add(limit) {
             return true;
         }
         if !room::make(worker, need).await {
@@ -228,7 +229,7 @@ const ANY: Need = Need::Descriptor(Taker::Exchange);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 impl AcceptPause {
-    async fn wait(&mut self, worker: &Worker, listener: usize, error: &io::Error) {
+    async fn wait(&mut self, worker: &Worker, listener: &ListenerSide, error: &io::Error) {
         // The client left before it was accepted: nothing is wrong here.
         if error.kind() == io::ErrorKind::ConnectionAborted {
             return;
@@ -239,8 +240,8 @@ impl AcceptPause {
         }
         if !self.is_paused {
             self.is_paused = true;
-            worker.counters.listeners[listener].accept_pauses.add(1);
-            worker.listener_setting(listener, |it| {
+            listener.counters().accept_pauses.add(1);
+            listener.setting(|it| {
                 let name = &it.name;
                 tracing::warn!(
                     listener = name,
@@ -251,9 +252,9 @@ impl AcceptPause {
         worker.wheel.sleep(ACCEPT_PAUSE).await;
     }
 
-    fn is_over(&mut self, worker: &Worker, listener: usize) {
+    fn is_over(&mut self, listener: &ListenerSide) {
         if std::mem::take(&mut self.is_paused) {
-            worker.listener_setting(listener, |it| {
+            listener.setting(|it| {
                 let name = &it.name;
                 tracing::info!(listener = name, "listener {name}: accepting again");
             });
@@ -268,9 +269,10 @@ pub(crate) fn serve_stream(
     stream: Stream,
     peer: Peer,
 ) -> impl Future<Output = ()> + use<> {
-    let is_free = worker.open_connections[0].try_add(None);
+    let listener = &worker.listeners.all()[0];
+    let is_free = listener.open().try_add(None);
     debug_assert!(is_free, "there is no limit");
-    let connection = connected(worker, stream, peer, 0);
+    let connection = connected(worker, stream, peer, listener);
     let open = OpenConnection::new(worker, &connection.client);
     serve_connection(open, connection, Rc::new(FuturePool::new()), http1::serve)
 }
@@ -278,6 +280,7 @@ pub(crate) fn serve_stream(
 /// Length of what a connection needs while it has an exchange, in bytes.
 #[cfg(test)]
 pub(crate) fn served_len(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> usize {
-    let connection = connected(worker, stream, peer, 0);
+    let listener = &worker.listeners.all()[0];
+    let connection = connected(worker, stream, peer, listener);
     size_of_val(&http1::serve(worker.clone(), connection))
 }

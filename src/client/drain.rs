@@ -46,14 +46,14 @@ pub(super) async fn drain(
     if decoder.is_done() {
         return next;
     }
-    let counters = context.listener_counters(&connection.client);
+    let counters = context.listener_counters();
     counters.drains.add(1);
     if next != Next::KeepAlive && connection.http1.stream.close_notify().is_err() {
         return Next::Close;
     }
     let begun = std::mem::replace(buffer, Buffer::small());
     let mut pump = Pump::dropping(decoder, Some(begun));
-    let bounds = Bounds::new(context, &connection.client, u64::MAX);
+    let bounds = Bounds::new(context, u64::MAX);
     match read_on(context, connection, &mut pump, &bounds).await {
         Some(PumpEnd::Done) => {
             if let Some(leftover) = pump.into_unread().leftover {
@@ -89,7 +89,7 @@ pub(super) async fn linger(
         Sender::Answered => u64::MAX,
         Sender::Late => context.wheel.deadline(LINGER_TIMEOUT),
     };
-    let bounds = Bounds::new(context, &connection.client, deadline);
+    let bounds = Bounds::new(context, deadline);
     let mut pump = Pump::dropping(BodyDecoder::UntilClose, None);
     let session = connection.client.session;
     let reading = read_on(context, connection, &mut pump, &bounds);

@@ -13,7 +13,7 @@ use super::drain::{drain, linger};
 use super::{ClientConnection, Hint};
 use crate::config::Limits;
 use crate::exchange::identity::Identity;
-use crate::exchange::{Client, Context, Next, Outcome, Progress, Sender, Worker, answer, box_cold};
+use crate::exchange::{Context, Next, Outcome, Progress, Sender, Worker, answer, box_cold};
 use crate::handler;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -63,7 +63,7 @@ pub(super) fn serve(
     worker: Rc<Worker>,
     mut connection: Box<ClientConnection>,
 ) -> impl Future<Output = Served> {
-    let mut context = Context::new(worker);
+    let mut context = Context::new(worker, &connection.client.listener);
     async move {
         let mut head = context.heads.take();
         let mut buffer = Buffer::small();
@@ -110,7 +110,7 @@ fn exchanges(
     async move {
         let mut number = 0_u32;
         loop {
-            context.renew();
+            context.renew(&connection.client.listener);
             let arrival = match read_head(context, connection, buffer, head, track).await {
                 Read::Head(arrival) => arrival,
                 Read::Nothing if number == 0 => return None,
@@ -127,8 +127,9 @@ fn exchanges(
             let client = &mut connection.client;
             client.asks(context, bytes, head);
             track.begin_exchange(arrival.started, head.line(bytes), head.wire.end);
-            let identity = context.identify(client, arrival.started, bytes, head);
+            let identity = context.identify(arrival.started, bytes, head);
             let progress = Progress::new(
+                context,
                 client,
                 arrival.started,
                 arrival.took,
@@ -157,7 +158,7 @@ fn exchanges(
             if next != Next::KeepAlive {
                 return Some(next);
             }
-            if context.is_draining.get() {
+            if connection.client.listener.is_closing() {
                 return Some(Next::Close);
             }
             if buffer.is_empty() {
@@ -185,6 +186,7 @@ pub(super) async fn refuse(
     client.asks_nothing();
     track.begin_exchange(arrival.started, b"", buffer.len());
     let progress = Progress::new(
+        context,
         client,
         arrival.started,
         arrival.took,
@@ -199,7 +201,7 @@ pub(super) async fn refuse(
     match end {
         // Somebody waits for its room.
         End::Failure(Failure::NoDescriptor | Failure::Connections) => {
-            let counters = context.listener_counters(&connection.client);
+            let counters = context.listener_counters();
             counters.connections_displaced.add(1);
             Next::Close
         }
@@ -245,17 +247,11 @@ async fn read_head(
         if !buffer.is_empty() {
             let is_first = incoming.begun.is_none();
             let (started, _) = *incoming.begun.get_or_insert_with(|| {
-                let timeout = context.listener(&connection.client).timeouts.head;
+                let timeout = context.listener().timeouts.head;
                 (clock::now(), context.wheel.deadline(timeout))
             });
             let arrival = |took| Arrival { started, took };
-            match parse(
-                context,
-                &connection.client,
-                buffer,
-                head,
-                &mut incoming.seen,
-            ) {
+            match parse(context, buffer, head, &mut incoming.seen) {
                 Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
                 Ok(Parsed::Complete) => {
                     // A client that has sent its request does not have to leave.
@@ -284,13 +280,12 @@ async fn read_head(
 /// Looks for a head in `buffer` and holds it against the listener's limits.
 fn parse(
     context: &Context,
-    client: &Client,
     buffer: &Buffer,
     head: &mut RequestHead,
     seen: &mut usize,
 ) -> Result<Parsed, RequestError> {
     let bytes = buffer.filled();
-    let limits = &context.listener(client).limits;
+    let limits = &context.listener().limits;
     // Without a line's end among the new bytes there can be no whole head:
     // one that comes byte by byte is not parsed at each of them.
     let news = &bytes[(*seen).min(bytes.len())..];

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use crate::exchange::context::ListenerSide;
 use crate::exchange::{Client, Worker, box_cold};
 use crate::net::stream::Peeked;
 use crate::net::tasks;
@@ -30,17 +31,16 @@ use http1::Served;
 /// Counts a connection for as long as it is open.
 struct OpenConnection {
     worker: Rc<Worker>,
-    listener: usize,
+    listener: Rc<ListenerSide>,
     session: SessionKey,
 }
 
 impl OpenConnection {
     /// To be called once a place of the listener's limit was taken.
     fn new(worker: &Rc<Worker>, client: &Client) -> Self {
-        let listener = client.listener;
+        let listener = client.listener.clone();
         worker.open_count.update(|it| it + 1);
-        let gauge = &worker.counters.listeners[listener].open;
-        gauge.set(gauge.value() + 1);
+        listener.opened();
         OpenConnection {
             worker: worker.clone(),
             listener,
@@ -57,9 +57,7 @@ impl Drop for OpenConnection {
         if !worker.pinned.is_empty() {
             worker.pinned.close(self.session);
         }
-        let gauge = &worker.counters.listeners[self.listener].open;
-        gauge.set(gauge.value() - 1);
-        worker.open_connections[self.listener].remove();
+        self.listener.closed();
     }
 }
 
@@ -117,14 +115,14 @@ where
         let worker = &open.worker;
         // A drain closes idle connections at once, but not one whose first request
         // may be on its way.
-        let head_timeout = worker.listener_setting(open.listener, |it| it.timeouts.head);
-        let first_wait = if worker.is_draining.get() {
+        let head_timeout = open.listener.setting(|it| it.timeouts.head);
+        let first_wait = if open.listener.is_closing() {
             head_timeout.min(FIRST_REQUEST_IN_DRAIN)
         } else {
             head_timeout
         };
         let mut wait = Wait::ForFirst(Some(first_wait));
-        if speaks_proxy_protocol(worker, &connection.client) {
+        if speaks_proxy_protocol(&connection.client) {
             let header = proxy_protocol::take_header(worker, connection, wait);
             match box_cold(header).await {
                 Some(told) => connection = told,
@@ -137,7 +135,7 @@ where
         while wait_for_request(worker, &mut connection, wait).await {
             (connection, wait) = match places.run(|| serve(worker.clone(), connection)).await {
                 Served::Idle(connection) => {
-                    let timeout = worker.listener_setting(open.listener, |it| it.timeouts.idle);
+                    let timeout = open.listener.setting(|it| it.timeouts.idle);
                     (connection, Wait::ForNext(Some(timeout)))
                 }
                 Served::Nothing(connection) => (connection, wait.on()),
@@ -151,9 +149,10 @@ where
 }
 
 /// Whether the peer is a proxy that says first who its client is.
-fn speaks_proxy_protocol(worker: &Worker, client: &Client) -> bool {
+fn speaks_proxy_protocol(client: &Client) -> bool {
     let address = client.peer.address;
-    worker.listener_setting(client.listener, |it| it.proxy_protocol.contains(address))
+    let listener = &client.listener;
+    listener.setting(|it| it.proxy_protocol.contains(address))
 }
 
 /// What an idle connection waits for, and how long; `None` where its timer goes on
@@ -209,7 +208,8 @@ fn wait_for_request(
         if worker.wheel.has_fired(&connection.timer) || is_displaced(cx, worker, connection) {
             return Poll::Ready(false);
         }
-        let is_unwanted = matches!(wait, Wait::ForNext(_)) && worker.is_draining.get();
+        let is_unwanted =
+            matches!(wait, Wait::ForNext(_)) && connection.client.listener.is_closing();
         // A request that is there already is served: the event loop is about
         // to say that it came.
         if is_unwanted && connection.http1.stream.peek() != Peeked::Data {
@@ -229,7 +229,7 @@ fn is_displaced(cx: &TaskContext<'_>, worker: &Worker, connection: &mut ClientCo
     let is_told = worker.sessions.take_told(client.session).is_some();
     let is_displaced = (is_told || has_given_way) && http1.stream.peek() != Peeked::Data;
     if is_displaced {
-        let counters = worker.listener_counters(client);
+        let counters = client.listener.counters();
         counters.connections_displaced.add(1);
     }
     is_displaced

@@ -55,7 +55,7 @@ pub(super) async fn take_header(
         Err(Unread::Refused(failure)) => {
             let took = clock::since(started);
             let arrival = Arrival { started, took };
-            let context = Context::new(worker.clone());
+            let context = Context::new(worker.clone(), &connection.client.listener);
             refuse(&context, &mut connection, buffer, arrival, failure).await;
         }
     }
@@ -65,7 +65,7 @@ pub(super) async fn take_header(
 /// Whether the wait is over because its time is, and not because the worker wants
 /// the connection closed.
 fn is_late(worker: &Worker, connection: &ClientConnection) -> bool {
-    worker.wheel.has_fired(&connection.timer) && !worker.is_draining.get()
+    worker.wheel.has_fired(&connection.timer) && !connection.client.listener.is_closing()
 }
 
 /// Why a connection has no header.

@@ -1,16 +1,16 @@
 //! The client of an exchange: whom its request is from, and by which listener it came.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write;
 use evenkeel_proto::{RequestHead, Scheme};
 
+use super::context::ListenerSide;
 use super::identity::Identity;
 use super::remote::{RelayedClient, Remote};
 use super::{Context, Worker};
-use crate::config;
-use crate::observe::counters::ListenerCounters;
 use crate::observe::sessions::SessionKey;
 
 /// The client of an exchange.
@@ -25,15 +25,20 @@ pub struct Client {
     is_unnamed: bool,
     /// The client of the request in hand, where a trusted proxy sent that.
     relayed: Option<Box<RelayedClient>>,
-    /// Index of the listener that accepted it.
-    pub listener: usize,
+    /// The listener that accepted it.
+    pub listener: Rc<ListenerSide>,
     /// Its entry among the worker's open connections.
     pub session: SessionKey,
 }
 
 impl Client {
     /// Whoever connected to a listener.
-    pub fn new(peer: Remote, scheme: Scheme, listener: usize, session: SessionKey) -> Self {
+    pub fn new(
+        peer: Remote,
+        scheme: Scheme,
+        listener: Rc<ListenerSide>,
+        session: SessionKey,
+    ) -> Self {
         Client {
             peer,
             scheme,
@@ -61,7 +66,7 @@ impl Client {
 
     /// Takes over whom a request is from, where a trusted proxy sends it.
     pub fn asks(&mut self, context: &Context, bytes: &[u8], head: &RequestHead) {
-        let trusted = &context.listener(self).trusted_proxies;
+        let trusted = &context.listener().trusted_proxies;
         if trusted.contains(self.peer.address) && !self.is_unnamed {
             let proxy = self.peer;
             let relayed = self.relayed.take();
@@ -96,28 +101,10 @@ impl Client {
     }
 }
 
-impl Worker {
-    /// Counters of the listener that accepted this client.
-    pub fn listener_counters(&self, client: &Client) -> &ListenerCounters {
-        &self.counters.listeners[client.listener]
-    }
-}
-
 impl Context {
-    /// Settings of the listener that accepted this client.
-    pub fn listener(&self, client: &Client) -> &config::Listener {
-        &self.config().listeners[client.listener]
-    }
-
     /// What a request is called that came at `started`, where that is wanted.
-    pub fn identify(
-        &self,
-        client: &Client,
-        started: Instant,
-        bytes: &[u8],
-        head: &RequestHead,
-    ) -> Option<Identity> {
-        let settings = &self.listener(client).identity;
+    pub fn identify(&self, started: Instant, bytes: &[u8], head: &RequestHead) -> Option<Identity> {
+        let settings = &self.listener().identity;
         settings.is_on().then(|| {
             let unix_ms = || self.access_log.unix_us(started) / 1_000;
             let records = self.spans.is_some();

@@ -3,6 +3,8 @@
 //! Owned by one worker. A [`Worker`] lives as long as its thread; a [`Generation`]
 //! as long as it is the newest, or an exchange that began with it goes on.
 
+mod listener;
+
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
@@ -17,15 +19,17 @@ use super::identity::{self, IdSource};
 use super::known_room::Room;
 use crate::config::{self, Config};
 use crate::files::Files;
+use crate::metrics::BufferMemory;
 use crate::metrics::end::Failure;
-use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, Layout, Logs};
-use crate::observe::counters::{Counters, WorkerCounters};
+use crate::observe::counters::{Counters, ListenerCounters, WorkerCounters};
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
 use crate::observe::sessions::{Routed, RoutedNames, Sessions};
 use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides};
+
+pub use listener::{ListenerSide, ListenerSides, SharedListener};
 
 /// State that a worker keeps for life.
 #[derive(Debug)]
@@ -34,14 +38,14 @@ pub struct Worker {
     pub generation: CurrentGeneration,
     /// Its sides of the upstreams of all its generations.
     pub upstreams: UpstreamSides,
+    /// Its sides of the listeners of all its generations.
+    pub listeners: ListenerSides,
     /// Timeouts.
     pub wheel: Wheel,
-    /// Counters of the worker and of listeners, of which the worker is the only writer.
+    /// Counters of nothing smaller than the worker, which is their only writer.
     pub counters: Arc<WorkerCounters>,
     /// Lines of access logs on their way to the writer.
     pub access_log: AccessLog,
-    /// Connections open per listener, over all workers.
-    pub open_connections: Arc<[OpenCount]>,
     /// Memory in which bodies are held for slow clients, over all workers.
     pub buffer_memory: Arc<BufferMemory>,
     /// Where spans go, if they go anywhere.
@@ -81,8 +85,6 @@ pub struct WorkerParts {
     pub upstreams: UpstreamSides,
     /// See [`Worker::access_log`].
     pub access_log: AccessLog,
-    /// See [`Worker::open_connections`].
-    pub open_connections: Arc<[OpenCount]>,
     /// See [`Worker::buffer_memory`].
     pub buffer_memory: Arc<BufferMemory>,
     /// See [`Worker::spans`].
@@ -172,9 +174,11 @@ impl CurrentGeneration {
         self.newest.borrow().clone()
     }
 
-    /// Has exchanges begin with this one from now on. Exchanges in flight keep theirs.
-    pub fn replace(&self, generation: Rc<Generation>) {
+    fn replace(&self, generation: Rc<Generation>) {
         let old = self.newest.replace(generation);
+        if self.is(&old) {
+            return;
+        }
         let mut replaced = self.replaced.borrow_mut();
         replaced.retain(|it| it.strong_count() > 0);
         replaced.push(Rc::downgrade(&old));
@@ -218,9 +222,9 @@ impl Worker {
             counters: parts.generation.counters.worker.clone(),
             generation: CurrentGeneration::new(Rc::new(parts.generation)),
             upstreams: parts.upstreams,
+            listeners: ListenerSides::default(),
             wheel: Wheel::default(),
             access_log: parts.access_log,
-            open_connections: parts.open_connections,
             buffer_memory: parts.buffer_memory,
             spans: parts.spans,
             ids: IdSource::default(),
@@ -258,17 +262,29 @@ impl Worker {
     /// worker without a client has no other occasion to close idle connections.
     pub fn drain(&self) {
         self.is_draining.set(true);
+        self.listeners.close();
         self.upstreams.close_idle();
         self.wheel.wake_all();
     }
 
-    /// Reads a setting of a listener as it is now.
-    pub fn listener_setting<T>(
+    /// Has exchanges begin with this generation from now on, whose listeners are these,
+    /// in the order of its configuration; the worker's sides of them. A listener that
+    /// is none of them takes nothing new. Exchanges in flight keep the generation that
+    /// they began with.
+    pub fn follow(
         &self,
-        listener: usize,
-        read: impl FnOnce(&config::Listener) -> T,
-    ) -> T {
-        read(&self.generation.newest.borrow().config.listeners[listener])
+        generation: Rc<Generation>,
+        listeners: &[Arc<SharedListener>],
+    ) -> Vec<Rc<ListenerSide>> {
+        let (sides, has_lost) = self.listeners.follow(&generation, listeners);
+        self.generation.replace(generation);
+        if self.is_draining.get() {
+            self.listeners.close();
+        }
+        if has_lost {
+            self.wheel.wake_all();
+        }
+        sides
     }
 
     /// Waits for `future`, at most until the client's timer fires.
@@ -312,6 +328,8 @@ impl Worker {
 pub struct Context {
     worker: Rc<Worker>,
     generation: Rc<Generation>,
+    /// Where the client's listener stands in that generation's configuration.
+    listener: usize,
 }
 
 impl Deref for Context {
@@ -323,19 +341,37 @@ impl Deref for Context {
 }
 
 impl Context {
-    /// For an exchange that begins now.
-    pub fn new(worker: Rc<Worker>) -> Self {
+    /// For an exchange that begins now, of a client of this listener.
+    pub fn new(worker: Rc<Worker>, side: &ListenerSide) -> Self {
+        let (generation, listener) = side.generation();
         Context {
-            generation: worker.generation.get(),
             worker,
+            generation,
+            listener,
         }
     }
 
-    /// For the next exchange: with the newest generation.
-    pub fn renew(&mut self) {
-        if !self.worker.generation.is(&self.generation) {
-            self.generation = self.worker.generation.get();
+    /// For the next exchange of the same listener: with the newest generation that has
+    /// it.
+    pub fn renew(&mut self, side: &ListenerSide) {
+        if !side.is_of(&self.generation) {
+            (self.generation, self.listener) = side.generation();
         }
+    }
+
+    /// Settings of the listener that accepted the client.
+    pub fn listener(&self) -> &config::Listener {
+        &self.generation.config.listeners[self.listener]
+    }
+
+    /// Index of the listener in the configuration that the exchange began with.
+    pub fn listener_index(&self) -> usize {
+        self.listener
+    }
+
+    /// This worker's counters of the listener.
+    pub fn listener_counters(&self) -> &ListenerCounters {
+        &self.generation.counters.listeners[self.listener]
     }
 
     /// The generation that the exchange began with.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::{Client, Context, Exchange, RestOfBody};
+use super::{Context, Exchange, RestOfBody};
 use crate::config;
 
 /// How much longer a client is read from.
@@ -19,12 +19,12 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// The bounds of the client's listener, from now on and until `deadline`.
-    pub fn new(context: &Context, client: &Client, deadline: u64) -> Self {
+    pub fn new(context: &Context, deadline: u64) -> Self {
         let config::Drain {
             silence,
             total,
             bytes,
-        } = context.listener(client).drain;
+        } = context.listener().drain;
         Bounds {
             silence,
             until: context.wheel.deadline(total).min(deadline),

@@ -112,7 +112,7 @@ impl<'a> Exchange<'a> {
 
     /// Settings of the listener that accepted the client.
     pub fn listener(&self) -> &'a config::Listener {
-        self.context.listener(self.client)
+        self.context.listener()
     }
 
     /// Sets the timer to fire after `timeout`.
@@ -150,7 +150,8 @@ impl<'a> Exchange<'a> {
     /// What the response's head tells the client about its connection. `rest` is what
     /// becomes of the request's body.
     pub fn persistence(&self, rest: RestOfBody) -> Persistence {
-        self.side.persistence(self.context, self.head, rest)
+        let listener = &self.client.listener;
+        self.side.persistence(listener, self.head, rest)
     }
 
     /// The next thing on the client's side after the last byte of a response.

@@ -40,6 +40,7 @@ impl<'a> Progress<'a> {
     /// An exchange whose head began at `started` and was complete after
     /// `took`.
     pub fn new(
+        context: &Context,
         client: &Client,
         started: Instant,
         took: Duration,
@@ -55,7 +56,11 @@ impl<'a> Progress<'a> {
                     head: took,
                     ..Times::default()
                 },
-                ..Figures::begun(client.listener as u32, client.remote().port, started)
+                ..Figures::begun(
+                    context.listener_index() as u32,
+                    client.remote().port,
+                    started,
+                )
             },
             identity,
             track,
@@ -137,7 +142,7 @@ impl Exchange<'_> {
             ..
         } = &self;
         let logs = &context.config().access_logs;
-        let Some(index) = logs.of(client.listener, progress.route()) else {
+        let Some(index) = logs.of(context.listener_index(), progress.route()) else {
             return;
         };
         let log = &logs.logs[index];
@@ -202,7 +207,7 @@ impl Exchange<'_> {
             scheme: client.scheme(),
             client: client.remote().to_string(),
             request_id: progress.identity.request_id(buf, &mut room).map(text),
-            listener: config.listeners[client.listener].name.clone(),
+            listener: context.listener().name.clone(),
             route: progress
                 .route()
                 .map(|index| config.routes[index].name.clone()),
@@ -234,7 +239,7 @@ impl Exchange<'_> {
         context.failures.add(FailedExchange {
             at: SystemTime::now(),
             client: client.remote().to_string(),
-            listener: config.listeners[client.listener].name.clone(),
+            listener: context.listener().name.clone(),
             route: progress
                 .route()
                 .map(|index| config.routes[index].name.clone()),
@@ -255,13 +260,10 @@ impl Exchange<'_> {
 
     fn count(&self, is_error: bool) {
         let Exchange {
-            context,
-            client,
-            progress,
-            ..
+            context, progress, ..
         } = self;
         let tally = Tally::new(&progress.figures, is_error);
-        let listener = &context.listener_counters(client).exchanges;
+        let listener = &context.listener_counters().exchanges;
         tally.count(listener, &listener.phases);
         let Some(route) = progress.route() else {
             return;
@@ -296,12 +298,11 @@ impl Exchange<'_> {
             progress,
             ..
         } = self;
-        let open = &context.open_connections;
         let upstream = progress.upstream().map(|index| context.upstream(index));
         let endpoint = progress.endpoint.as_deref();
         Open {
-            connections: open.iter().map(|it| it.value()).sum(),
-            listener_connections: open[client.listener].value(),
+            connections: context.listeners.open_connections(),
+            listener_connections: client.listener.open().value(),
             upstream_exchanges: upstream.map_or(0, |it| {
                 (it.in_flight(context.wheel.now()) + it.waiting() as u64) as u32
             }),

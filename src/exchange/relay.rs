@@ -215,10 +215,7 @@ impl Relay<'_, '_> {
         if !keeps_upstream || request.sink_is_closed() {
             return;
         }
-        let Exchange {
-            context, client, ..
-        } = &*self.exchange;
-        let counters = context.listener_counters(client);
+        let counters = self.exchange.context.listener_counters();
         match self.pump_on().await {
             Ok(PumpEnd::Done) => {
                 counters.drains.add(1);
@@ -251,7 +248,6 @@ impl Relay<'_, '_> {
         } = self;
         let Exchange {
             context,
-            client,
             side,
             timer,
             total_deadline,
@@ -260,7 +256,7 @@ impl Relay<'_, '_> {
         let Some(request) = request else {
             return Ok(PumpEnd::Done);
         };
-        let bounds = Bounds::new(context, client, *total_deadline);
+        let bounds = Bounds::new(context, *total_deadline);
         let bytes_before = request.bytes_read;
         let wheel = &context.wheel;
         let set_timeout = |request: &mut Pump| {

@@ -28,7 +28,7 @@ use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Version};
 use super::RestOfBody;
 use super::body::BodySink;
 use super::carrier::Carrier;
-use super::context::Worker;
+use super::context::{ListenerSide, Worker};
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
 use crate::net::stream::{Follow, Peeked, Stream};
@@ -85,12 +85,12 @@ impl ClientSide<'_> {
     /// becomes of the request's body.
     pub(super) fn persistence(
         &self,
-        worker: &Worker,
+        listener: &ListenerSide,
         head: &RequestHead,
         rest: RestOfBody,
     ) -> Persistence {
         match self {
-            ClientSide::Http1(_) => http1_persistence(worker, head, rest),
+            ClientSide::Http1(_) => http1_persistence(listener, head, rest),
             #[cfg(test)]
             ClientSide::Multiplexed(_) => Persistence::Keep,
         }
@@ -279,9 +279,9 @@ impl ClientSide<'_> {
     }
 }
 
-fn http1_persistence(worker: &Worker, head: &RequestHead, rest: RestOfBody) -> Persistence {
+fn http1_persistence(listener: &ListenerSide, head: &RequestHead, rest: RestOfBody) -> Persistence {
     let is_unread = rest == RestOfBody::Unread;
-    if !head.wire.keep_alive || is_unread || worker.is_draining.get() {
+    if !head.wire.keep_alive || is_unread || listener.is_closing() {
         Persistence::Close
     } else if head.version == Version::Http10 {
         Persistence::KeepTold

@@ -179,7 +179,7 @@ impl<'a> RequestFacts<'a> {
         RequestFacts {
             bytes: exchange.bytes,
             head: exchange.head,
-            listener: client.listener,
+            listener: exchange.context.listener_index(),
             client: client.remote().address,
             scheme: client.scheme(),
         }

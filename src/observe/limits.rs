@@ -186,15 +186,13 @@ impl Limit {
         };
         match self {
             Limit::Connections { listener } => {
-                sum(&|it| it.worker.listeners[listener].connections_refused.value())
+                sum(&|it| it.listeners[listener].connections_refused.value())
             }
-            Limit::Descriptors { listener } => sum(&|it| {
-                it.worker.listeners[listener]
-                    .connections_no_descriptor
-                    .value()
-            }),
+            Limit::Descriptors { listener } => {
+                sum(&|it| it.listeners[listener].connections_no_descriptor.value())
+            }
             Limit::Clients { listener } => {
-                sum(&|it| it.worker.listeners[listener].connections_displaced.value())
+                sum(&|it| it.listeners[listener].connections_displaced.value())
             }
             Limit::IdleConnections { upstream } => sum(&|it| it.endpoints[upstream].displaced()),
             Limit::Upstream { upstream, failure } => {

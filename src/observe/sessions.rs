@@ -182,7 +182,7 @@ struct SessionEntry {
     /// Why it was told to leave, where it has not heeded that yet.
     told: Option<Failure>,
     port: u16,
-    listener: u16,
+    listener: ListenerId,
     /// Tick of the worker's wheel at which it was accepted.
     accepted: u32,
     /// When its last request was over, or it was accepted.
@@ -230,6 +230,9 @@ impl SessionEntry {
     }
 }
 
+/// Tells the listeners of the process apart, over all its configurations.
+pub type ListenerId = u16;
+
 /// What a connection's entry is known by, on its worker.
 pub type SessionKey = u32;
 
@@ -240,8 +243,8 @@ pub struct Accepted {
     pub address: Option<IpAddr>,
     /// 0 over a Unix socket.
     pub port: u16,
-    /// Index of the listener.
-    pub listener: usize,
+    /// The listener.
+    pub listener: ListenerId,
     /// Tick of the worker's wheel.
     pub tick: u64,
 }
@@ -253,7 +256,7 @@ impl Sessions {
             address: accepted.address,
             port: accepted.port,
             told: None,
-            listener: accepted.listener as u16,
+            listener: accepted.listener,
             accepted: accepted.tick as u32,
             rested: self.stamp(accepted.tick),
             requests: 0,

@@ -78,11 +78,11 @@ pub(super) fn summarise(config: &Config, counters: &[Arc<Counters>], unwritten: 
         let sum = |count: &dyn Fn(&Counters) -> u64| -> u64 {
             counters.iter().map(|counters| count(counters)).sum()
         };
-        let requests = sum(&|c| c.worker.listeners[index].exchanges.requests.value());
-        let connections = sum(&|c| c.worker.listeners[index].connections.value());
+        let requests = sum(&|c| c.listeners[index].exchanges.requests.value());
+        let connections = sum(&|c| c.listeners[index].connections.value());
         let ends: Vec<_> = End::all()
             .map(|end| {
-                let count = sum(&|c| c.worker.listeners[index].exchanges.ends[end.index()].value());
+                let count = sum(&|c| c.listeners[index].exchanges.ends[end.index()].value());
                 (end.word(), count)
             })
             .filter(|(_, count)| *count > 0)

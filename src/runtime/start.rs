@@ -12,10 +12,11 @@ use super::worker::{Shared, WorkerThread};
 use crate::admin;
 use crate::config::Config;
 use crate::config::machine::{self, Obstacle};
+use crate::exchange::context::SharedListener;
 use crate::files::Disks;
 use crate::lifecycle::{Phase, Starting, ThreadEnded, ThreadEnds, WhileRunning};
+use crate::metrics::BufferMemory;
 use crate::metrics::quantity::counted;
-use crate::metrics::{BufferMemory, OpenCount};
 use crate::net::Address;
 use crate::net::clock;
 use crate::net::descriptors;
@@ -28,6 +29,7 @@ use crate::observe::figures::{Sources, Started};
 use crate::observe::inquiry::{self, Inquiry, Questions};
 use crate::observe::otlp::{self, Exporter, SpanCounts, SpanSender};
 use crate::observe::probes::Probes;
+use crate::observe::sessions::ListenerId;
 use crate::upstream::shared_upstreams;
 
 /// The running process, as the control thread owns it.
@@ -311,10 +313,8 @@ fn bind_listeners(config: &Config) -> io::Result<(Vec<Vec<BoundListener>>, Vec<S
 fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
     Ok(Arc::new(Shared {
         upstreams: shared_upstreams(config, &[], clock::now()),
-        open_per_listener: config
-            .listeners
-            .iter()
-            .map(|_| OpenCount::default())
+        listeners: (0..config.listeners.len() as ListenerId)
+            .map(|id| Arc::new(SharedListener::new(id)))
             .collect(),
         disks: Arc::new(Disks::start(config)?),
         buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),

@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use super::heartbeat::Heartbeat;
 use crate::client;
 use crate::config::Config;
-use crate::exchange::context::{Generation, Worker, WorkerParts};
+use crate::exchange::context::{Generation, SharedListener, Worker, WorkerParts};
 use crate::exchange::{Room, room};
 use crate::files::{Disks, Files};
 use crate::lifecycle::{Phase, Starting};
-use crate::metrics::{BufferMemory, OpenCount};
+use crate::metrics::BufferMemory;
 use crate::net::clock;
 use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
@@ -35,8 +35,8 @@ use crate::upstream::{SharedUpstream, UpstreamSides};
 pub(super) struct Shared {
     /// Upstreams, with slots and connections that belong to all workers.
     pub upstreams: Vec<Arc<SharedUpstream>>,
-    /// Open connections per listener.
-    pub open_per_listener: Arc<[OpenCount]>,
+    /// In the order of the configuration.
+    pub listeners: Vec<Arc<SharedListener>>,
     /// The disks that files are served from.
     pub disks: Arc<Disks>,
     /// The memory in which bodies are held for slow clients.
@@ -87,11 +87,12 @@ impl WorkerThread {
         self.starting.finish().await;
         // Each task that accepts holds another.
         let accepting = Rc::new(());
-        for (index, listener) in listeners.into_iter().enumerate() {
+        let sides = worker.follow(worker.generation.get(), &self.shared.listeners);
+        for (side, listener) in sides.into_iter().zip(listeners) {
             let (worker, is_accepting) = (worker.clone(), accepting.clone());
             tasks::spawn(async move {
                 let _is_accepting = is_accepting;
-                client::accept(worker, listener, index).await;
+                client::accept(worker, listener, side).await;
             });
         }
         let started = Instant::now();
@@ -154,7 +155,6 @@ impl WorkerThread {
             generation: self.generation(&upstreams),
             upstreams,
             access_log: AccessLog::new(self.log_sender.clone(), destinations, &self.log_layout),
-            open_connections: self.shared.open_per_listener.clone(),
             buffer_memory: self.shared.buffer_memory.clone(),
             spans: self.spans.clone(),
             files: Files::new(&self.config, self.shared.disks.clone()),
@@ -172,7 +172,8 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
             tasks::spawn(async move {
                 let list = worker.sessions.list(max, worker.wheel.now(), TICK);
                 let mut list = list.await;
-                list.look_up(|routed| worker.names_of(routed)).await;
+                let listener = |id| worker.listeners.name(id);
+                list.look_up(listener, |it| worker.names_of(it)).await;
                 let _ = reply.send(list);
             });
         }
@@ -241,6 +242,7 @@ fn tick(worker: &Worker, started: Instant) {
         let open_files = worker.files.open_count();
         worker.counters.own.open_files.set(open_files as u64);
         worker.pinned.sweep(now);
+        worker.listeners.forget_gone();
         worker.upstreams.forget_gone();
         for upstream in worker.upstreams.all() {
             if worker.is_draining.get() {

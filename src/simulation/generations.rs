@@ -18,7 +18,10 @@ impl Simulation {
             Arc::new(layout(&config, &self.shared)),
             2,
         );
-        self.worker.generation.replace(Rc::new(generation));
+        let sides = self.worker.listeners.all();
+        let shared = sides.iter().map(|it| it.shared().clone());
+        self.worker
+            .follow(Rc::new(generation), &shared.collect::<Vec<_>>());
     }
 
     /// Where the exchange in progress goes: route, upstream and endpoint.
@@ -27,7 +30,8 @@ impl Simulation {
         let tick = Duration::from_millis(100);
         let mut list = Box::pin(async {
             let mut list = self.worker.sessions.list(1, 0, tick).await;
-            list.look_up(|it| self.worker.names_of(it)).await;
+            let name = |id| self.worker.listeners.name(id);
+            list.look_up(name, |it| self.worker.names_of(it)).await;
             list
         });
         let list = loop {

@@ -133,18 +133,20 @@ impl Multiplexing {
 
 /// One exchange, on a stream that has brought this head.
 async fn serve(worker: Rc<Worker>, mut stream: MultiplexedStream, bytes: Vec<u8>) {
-    let context = Context::new(worker.clone());
+    let listener = worker.listeners.all().remove(0);
+    let context = Context::new(worker.clone(), &listener);
     let mut head = RequestHead::default();
     assert_eq!(parse_request(&bytes, &mut head), Ok(Parsed::Complete));
     let peer = Remote::from(CLIENT);
     let session = worker.sessions.open(Accepted {
         address: peer.address,
         port: peer.port,
-        listener: 0,
+        listener: listener.id(),
         tick: worker.wheel.now(),
     });
-    let client = Client::new(peer, Scheme::Http, 0, session);
+    let client = Client::new(peer, Scheme::Http, listener, session);
     let progress = Progress::new(
+        &context,
         &client,
         clock::now(),
         Duration::ZERO,

@@ -43,7 +43,7 @@ fn an_endpoints_bytes_are_all_counted() {
         let response = client.read_response("GET").unwrap();
         assert_eq!(response.body.len(), 3_000_000);
         until("the exchange is counted", || {
-            running.counters()[0].worker.listeners[0]
+            running.counters()[0].listeners[0]
                 .exchanges
                 .requests
                 .value()

@@ -194,7 +194,7 @@ async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<A
 
 async fn sessions(admin: &Arc<Admin>, count: usize, format: Format) -> Answer {
     let asked = show::ask_sessions(&admin.sources, count).await;
-    let shown = move |admin: &Admin| show::sessions(&admin.sources, asked, count, format);
+    let shown = move |_: &Admin| show::sessions(asked, count, format);
     admin.aside(Asker::Control, shown).await
 }
 

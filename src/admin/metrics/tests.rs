@@ -85,8 +85,8 @@ fn fill(counters: &Counters, members: &Members, worker: u64) {
         }
     };
     counters.worker.own.loop_lag_us.record(900);
-    phases(&counters.worker.listeners[0].exchanges.phases, 0);
-    counters.worker.listeners[0].exchanges.ends[0].add(9);
+    phases(&counters.listeners[0].exchanges.phases, 0);
+    counters.listeners[0].exchanges.ends[0].add(9);
     let route = counters.routes[0].exchanges.get_or_init();
     phases(&route.phases, 0);
     route.ends[0].add(9);

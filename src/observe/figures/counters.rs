@@ -26,6 +26,8 @@ use crate::config::Config;
 pub struct Counters {
     /// Those that no configuration changes.
     pub worker: Arc<WorkerCounters>,
+    /// Per listener.
+    pub listeners: Vec<Arc<ListenerCounters>>,
     /// Per route.
     pub routes: Vec<Arc<RouteCounters>>,
     /// Per route: those of its files, where it serves any.
@@ -36,15 +38,13 @@ pub struct Counters {
     pub endpoints: Vec<Arc<CountersByEndpoint>>,
 }
 
-/// What a worker counts whatever the configuration says of routes and upstreams.
+/// What a worker counts whatever the configuration says.
 #[derive(Debug)]
 pub struct WorkerCounters {
     /// Of nothing smaller than the worker.
     pub own: OwnCounters,
     /// Spans for which the exporter had no room.
     pub spans_dropped: Counter,
-    /// Per listener.
-    pub listeners: Vec<ListenerCounters>,
 }
 
 /// One worker's counters of the endpoints of an upstream that it has used.
@@ -155,8 +155,8 @@ impl Counters {
             worker: Arc::new(WorkerCounters {
                 own: OwnCounters::default(),
                 spans_dropped: Counter::default(),
-                listeners: zero(config.listeners.len()),
             }),
+            listeners: zero(config.listeners.len()),
             routes: zero(config.routes.len()),
             files: config
                 .routes
@@ -169,9 +169,10 @@ impl Counters {
     }
 
     /// Those of the same worker under the configuration that comes after `before`,
-    /// which these are of. A route or an upstream that keeps its name goes on
-    /// counting.
+    /// which these are of. A listener, a route or an upstream that keeps its name goes
+    /// on counting.
     pub fn following(&self, before: &Config, config: &Config) -> Self {
+        let listeners = by_name(before.listeners.iter().map(|it| &*it.name));
         let routes = before.routes.iter().map(|it| &*it.name);
         let upstreams = before.upstreams.iter().map(|it| &*it.name);
         let same_route = by_name(routes);
@@ -182,6 +183,10 @@ impl Counters {
         let upstreams: Vec<_> = upstreams.collect();
         Counters {
             worker: self.worker.clone(),
+            listeners: kept_or_zero(
+                &self.listeners,
+                (config.listeners.iter()).map(|it| listeners.get(&*it.name).copied()),
+            ),
             files: routes
                 .clone()
                 .map(|route| {

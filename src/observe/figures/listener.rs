@@ -52,7 +52,7 @@ impl Sources {
             accepting: !self.is_draining.load(Ordering::Relaxed),
             connections_limit: settings.limits.connections,
         };
-        let cells = self.counters.iter().map(|it| &it.worker.listeners[index]);
+        let cells = self.counters.iter().map(|it| &*it.listeners[index]);
         given.with(cells, detail)
     }
 }

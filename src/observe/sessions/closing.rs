@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::ListenerId;
 use crate::metrics::end::Failure;
 use crate::net::descriptors::Taker;
 
@@ -59,10 +60,10 @@ pub enum Need {
     /// File descriptors of the process, for one that may have no higher numbers
     /// than its limit.
     Descriptor(Taker),
-    /// Connections that a listener, by index, may have at once.
+    /// Connections that a listener may have at once.
     Connection {
-        /// Its index.
-        listener: u16,
+        /// Its id.
+        listener: ListenerId,
     },
 }
 

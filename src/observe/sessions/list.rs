@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointId;
 
-use super::{NONE, SessionEntry, Stage, TURN, Track};
+use super::{ListenerId, NONE, SessionEntry, Stage, TURN, Track};
 
 /// Some of the open connections.
 #[derive(Debug, Clone, Default)]
@@ -29,10 +29,17 @@ impl SessionList {
         self.rows.truncate(max);
     }
 
-    /// Looks up the names of routes and of where they go. Other tasks have their turn
-    /// meanwhile.
-    pub async fn look_up(&mut self, names: impl Fn(&Routed) -> Option<RoutedNames>) {
+    /// Looks up the names of listeners, of routes and of where they go. Other tasks have
+    /// their turn meanwhile.
+    pub async fn look_up(
+        &mut self,
+        listener: impl Fn(ListenerId) -> Option<String>,
+        names: impl Fn(&Routed) -> Option<RoutedNames>,
+    ) {
         for rows in self.rows.chunks_mut(TURN) {
+            for row in rows.iter_mut() {
+                row.listener_name = listener(row.listener);
+            }
             let exchanges = rows.iter_mut().filter_map(|it| it.exchange.as_mut());
             for exchange in exchanges {
                 exchange.names = exchange.routed.as_ref().and_then(&names);
@@ -51,8 +58,10 @@ impl SessionList {
 /// An open connection.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// Index of the listener.
-    pub listener: usize,
+    /// The listener.
+    pub listener: ListenerId,
+    /// Its name, once its worker has looked that up.
+    pub listener_name: Option<String>,
     /// `None` over a Unix socket.
     pub address: Option<IpAddr>,
     /// The client's port.
@@ -112,7 +121,8 @@ impl Session {
     pub(super) fn new(entry: &SessionEntry, age: Duration, now: Instant) -> Self {
         let track = entry.track.as_deref();
         Session {
-            listener: usize::from(entry.listener),
+            listener: entry.listener,
+            listener_name: None,
             address: entry.address,
             port: entry.port,
             age,

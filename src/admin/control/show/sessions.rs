@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::super::answer::{Answer, Format};
 use super::super::table::Table;
 use super::{NOTHING, or_nothing, silence};
-use crate::config::Config;
 use crate::metrics::histogram::micros;
 use crate::metrics::quantity::{bytes, span, time};
 use crate::observe::figures::Sources;
@@ -54,7 +53,6 @@ pub(in super::super) async fn ask_sessions(
 }
 
 pub(in super::super) fn sessions(
-    sources: &Sources,
     asked: Answers<SessionList>,
     count: usize,
     format: Format,
@@ -68,16 +66,12 @@ pub(in super::super) fn sessions(
         open: list.open,
         left_out: list.open - list.rows.len(),
         workers_silent: asked.silent,
-        sessions: list
-            .rows
-            .iter()
-            .map(|row| session_view(&sources.config, row))
-            .collect(),
+        sessions: list.rows.iter().map(session_view).collect(),
     };
     format.show(&view, sessions_text)
 }
 
-fn session_view<'a>(config: &'a Config, session: &'a Session) -> SessionView<'a> {
+fn session_view(session: &Session) -> SessionView<'_> {
     let client = match session.address {
         Some(address) => std::net::SocketAddr::new(address, session.port).to_string(),
         None => "unix".to_owned(),
@@ -97,7 +91,7 @@ fn session_view<'a>(config: &'a Config, session: &'a Session) -> SessionView<'a>
         }
     });
     SessionView {
-        listener: &config.listeners[session.listener].name,
+        listener: session.listener_name.as_deref().unwrap_or_default(),
         client,
         age_ms: session.age.as_millis() as u64,
         requests: session.requests,

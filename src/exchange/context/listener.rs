@@ -1,0 +1,202 @@
+//! A worker's side of its listeners.
+//!
+//! Per worker, but for [`SharedListener`]. A listener stays by the address that it was
+//! bound to, whatever the configuration changes of it. One that left goes on with the
+//! last generation that had it, for the connections that it has.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Generation;
+use crate::config;
+use crate::metrics::OpenCount;
+use crate::observe::counters::ListenerCounters;
+use crate::observe::sessions::ListenerId;
+
+/// What the workers share of a listener.
+#[derive(Debug)]
+pub struct SharedListener {
+    /// Tells it from the others of the process. It names another one only when no
+    /// worker has a side of this one.
+    pub id: ListenerId,
+    /// Open connections, over all workers.
+    pub open: OpenCount,
+}
+
+impl SharedListener {
+    /// A listener without a connection.
+    pub fn new(id: ListenerId) -> Self {
+        SharedListener {
+            id,
+            open: OpenCount::default(),
+        }
+    }
+}
+
+/// One worker's side of a listener.
+///
+/// Its connections hold it, so it is there until the last of them is closed.
+#[derive(Debug)]
+pub struct ListenerSide {
+    shared: Arc<SharedListener>,
+    /// That with which its next exchanges begin: the newest one, or the last that
+    /// had the listener.
+    generation: RefCell<Rc<Generation>>,
+    /// Where it stands in the configuration of that generation.
+    position: Cell<usize>,
+    /// Connections that are open here.
+    open_count: Cell<u64>,
+    is_closing: Cell<bool>,
+}
+
+impl ListenerSide {
+    fn new(shared: Arc<SharedListener>, generation: Rc<Generation>, position: usize) -> Self {
+        ListenerSide {
+            shared,
+            generation: RefCell::new(generation),
+            position: Cell::new(position),
+            open_count: Cell::default(),
+            is_closing: Cell::default(),
+        }
+    }
+
+    /// What all workers share of it.
+    #[cfg(test)]
+    pub fn shared(&self) -> &Arc<SharedListener> {
+        &self.shared
+    }
+
+    /// Its id.
+    pub fn id(&self) -> ListenerId {
+        self.shared.id
+    }
+
+    /// Its open connections, over all workers.
+    pub fn open(&self) -> &OpenCount {
+        &self.shared.open
+    }
+
+    /// Whether it takes nothing new: it has left, or the process drains. Its idle
+    /// connections are closed, and others after their exchange.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.get()
+    }
+
+    /// The generation with which its next exchange begins, and its place in that.
+    pub(super) fn generation(&self) -> (Rc<Generation>, usize) {
+        (self.generation.borrow().clone(), self.position.get())
+    }
+
+    /// Whether its next exchange begins with this generation.
+    pub(super) fn is_of(&self, generation: &Rc<Generation>) -> bool {
+        Rc::ptr_eq(&self.generation.borrow(), generation)
+    }
+
+    /// Reads a setting as it is now.
+    pub fn setting<T>(&self, read: impl FnOnce(&config::Listener) -> T) -> T {
+        let generation = self.generation.borrow();
+        read(&generation.config.listeners[self.position.get()])
+    }
+
+    /// This worker's counters of it, under the name that it has now.
+    pub fn counters(&self) -> Arc<ListenerCounters> {
+        let generation = self.generation.borrow();
+        generation.counters.listeners[self.position.get()].clone()
+    }
+
+    /// Counts a connection in, which has a place of the listener's limit.
+    pub fn opened(&self) {
+        self.open_count.update(|it| it + 1);
+        let gauge = &self.counters().open;
+        gauge.set(gauge.value() + 1);
+    }
+
+    /// Counts a connection out, and gives its place back.
+    pub fn closed(&self) {
+        self.open_count.update(|it| it - 1);
+        let gauge = &self.counters().open;
+        gauge.set(gauge.value() - 1);
+        self.shared.open.remove();
+    }
+
+    /// Goes on as the configuration of this generation says.
+    fn follow(&self, generation: &Rc<Generation>, position: usize) {
+        let before = self.counters();
+        self.generation.replace(generation.clone());
+        self.position.set(position);
+        // Open connections are counted under the name of today.
+        let (now, open) = (self.counters(), self.open_count.get());
+        before.open.set(before.open.value() - open);
+        now.open.set(now.open.value() + open);
+    }
+
+    fn close(&self) {
+        self.is_closing.set(true);
+    }
+}
+
+/// A worker's sides of its listeners: those of the newest generation, and those that
+/// left and have connections.
+#[derive(Debug, Default)]
+pub struct ListenerSides(RefCell<Vec<Rc<ListenerSide>>>);
+
+impl ListenerSides {
+    /// Has the listeners of this generation, in the order of its configuration, follow
+    /// it. Gives them, and whether others left.
+    pub(super) fn follow(
+        &self,
+        generation: &Rc<Generation>,
+        listeners: &[Arc<SharedListener>],
+    ) -> (Vec<Rc<ListenerSide>>, bool) {
+        let before = self.0.take();
+        let find = |id: ListenerId| before.iter().find(|it| it.id() == id);
+        let listeners = listeners.iter().enumerate();
+        let current = listeners.map(|(position, shared)| match find(shared.id) {
+            Some(side) => {
+                side.follow(generation, position);
+                side.clone()
+            }
+            None => {
+                let (shared, generation) = (shared.clone(), generation.clone());
+                Rc::new(ListenerSide::new(shared, generation, position))
+            }
+        });
+        let current: Vec<_> = current.collect();
+        let is_current = |it: &Rc<ListenerSide>| current.iter().any(|side| Rc::ptr_eq(side, it));
+        let left: Vec<_> = before.into_iter().filter(|it| !is_current(it)).collect();
+        let has_lost = left.iter().any(|it| !it.is_closing());
+        left.iter().for_each(|it| it.close());
+        self.0.replace([&current[..], &left].concat());
+        self.forget_gone();
+        (current, has_lost)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Rc<ListenerSide>> {
+        self.0.borrow().clone()
+    }
+
+    /// The name of the one with this id.
+    pub fn name(&self, id: ListenerId) -> Option<String> {
+        let sides = self.0.borrow();
+        let side = sides.iter().find(|it| it.id() == id)?;
+        Some(side.setting(|it| it.name.clone()))
+    }
+
+    /// Connections that are open in the process, by whichever listener.
+    pub fn open_connections(&self) -> u32 {
+        self.0.borrow().iter().map(|it| it.open().value()).sum()
+    }
+
+    /// Has all of them take nothing new: see [`ListenerSide::is_closing`].
+    pub(super) fn close(&self) {
+        self.0.borrow().iter().for_each(|it| it.close());
+    }
+
+    /// Forgets those that left and have no connection and no socket any more.
+    pub fn forget_gone(&self) {
+        let mut sides = self.0.borrow_mut();
+        sides.retain(|it| !it.is_closing() || Rc::strong_count(it) > 1);
+    }
+}
