@@ -165,10 +165,12 @@ fn load(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Failed> {
 /// Says that the file beside the configuration file is part of what was loaded.
 fn note_local(report: &Report) {
     let mut layers = report.layers();
-    if let (Some(file), Some(local)) = (layers.next(), layers.next())
-        && std::path::Path::new(&file).with_file_name(config::LOCAL_FILE)
-            == std::path::Path::new(&local)
-    {
+    let Some(file) = layers.next() else {
+        return;
+    };
+    let local = std::path::Path::new(&file).with_file_name(config::LOCAL_FILE);
+    let local = local.display().to_string();
+    if layers.any(|it| it == local) {
         note(&format!(
             "{local} is part of the configuration: it overrides {file}"
         ));

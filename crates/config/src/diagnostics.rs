@@ -1,6 +1,6 @@
 //! Mistakes and warnings, each with its place, and how they are shown.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -17,6 +17,8 @@ pub struct Report {
     sources: Vec<Source>,
     findings: Vec<Finding>,
     syntax_broken: bool,
+    /// Sources whose passwords are hidden already.
+    without_passwords: usize,
 }
 
 /// Where a text of the configuration comes from.
@@ -160,11 +162,19 @@ impl Report {
     /// Has the texts at these places shown as stars, and all passwords in URLs.
     /// Places stay what they are.
     pub(super) fn hide(&mut self, secrets: &[SourcePlace]) {
-        for (index, source) in self.sources.iter_mut().enumerate() {
-            let own = secrets.iter().filter(|it| it.source == index);
-            let own = own.map(|it| it.range.clone());
-            let hidden: Vec<_> = own.chain(secret::passwords(&source.text)).collect();
-            source.hide(&hidden);
+        for source in &mut self.sources[self.without_passwords..] {
+            let passwords = secret::passwords(&source.text);
+            source.hide(&passwords);
+        }
+        self.without_passwords = self.sources.len();
+        // A configuration of thousands of files is looked through once.
+        let mut by_source = HashMap::<usize, Vec<Range<usize>>>::new();
+        for secret in secrets {
+            let own = by_source.entry(secret.source).or_default();
+            own.push(secret.range.clone());
+        }
+        for (source, hidden) in by_source {
+            self.sources[source].hide(&hidden);
         }
     }
 

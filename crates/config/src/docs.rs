@@ -21,7 +21,8 @@ pub fn reference() -> String {
 /// The section of a key of the first level, and one for each table below it.
 fn section(page: &mut String, key: &KeyShape) {
     let (heading, shape) = match &key.shape {
-        Shape::List(item) => (format!("[[{}]]", key.key), &**item),
+        Shape::List(item) if table_in(item).is_some() => (format!("[[{}]]", key.key), &**item),
+        Shape::List(item) => (key.key.to_owned(), &**item),
         Shape::Map(item) => (format!("[{}.NAME]", key.key), &**item),
         shape => (format!("[{}]", key.key), shape),
     };

@@ -39,6 +39,7 @@ mod schema;
 mod secret;
 mod setting;
 mod shape;
+mod source_files;
 mod surroundings;
 mod template;
 mod tree;

@@ -1,20 +1,17 @@
 //! From files, variables and arguments to a configuration or a report.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Config;
-use super::diagnostics::{Origin, Report};
-use super::document;
-use super::input::read_up_to;
+use super::diagnostics::Report;
 use super::layers;
-use super::not_toml::{self, NoText};
 use super::print;
 use super::resolve::resolve;
-use super::secret;
 use super::setting::Setting;
+use super::source_files::{self, SourceFiles};
 use super::surroundings::{NameLookup, Surroundings};
-use super::tree::{Node, SourcePlace, Value};
+use super::tree::Node;
 use super::unknown;
 use super::written::File;
 
@@ -37,13 +34,16 @@ pub struct Loaded {
     /// All layers as one TOML document, with every default filled in and
     /// without secrets.
     pub effective: String,
+    /// Every file that was read, in order: the file, what it includes, and
+    /// `local.toml` where there is one.
+    pub files: Vec<PathBuf>,
+    /// Folders in which the patterns of `include` look: a new file there may become a
+    /// part of the configuration.
+    pub folders: Vec<PathBuf>,
 }
 
-/// Longest file of a configuration, in bytes.
-const MAX_FILE_BYTES: u64 = 16 << 20;
-
-/// Loads the file at `path`, then `local.toml` beside it, then those of
-/// `variables` that begin with `EVENKEEL_`, then `sets`, each a `key=value`.
+/// Loads the file at `path` with what it includes, then `local.toml` beside it, then
+/// those of `variables` that begin with `EVENKEEL_`, then `sets`, each a `key=value`.
 ///
 /// # Errors
 ///
@@ -55,20 +55,21 @@ pub fn load(
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    let mut root = match read_up_to(path, MAX_FILE_BYTES) {
-        Ok(bytes) => read_bytes(path, bytes, &mut report),
+    let mut files = SourceFiles::default();
+    let local = path.with_file_name(LOCAL_FILE);
+    if local != path {
+        files.reserve(&local);
+    }
+    let mut root = match files.read(path, &mut report) {
+        Ok(root) => root,
         Err(error) => {
             report.mistake_without_place(format!("read {}: {error}", path.display()));
             return Err(report);
         }
     };
-    let local = path.with_file_name(LOCAL_FILE);
     if local != path {
-        match read_up_to(&local, MAX_FILE_BYTES) {
-            Ok(bytes) => {
-                let over = read_bytes(&local, bytes, &mut report);
-                layers::merge(&mut root, over);
-            }
+        match files.read(&local, &mut report) {
+            Ok(over) => layers::merge(&mut root, over),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 report.mistake_without_place(format!("read {}: {error}", local.display()));
@@ -79,10 +80,10 @@ pub fn load(
     for set in sets {
         layers::apply_set(&mut root, set, &mut report);
     }
-    finish(root, surroundings(path, lookup), report)
+    finish(root, surroundings(path, lookup), files, report)
 }
 
-/// Loads `bytes` alone, as if they stood in a file of this name.
+/// Loads `bytes` alone, as if they stood in a file of this name. Nothing is included.
 ///
 /// # Errors
 ///
@@ -94,45 +95,9 @@ pub fn load_text(
 ) -> Result<Loaded, Report> {
     let mut report = Report::default();
     let path = Path::new(name);
-    let root = read_bytes(path, bytes.as_ref().to_owned(), &mut report);
-    finish(root, surroundings(path, lookup), report)
-}
-
-/// Reads a layer from a file's bytes, as far as they are text.
-fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> Node {
-    let nothing = |report: &mut Report, what: &str, help: &str| {
-        let shown = path.display();
-        report
-            .syntax_mistake_without_place(&format!("{shown} is {what}"))
-            .help(help);
-        Node {
-            place: SourcePlace {
-                source: report.add_source(Origin::File(shown.to_string()), ""),
-                range: 0..0,
-            },
-            value: Value::Table(Vec::new()),
-        }
-    };
-    match not_toml::encoding(&bytes) {
-        None => read_layer(path, String::from_utf8_lossy(&bytes).into_owned(), report),
-        Some(NoText::Binary { line }) => nothing(
-            report,
-            &format!("a binary file: line {line} has the byte 0x00"),
-            "name the file with the configuration",
-        ),
-        Some(NoText::Utf16) => nothing(report, "UTF-16 text", "save it as UTF-8"),
-        Some(NoText::Byte { byte, at }) => {
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            let place = SourcePlace {
-                source: report.next_source(),
-                range: at..at + char::REPLACEMENT_CHARACTER.len_utf8(),
-            };
-            report
-                .syntax_mistake(place, &format!("the byte 0x{byte:02X} is no UTF-8"))
-                .help(not_toml::byte_help(byte));
-            read_layer(path, text, report)
-        }
-    }
+    let root = source_files::read_bytes(path, bytes.as_ref().to_owned(), &mut report);
+    let files = SourceFiles::default();
+    finish(root, surroundings(path, lookup), files, report)
 }
 
 fn surroundings(path: &Path, lookup: NameLookup) -> Surroundings<'_> {
@@ -142,22 +107,22 @@ fn surroundings(path: &Path, lookup: NameLookup) -> Surroundings<'_> {
     }
 }
 
-fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
-    let source = report.add_source(Origin::File(path.display().to_string()), text);
-    let mut layer = document::read_document(source, report);
-    let file = File::shape();
-    report.hide(&secret::places(&mut layer, &file));
-    report.hide_in_broken_lines(source, &file);
-    layer
-}
-
 fn finish(
     mut root: Node,
     surroundings: Surroundings<'_>,
+    files: SourceFiles,
     mut report: Report,
 ) -> Result<Loaded, Report> {
     unknown::check(&root, &File::shape(), &mut report);
     let file = File::read(&root, &mut report);
+    if let Some(include) = file.as_ref().map(|it| &it.include) {
+        // Files have lost theirs when they were read.
+        if include.written && !files.paths.is_empty() {
+            report
+                .mistake(&include.place, "`include` stands in a file")
+                .help("write it in the configuration file");
+        }
+    }
     let config = file.and_then(|file| resolve(&file, surroundings, &mut report));
     report.settle();
     match config {
@@ -173,6 +138,8 @@ fn finish(
                 config,
                 warnings: report,
                 effective,
+                files: files.paths,
+                folders: files.folders,
             })
         }
         _ => Err(report),

@@ -67,11 +67,8 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "include includes import imports include_files conf_d",
-        Missing(
-            "including other files is",
-            "`local.toml` beside the file is merged into it",
-        ),
+        "includes import imports include_files include_dir conf_d",
+        key("", "include"),
     ),
     (
         "cache caching proxy_cache proxy_cache_path proxy_cache_valid http_cache",

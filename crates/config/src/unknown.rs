@@ -391,6 +391,7 @@ mod tests {
                 "did you mean `max_in_flight`?",
             ),
             ("", "frontend", "`frontend` is `[[listener]]` here"),
+            ("", "conf_d", "did you mean `include`?"),
             (
                 "",
                 "proxy_pass",
@@ -416,7 +417,6 @@ mod tests {
                 "rateLimit",
                 "limits on the rate of a client are not supported yet",
             ),
-            ("", "include", "including other files is not supported yet"),
             (
                 "route",
                 "headers",

@@ -5,6 +5,7 @@
 
 use super::quantity::{DurationValue, Length, Size};
 use super::setting::{Bounded, Map, Placed, options};
+use super::source_files::IncludePattern;
 use super::value::{Bind, FilePath, Name, Peer, SocketPath, Workers};
 
 mod conditions;
@@ -38,6 +39,10 @@ pub(super) use upstream::{EndpointParts, ProbeParts, QueueAnswerParts, QueuePart
 options! {
     /// Everything in the file.
     pub struct File as "the configuration" {
+        /// Further files that belong to this one: paths, and patterns with `*`, `?`,
+        /// `**` and `[a-z]`, from the folder of the file that names them. See
+        /// [several files](#several-files).
+        include: Vec<IncludePattern> = Optional("this file alone"),
         /// Process-wide settings.
         server: ServerTable = Default("{}"),
         /// What the program says of itself.

@@ -82,6 +82,77 @@ fn diagnostics_are_as_expected() {
     );
 }
 
+/// Each folder is a configuration of several files. Paths start from this crate's folder,
+/// as they are part of what is shown.
+#[test]
+fn diagnostics_of_several_files_are_as_expected() {
+    let mut different = Vec::new();
+    let mut folders: Vec<_> = fs::read_dir("tests/config/include")
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    folders.sort();
+    assert!(!folders.is_empty());
+    for folder in folders {
+        let path = folder.join("evenkeel.toml");
+        let shown = match evenkeel_config::load(&path, &[], [], NameLookup::Skip) {
+            Ok(loaded) => {
+                let files: Vec<_> = loaded.files.iter().map(|it| it.display()).collect();
+                let routes: Vec<_> = loaded.config.routes.iter().map(|it| &it.name).collect();
+                format!(
+                    "files: {files:#?}\nfolders: {:#?}\nroutes: {routes:?}\n{}",
+                    loaded.folders,
+                    loaded.warnings.render(Colour::Off)
+                )
+            }
+            Err(report) => report.render(Colour::Off),
+        };
+        if !is_as_expected(&folder.join("expected"), &shown) {
+            different.push(folder);
+        }
+    }
+    assert!(
+        different.is_empty(),
+        "diagnostics differ: {different:?} (BLESS=1 accepts them)"
+    );
+}
+
+#[test]
+fn an_include_stands_in_a_file() {
+    let folder = Folder::new("include-set");
+    fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
+    let shown = folder.load(&["include=[\"a.toml\"]"], &[]).unwrap_err();
+    let shown = shown.to_string();
+    assert!(shown.contains("`include` stands in a file"), "{shown}");
+}
+
+/// A broken file, a link that leads nowhere, a folder, and one that may not be read.
+#[test]
+fn an_included_file_that_cannot_be_read_is_a_mistake() {
+    let folder = Folder::new("include-broken");
+    let text = format!("include = ['conf.d/*.toml', 'more']\n{PLAIN}");
+    fs::write(folder.0.join("evenkeel.toml"), text).unwrap();
+    let conf = folder.0.join("conf.d");
+    fs::create_dir_all(conf.join("folder.toml")).unwrap();
+    fs::create_dir_all(folder.0.join("more")).unwrap();
+    fs::write(
+        conf.join("half.toml"),
+        "[upstream.other]\nendpoints = [\"10.",
+    )
+    .unwrap();
+    fs::write(conf.join("empty.toml"), "").unwrap();
+    std::os::unix::fs::symlink("nowhere", conf.join("link.toml")).unwrap();
+    let shown = folder.load(&[], &[]).unwrap_err().render(Colour::Off);
+    for expected in [
+        "conf.d/half.toml:2:18",
+        "conf.d/link.toml: No such file or directory",
+        "more: Is a directory",
+    ] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    assert!(!shown.contains("folder.toml"), "{shown}");
+}
+
 #[test]
 fn every_example_loads_without_a_warning() {
     for path in toml_files("examples") {

@@ -1,0 +1,355 @@
+//! The files of a configuration, read with those that they include.
+//!
+//! A layer that is a file may name further ones: `include = ["conf.d/*.toml"]`. Their
+//! tables stand in front of its own, in the order of the patterns and of the names of
+//! files. Each file keeps its own places.
+//!
+//! Invariant: no file is read twice, so there is no circle.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use glob::{MatchOptions, Pattern};
+
+use super::diagnostics::{Origin, Report};
+use super::document;
+use super::input::read_up_to;
+use super::not_toml::{self, NoText};
+use super::secret;
+use super::setting::{Fault, FromText, Placed, Setting, read_field};
+use super::shape::{Presence, Shape};
+use super::tree::{Node, SourcePlace, TableEntry, Value};
+use super::written::File;
+
+/// Longest file of a configuration, in bytes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// How many files may include one another in a row.
+const MAX_DEPTH: usize = 8;
+/// The key that names further files.
+const INCLUDE: &str = "include";
+
+/// The name of a file, or a pattern of such names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IncludePattern(pub String);
+
+impl FromText for IncludePattern {
+    const FORM: &'static str = "the path of a file, or a pattern such as `\"conf.d/*.toml\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if text.is_empty() {
+            return Err(Fault::new("the path is empty"));
+        }
+        match Pattern::new(text) {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(error) => {
+                let fault = Fault::new(format!("`{text}` is no pattern: {}", error.msg));
+                Err(fault.help("in a pattern `*`, `?`, `**` and `[a-z]` stand for others"))
+            }
+        }
+    }
+}
+
+impl IncludePattern {
+    fn is_pattern(&self) -> bool {
+        self.0.contains(['*', '?', '['])
+    }
+}
+
+/// The files that were read, in order.
+#[derive(Debug, Default)]
+pub(super) struct SourceFiles {
+    /// Every file of the configuration.
+    pub paths: Vec<PathBuf>,
+    /// Folders in which a new file would belong to the configuration.
+    pub folders: Vec<PathBuf>,
+    /// Files that no pattern finds, and where they were included.
+    known: HashMap<PathBuf, Option<SourcePlace>>,
+    /// The files that include the one that is being read, the outermost first.
+    including: Vec<PathBuf>,
+}
+
+/// How an including file names another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    ByName,
+    ByPattern,
+}
+
+impl SourceFiles {
+    /// Keeps a file for a layer of its own: no pattern finds it.
+    pub fn reserve(&mut self, path: &Path) {
+        self.known.insert(canonical(path), None);
+    }
+
+    /// Reads a file, and all that it includes.
+    ///
+    /// # Errors
+    /// It can't be read. Mistakes in it go to the report.
+    pub fn read(&mut self, path: &Path, report: &mut Report) -> io::Result<Node> {
+        let bytes = read_up_to(path, MAX_FILE_BYTES)?;
+        self.paths.push(path.to_owned());
+        let canonical = canonical(path);
+        self.known.entry(canonical.clone()).or_insert(None);
+        let mut layer = read_bytes(path, bytes, report);
+        self.including.push(canonical);
+        self.read_included(&mut layer, path, report);
+        self.including.pop();
+        Ok(layer)
+    }
+
+    /// Puts the tables of included files before the tables of the file at `path`.
+    fn read_included(&mut self, layer: &mut Node, path: &Path, report: &mut Report) {
+        let title = "the configuration";
+        let field = read_field::<Vec<Placed<IncludePattern>>>(
+            layer,
+            title,
+            INCLUDE,
+            Presence::Optional(""),
+            report,
+        );
+        let Value::Table(entries) = &mut layer.value else {
+            return;
+        };
+        entries.retain(|it| it.key != INCLUDE);
+        let patterns = field.value.unwrap_or_default();
+        if patterns.is_empty() {
+            return;
+        }
+        let mut all = Node {
+            place: layer.place.clone(),
+            value: Value::Table(Vec::new()),
+        };
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for Placed { value, place } in patterns {
+            if value.is_pattern() {
+                for found in self.found(folder, &value.0, &place, report) {
+                    self.include(&found, &place, Naming::ByPattern, &mut all, report);
+                }
+            } else {
+                let path = folder.join(&value.0);
+                self.include(&path, &place, Naming::ByName, &mut all, report);
+            }
+        }
+        let own = std::mem::replace(layer, all);
+        combine(layer, own, &File::shape(), report);
+    }
+
+    /// The files that a pattern finds, by their names.
+    fn found(
+        &mut self,
+        folder: &Path,
+        pattern: &str,
+        place: &SourcePlace,
+        report: &mut Report,
+    ) -> Vec<PathBuf> {
+        self.watch(folder, pattern);
+        let path = folder.join(pattern);
+        let text = if path.starts_with(folder) && !Path::new(pattern).is_absolute() {
+            let folder = Pattern::escape(&folder.to_string_lossy());
+            PathBuf::from(folder).join(pattern)
+        } else {
+            path
+        };
+        let options = MatchOptions {
+            case_sensitive: true,
+            require_literal_separator: true,
+            // An editor may leave hidden files beside its own.
+            require_literal_leading_dot: true,
+        };
+        // It was a pattern when it was read.
+        let Ok(found) = glob::glob_with(&text.to_string_lossy(), options) else {
+            return Vec::new();
+        };
+        let mut paths = Vec::new();
+        for path in found {
+            match path {
+                // A link that leads nowhere is a mistake when it is read.
+                Ok(path) if fs::metadata(&path).map_or(true, |it| it.is_file()) => paths.push(path),
+                Ok(_) => {}
+                Err(error) => {
+                    let path = error.path().display();
+                    report.mistake(place, format!("read {path}: {}", error.error()));
+                }
+            }
+        }
+        paths
+    }
+
+    /// Notes the folder in which the first part of a pattern looks.
+    fn watch(&mut self, folder: &Path, pattern: &str) {
+        let is_plain = |it: &&str| !it.contains(['*', '?', '[']);
+        let parts = pattern.split_inclusive('/').take_while(is_plain);
+        let folder = folder.join(parts.collect::<String>());
+        if !self.folders.contains(&folder) {
+            self.folders.push(folder);
+        }
+    }
+
+    /// Reads an included file behind those that were included before.
+    fn include(
+        &mut self,
+        path: &Path,
+        place: &SourcePlace,
+        naming: Naming,
+        all: &mut Node,
+        report: &mut Report,
+    ) {
+        let canonical = canonical(path);
+        let shown = path.display();
+        if let Some(first) = self.known.get(&canonical) {
+            if naming == Naming::ByPattern {
+                return;
+            }
+            if self.including.contains(&canonical) {
+                let what = format!("{shown} includes itself");
+                report.mistake(place, what).help("leave it out");
+                return;
+            }
+            let first = first.clone();
+            let what = format!("{shown} is part of the configuration already");
+            let found = report
+                .mistake(place, what)
+                .help("leave it out: each file is read once");
+            if let Some(first) = first {
+                found.related(&first, "included here");
+            }
+            return;
+        }
+        if self.including.len() >= MAX_DEPTH {
+            let what = format!("more than {MAX_DEPTH} files include one another in a row");
+            report.mistake(place, what);
+            return;
+        }
+        self.known.insert(canonical, Some(place.clone()));
+        match self.read(path, report) {
+            Ok(included) => combine(all, included, &File::shape(), report),
+            Err(error) => {
+                report.mistake(place, format!("read {shown}: {error}"));
+            }
+        }
+    }
+}
+
+/// The path by which a file is told from others.
+fn canonical(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Adds the tables of another file: its items go behind those that are there. A name or
+/// a key that both files have is a mistake.
+fn combine(base: &mut Node, other: Node, file: &Shape, report: &mut Report) {
+    let Value::Table(entries) = other.value else {
+        return;
+    };
+    for entry in entries {
+        let shape = match file {
+            Shape::Table(table) => table.keys.iter().find(|it| it.key == entry.key),
+            _ => None,
+        };
+        add(base, entry, shape.map(|it| &it.shape), report);
+    }
+}
+
+/// Adds a key of the whole configuration.
+fn add(base: &mut Node, entry: TableEntry, shape: Option<&Shape>, report: &mut Report) {
+    let Value::Table(entries) = &mut base.value else {
+        return;
+    };
+    let Some(first) = entries.iter_mut().find(|it| it.key == entry.key) else {
+        entries.push(entry);
+        return;
+    };
+    match (&mut first.node.value, entry.node.value, shape) {
+        (Value::List(items), Value::List(more), Some(Shape::List(_))) => items.extend(more),
+        (Value::Table(keys), Value::Table(more), Some(Shape::Map(_) | Shape::Table(_))) => {
+            for entry_of in more {
+                match keys.iter().find(|it| it.key == entry_of.key) {
+                    None => keys.push(entry_of),
+                    Some(first) => twice(&entry.key, first, &entry_of, shape, report),
+                }
+            }
+        }
+        (_, value, _) => {
+            let again = TableEntry {
+                node: Node {
+                    place: entry.node.place,
+                    value,
+                },
+                key_place: entry.key_place,
+                key: entry.key,
+            };
+            let title = format!("a second file has the key `{}`", again.key);
+            report
+                .mistake(&again.key_place, title)
+                .help("leave one of them out")
+                .related(&first.key_place, "the first one");
+        }
+    }
+}
+
+/// Two files have this key of the table `table`.
+fn twice(
+    table: &str,
+    first: &TableEntry,
+    again: &TableEntry,
+    shape: Option<&Shape>,
+    report: &mut Report,
+) {
+    let name = &again.key;
+    let title = match shape {
+        Some(Shape::Map(_)) => format!("a second file has an {table} named `{name}`"),
+        _ => format!("a second file has the key `{name}` of `[{table}]`"),
+    };
+    report
+        .mistake(&again.key_place, title)
+        .help("leave one of them out")
+        .related(&first.key_place, "the first one");
+}
+
+/// Reads a layer from a file's bytes, as far as they are text.
+pub(super) fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> Node {
+    let nothing = |report: &mut Report, what: &str, help: &str| {
+        let shown = path.display();
+        report
+            .syntax_mistake_without_place(&format!("{shown} is {what}"))
+            .help(help);
+        Node {
+            place: SourcePlace {
+                source: report.add_source(Origin::File(shown.to_string()), ""),
+                range: 0..0,
+            },
+            value: Value::Table(Vec::new()),
+        }
+    };
+    match not_toml::encoding(&bytes) {
+        None => read_layer(path, String::from_utf8_lossy(&bytes).into_owned(), report),
+        Some(NoText::Binary { line }) => nothing(
+            report,
+            &format!("a binary file: line {line} has the byte 0x00"),
+            "name the file with the configuration",
+        ),
+        Some(NoText::Utf16) => nothing(report, "UTF-16 text", "save it as UTF-8"),
+        Some(NoText::Byte { byte, at }) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let place = SourcePlace {
+                source: report.next_source(),
+                range: at..at + char::REPLACEMENT_CHARACTER.len_utf8(),
+            };
+            report
+                .syntax_mistake(place, &format!("the byte 0x{byte:02X} is no UTF-8"))
+                .help(not_toml::byte_help(byte));
+            read_layer(path, text, report)
+        }
+    }
+}
+
+fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
+    let source = report.add_source(Origin::File(path.display().to_string()), text);
+    let mut layer = document::read_document(source, report);
+    let file = File::shape();
+    report.hide(&secret::places(&mut layer, &file));
+    report.hide_in_broken_lines(source, &file);
+    layer
+}
