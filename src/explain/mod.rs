@@ -488,6 +488,7 @@ fn endpoint_steps(dispatcher: &Dispatcher) -> Vec<EndpointStep> {
             eligible: state.is_eligible(),
             weight: state.weight(),
             effective_weight: effective_weight(state),
+            tier: state.tier(),
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
             learned: None,

@@ -218,6 +218,9 @@ pub struct EndpointStep {
     pub weight: u32,
     /// What it counts for now: less while it starts slowly.
     pub effective_weight: f64,
+    /// It gets exchanges only while no endpoint of a lower tier takes any.
+    #[serde(default)]
+    pub tier: u16,
     /// Exchanges at it now.
     pub in_flight: u32,
     /// Most of them.

@@ -321,6 +321,9 @@ impl Page {
         if endpoint.effective_weight < f64::from(endpoint.weight) {
             line += &format!(" ({:.2} now)", endpoint.effective_weight);
         }
+        if endpoint.tier > 0 {
+            line += &format!(", tier {}", endpoint.tier);
+        }
         let in_flight = in_flight(endpoint.in_flight, endpoint.max_in_flight, step);
         let learned = endpoint.learned.map_or(String::new(), learned);
         self.line(&format!("{line}, {in_flight}{learned}"));

@@ -169,5 +169,6 @@ fn policy_settings(endpoint: &config::Endpoint) -> EndpointSettings<'_> {
         fingerprint: fingerprint.finish(),
         weight: endpoint.weight,
         max_in_flight: endpoint.max_in_flight,
+        tier: endpoint.tier,
     }
 }

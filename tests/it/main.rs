@@ -22,6 +22,7 @@ mod control;
 mod counters;
 mod demo;
 mod disciplines;
+mod discovery;
 mod early_answers;
 mod events;
 mod explain;

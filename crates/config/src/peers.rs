@@ -152,13 +152,6 @@ const KEYS: &[(&str, Meaning)] = &[
         "mirror mirroring shadow request_mirror_policies",
         Missing("sending copies of requests is", NOTHING),
     ),
-    (
-        "backup",
-        Missing(
-            "backup endpoints are",
-            "balance = \"first\" takes the first endpoint with room, in order",
-        ),
-    ),
     // Tables.
     (
         "frontend frontends listen entry_point entry_points",
@@ -408,6 +401,10 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "maxconn max_conns max_connections max_requests max_concurrency max_parallel",
         key("upstream.NAME.endpoints", "max_in_flight"),
+    ),
+    (
+        "backup failover fallback_servers",
+        key("upstream.NAME.endpoints", "backup"),
     ),
     ("slowstart", key("upstream.NAME", "slow_start")),
     (

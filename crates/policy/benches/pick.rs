@@ -73,6 +73,7 @@ impl Site {
                     Case::Uneven => 1,
                 },
                 max_in_flight: None,
+                tier: 0,
             });
         let start = Instant::from_nanos(0);
         let (queue, health) = (QueueSettings::default(), HealthSettings::default());

@@ -1,6 +1,6 @@
 //! The order of work, the same for every balancer, and the hand-over of slots.
 //!
-//! 1. eligible: see `tier`; and the exchange's lane has room;
+//! 1. eligible: see `candidates`; and the exchange's lane has room;
 //! 2. an endpoint on trial gets the next exchange that may go there; otherwise
 //!    the balancer ranks, without reading limits;
 //! 3. compare-and-swap below `max_in_flight`; if that fails, rank again among
@@ -27,13 +27,13 @@ use crate::Instant;
 
 use crate::balance::{Balancer, View};
 use crate::budget::RetryBudget;
+use crate::candidates::Standing;
 use crate::chooser::Chooser;
 use crate::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use crate::health::{HealthSettings, Records};
 use crate::members::Members;
 use crate::queue::{Group, Joining, KeptTo, Left, Queue, QueueSettings, Refusal, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, fence, lock};
-use crate::tier::Tier;
 
 pub use outlook::Outlook;
 
@@ -377,12 +377,14 @@ impl Dispatcher {
         let mut view = asking.view(members);
         loop {
             let Some(position) = balancer.pick(&view) else {
-                view.tier = NoSlot::tier_after(members, &view, balancer)?;
+                view.candidates = NoSlot::candidates_after(members, &view, balancer)?;
                 continue;
             };
             let endpoint = &members.endpoints()[position];
             let cap = balancer.cap(&view, position);
-            if let Some(reservation) = reserve_at(endpoint, cap, view.tier, asking.now) {
+            if let Some(reservation) =
+                reserve_at(endpoint, cap, view.candidates.standing, asking.now)
+            {
                 let choice = if view.only_with_room {
                     Choice::Next
                 } else {
@@ -412,10 +414,10 @@ impl Dispatcher {
     ) -> Option<Result<(Reservation, Choice), NoSlot>> {
         let (tried, now) = (asking.tried, asking.now);
         let state = members.get(endpoint)?;
-        if !Tier::Untried.has(state, tried, now) {
+        if !Standing::Untried.has(state, tried, now) {
             return None;
         }
-        match reserve_at(state, u32::MAX, Tier::Untried, now) {
+        match reserve_at(state, u32::MAX, Standing::Untried, now) {
             Some(reservation) => Some(Ok((reservation, Choice::Pinned))),
             None if self.settings.max > 0 && !self.settings.key_wait.is_zero() => {
                 Some(Err(NoSlot::Key { endpoint }))

@@ -47,6 +47,8 @@ pub struct EndpointSettings<'a> {
     pub weight: u32,
     /// Most exchanges in flight; `None` is no limit.
     pub max_in_flight: Option<u32>,
+    /// It is used only while no endpoint of a lower tier is eligible.
+    pub tier: u16,
 }
 
 /// What the operator wants of an endpoint.
@@ -130,6 +132,7 @@ pub struct EndpointState {
     unreachable_in_row: AtomicU16,
     flags: AtomicU16,
     id: EndpointId,
+    tier: AtomicU16,
     /// When the exchange began that is the trial now; 0 where there is none.
     trial: AtomicU64,
     /// Since when its backlog has let nobody in; 0 where it is not known to be
@@ -173,6 +176,7 @@ impl EndpointState {
             unreachable_in_row: AtomicU16::new(0),
             flags: AtomicU16::new(0),
             id,
+            tier: AtomicU16::new(settings.tier),
             trial: AtomicU64::new(0),
             backlog_full_since: AtomicU64::new(0),
             openings: AtomicU32::new(0),
@@ -195,6 +199,7 @@ impl EndpointState {
     pub(crate) fn renew(&self, settings: &EndpointSettings<'_>) {
         self.set_max_in_flight(settings.max_in_flight);
         self.set_weight(settings.weight);
+        self.set_tier(settings.tier);
         self.set_ghosts(0);
         self.set_ramp(WEIGHT_ONE as u16);
         for count in [&self.errors_in_row, &self.unreachable_in_row, &self.flags] {
@@ -217,6 +222,16 @@ impl EndpointState {
     /// Well-mixed hash of its name.
     pub fn identity(&self) -> u64 {
         self.identity
+    }
+
+    /// It is used only while no endpoint of a lower tier is eligible.
+    pub fn tier(&self) -> u16 {
+        self.tier.load(Ordering::Relaxed)
+    }
+
+    /// Moves it to another tier: before members are made that have it.
+    pub(crate) fn set_tier(&self, tier: u16) {
+        self.tier.store(tier, Ordering::Relaxed);
     }
 
     /// How often it was put out.

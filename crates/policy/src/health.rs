@@ -157,7 +157,10 @@ impl Records {
         let mut found = Vec::with_capacity(settings.len());
         found.extend(settings.iter().map(|settings| {
             let member = staying.remove(settings.name)?;
-            member.is_meant_by(settings).then(|| Arc::clone(member))
+            member.is_meant_by(settings).then(|| {
+                member.set_tier(settings.tier);
+                Arc::clone(member)
+            })
         }));
         self.take_returning(settings, &mut found);
         self.release_ids();

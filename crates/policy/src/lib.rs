@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod balance;
 pub mod budget;
+mod candidates;
 pub mod chooser;
 pub mod dispatch;
 pub mod endpoint;
@@ -20,6 +21,5 @@ pub mod queue;
 pub mod reuse;
 pub mod route;
 mod sync;
-mod tier;
 
 pub use instant::Instant;

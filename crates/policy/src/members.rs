@@ -27,6 +27,8 @@ pub struct Members {
     identities: Box<[u64]>,
     /// By id.
     positions: Box<[u32]>,
+    /// The lowest tier, where the endpoints are of several.
+    lowest_of_several_tiers: Option<u16>,
 }
 
 impl Members {
@@ -36,8 +38,11 @@ impl Members {
         for (position, endpoint) in endpoints.iter().enumerate() {
             positions[endpoint.id().index()] = position as u32;
         }
+        let tiers = || endpoints.iter().map(|it| it.tier());
+        let lowest = tiers().min();
         Members {
             version,
+            lowest_of_several_tiers: lowest.filter(|&lowest| tiers().any(|it| it != lowest)),
             identities: endpoints.iter().map(|it| it.identity()).collect(),
             endpoints: endpoints.into(),
             positions: positions.into(),
@@ -61,6 +66,10 @@ impl Members {
     /// All of them, in their order.
     pub fn endpoints(&self) -> &[Arc<EndpointState>] {
         &self.endpoints
+    }
+
+    pub(crate) fn lowest_of_several_tiers(&self) -> Option<u16> {
+        self.lowest_of_several_tiers
     }
 
     pub(crate) fn identities(&self) -> &[u64] {

@@ -321,6 +321,7 @@ mod tests {
             fingerprint: 0,
             weight: 1,
             max_in_flight: Some(limit),
+            tier: 0,
         };
         let state = EndpointState::new(EndpointId::new(0), &settings);
         (0..in_flight).for_each(|_| assert!(state.try_reserve_for_probe().is_some()));

@@ -196,6 +196,7 @@ fn settings(name: &'static str, limit: u32) -> EndpointSettings<'static> {
         fingerprint: 0,
         weight: 1,
         max_in_flight: Some(limit),
+        tier: 0,
     }
 }
 

@@ -156,6 +156,7 @@ fn settings(index: usize) -> EndpointSettings<'static> {
         fingerprint: 0,
         weight: 1,
         max_in_flight: Some(LIMITS[index]),
+        tier: 0,
     }
 }
 

@@ -121,6 +121,7 @@ fn what_an_upstream_counted_never_decreases() {
             fingerprint: 0,
             weight: 1,
             max_in_flight: None,
+            tier: 0,
         });
         dispatcher.replace_members(settings, crate::net::clock::now());
         for counters in &sources.counters {

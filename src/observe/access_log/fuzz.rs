@@ -83,6 +83,7 @@ pub fn line(data: &[u8]) {
         fingerprint: 0,
         weight: 1,
         max_in_flight: None,
+        tier: 0,
     };
     let state = EndpointState::new(EndpointId::new(0), &settings);
     let endpoint = LoggedEndpoint {

@@ -409,6 +409,7 @@ mod tests {
             fingerprint: 0,
             weight: 1,
             max_in_flight: None,
+            tier: 0,
         }
     }
 

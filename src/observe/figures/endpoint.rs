@@ -34,6 +34,8 @@ figures! {
     given weight: u32 => gauge "weight";
     /// What it counts for now: less than its weight while it starts slowly.
     given effective_weight: f64 => gauge "effective_weight";
+    /// It gets exchanges only while no endpoint of a lower tier takes any.
+    given tier: u16;
     /// Exchanges at it now.
     given in_flight: u32 => gauge "in_flight";
     /// Most exchanges at once; absent where there is no limit.
@@ -213,6 +215,7 @@ impl Sources {
             admin: AdminWord(dispatcher.admin(state)),
             weight: state.weight(),
             effective_weight: effective_weight(state),
+            tier: state.tier(),
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
             errors_in_row: state.errors_in_row(),

@@ -54,6 +54,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         }
         check_weights(name, value, endpoints, report);
         check_endpoints(name, endpoints, report);
+        check_tiers(endpoints, report);
         check_loops(endpoints, file, report);
         check_lanes(value, endpoints, report);
         check_probed_port(value, endpoints, report);
@@ -174,6 +175,19 @@ fn check_endpoints(upstream: &str, endpoints: &[Placed<ShortEndpoint>], report: 
                 .help("give it a larger `weight` to send it more");
         } else {
             first_places.insert(&address.value.text, &address.place);
+        }
+    }
+}
+
+fn check_tiers(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
+    for endpoint in endpoints {
+        let ShortEndpoint(it) = &endpoint.value;
+        let tier = it.tier.value.map(Bounded::get);
+        if it.backup.value == Some(true) && it.tier.written && tier == Some(0) {
+            report
+                .mistake(&it.tier.place, "a backup is of tier 1 or later")
+                .related(&it.backup.place, "it is one by this")
+                .help("leave out `tier`, or `backup`");
         }
     }
 }

@@ -321,16 +321,20 @@ fn destination(text: &str) -> Result<Destination, Fault> {
 /// The options of a server of nginx or HAProxy as keys of an endpoint's table.
 fn endpoint_options(options: &str) -> Option<String> {
     let words = options.split(|it: char| it.is_whitespace() || it == '=');
-    let words: Vec<_> = words.filter(|it| !it.is_empty()).collect();
+    let mut words = words.filter(|it| !it.is_empty());
     let mut keys = String::new();
-    for pair in words.chunks(2) {
-        let [word, value] = pair else { return None };
-        let key = match *word {
+    while let Some(word) = words.next() {
+        let key = match word {
+            "backup" => {
+                keys.push_str(", backup = true");
+                continue;
+            }
             "weight" => "weight",
             "maxconn" | "max_conns" => "max_in_flight",
             _ => return None,
         };
-        keys.push_str(&format!(", {key} = {}", value.parse::<u32>().ok()?));
+        let value = words.next()?.parse::<u32>().ok()?;
+        keys.push_str(&format!(", {key} = {value}"));
     }
     Some(keys)
 }

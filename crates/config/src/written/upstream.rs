@@ -221,6 +221,12 @@ options! {
         address: Placed<EndpointAddress> = Required => by_hand,
         /// Share of the traffic relative to the other endpoints; 0 gets none.
         weight: Bounded<u32, 0, { MAX_WEIGHT as i64 }> = Default("1"),
+        /// It gets requests only while no endpoint of a lower tier takes any, or
+        /// a request has tried all of those. A tier whose endpoints are full is
+        /// waited for.
+        tier: Bounded<u16, 0, 65535> = Depends(tier_default, "`0`, or `1` with `backup = true`"),
+        /// The short form of `tier = 1`.
+        backup: bool = Default("false") => by_hand,
         /// Most exchanges in flight, over all workers, and most connections, idle
         /// ones included.
         max_in_flight: Bounded<u32, 1, 0xFFFF_FFFF> = Optional("no limit"),
@@ -385,6 +391,11 @@ fn buffer_default(upstream: &Node) -> Option<String> {
         _ => false,
     };
     Some(if has_limit { "{}" } else { "false" }.into())
+}
+
+fn tier_default(endpoint: &Node) -> Option<String> {
+    let is_backup = sibling(endpoint, "backup") == Some(true);
+    Some(if is_backup { "1" } else { "0" }.into())
 }
 
 fn fair_status_default(fair: &Node) -> Option<String> {

@@ -109,6 +109,7 @@ impl Proxy {
                 fingerprint: 0,
                 weight: WEIGHT,
                 max_in_flight: policy.max_in_flight,
+                tier: 0,
             });
             Dispatcher::new(
                 endpoints,

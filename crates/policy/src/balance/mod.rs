@@ -31,10 +31,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Instant;
+use crate::candidates::Candidates;
 use crate::endpoint::{EndpointState, Tried};
 use crate::members::{Members, Moved};
 use crate::observation::Observation;
-use crate::tier::Tier;
 
 /// The table of balancers: from each row come the variants of [`Balance`] and
 /// [`Balancer`], the word of the configuration, its help, and a place in every
@@ -329,7 +329,7 @@ pub struct View<'a> {
     pub(crate) identities: &'a [u64],
     pub(crate) tried: &'a [Tried],
     /// Which endpoints may be picked.
-    pub(crate) tier: Tier,
+    pub(crate) candidates: Candidates,
     /// Hash of what a balancer by key goes by.
     pub key: u64,
     /// The present.
@@ -346,7 +346,7 @@ impl<'a> View<'a> {
             endpoints: members.endpoints(),
             identities: members.identities(),
             tried: &[],
-            tier: Tier::Untried,
+            candidates: members.first_candidates(),
             key: 0,
             now,
             only_with_room: false,
@@ -399,7 +399,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn admits(&self, state: &EndpointState) -> bool {
         let is_first_try =
-            self.tried.is_empty() && !self.only_with_room && self.tier == Tier::Untried;
+            self.tried.is_empty() && !self.only_with_room && self.candidates == Candidates::UNTRIED;
         if is_first_try {
             state.is_eligible()
         } else {
@@ -410,7 +410,8 @@ impl<'a> View<'a> {
     /// Whether an exchange that was here before may come again.
     #[inline(never)]
     fn admits_again(&self, state: &EndpointState) -> bool {
-        (!self.only_with_room || state.has_room()) && self.tier.has(state, self.tried, self.now)
+        let has_room = !self.only_with_room || state.has_room();
+        has_room && self.candidates.has(state, self.tried, self.now)
     }
 
     fn weight_of(state: &EndpointState) -> u32 {

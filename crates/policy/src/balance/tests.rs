@@ -78,6 +78,7 @@ impl Site {
                 fingerprint: 0,
                 weight: limits.0,
                 max_in_flight: limits.1,
+                tier: 0,
             });
         let queue = QueueSettings {
             max: 0,

@@ -2,10 +2,10 @@
 
 use crate::Instant;
 use crate::balance::{Balancer, View};
+use crate::candidates::Candidates;
 use crate::endpoint::{EndpointId, Tried};
 use crate::members::Members;
 use crate::queue::{QueueSettings, Refusal};
-use crate::tier::Tier;
 
 /// Why there was no slot at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl NoSlot {
     /// Why there is no slot for an exchange that was at `tried`, where it found
     /// none.
     pub fn of(members: &Members, refuses_when_busy: bool, tried: &[Tried], now: Instant) -> NoSlot {
-        match members.tier(tried, now) {
+        match members.candidates(tried, now) {
             Some(_) if refuses_when_busy => NoSlot::Busy,
             Some(_) => NoSlot::Room,
             None if members.endpoints().iter().any(|it| it.may_return()) => NoSlot::Up,
@@ -35,17 +35,17 @@ impl NoSlot {
         }
     }
 
-    /// The tier to pick from after nothing was found in that of `view`.
+    /// The endpoints to pick from after nothing was found among those of `view`.
     ///
     /// # Errors
     /// There is no slot, and why.
-    pub fn tier_after(
+    pub fn candidates_after(
         members: &Members,
         view: &View<'_>,
         balancer: &Balancer,
-    ) -> Result<Tier, NoSlot> {
-        match members.tier(view.tried, view.now) {
-            Some(tier) if tier != view.tier && !view.only_with_room => Ok(tier),
+    ) -> Result<Candidates, NoSlot> {
+        match members.candidates(view.tried, view.now) {
+            Some(others) if others != view.candidates && !view.only_with_room => Ok(others),
             _ => Err(NoSlot::of(
                 members,
                 balancer.refuses_when_busy(),

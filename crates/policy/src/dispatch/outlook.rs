@@ -56,7 +56,7 @@ impl Dispatcher {
         self.update(chooser);
         let members = &chooser.members;
         let mut view = asking.view(members);
-        view.tier = members.tier(asking.tried, asking.now)?;
+        view.candidates = members.candidates(asking.tried, asking.now)?;
         let position = chooser.balancer.pick(&view)?;
         Some(members.endpoints()[position].id())
     }
@@ -79,7 +79,7 @@ impl Dispatcher {
         let mut view = asking.view(members);
         loop {
             let Some(position) = balancer.pick(&view) else {
-                view.tier = NoSlot::tier_after(members, &view, balancer)?;
+                view.candidates = NoSlot::candidates_after(members, &view, balancer)?;
                 continue;
             };
             let state = &members.endpoints()[position];

@@ -56,6 +56,7 @@ impl Site {
                 fingerprint: 0,
                 weight: limits.0,
                 max_in_flight: limits.1,
+                tier: 0,
             });
         let epoch = Instant::from_nanos(1_000_000_000);
         let health = HealthSettings::default();
@@ -757,6 +758,8 @@ fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
 }
 
 mod replace;
+
+mod tiers;
 
 mod outlook {
     use super::*;

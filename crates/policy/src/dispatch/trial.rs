@@ -2,9 +2,9 @@
 
 use super::{Dispatcher, Ordering};
 use crate::Instant;
+use crate::candidates::Standing;
 use crate::endpoint::{EndpointId, EndpointState, Flag, Reservation, Tried};
 use crate::members::Members;
-use crate::tier::Tier;
 
 impl Dispatcher {
     /// The slot of a trial that is due, if there is one for this exchange.
@@ -48,20 +48,23 @@ impl Dispatcher {
             _ => members.endpoints(),
         };
         let states = states.iter().map(|it| &**it);
-        states.filter(move |state| state.has(Flag::Trial) && Tier::Ejected.has(state, tried, now))
+        states.filter(move |state| {
+            let is_due = state.has(Flag::Trial) && Standing::Ejected.has(state, tried, now);
+            is_due && members.is_in_turn(state, now)
+        })
     }
 }
 
-/// A slot at this endpoint of a tier, if there is one below its limit and
+/// A slot at this endpoint that an exchange stands so to, if there is one below its limit and
 /// below `cap`. The first exchange at an endpoint that is out is its trial.
 pub(super) fn reserve_at(
     state: &EndpointState,
     cap: u32,
-    tier: Tier,
+    standing: Standing,
     now: Instant,
 ) -> Option<Reservation> {
     let reservation = state.try_reserve(cap)?;
-    let is_out = tier != Tier::Untried && state.is_guessed_out();
+    let is_out = standing != Standing::Untried && state.is_guessed_out();
     Some(if is_out {
         reservation.as_trial(state.begin_trial(now))
     } else {

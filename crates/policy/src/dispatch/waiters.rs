@@ -11,11 +11,11 @@ use super::no_slot::NoSlot;
 use super::trial::reserve_at;
 use super::{Dispatcher, Waiters, lane_index, lock, wake};
 use crate::Instant;
+use crate::candidates::{Candidates, Standing};
 use crate::endpoint::{EndpointState, Reservation, Tried};
 use crate::members::Members;
 use crate::queue::{Fit, KeptTo, Refusal, Waiter};
 use crate::sync::Ordering;
-use crate::tier::Tier;
 
 impl Dispatcher {
     /// Serves those who wait with whatever is free, and refuses those whom a
@@ -77,7 +77,8 @@ impl Dispatcher {
         endpoint: &EndpointState,
         now: Instant,
     ) -> Option<Waker> {
-        if !endpoint.may_hand_over() {
+        // A backup whose turn is over serves nobody but those that have tried the others.
+        if !endpoint.may_hand_over() || !members.is_in_turn(endpoint, now) {
             return None;
         }
         let granted = queue.grant(
@@ -141,13 +142,13 @@ impl Dispatcher {
     /// A slot for this waiter, if one is free.
     fn reserve_for(&self, members: &Members, waiter: &Waiter, now: Instant) -> Option<Reservation> {
         if let Some(only) = kept_to(members, waiter, now) {
-            return reserve_at(only, u32::MAX, Tier::Untried, now);
+            return reserve_at(only, u32::MAX, Standing::Untried, now);
         }
         if let Some(reservation) = self.reserve_trial(members, &waiter.tried, now) {
             return Some(reservation);
         }
-        let tier = members.tier(&waiter.tried, now)?;
-        reserve_least_loaded(members, tier, &waiter.tried, now)
+        let candidates = members.candidates(&waiter.tried, now)?;
+        reserve_least_loaded(members, candidates, &waiter.tried, now)
     }
 
     /// Sends those away who would be refused if they came now.
@@ -204,8 +205,9 @@ fn takes(members: &Members, waiter: &Waiter, endpoint: &EndpointState, now: Inst
         Some(only) => std::ptr::eq(only, endpoint),
         None => {
             let tried = &waiter.tried;
-            let is_of = |tier: Tier| tier.has(endpoint, tried, now);
-            is_of(Tier::Untried) || members.tier(tried, now).is_some_and(is_of)
+            let is_one = |it: Candidates| it.has(endpoint, tried, now);
+            let is_untried = Standing::Untried.has(endpoint, tried, now);
+            is_untried || members.candidates(tried, now).is_some_and(is_one)
         }
     }
 }
@@ -215,21 +217,21 @@ fn takes(members: &Members, waiter: &Waiter, endpoint: &EndpointState, now: Inst
 fn kept_to<'a>(members: &'a Members, waiter: &Waiter, now: Instant) -> Option<&'a EndpointState> {
     let KeptTo { endpoint, .. } = waiter.kept_to.filter(|it| now < it.until)?;
     let state = members.get(endpoint)?;
-    Tier::Untried
+    Standing::Untried
         .has(state, &waiter.tried, now)
         .then_some(&**state)
 }
 
 fn reserve_least_loaded(
     members: &Members,
-    tier: Tier,
+    candidates: Candidates,
     tried: &[Tried],
     now: Instant,
 ) -> Option<Reservation> {
     loop {
         let mut best: Option<(&EndpointState, u64, u64)> = None;
         for state in members.endpoints() {
-            if !tier.has(state, tried, now) || !state.has_room() {
+            if !candidates.has(state, tried, now) || !state.has_room() {
                 continue;
             }
             let load = u64::from(state.load()) + 1;
@@ -239,7 +241,7 @@ fn reserve_least_loaded(
             }
         }
         let (endpoint, ..) = best?;
-        if let Some(reservation) = reserve_at(endpoint, u32::MAX, tier, now) {
+        if let Some(reservation) = reserve_at(endpoint, u32::MAX, candidates.standing, now) {
             return Some(reservation);
         }
     }

@@ -26,6 +26,7 @@ impl Site {
             fingerprint: 0,
             weight: 1,
             max_in_flight: None,
+            tier: 0,
         });
         let now = Instant::from_nanos(1_000_000_000);
         let queue = QueueSettings::default();
@@ -432,6 +433,7 @@ fn with_slots(max_in_flight: u32) -> EndpointSettings<'static> {
         fingerprint: 0,
         weight: 1,
         max_in_flight: Some(max_in_flight),
+        tier: 0,
     }
 }
 

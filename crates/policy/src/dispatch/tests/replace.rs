@@ -19,6 +19,7 @@ fn settings(name: &str, max_in_flight: Option<u32>) -> EndpointSettings<'_> {
         fingerprint: 0,
         weight: 1,
         max_in_flight,
+        tier: 0,
     }
 }
 
