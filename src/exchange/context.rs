@@ -128,8 +128,8 @@ impl Generation {
         let logs = Logs::new(layout, dispatchers.collect());
         let upstreams = upstreams.iter().zip(&counters.endpoints).enumerate();
         let upstreams = upstreams.map(|(index, (shared, counters))| {
-            let balance = config.upstreams[index].balance;
-            let side = sides.of(shared, balance, counters, seeds.u64(..));
+            let settings = &config.upstreams[index];
+            let side = sides.of(shared, settings, counters, seeds.u64(..));
             Upstream::new(config.clone(), index, side)
         });
         Generation {

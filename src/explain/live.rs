@@ -59,7 +59,8 @@ fn upstream_of(explanation: &mut Explanation) -> Option<&mut UpstreamStep> {
 async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prospect) {
     let settings = &sources.config.upstreams[prospect.upstream];
     let dispatcher = &sources.dispatchers[prospect.upstream];
-    let question = |reply| Question::Outlook(dispatcher.clone(), prospect.asking, reply);
+    let asking = prospect.asking_of(settings, dispatcher);
+    let question = |reply| Question::Outlook(dispatcher.clone(), asking, reply);
     let Answers { answers, silent } = ask(&sources.inquiries, question).await;
     step.silent_workers = silent;
     // What they say is later than what was read before, and of one moment.

@@ -355,8 +355,19 @@ fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
 struct Prospect {
     /// Index of the upstream in the configuration.
     upstream: usize,
-    /// What it would ask with.
+    /// What it would ask with. Its lane is that of the configuration.
     asking: Asking<'static>,
+}
+
+impl Prospect {
+    /// What it asks this dispatcher with, which is of its upstream.
+    fn asking_of(&self, settings: &config::Upstream, dispatcher: &Dispatcher) -> Asking<'static> {
+        let lane = self.asking.lane.map(|lane| &*settings.lanes[lane].name);
+        Asking {
+            lane: lane.and_then(|lane| dispatcher.lane_named(lane)),
+            ..self.asking
+        }
+    }
 }
 
 /// What the request asks the upstream with.
@@ -402,11 +413,12 @@ fn upstream_step(
     let balance = settings.balance;
     let takes_key = balance.takes_key();
     let mut chooser = Chooser::new(dispatcher.members(), balance, 0);
-    let outlook = dispatcher.outlook(&chooser, asking);
+    let asked = prospect.asking_of(settings, dispatcher);
+    let outlook = dispatcher.outlook(&chooser, &asked);
     // Where it goes now, and else where it would like to go.
     let endpoint = balance.is_fixed().then(|| match outlook {
         Outlook::Served { endpoint } => Some(endpoint),
-        Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut chooser, asking),
+        Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut chooser, &asked),
     });
     let queue = &settings.queue;
     let timeouts = &settings.timeouts;
@@ -424,7 +436,7 @@ fn upstream_step(
         endpoints: endpoint_steps(dispatcher),
         lane: asking.lane.map(|index| LaneStep {
             name: settings.lanes[index].name.clone(),
-            in_flight: dispatcher.lane_in_flight(index),
+            in_flight: asked.lane.map_or(0, |lane| dispatcher.lane_in_flight(lane)),
             max_in_flight: settings.lanes[index].max_in_flight,
         }),
         priority: asking.priority,

@@ -143,6 +143,98 @@ fn an_upstream_goes_with_the_last_generation_that_has_it() {
     assert!(!received(&mut simulation.endpoint).1);
 }
 
+/// An upstream of one endpoint, with these settings of both.
+fn one_endpoint(of_upstream: &str, of_endpoint: &str) -> String {
+    format!(
+        "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n[upstream.app]\n{of_upstream}\n\
+         endpoints = [{{ address = '127.0.0.1:1'{of_endpoint} }}]\n"
+    )
+}
+
+#[test]
+fn an_upstream_that_stays_follows_its_new_settings() {
+    let mut simulation = Simulation::of(&one_endpoint("", ""));
+    let dispatcher = simulation.shared[0].dispatcher().clone();
+    let state = dispatcher.members().endpoints()[0].clone();
+    let weight = |weight| dispatcher.set_weight(&state, weight, clock::now());
+    weight(7);
+    // The list is as before: what was set at run time stays.
+    simulation.reload(&one_endpoint("pool.max_idle = 0", ""));
+    assert_eq!(state.weight(), 7);
+    let (_, is_closed) = received(&mut simulation.endpoint);
+    assert!(is_closed, "none is kept any more");
+    simulation.reload(&one_endpoint("", ", weight = 2"));
+    assert_eq!(state.weight(), 2);
+    weight(0);
+    simulation.reload(&one_endpoint("queue.max = 1", ", weight = 2"));
+    assert_eq!(state.weight(), 0);
+    simulation.reload(&with_endpoints(&[1, 2], ""));
+    assert_eq!(state.weight(), 1, "the list is another one");
+    assert!(Arc::ptr_eq(&dispatcher.members().endpoints()[0], &state));
+}
+
+#[test]
+fn a_limit_that_appears_or_disappears_keeps_what_is_known_of_the_endpoint() {
+    let limit = ", max_in_flight = 1";
+    for (before, after) in [("", limit), (limit, "")] {
+        let mut simulation = Simulation::of(&one_endpoint("", before));
+        let old = simulation.worker.generation.get();
+        let members = simulation.shared[0].dispatcher().members();
+        let state = &members.endpoints()[0];
+        // The one that is idle, and this exchange's.
+        let (mut far_end, of_endpoint) = Stream::pair();
+        let held = acquire(&old.upstreams[0], &[]);
+        simulation.reload(&one_endpoint("", after));
+        assert_eq!(state.in_flight(), 1);
+        let has_limit = state.max_in_flight().is_some();
+        assert_eq!(has_limit, !after.is_empty());
+        assert_eq!(state.has_room(), after.is_empty());
+        assert!(received(&mut simulation.endpoint).1, "of the other kind");
+        held.keep_idle(of_endpoint, None, simulation.worker.wheel.now());
+        drop(held);
+        assert!(received(&mut far_end).1, "it ends as it began");
+        assert_eq!(state.in_flight(), 0);
+        // From now on its connections are of the new kind.
+        let (mut far_end, of_endpoint) = Stream::pair();
+        keep_idle(&simulation.worker, of_endpoint);
+        simulation.sweep();
+        let new = simulation.worker.generation.get();
+        let slot = acquire(&new.upstreams[0], &[]);
+        assert!(std::ptr::eq(slot.endpoint().state(), &**state));
+        let reused = slot.take_idle(simulation.worker.wheel.now());
+        assert!(reused.stream.is_some() && !received(&mut far_end).1);
+    }
+}
+
+#[test]
+fn lanes_go_on_by_name() {
+    let lanes = |lanes: &str, lane: &str| {
+        format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\nlane = '{lane}'\n\
+             [upstream.app]\nlanes = {{ {lanes} }}\n\
+             endpoints = [{{ address = '127.0.0.1:1', max_in_flight = 4 }}]\n"
+        )
+    };
+    let mut simulation = Simulation::of(&lanes("slow = 1", "slow"));
+    simulation.client_sends(GET);
+    assert!(received(&mut simulation.endpoint).0.starts_with("GET /a "));
+    let dispatcher = simulation.shared[0].dispatcher().clone();
+    let in_flight = |name: &str| {
+        dispatcher
+            .lane_named(name)
+            .map(|it| dispatcher.lane_in_flight(it))
+    };
+    // Lanes are in the order of their names.
+    simulation.reload(&lanes("fast = 2, slow = 1", "fast"));
+    assert_eq!((in_flight("fast"), in_flight("slow")), (Some(0), Some(1)));
+    simulation.endpoint_sends(OK);
+    assert!(received(&mut simulation.client).0.ends_with("ok"));
+    assert_eq!(in_flight("slow"), Some(0));
+    simulation.client_sends(GET);
+    assert!(received(&mut simulation.endpoint).0.starts_with("GET /a "));
+    assert_eq!((in_flight("fast"), in_flight("slow")), (Some(1), Some(0)));
+}
+
 #[test]
 fn endpoints_that_stay_keep_their_load_and_their_place() {
     let mut simulation = Simulation::of(&with_endpoints(&[1, 2], ""));

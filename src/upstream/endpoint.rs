@@ -53,7 +53,8 @@ impl Endpoint {
         &self.shared.state
     }
 
-    /// What the configuration says of it.
+    /// What the configuration said of it when it began. Its name and its address stay;
+    /// its weight and its limit are those of its [state](Self::state).
     pub fn config(&self) -> &config::Endpoint {
         &self.shared.settings
     }
@@ -94,6 +95,11 @@ impl Endpoint {
         }
     }
 
+    /// Whether workers are to begin with it anew: see [`SharedEndpoint::is_superseded`].
+    pub(super) fn is_superseded(&self) -> bool {
+        self.shared.is_superseded()
+    }
+
     /// It is forgotten: nothing sets its gauges any more.
     fn forget(&self) {
         self.counters.idle.set(0);
@@ -128,7 +134,7 @@ impl Endpoints {
     ) -> Rc<Endpoint> {
         let shared = upstream.endpoint(id);
         let shared = shared.expect("an endpoint with a slot in flight is kept");
-        let endpoint = Rc::new(Endpoint::new(shared, upstream.pool(), counters));
+        let endpoint = Rc::new(Endpoint::new(shared, &upstream.pool(), counters));
         if self.by_id.len() <= id.index() {
             self.by_id.resize(id.index() + 1, None);
         }
@@ -141,9 +147,27 @@ impl Endpoints {
         self.by_id.iter().flatten()
     }
 
+    /// Keeps idle connections as these settings say from now on.
+    pub fn follow(&mut self, config: &config::Pool) {
+        self.forget_superseded();
+        self.iter().for_each(|it| it.pool.follow(config));
+    }
+
+    /// Closes the idle connections of endpoints with another kind of pool by now. What
+    /// is in flight there ends as it began, and its connections are closed.
+    fn forget_superseded(&mut self) {
+        for endpoint in &mut self.by_id {
+            if let Some(endpoint) = endpoint.take_if(|it| it.is_superseded()) {
+                endpoint.pool.close();
+                endpoint.forget();
+            }
+        }
+    }
+
     /// Sweeps every pool, and forgets endpoints that left and are not used any more;
     /// `now` is the worker's tick.
     pub fn sweep(&mut self, now: u64) {
+        self.forget_superseded();
         self.iter().for_each(|it| it.sweep(now));
         for endpoint in &mut self.by_id {
             if let Some(endpoint) = endpoint.take_if(|it| is_over(it)) {

@@ -41,15 +41,22 @@ pub struct Upstream {
     config: Arc<config::Config>,
     index: usize,
     side: Rc<UpstreamSide>,
+    /// For each lane of the configuration the dispatcher's.
+    lanes: Box<[u32]>,
 }
 
 /// Endpoints whose exchanges in flight are added up each time.
 const SUMMED_AT_ONCE: usize = 32;
 
 impl Upstream {
-    /// The upstream with this index in the configuration, with the worker's side of it.
+    /// The upstream with this index in the configuration, which it follows or followed,
+    /// with the worker's side of it.
     pub fn new(config: Arc<config::Config>, index: usize, side: Rc<UpstreamSide>) -> Self {
+        let lanes = config.upstreams[index].lanes.iter();
+        let lanes = lanes.map(|it| side.dispatcher.lane_named(&it.name));
+        let lanes = lanes.map(|it| it.expect("the dispatcher has the lane") as u32);
         Upstream {
+            lanes: lanes.collect(),
             config,
             index,
             side,

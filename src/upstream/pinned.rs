@@ -118,9 +118,12 @@ impl Pinned {
         std::ptr::eq(self.upstream.as_ptr(), &*upstream.side)
     }
 
-    /// Whether its endpoint is no member any more, or its upstream is gone.
+    /// Whether its endpoint is no member any more, or has a pool of another kind, or its
+    /// upstream is gone.
     fn has_left(&self) -> bool {
-        self.upstream.strong_count() == 0 || self.endpoint.state().has(Flag::Removed)
+        self.upstream.strong_count() == 0
+            || self.endpoint.state().has(Flag::Removed)
+            || self.endpoint.is_superseded()
     }
 
     /// The connection for an exchange that has a slot at this endpoint, `now` being

@@ -92,7 +92,7 @@ pub(super) enum Pool {
     /// Those of all workers.
     Shared {
         pool: Arc<SharedPool<IdleStream>>,
-        timeout: Duration,
+        timeout: Cell<Duration>,
     },
 }
 
@@ -105,8 +105,22 @@ impl Pool {
             },
             Some(pool) => Pool::Shared {
                 pool: pool.clone(),
-                timeout: config.idle_timeout,
+                timeout: Cell::new(config.idle_timeout),
             },
+        }
+    }
+
+    /// Keeps idle connections as these settings say from now on. Of too many those go
+    /// that have been idle for longest. A shorter time holds for this worker's own idle
+    /// connections from their next use on.
+    pub(super) fn follow(&self, config: &config::Pool) {
+        match self {
+            Pool::Own { idle, .. } => idle.borrow_mut().follow(config),
+            Pool::Shared { pool, timeout } => {
+                timeout.set(config.idle_timeout);
+                // The first worker closes what is too much.
+                drop(pool.set_max(config.max_idle));
+            }
         }
     }
 
@@ -206,7 +220,7 @@ impl Pool {
                 let now = clock::now();
                 let is_stale =
                     |it: &IdleStream| it.has_expired(|| now) || it.stream.is_known_stale();
-                drop(pool.sweep(state, now, *timeout, is_stale));
+                drop(pool.sweep(state, now, timeout.get(), is_stale));
             }
         }
     }
@@ -293,6 +307,15 @@ impl IdlePool {
             max: config.max_idle,
             timeout_ticks: (config.idle_timeout.as_millis() / TICK.as_millis()) as u64,
         }
+    }
+
+    fn follow(&mut self, config: &config::Pool) {
+        let IdlePool {
+            max, timeout_ticks, ..
+        } = IdlePool::new(config);
+        (self.max, self.timeout_ticks) = (max, timeout_ticks);
+        let surplus = self.idle.len().saturating_sub(max);
+        drop(self.idle.drain(..surplus));
     }
 
     fn take(&mut self, now: u64) -> Reused {

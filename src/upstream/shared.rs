@@ -1,16 +1,22 @@
 //! An upstream as all workers share it: its dispatcher, and what each endpoint
 //! has beyond its state.
+//!
+//! An upstream that stays takes the settings of another configuration over
+//! ([`SharedUpstream::follow`]), and loses nothing by that: who waits keeps the place,
+//! and endpoints keep their load, health and connections.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::dispatch::Dispatcher;
+use evenkeel_policy::dispatch::{Dispatcher, LaneSettings};
 use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState};
 use evenkeel_policy::members::Members;
 use evenkeel_policy::pool::SharedPool;
 
+use super::change::log_change;
 use super::pool::IdleStream;
 use crate::config;
 use crate::net::clock;
@@ -21,9 +27,32 @@ pub struct SharedUpstream {
     dispatcher: Arc<Dispatcher>,
     /// Members, and endpoints that left and may still be in use, by id.
     by_id: Mutex<Vec<Option<Arc<SharedEndpoint>>>>,
+    /// Changed by one thread.
+    followed: Mutex<Followed>,
+    name: String,
+}
+
+/// What an upstream was told last.
+#[derive(Debug)]
+struct Followed {
+    /// The endpoints that the configuration lists.
+    listed: Vec<config::Endpoint>,
+    /// The members, with the weights and limits that they were given.
+    given: Vec<config::Endpoint>,
     /// How idle connections are kept.
     pool: config::Pool,
-    name: String,
+    is_probed: bool,
+}
+
+impl Followed {
+    fn new(config: &config::Upstream) -> Self {
+        Followed {
+            listed: config.endpoints.clone(),
+            given: config.endpoints.clone(),
+            pool: config.pool.clone(),
+            is_probed: config.probe.is_some(),
+        }
+    }
 }
 
 /// What the workers share of an endpoint.
@@ -34,16 +63,26 @@ pub struct SharedUpstream {
 pub struct SharedEndpoint {
     /// Its identity, load and health.
     pub state: Arc<EndpointState>,
-    /// What the configuration says of it.
+    /// What the configuration said of it when it began. Its name and its address stay;
+    /// its weight and its limit are those of `state`.
     pub settings: config::Endpoint,
     /// Idle connections that belong to all workers; `None` where it has no limit.
     pub pool: Option<Arc<SharedPool<IdleStream>>>,
+    is_superseded: AtomicBool,
+}
+
+impl SharedEndpoint {
+    /// Whether another one has the endpoint's state, because connections that were each
+    /// worker's became those of all, or the other way round.
+    pub fn is_superseded(&self) -> bool {
+        self.is_superseded.load(Ordering::Relaxed)
+    }
 }
 
 impl SharedUpstream {
     /// An upstream with nothing in flight, and no connection.
     pub fn new(config: &config::Upstream) -> Self {
-        let lanes: Vec<_> = config.lanes.iter().map(|lane| lane.max_in_flight).collect();
+        let lanes = lane_settings(config);
         let queue = config.queue.settings;
         let endpoints = config.endpoints.iter().map(policy_settings);
         let now = clock::now();
@@ -56,10 +95,10 @@ impl SharedUpstream {
                 now,
             )),
             by_id: Mutex::default(),
-            pool: config.pool.clone(),
+            followed: Mutex::new(Followed::new(config)),
             name: config.name.clone(),
         };
-        upstream.add_members(&mut upstream.by_id(), &config.endpoints);
+        upstream.add_members(&mut upstream.by_id(), &config.endpoints, &config.pool);
         upstream
     }
 
@@ -69,8 +108,8 @@ impl SharedUpstream {
     }
 
     /// How idle connections are kept.
-    pub(super) fn pool(&self) -> &config::Pool {
-        &self.pool
+    pub(super) fn pool(&self) -> config::Pool {
+        self.followed().pool.clone()
     }
 
     /// The endpoint with this id: a member, or one that left and is still in use.
@@ -85,10 +124,72 @@ impl SharedUpstream {
         ids.filter_map(|id| self.endpoint(id)).collect()
     }
 
+    /// Goes on with another configuration of this upstream. To be called by one thread.
+    ///
+    /// Where the list of endpoints is as before, members, weights and limits stay as they
+    /// are, also those that were changed at run time. Where it is another one, all of it
+    /// holds. [`Dispatcher::configure`] says what becomes of those who wait. Where
+    /// there are no probes any more, endpoints that they put out come back.
+    pub fn follow(&self, config: &config::Upstream, now: Instant) {
+        let queue = config.queue.settings;
+        self.dispatcher
+            .configure(&lane_settings(config), queue, config.health, now);
+        let (is_listed, was_probed) = {
+            let mut followed = self.followed();
+            followed.pool = config.pool.clone();
+            let listed = std::mem::replace(&mut followed.listed, config.endpoints.clone());
+            let is_probed = config.probe.is_some();
+            (
+                listed == config.endpoints,
+                std::mem::replace(&mut followed.is_probed, is_probed),
+            )
+        };
+        if was_probed && config.probe.is_none() {
+            for (endpoint, change) in self.dispatcher.forget_probes(now) {
+                log_change(&self.name, endpoint.name(), &change, None);
+            }
+        }
+        if !is_listed {
+            self.replace_members(&config.endpoints, now);
+            let members = self.dispatcher.members();
+            for (state, settings) in members.endpoints().iter().zip(&config.endpoints) {
+                if state.weight() != settings.weight {
+                    self.dispatcher.set_weight(state, settings.weight, now);
+                }
+            }
+        }
+    }
+
     /// Makes these endpoints the members, in this order: see
-    /// [`Dispatcher::replace_members`]. An endpoint that stays keeps its connections
-    /// and its settings. To be called by one thread.
+    /// [`Dispatcher::replace_members`]. An endpoint that stays keeps its connections,
+    /// and takes over a weight or a limit that is not what it was given before. So a
+    /// weight that was set at run time stays. To be called by one thread.
+    ///
+    /// Where a limit appears or disappears, idle connections are closed: those of an
+    /// endpoint with a limit belong to all workers, others to each.
     pub fn replace_members(&self, endpoints: &[config::Endpoint], now: Instant) {
+        let mut followed = self.followed();
+        let given = std::mem::replace(&mut followed.given, endpoints.to_vec());
+        let pool = followed.pool.clone();
+        drop(followed);
+        self.put_members(endpoints, &pool, now);
+        let given: HashMap<&str, _> = given.iter().map(|it| (&*it.name, it)).collect();
+        let members = self.dispatcher.members();
+        for (state, settings) in members.endpoints().iter().zip(endpoints) {
+            let Some(given) = given.get(&*settings.name) else {
+                continue;
+            };
+            if given.weight != settings.weight {
+                self.dispatcher.set_weight(state, settings.weight, now);
+            }
+            if given.max_in_flight != settings.max_in_flight {
+                let limit = settings.max_in_flight;
+                self.dispatcher.set_max_in_flight(state, limit, now);
+            }
+        }
+    }
+
+    fn put_members(&self, endpoints: &[config::Endpoint], pool: &config::Pool, now: Instant) {
         // Held until all of them are here: a worker may have a slot before that.
         let mut by_id = self.by_id();
         let members = self.dispatcher.members();
@@ -97,7 +198,7 @@ impl SharedUpstream {
         }
         self.dispatcher
             .replace_members(endpoints.iter().map(policy_settings), now);
-        self.add_members(&mut by_id, endpoints);
+        self.add_members(&mut by_id, endpoints, pool);
     }
 
     /// Adds what is not there yet of the members, which have these settings.
@@ -105,6 +206,7 @@ impl SharedUpstream {
         &self,
         by_id: &mut Vec<Option<Arc<SharedEndpoint>>>,
         settings: &[config::Endpoint],
+        pool: &config::Pool,
     ) {
         let members = self.dispatcher.members();
         for (state, settings) in members.endpoints().iter().zip(settings) {
@@ -112,18 +214,28 @@ impl SharedUpstream {
             if by_id.len() <= index {
                 by_id.resize(index + 1, None);
             }
-            let is_same = |it: &Arc<SharedEndpoint>| Arc::ptr_eq(&it.state, state);
-            if !by_id[index].as_ref().is_some_and(is_same) {
-                let pool = settings
-                    .max_in_flight
-                    .map(|_| SharedPool::new(self.pool.max_idle));
-                by_id[index] = Some(Arc::new(SharedEndpoint {
-                    state: state.clone(),
-                    settings: settings.clone(),
-                    pool: pool.map(Arc::new),
-                }));
+            let has_limit = settings.max_in_flight.is_some();
+            let is_same = |it: &Arc<SharedEndpoint>| {
+                Arc::ptr_eq(&it.state, state) && it.pool.is_some() == has_limit
+            };
+            if by_id[index].as_ref().is_some_and(is_same) {
+                continue;
+            }
+            let pool = has_limit.then(|| Arc::new(SharedPool::new(pool.max_idle)));
+            let new = Arc::new(SharedEndpoint {
+                state: state.clone(),
+                settings: settings.clone(),
+                pool,
+                is_superseded: AtomicBool::new(false),
+            });
+            if let Some(old) = by_id[index].replace(new) {
+                old.is_superseded.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    fn followed(&self) -> MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn by_id(&self) -> MutexGuard<'_, Vec<Option<Arc<SharedEndpoint>>>> {
@@ -141,7 +253,8 @@ fn is_unused(endpoint: &Arc<SharedEndpoint>, members: &Members) -> bool {
 }
 
 /// The upstreams of a configuration, in its order. An upstream that was there `before`
-/// stays by its name, and its endpoints by theirs and their addresses.
+/// stays by its name, and its endpoints by theirs and their addresses. It follows the
+/// configuration at once: see [`SharedUpstream::follow`].
 pub fn shared_upstreams(
     config: &config::Config,
     before: &[Arc<SharedUpstream>],
@@ -153,17 +266,23 @@ pub fn shared_upstreams(
         let Some(staying) = before.get(&*upstream.name) else {
             return Arc::new(SharedUpstream::new(upstream));
         };
-        staying.replace_members(&upstream.endpoints, now);
+        staying.follow(upstream, now);
         Arc::clone(staying)
     });
     upstreams.collect()
 }
 
+fn lane_settings(config: &config::Upstream) -> Vec<LaneSettings<'_>> {
+    let lanes = config.lanes.iter().map(|lane| LaneSettings {
+        name: &lane.name,
+        max_in_flight: lane.max_in_flight,
+    });
+    lanes.collect()
+}
+
 fn policy_settings(endpoint: &config::Endpoint) -> EndpointSettings<'_> {
     let mut fingerprint = DefaultHasher::new();
     endpoint.address.hash(&mut fingerprint);
-    // Its connections are those of all workers, or of each.
-    endpoint.max_in_flight.is_some().hash(&mut fingerprint);
     EndpointSettings {
         name: &endpoint.name,
         fingerprint: fingerprint.finish(),

@@ -17,6 +17,7 @@ use evenkeel_policy::endpoint::EndpointId;
 
 use super::endpoint::{Endpoint, Endpoints};
 use super::shared::SharedUpstream;
+use crate::config;
 use crate::observe::counters::CountersByEndpoint;
 
 /// One worker's side of an upstream.
@@ -56,6 +57,12 @@ impl UpstreamSide {
             in_flight: Cell::default(),
             last_body_len: Cell::default(),
         }
+    }
+
+    /// Follows these settings from now on.
+    fn follow(&self, config: &config::Upstream, seed: u64) {
+        self.balance_by(config.balance, seed);
+        self.endpoints.borrow_mut().follow(&config.pool);
     }
 
     /// Balances like this from now on. Another balancer begins with nothing learned.
@@ -125,20 +132,20 @@ pub struct UpstreamSides {
 }
 
 impl UpstreamSides {
-    /// The side of this upstream, which is balanced like this from now on; begun where
-    /// the worker has none. `counters` are of its endpoints.
+    /// The side of this upstream, which follows `config` from now on; begun where the
+    /// worker has none. `counters` are of its endpoints.
     pub fn of(
         &self,
         shared: &Arc<SharedUpstream>,
-        balance: Balance,
+        config: &config::Upstream,
         counters: &Arc<CountersByEndpoint>,
         seed: u64,
     ) -> Rc<UpstreamSide> {
         if let Some(side) = self.get(shared.dispatcher()) {
-            side.balance_by(balance, seed);
+            side.follow(config, seed);
             return side;
         }
-        let side = Rc::new(UpstreamSide::new(shared, balance, counters, seed));
+        let side = Rc::new(UpstreamSide::new(shared, config.balance, counters, seed));
         let dispatcher = Arc::as_ptr(shared.dispatcher());
         let mut by_dispatcher = self.by_dispatcher.borrow_mut();
         by_dispatcher.insert(dispatcher, Rc::downgrade(&side));

@@ -37,7 +37,7 @@ pub struct Wanted {
     pub key: u64,
     /// The endpoint that a connection is pinned to for its client.
     pub pinned_to: Option<EndpointId>,
-    /// Index of the lane that its route is kept to.
+    /// Index of the lane that its route is kept to, of those of the configuration.
     pub lane: Option<u32>,
     /// Higher ones leave the queue first.
     pub priority: u8,
@@ -62,7 +62,7 @@ pub struct Waiting<'a> {
     lane: Option<LaneIndex>,
 }
 
-/// Index of a lane; an `Option` of it is no larger.
+/// The dispatcher's index of a lane; an `Option` of it is no larger.
 #[derive(Debug, Clone, Copy)]
 struct LaneIndex(NonZeroU32);
 
@@ -128,16 +128,17 @@ impl Upstream {
         now: Instant,
         waker: &Waker,
     ) -> Result<Slot<'_>, NoSlot<'_>> {
+        let lane = wanted.lane.map(|lane| self.lanes[lane as usize]);
+        let lane = lane.map(LaneIndex::new);
         let asking = Asking {
             tried,
             key: wanted.key,
             pinned_to: wanted.pinned_to,
-            lane: wanted.lane.map(|lane| lane as usize),
+            lane: lane.map(LaneIndex::get),
             priority: wanted.priority,
             arrived: wanted.arrived,
             now,
         };
-        let lane = wanted.lane.map(LaneIndex::new);
         let mut chooser = self.side.chooser.borrow_mut();
         match self.dispatcher().acquire(&mut chooser, &asking, waker) {
             Acquired::Reserved {
@@ -486,8 +487,8 @@ mod tests {
         let before = config(&[1, 2]);
         let shared = Arc::new(SharedUpstream::new(&before.upstreams[0]));
         let counters = Arc::new(Counters::new(&before));
-        let balance = before.upstreams[0].balance;
-        let side = UpstreamSides::default().of(&shared, balance, &counters.endpoints[0], 1);
+        let settings = &before.upstreams[0];
+        let side = UpstreamSides::default().of(&shared, settings, &counters.endpoints[0], 1);
         let upstream = Upstream::new(before, 0, side.clone());
         let replace = |ports: &[u16]| {
             let after = config(ports);

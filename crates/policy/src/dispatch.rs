@@ -13,7 +13,9 @@
 //!
 //! The members of the upstream are a snapshot: see `replace`.
 
+mod configure;
 mod health;
+mod lanes;
 mod no_slot;
 mod outlook;
 mod replace;
@@ -35,8 +37,11 @@ use crate::members::Members;
 use crate::queue::{Group, Joining, KeptTo, Left, Queue, QueueSettings, Refusal, Ticket, Waiter};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, fence, lock};
 
+pub use lanes::LaneSettings;
 pub use outlook::Outlook;
 
+use configure::Rules;
+use lanes::{Lane, Lanes};
 use no_slot::NoSlot;
 use trial::reserve_at;
 
@@ -44,8 +49,8 @@ use trial::reserve_at;
 /// between workers.
 #[derive(Debug)]
 pub struct Dispatcher {
-    lanes: Box<[Lane]>,
-    settings: QueueSettings,
+    lanes: Lanes,
+    rules: Rules,
     /// Waiters in the queue. Whoever frees a slot looks at this afterwards;
     /// whoever joins counts itself here first and looks for a slot afterwards.
     /// All four accesses are sequentially consistent, so one of the two sees
@@ -59,7 +64,6 @@ pub struct Dispatcher {
     trials: AtomicU32,
     /// How many retries are allowed.
     pub retries: RetryBudget,
-    health_settings: HealthSettings,
     /// Never locked while the queue is.
     records: OwnLine<Mutex<Records>>,
 }
@@ -77,14 +81,6 @@ struct Waiters {
 #[repr(align(128))]
 struct OwnLine<T>(T);
 
-/// A part of the upstream's slots that some routes are kept to.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Lane {
-    in_flight: AtomicU32,
-    max_in_flight: u32,
-}
-
 /// What an exchange asks with.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
@@ -94,7 +90,7 @@ pub struct Asking<'a> {
     pub key: u64,
     /// The endpoint that a connection is pinned to for its client.
     pub pinned_to: Option<EndpointId>,
-    /// Index of its lane, if it is kept to one.
+    /// Index of its lane, if it is kept to one: see [`Dispatcher::lane_named`].
     pub lane: Option<usize>,
     /// Higher ones are served first.
     pub priority: u8,
@@ -155,11 +151,11 @@ impl<'a> Asking<'a> {
 
 impl Dispatcher {
     /// Endpoints in the order of the configuration with nothing in flight, and
-    /// lanes with the number of slots that each may hold. Nobody arrives
-    /// before `epoch`.
+    /// lanes with the number of slots that each may hold, which have their indexes by
+    /// this order. Nobody arrives before `epoch`.
     pub fn new<'a>(
         endpoints: impl IntoIterator<Item = EndpointSettings<'a>>,
-        lanes: &[u32],
+        lanes: &[LaneSettings<'_>],
         settings: QueueSettings,
         health_settings: HealthSettings,
         epoch: Instant,
@@ -173,15 +169,8 @@ impl Dispatcher {
         Dispatcher {
             version: AtomicU32::new(members.version()),
             records: OwnLine(Mutex::new(records)),
-            health_settings,
-            lanes: lanes
-                .iter()
-                .map(|&max_in_flight| Lane {
-                    in_flight: AtomicU32::new(0),
-                    max_in_flight,
-                })
-                .collect(),
-            settings,
+            lanes: Lanes::new(lanes),
+            rules: Rules::new(&settings, &health_settings),
             waiting: OwnLine(AtomicUsize::new(0)),
             trials: AtomicU32::new(0),
             retries: RetryBudget::default(),
@@ -211,7 +200,7 @@ impl Dispatcher {
 
     /// Exchanges in flight in a lane.
     pub fn lane_in_flight(&self, lane: usize) -> u32 {
-        self.lanes[lane].in_flight.load(Ordering::Relaxed)
+        self.lanes.get(lane).in_flight.load(Ordering::Relaxed)
     }
 
     /// Picks an endpoint and takes a slot there; or joins the queue, whose
@@ -226,7 +215,7 @@ impl Dispatcher {
                         choice,
                     };
                 }
-                Err(none) if !none.may_wait(&self.settings) => {
+                Err(none) if !none.may_wait(self.rules.may_wait()) => {
                     // For a moment it held a slot of its lane.
                     if asking.lane.is_some() && self.waiting() > 0 {
                         self.serve(asking.now);
@@ -291,7 +280,7 @@ impl Dispatcher {
                 reservation,
                 choice,
             },
-            Err(none) if !none.may_wait(&self.settings) => Acquired::Refused(none.refusal()),
+            Err(none) if !none.may_wait(self.rules.may_wait()) => Acquired::Refused(none.refusal()),
             Err(_) if !may_join => Acquired::Refused(Refusal::QueueFull),
             Err(none) => {
                 if let Some(displaced) = queue.displace(lane, lane_max, asking.priority) {
@@ -316,7 +305,7 @@ impl Dispatcher {
         let kept_to = match none {
             NoSlot::Key { endpoint } => Some(KeptTo {
                 endpoint,
-                until: asking.now + self.settings.key_wait,
+                until: asking.now + self.rules.key_wait(),
             }),
             _ => None,
         };
@@ -331,8 +320,7 @@ impl Dispatcher {
 
     /// A key is worth a wait: its endpoint has what belongs to it.
     fn on_full(&self, balancer: &Balancer) -> OnFull {
-        let waits =
-            balancer.takes_key() && self.settings.max > 0 && !self.settings.key_wait.is_zero();
+        let waits = balancer.takes_key() && self.rules.waits_for_key();
         if waits { OnFull::Wait } else { OnFull::Next }
     }
 
@@ -419,9 +407,7 @@ impl Dispatcher {
         }
         match reserve_at(state, u32::MAX, Standing::Untried, now) {
             Some(reservation) => Some(Ok((reservation, Choice::Pinned))),
-            None if self.settings.max > 0 && !self.settings.key_wait.is_zero() => {
-                Some(Err(NoSlot::Key { endpoint }))
-            }
+            None if self.rules.waits_for_key() => Some(Err(NoSlot::Key { endpoint })),
             None => None,
         }
     }
@@ -458,18 +444,18 @@ impl Dispatcher {
     /// Takes a slot of a lane of the queue.
     fn enter(&self, lane: usize) -> bool {
         lane.checked_sub(1)
-            .is_none_or(|lane| self.lanes[lane].try_reserve())
+            .is_none_or(|lane| self.lanes.get(lane).try_reserve())
     }
 
     fn leave_lane(&self, lane: usize) {
         if let Some(lane) = lane.checked_sub(1) {
-            self.lanes[lane].release();
+            self.lanes.get(lane).release();
         }
     }
 
     fn is_open(&self, lane: usize) -> bool {
         match lane.checked_sub(1) {
-            Some(lane) => self.lanes[lane].has_room(),
+            Some(lane) => self.lanes.get(lane).has_room(),
             None => true,
         }
     }
@@ -481,14 +467,15 @@ impl Dispatcher {
         let Some(lane) = lane.checked_sub(1) else {
             return usize::MAX;
         };
-        let width = |lane: &Lane| u64::from(lane.max_in_flight);
+        let width = |lane: &Lane| u64::from(lane.max_in_flight());
         let limits = members.endpoints().iter().map(|it| it.max_in_flight());
         // Without limits lanes are all that anybody waits for.
         let slots = limits.map(|it| it.map(u64::from)).sum::<Option<u64>>();
         let slots = slots.unwrap_or_else(|| self.lanes.iter().map(width).sum());
-        let share = self.settings.max as u64 * width(&self.lanes[lane]);
+        let max = self.rules.queue_max();
+        let share = max as u64 * width(self.lanes.get(lane));
         let share = share.div_ceil(slots.max(1)) as usize;
-        share.clamp(1, self.settings.max.max(1))
+        share.clamp(1, max.max(1))
     }
 
     /// How the waiter left the queue, if it has; else `waker` is who hears of
@@ -510,24 +497,6 @@ impl Dispatcher {
             Err(Left::Granted(reservation)) => Some(reservation),
             Err(Left::TimedOut | Left::Refused(_)) => None,
         }
-    }
-}
-
-impl Lane {
-    fn has_room(&self) -> bool {
-        self.in_flight.load(Ordering::SeqCst) < self.max_in_flight
-    }
-
-    fn try_reserve(&self) -> bool {
-        self.in_flight
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
-                (count < self.max_in_flight).then_some(count + 1)
-            })
-            .is_ok()
-    }
-
-    fn release(&self) {
-        self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -136,6 +136,17 @@ pub(crate) struct Records {
     of: Vec<Record>,
 }
 
+impl Record {
+    /// Forgets what the guard has against the endpoint. Its flags are the caller's.
+    fn end_suspicion(&mut self, endpoint: &EndpointState) {
+        self.ejections = 0;
+        self.ejected = None;
+        self.ghost_until = None;
+        endpoint.set_ghosts(0);
+        endpoint.count_success();
+    }
+}
+
 impl Records {
     pub fn new(settings: HealthSettings) -> Self {
         Records {
@@ -194,6 +205,47 @@ impl Records {
                 _ => self.removed.push(endpoint),
             }
         }
+    }
+
+    /// Goes on with these settings.
+    pub fn configure(&mut self, settings: HealthSettings, now: Instant) {
+        let before = std::mem::replace(&mut self.settings, settings);
+        if !settings.guard {
+            for (state, record) in self.each() {
+                record.end_suspicion(state);
+                state.set(Flag::Ejected, false);
+                state.set(Flag::Trial, false);
+            }
+        }
+        match (before.slow_start, settings.slow_start) {
+            // Who returned at once is not slowed down afterwards.
+            (None, _) => self.of.iter_mut().for_each(|it| it.returned = None),
+            (Some(_), None) => {
+                for (state, record) in self.each() {
+                    record.returned = None;
+                    state.set_ramp(WEIGHT_ONE as u16);
+                }
+            }
+            (Some(_), Some(_)) => {}
+        }
+        self.ramp_up(now);
+    }
+
+    /// Forgets what probes have said. Gives the endpoints that they had put out.
+    pub fn forget_probes(&mut self, now: Instant) -> Vec<Arc<EndpointState>> {
+        let members = self.members.clone();
+        let mut returned = Vec::new();
+        for state in members.endpoints() {
+            let record = &mut self.of[state.id().index()];
+            (record.probes_passed, record.probes_failed) = (0, 0);
+            state.set(Flag::Unprobed, false);
+            if state.set(Flag::Down, false) {
+                record.returned = Some(now);
+                returned.push(state.clone());
+            }
+        }
+        self.ramp_up(now);
+        returned
     }
 
     fn begin(&mut self, endpoint: &EndpointState) {

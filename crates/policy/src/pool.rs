@@ -33,12 +33,13 @@ const LOOKED_AT: usize = 16;
 /// Idle connections to one endpoint, last in first out.
 #[derive(Debug)]
 pub struct SharedPool<C> {
-    max: usize,
     inner: Mutex<Inner<C>>,
 }
 
 #[derive(Debug)]
 struct Inner<C> {
+    /// Most idle connections, without pinned ones.
+    max: usize,
     /// The one used last comes last.
     idle: Vec<Idle<C>>,
     /// Connections that have an owner; the one used last comes last.
@@ -112,13 +113,24 @@ impl<C> SharedPool<C> {
     /// A pool that keeps at most `max`, and never more than the limit.
     pub fn new(max: usize) -> Self {
         SharedPool {
-            max,
             inner: Mutex::new(Inner {
+                max,
                 idle: Vec::new(),
                 pinned: Vec::new(),
                 bound: 0,
             }),
         }
+    }
+
+    /// Keeps at most `max` from now on. Gives what is too much by that, to be closed:
+    /// what has been idle for longest.
+    pub fn set_max(&self, max: usize) -> Vec<C> {
+        let mut inner = lock(&self.inner);
+        inner.max = max;
+        let surplus = inner.idle.len().saturating_sub(max);
+        let surplus: Vec<_> = inner.idle.drain(..surplus).collect();
+        drop(inner);
+        surplus.into_iter().map(|it| it.connection).collect()
     }
 
     /// Takes an idle connection, the one used last first, but before others one
@@ -161,7 +173,7 @@ impl<C> SharedPool<C> {
     /// The pool has no room: the caller closes it before it gives its slot back.
     pub fn put(&self, connection: C, state: &EndpointState, now: Instant) -> Result<(), C> {
         let mut inner = lock(&self.inner);
-        if !inner.may_keep(state) || inner.idle.len() >= self.max {
+        if !inner.may_keep(state) || inner.idle.len() >= inner.max {
             return Err(connection);
         }
         inner.idle.push(Idle {
@@ -351,6 +363,19 @@ mod tests {
             let put = (0..5).filter(|&it| pool.put(it, &state, NOW).is_ok());
             assert_eq!(put.count(), kept, "{max} {limit}");
         }
+    }
+
+    #[test]
+    fn another_maximum_closes_what_was_idle_for_longest() {
+        let (state, pool) = (endpoint(8, 1), SharedPool::new(3));
+        for connection in [1, 2, 3] {
+            assert_eq!(pool.put(connection, &state, NOW), Ok(()));
+        }
+        assert_eq!(pool.set_max(1), [1, 2]);
+        assert_eq!(pool.put(4, &state, NOW), Err(4));
+        assert_eq!(pool.set_max(2), []);
+        assert_eq!(pool.put(4, &state, NOW), Ok(()));
+        assert_eq!(pool.take(&state, none), Taken::Idle(4));
     }
 
     #[test]

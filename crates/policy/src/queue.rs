@@ -187,6 +187,13 @@ impl Queue {
         }
     }
 
+    /// Goes on with these settings and so many lanes, which are no fewer. Who waits
+    /// keeps the place.
+    pub fn configure(&mut self, settings: QueueSettings, lane_count: usize) {
+        self.settings = settings;
+        self.lanes.resize_with(lane_count + 1, BTreeMap::new);
+    }
+
     pub fn len(&self) -> usize {
         self.lanes.iter().map(BTreeMap::len).sum()
     }

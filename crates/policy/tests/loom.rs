@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, LaneSettings};
 use evenkeel_policy::endpoint::{EndpointSettings, EndpointState, Reservation};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::pool::{Owner, SharedPool, Taken};
@@ -44,7 +44,12 @@ impl Site {
         let endpoints = endpoints.map(|(name, &limit)| settings(name, limit));
         let queue = QueueSettings::default();
         let health = HealthSettings::default();
-        let dispatcher = Dispatcher::new(endpoints, lanes, queue, health, now);
+        let lanes = lanes.iter().map(|&max_in_flight| LaneSettings {
+            name: "lane",
+            max_in_flight,
+        });
+        let lanes: Vec<_> = lanes.collect();
+        let dispatcher = Dispatcher::new(endpoints, &lanes, queue, health, now);
         Arc::new(Site {
             chooser: Chooser::new(dispatcher.members(), Balance::RoundRobin, 0),
             dispatcher,

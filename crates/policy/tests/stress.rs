@@ -12,7 +12,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, LaneSettings};
 use evenkeel_policy::endpoint::{Admin, EndpointId, EndpointSettings, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::observation::{Answer, Observed};
@@ -214,8 +214,12 @@ fn run(discipline: Discipline, exchanges: u64) {
         ..QueueSettings::default()
     };
     let health = HealthSettings::default();
+    let lane = LaneSettings {
+        name: "lane",
+        max_in_flight: LANE,
+    };
     let site = Site {
-        dispatcher: Dispatcher::new((0..3).map(settings), &[LANE], queue, health, now()),
+        dispatcher: Dispatcher::new((0..3).map(settings), &[lane], queue, health, now()),
         inside: Default::default(),
         inside_lane: AtomicU32::new(0),
         most: Default::default(),

@@ -90,11 +90,12 @@ impl Sources {
 }
 
 fn lanes(settings: &config::Upstream, dispatcher: &Dispatcher) -> Vec<LaneFigures> {
-    let lanes = settings.lanes.iter().enumerate();
+    let in_flight = |lane| dispatcher.lane_in_flight(lane);
+    let lanes = settings.lanes.iter();
     lanes
-        .map(|(index, lane)| LaneFigures {
+        .map(|lane| LaneFigures {
             name: lane.name.clone(),
-            in_flight: dispatcher.lane_in_flight(index),
+            in_flight: dispatcher.lane_named(&lane.name).map_or(0, in_flight),
             max_in_flight: lane.max_in_flight,
         })
         .collect()

@@ -210,7 +210,7 @@ options! {
 options! {
     /// One address of an upstream.
     pub struct EndpointTable as "an endpoint"
-    for #[derive(Debug, Clone)] Endpoint with EndpointParts {
+    for #[derive(Debug, Clone, PartialEq, Eq)] Endpoint with EndpointParts {
         /// As written: the name that logs and counters use.
         name: String,
         /// Where to connect.

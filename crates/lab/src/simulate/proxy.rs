@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, LaneSettings};
 use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
@@ -111,9 +111,13 @@ impl Proxy {
                 max_in_flight: policy.max_in_flight,
                 tier: 0,
             });
+            let lane = policy.slow_lane.map(|max_in_flight| LaneSettings {
+                name: "slow",
+                max_in_flight,
+            });
             Dispatcher::new(
                 endpoints,
-                policy.slow_lane.as_slice(),
+                lane.as_slice(),
                 policy.queue,
                 HealthSettings {
                     guard: policy.guarding == Guarding::On,

@@ -32,7 +32,7 @@ impl Dispatcher {
             return self.note_unreachable(endpoint, now);
         }
         let answer = observed.answer()?;
-        if !self.health_settings.guard {
+        if !self.rules.has_guard() {
             endpoint.count_answer();
             return None;
         }
@@ -200,7 +200,7 @@ impl Dispatcher {
     }
 
     /// Publishes what changed in the records, and serves those who wait.
-    fn settle(&self, records: MutexGuard<'_, Records>, now: Instant) {
+    pub(super) fn settle(&self, records: MutexGuard<'_, Records>, now: Instant) {
         self.count_trials(&records);
         drop(records);
         self.serve(now);
@@ -211,7 +211,7 @@ impl Dispatcher {
         self.change(kind)
     }
 
-    fn change(&self, kind: ChangeKind) -> Change {
+    pub(super) fn change(&self, kind: ChangeKind) -> Change {
         let members = self.members();
         let is_up = |it: &&Arc<EndpointState>| it.is_eligible() || it.is_only_unprobed();
         Change {

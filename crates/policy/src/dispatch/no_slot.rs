@@ -1,11 +1,12 @@
 //! Why there is no slot for an exchange, and what follows.
 
+use super::configure::MayWait;
 use crate::Instant;
 use crate::balance::{Balancer, View};
 use crate::candidates::Candidates;
 use crate::endpoint::{EndpointId, Tried};
 use crate::members::Members;
-use crate::queue::{QueueSettings, Refusal};
+use crate::queue::Refusal;
 
 /// Why there was no slot at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +56,8 @@ impl NoSlot {
         }
     }
 
-    /// Whether the exchange may wait in this queue.
-    pub fn may_wait(self, queue: &QueueSettings) -> bool {
+    /// Whether the exchange may wait in a queue with these rules.
+    pub fn may_wait(self, queue: MayWait) -> bool {
         match self {
             NoSlot::Room | NoSlot::Key { .. } => queue.max > 0,
             NoSlot::Up => queue.max > 0 && queue.hold,

@@ -43,7 +43,7 @@ impl Dispatcher {
         match self.find_room(&mut chooser, asking, on_full) {
             // A slot that is free while others wait is none that they may take.
             Ok(endpoint) => Outlook::Served { endpoint },
-            Err(none) if !none.may_wait(&self.settings) => Outlook::Refused(none.refusal()),
+            Err(none) if !none.may_wait(self.rules.may_wait()) => Outlook::Refused(none.refusal()),
             Err(_) if !may_join => Outlook::Refused(Refusal::QueueFull),
             Err(_) => Outlook::Waits {
                 behind: self.waiting(),

@@ -23,6 +23,17 @@ pub(super) fn newcomer(tried: &[Tried], now: Instant) -> Asking<'_> {
     }
 }
 
+/// Lanes with so many slots, called `a`, `b` and so on.
+pub(super) fn named_lanes(widths: &[u32]) -> Vec<LaneSettings<'static>> {
+    let names = ["a", "b", "c"];
+    let lanes = names.into_iter().zip(widths);
+    let lanes = lanes.map(|(name, &max_in_flight)| LaneSettings {
+        name,
+        max_in_flight,
+    });
+    lanes.collect()
+}
+
 /// An upstream, a worker's chooser for it, and a clock.
 struct Site {
     dispatcher: Dispatcher,
@@ -60,7 +71,7 @@ impl Site {
             });
         let epoch = Instant::from_nanos(1_000_000_000);
         let health = HealthSettings::default();
-        let dispatcher = Dispatcher::new(endpoints, lanes, queue, health, epoch);
+        let dispatcher = Dispatcher::new(endpoints, &named_lanes(lanes), queue, health, epoch);
         Site {
             chooser: Chooser::new(dispatcher.members(), balance, 7),
             dispatcher,
@@ -757,6 +768,7 @@ fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
     assert_eq!(site.granted(&ticket), Some(0));
 }
 
+mod configure;
 mod replace;
 
 mod tiers;

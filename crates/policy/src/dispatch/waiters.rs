@@ -151,7 +151,8 @@ impl Dispatcher {
         reserve_least_loaded(members, candidates, &waiter.tried, now)
     }
 
-    /// Sends those away who would be refused if they came now.
+    /// Sends those away who would be refused if they came now; for want of room in the
+    /// queue nobody who is in it.
     pub(super) fn judge(
         &self,
         Waiters { members, queue }: &mut Waiters,
@@ -160,7 +161,7 @@ impl Dispatcher {
     ) {
         let verdict = |tried: &[Tried]| {
             let none = NoSlot::of(members, false, tried, now);
-            (!none.may_wait(&self.settings)).then(|| none.refusal())
+            (!none.may_wait(self.rules.may_stay())).then(|| none.refusal())
         };
         // The same for all that were nowhere yet.
         let mut of_untried: Option<Option<Refusal>> = None;

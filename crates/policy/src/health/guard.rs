@@ -149,6 +149,10 @@ impl Records {
         errors: u16,
         now: Instant,
     ) -> Option<ChangeKind> {
+        // Another configuration may have switched it off in this moment.
+        if !self.settings.guard {
+            return None;
+        }
         let rate = failure_rate_of_rest(self, endpoint, now);
         if !is_no_chance(errors, rate) {
             return None;
@@ -184,12 +188,8 @@ impl Records {
     /// Lets a member take part again, as if nothing had been.
     fn readmit(&mut self, endpoint: &EndpointState, now: Instant) -> Option<ChangeKind> {
         let record = self.of(endpoint)?;
-        record.ejections = 0;
-        record.ejected = None;
-        record.ghost_until = None;
         record.returned = Some(now);
-        endpoint.set_ghosts(0);
-        endpoint.count_success();
+        record.end_suspicion(endpoint);
         self.ramp_up(now);
         endpoint.set(Flag::Ejected, false);
         endpoint.set(Flag::Trial, false);

@@ -47,7 +47,7 @@ pub(in super::super) fn queue(sources: &Sources, format: Format) -> Answer {
                 by: groups
                     .iter()
                     .map(|group| WaitingView {
-                        lane: group.lane.map(|lane| upstream.lanes[lane].name.as_str()),
+                        lane: group.lane.map(|lane| dispatcher.lane_name(lane)),
                         priority: group.priority,
                         waiting: group.waiting,
                         longest_wait_ms: group.longest.as_millis() as u64,
