@@ -24,16 +24,21 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::ending::{join_workers, summarise};
 use super::heartbeat::{LOOK_INTERVAL, Watch};
-use super::signals::{Signals, Wish};
+use super::service::ServiceManager;
+use super::signals::{Patience, Signals, Wish};
 use super::start::{Duties, Process, Writing};
 use super::{Running, health};
 use crate::config::Config;
 use crate::lifecycle::{Phase, ThreadEnded};
+use crate::metrics::quantity::counted;
 use crate::scheduling::step_back;
 
 /// Signals that follow the first one so soon are the same wish: some programs,
 /// such as `timeout`, signal a process and then its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// Longer than any process lives.
+const NO_DEADLINE: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// An order to the control thread.
 #[derive(Debug)]
@@ -128,6 +133,7 @@ enum Stage {
         cause: Cause,
         /// Whether what is open was cut.
         is_cut: bool,
+        patience: Patience,
     },
 }
 
@@ -150,6 +156,7 @@ struct Control {
     messages: Option<mpsc::UnboundedReceiver<Message>>,
     stage: Stage,
     watch: Watch,
+    service: ServiceManager,
     looks: Interval,
     /// Workers that have not ended.
     workers_running: usize,
@@ -161,10 +168,16 @@ impl Control {
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stalls = process.sources.worker_stalls.clone();
+        let mut service = match &signals {
+            Signals::Taken { .. } => ServiceManager::of_environment(),
+            Signals::Left => ServiceManager::default(),
+        };
+        service.ready(&status_line(&process));
         Control {
             signals,
             messages: Some(messages),
             stage: Stage::Serving,
+            service,
             watch: Watch::new(&process.heartbeats, stalls),
             looks,
             workers_running: process.workers.len(),
@@ -232,17 +245,24 @@ impl Control {
                 self.ended_by_itself();
             }
             wish = self.signals.next() => self.signalled(wish),
-            _ = self.looks.tick() => self.watch.look(Instant::now()),
+            _ = self.looks.tick() => {
+                let now = Instant::now();
+                if self.watch.look(now) {
+                    self.service.all_come_round(now);
+                }
+            }
         }
     }
 
     /// `None` where the caller has dropped what it could ask with.
     fn asked(&mut self, message: Option<Message>) {
         match message {
-            Some(Message::Drain { timeout }) => self.drain(timeout, Cause::Caller),
+            Some(Message::Drain { timeout }) => {
+                self.drain(Some(timeout), Cause::Caller, Patience::Limited);
+            }
             None => {
                 self.messages = None;
-                self.drain(Duration::ZERO, Cause::Caller);
+                self.drain(Some(Duration::ZERO), Cause::Caller, Patience::Limited);
             }
         }
     }
@@ -251,30 +271,54 @@ impl Control {
     fn ended_by_itself(&mut self) {
         if matches!(self.stage, Stage::Serving) {
             tracing::error!("a thread ended by itself: stopping");
-            self.drain(self.drain_timeout(), Cause::Ended);
+            self.drain(Some(self.drain_timeout()), Cause::Ended, Patience::Limited);
         }
     }
 
     fn signalled(&mut self, wish: Wish) {
-        let name = match wish {
+        let (name, patience) = match wish {
             Wish::Reopen => return self.process.log_sender.reopen(),
-            Wish::Stop(name) => name,
+            Wish::Stop(name, patience) => (name, patience),
         };
+        self.stop(name, patience);
+    }
+
+    /// Drains, or is less patient with a drain that goes on. `name` says who wants it.
+    fn stop(&mut self, name: &str, wanted: Patience) {
+        let timeout = self.drain_timeout();
         match &mut self.stage {
             Stage::Serving => {
-                let timeout = self.drain_timeout();
-                tracing::info!(
-                    "{name}: accepting nothing more; exchanges in flight have {timeout:?}"
-                );
-                self.drain(timeout, Cause::Signal);
+                if wanted == Patience::Unlimited {
+                    tracing::info!(
+                        "{name}: accepting nothing more; exchanges in flight have no deadline"
+                    );
+                    self.drain(None, Cause::Signal, wanted);
+                } else {
+                    tracing::info!(
+                        "{name}: accepting nothing more; exchanges in flight have {timeout:?}"
+                    );
+                    self.drain(Some(timeout), Cause::Signal, wanted);
+                }
             }
             Stage::Draining { is_cut: true, .. } => {}
             Stage::Draining {
                 since,
                 cause: Cause::Signal,
+                patience,
                 ..
-            } if since.elapsed() < SAME_SIGNAL => {
+            } if since.elapsed() < SAME_SIGNAL && *patience == wanted => {
                 tracing::info!("{name} again, at once: taken for the same");
+            }
+            Stage::Draining { .. } if wanted == Patience::Unlimited => {
+                tracing::info!("{name}: the process drains already");
+            }
+            Stage::Draining {
+                since, patience, ..
+            } if *patience == Patience::Unlimited => {
+                (*since, *patience) = (Instant::now(), Patience::Limited);
+                tracing::info!("{name}: exchanges in flight have {timeout:?} from now on");
+                let deadline = *since + timeout;
+                self.process.phase.send_replace(Phase::Drain { deadline });
             }
             Stage::Draining { is_cut, .. } => {
                 *is_cut = true;
@@ -289,15 +333,32 @@ impl Control {
         self.process.sources.config.server.drain_timeout
     }
 
-    fn drain(&mut self, timeout: Duration, cause: Cause) {
+    /// `None` is no deadline.
+    fn drain(&mut self, timeout: Option<Duration>, cause: Cause, patience: Patience) {
         let since = Instant::now();
-        self.process.drain(since + timeout);
+        self.process.drain(since + timeout.unwrap_or(NO_DEADLINE));
+        self.service.stopping(&match timeout {
+            Some(timeout) => format!("draining for at most {timeout:?}"),
+            None => "draining without a deadline".to_owned(),
+        });
         self.stage = Stage::Draining {
             since,
             cause,
             is_cut: false,
+            patience,
         };
     }
+}
+
+/// What the service manager shows of a process that serves.
+fn status_line(process: &Process) -> String {
+    let config = &process.sources.config;
+    format!(
+        "serving on {} with {}, configuration {}",
+        counted(config.listeners.len() as u64, "listener"),
+        counted(config.server.workers as u64, "worker"),
+        config.hash_text()
+    )
 }
 
 impl Duties {

@@ -89,8 +89,9 @@ impl Watch {
         }
     }
 
-    /// Looks at every worker, counts the stalled ones and logs changes. To be called every [`LOOK_INTERVAL`].
-    pub fn look(&mut self, now: Instant) {
+    /// Looks at every worker, counts the stalled ones and logs changes. To be called
+    /// every [`LOOK_INTERVAL`]. Whether all workers come round.
+    pub fn look(&mut self, now: Instant) -> bool {
         for change in self.changes(now) {
             match change {
                 Change::Stalled { worker, silent } => tracing::error!(
@@ -103,6 +104,7 @@ impl Watch {
                 ),
             }
         }
+        self.stalls.now() == 0
     }
 
     fn changes(&mut self, now: Instant) -> Vec<Change> {

@@ -10,6 +10,7 @@ mod ending;
 mod health;
 mod heartbeat;
 mod permits;
+mod service;
 mod signals;
 mod start;
 mod worker;
@@ -52,8 +53,8 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Runs until TERM, INT or QUIT, then drains; the next of them that is not the same
-/// wish cuts what is still open. USR1 opens the files of the access logs anew.
+/// Runs until TERM, INT or QUIT, then drains, after QUIT without a deadline. A later TERM
+/// or INT that is not the same wish cuts what is still open. USR1 opens the files of the access logs anew.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be

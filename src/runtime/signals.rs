@@ -24,9 +24,18 @@ pub(super) enum Signals {
 #[derive(Debug)]
 pub(super) enum Wish {
     /// To stop: the name of the signal.
-    Stop(&'static str),
+    Stop(&'static str, Patience),
     /// To open the files of the access logs anew.
     Reopen,
+}
+
+/// How long exchanges in flight are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// As long as `server.drain_timeout` says.
+    Limited,
+    /// Until they have ended.
+    Unlimited,
 }
 
 impl Signals {
@@ -54,7 +63,13 @@ impl Signals {
                 reload,
             } => loop {
                 tokio::select! {
-                    name = stop.next() => return Wish::Stop(name),
+                    name = stop.next() => {
+                        let patience = match name {
+                            "QUIT" => Patience::Unlimited,
+                            _ => Patience::Limited,
+                        };
+                        return Wish::Stop(name, patience);
+                    }
                     _ = reopen.recv() => return Wish::Reopen,
                     () = reload.refuse_next() => {}
                 }

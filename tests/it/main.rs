@@ -52,6 +52,7 @@ mod recipes;
 mod room;
 mod rules;
 mod secrets;
+mod service_manager;
 mod sockets;
 mod stale;
 mod status;

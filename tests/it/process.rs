@@ -458,7 +458,7 @@ fn cpu_time_of_a_second(proxy: &Proxy) -> Duration {
 
 /// A thread of the program that does not run, as one that is caught in a loop
 /// does nothing else.
-struct Frozen(Child);
+pub struct Frozen(Child);
 
 /// Stops one thread of another process until standard input ends; fails where
 /// that is not permitted.
@@ -477,7 +477,7 @@ sys.stdin.read()
 
 impl Frozen {
     /// `None` where nobody may stop the threads of others.
-    fn thread(proxy: &Proxy, name: &str) -> Option<Self> {
+    pub fn thread(proxy: &Proxy, name: &str) -> Option<Self> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", proxy.pid())).unwrap();
         let mut tasks = tasks.map(|task| task.unwrap().path());
         let is_it = |name_file: std::io::Result<String>| name_file.unwrap().trim_end() == name;
@@ -496,7 +496,7 @@ impl Frozen {
         (line == "frozen\n").then_some(frozen)
     }
 
-    fn thaw(mut self) {
+    pub fn thaw(mut self) {
         drop(self.0.stdin.take());
         self.0.wait().unwrap();
     }
