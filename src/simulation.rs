@@ -32,6 +32,7 @@ use crate::net::timer::TICK;
 use crate::observe::access_log::writer;
 use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::Counters;
+use crate::observe::outlets::Outlets;
 use crate::observe::sessions::ListenerId;
 use crate::upstream::{SharedUpstream, Slot, Upstream, UpstreamSides, Wanted, shared_upstreams};
 
@@ -125,9 +126,15 @@ fn load(config: &str) -> Arc<Config> {
     Arc::new(loaded.unwrap().config)
 }
 
-fn layout(config: &Config, shared: &[Arc<SharedUpstream>]) -> Layout {
+fn outlets(config: &Config, shared: &[Arc<SharedUpstream>]) -> Outlets {
     let members = shared.iter().map(|it| it.dispatcher().members());
-    Layout::new(config, &members.collect::<Vec<_>>())
+    let layout = Layout::new(config, &members.collect::<Vec<_>>());
+    let (lines, _) = writer::start(&[]).unwrap();
+    Outlets {
+        layout: Arc::new(layout),
+        lines,
+        spans: None,
+    }
 }
 
 fn worker() -> Worker {
@@ -136,25 +143,15 @@ fn worker() -> Worker {
 }
 
 fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
-    let layout = Arc::new(layout(config, shared));
-    let (log_sender, _) = writer::start(&[]).unwrap();
+    let outlets = outlets(config, shared);
     let counters = Arc::new(Counters::new(config));
     let upstreams = UpstreamSides::default();
     let disks = Arc::new(Disks::start(config).unwrap());
     let worker = Worker::new(WorkerParts {
-        generation: Generation::new(
-            0,
-            config.clone(),
-            shared,
-            &upstreams,
-            counters,
-            layout.clone(),
-            1,
-        ),
+        generation: Generation::new(0, config.clone(), shared, &upstreams, counters, &outlets, 1),
         upstreams,
-        access_log: AccessLog::new(log_sender, config.access_logs.destinations.len(), &layout),
+        access_log: AccessLog::new(),
         buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
-        spans: None,
         files: Files::new(config, disks),
         room: Room::new(0, Vec::new()),
     });

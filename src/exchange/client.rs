@@ -107,7 +107,7 @@ impl Context {
         let settings = &self.listener().identity;
         settings.is_on().then(|| {
             let unix_ms = || self.access_log.unix_us(started) / 1_000;
-            let records = self.spans.is_some();
+            let records = self.generation().spans.is_some();
             Identity::of(settings, &self.ids, unix_ms, records, bytes, head)
         })
     }

@@ -22,10 +22,11 @@ use crate::files::Files;
 use crate::metrics::BufferMemory;
 use crate::metrics::end::Failure;
 use crate::net::timer::{Timer, Wheel};
-use crate::observe::access_log::{AccessLog, Layout, Logs};
+use crate::observe::access_log::{AccessLog, Logs};
 use crate::observe::counters::{Counters, ListenerCounters, WorkerCounters};
 use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
+use crate::observe::outlets::Outlets;
 use crate::observe::sessions::{Routed, RoutedNames, Sessions};
 use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides};
 
@@ -48,8 +49,6 @@ pub struct Worker {
     pub access_log: AccessLog,
     /// Memory in which bodies are held for slow clients, over all workers.
     pub buffer_memory: Arc<BufferMemory>,
-    /// Where spans go, if they go anywhere.
-    pub spans: Option<SpanSender>,
     /// Where request ids and traces come from.
     pub ids: IdSource,
     /// What the process calls itself to endpoints.
@@ -87,8 +86,6 @@ pub struct WorkerParts {
     pub access_log: AccessLog,
     /// See [`Worker::buffer_memory`].
     pub buffer_memory: Arc<BufferMemory>,
-    /// See [`Worker::spans`].
-    pub spans: Option<SpanSender>,
     /// See [`Worker::files`].
     pub files: Files,
     /// See [`Worker::room`].
@@ -109,6 +106,8 @@ pub struct Generation {
     pub counters: Arc<Counters>,
     /// Its access logs.
     pub logs: Logs,
+    /// Where spans go, if they go anywhere.
+    pub spans: Option<SpanSender>,
 }
 
 impl Generation {
@@ -120,12 +119,16 @@ impl Generation {
         upstreams: &[Arc<SharedUpstream>],
         sides: &UpstreamSides,
         counters: Arc<Counters>,
-        layout: Arc<Layout>,
+        outlets: &Outlets,
         seed: u64,
     ) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
         let dispatchers = upstreams.iter().map(|it| it.dispatcher().clone());
-        let logs = Logs::new(layout, dispatchers.collect());
+        let logs = Logs::new(
+            outlets.layout.clone(),
+            outlets.lines.clone(),
+            dispatchers.collect(),
+        );
         let upstreams = upstreams.iter().zip(&counters.endpoints).enumerate();
         let upstreams = upstreams.map(|(index, (shared, counters))| {
             let settings = &config.upstreams[index];
@@ -138,6 +141,7 @@ impl Generation {
             config,
             counters,
             logs,
+            spans: outlets.spans.clone(),
         }
     }
 }
@@ -226,7 +230,6 @@ impl Worker {
             wheel: Wheel::default(),
             access_log: parts.access_log,
             buffer_memory: parts.buffer_memory,
-            spans: parts.spans,
             ids: IdSource::default(),
             loop_id: identity::loop_id(),
             is_draining: Cell::new(false),

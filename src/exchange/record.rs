@@ -185,9 +185,11 @@ impl Exchange<'_> {
             ..
         } = self;
         // Only a request whose head was read has a place in a trace.
-        let (Some(spans), Some(trace), Some(head)) =
-            (&context.spans, progress.identity.trace, self.head_read())
-        else {
+        let (Some(spans), Some(trace), Some(head)) = (
+            &context.generation().spans,
+            progress.identity.trace,
+            self.head_read(),
+        ) else {
             return;
         };
         let config = context.config();

@@ -37,6 +37,7 @@ pub fn start(settings: Log, colour: Colour) -> EventLog {
             let reloaded = handle.reload(self::filter(level));
             reloaded.map_err(|error| error.to_string())
         });
+        log_level::install_format(log.format_setter());
     }
     log
 }

@@ -4,6 +4,8 @@
 //! Owns which counters are watched and what is said of them. Nothing is
 //! counted for it: it looks at what the workers count anyway.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,8 @@ const QUIET_TIME: Duration = Duration::from_secs(5);
 /// Watches every limit.
 #[derive(Debug)]
 pub struct LimitWatch {
+    /// The configuration that they are of.
+    config: Arc<Config>,
     watched: Vec<(Limit, Episode)>,
 }
 
@@ -84,7 +88,28 @@ enum News {
     Ended { count: u64, lasted: Duration },
 }
 
+impl News {
+    fn say(self, limit: Limit, config: &Config) {
+        match self {
+            News::None => {}
+            News::Began { count } => limit.say_began(config, count),
+            News::Ended { count, lasted } => limit.say_ended(config, count, lasted),
+        }
+    }
+}
+
 impl Episode {
+    /// Nothing more will be counted.
+    fn end(&self, now: Instant) -> News {
+        match self.current {
+            None => News::None,
+            Some(Current { began, before, .. }) => News::Ended {
+                count: self.count.saturating_sub(before),
+                lasted: now.duration_since(began),
+            },
+        }
+    }
+
     fn look(&mut self, count: u64, now: Instant) -> News {
         let before = std::mem::replace(&mut self.count, count);
         let grew = count > before;
@@ -124,54 +149,80 @@ impl Episode {
 
 impl LimitWatch {
     /// A watch over everything that this configuration limits.
-    pub fn new(config: &Config) -> Self {
-        let listeners = (0..config.listeners.len()).flat_map(|listener| {
-            [
-                Limit::Connections { listener },
-                Limit::Descriptors { listener },
-                Limit::Clients { listener },
-            ]
-        });
-        let failures = [
-            Failure::QueueFull,
-            Failure::QueueTimeout,
-            Failure::Saturated,
-            Failure::Busy,
-            Failure::NoEndpoint,
-            Failure::NoSocket,
-        ];
-        let upstreams = (0..config.upstreams.len()).flat_map(|upstream| {
-            let failures = failures.map(|failure| Limit::Upstream { upstream, failure });
-            let others = [
-                Limit::Retries { upstream },
-                Limit::Buffers { upstream },
-                Limit::IdleConnections { upstream },
-            ];
-            failures.into_iter().chain(others)
-        });
-        let routes = config.routes.iter().enumerate();
-        let files = routes.filter(|(_, it)| it.action.files().is_some());
-        let files = files.flat_map(|(route, _)| {
-            let failures = [Failure::DiskBusy, Failure::NoDescriptor];
-            failures.map(|failure| Limit::Files { route, failure })
-        });
-        let limits = listeners.chain(files).chain(upstreams);
-        let limits = limits.chain([Limit::LogLines, Limit::Spans]);
+    pub fn new(config: &Arc<Config>) -> Self {
+        let limits = limits_of(config).into_iter();
         LimitWatch {
             watched: limits.map(|limit| (limit, Episode::default())).collect(),
+            config: config.clone(),
         }
     }
 
-    /// Looks at every limit, and says what is new.
+    /// Looks at every limit, and says what is new. The sources may be of another
+    /// configuration than before.
     pub fn look(&mut self, sources: &Sources, now: Instant) {
+        if !Arc::ptr_eq(&self.config, &sources.config) {
+            self.follow(&sources.config, now);
+        }
         for (limit, episode) in &mut self.watched {
-            match episode.look(limit.count(sources), now) {
-                News::None => {}
-                News::Began { count } => limit.say_began(&sources.config, count),
-                News::Ended { count, lasted } => limit.say_ended(&sources.config, count, lasted),
-            }
+            episode
+                .look(limit.count(sources), now)
+                .say(*limit, &self.config);
         }
     }
+
+    /// Watches what another configuration limits. What keeps its name goes on: its
+    /// counters do. An episode of what is gone ends.
+    fn follow(&mut self, config: &Arc<Config>, now: Instant) {
+        let before = std::mem::take(&mut self.watched).into_iter();
+        let before = before.map(|(limit, it)| (limit.key(&self.config), (limit, it)));
+        let mut before: HashMap<_, _> = before.collect();
+        let limits = limits_of(config).into_iter();
+        self.watched.extend(limits.map(|limit| {
+            let known = before.remove(&limit.key(config));
+            (limit, known.map(|(_, episode)| episode).unwrap_or_default())
+        }));
+        for (limit, episode) in before.into_values() {
+            episode.end(now).say(limit, &self.config);
+        }
+        self.config = config.clone();
+    }
+}
+
+/// Everything that a configuration limits.
+fn limits_of(config: &Config) -> Vec<Limit> {
+    let listeners = (0..config.listeners.len()).flat_map(|listener| {
+        [
+            Limit::Connections { listener },
+            Limit::Descriptors { listener },
+            Limit::Clients { listener },
+        ]
+    });
+    let failures = [
+        Failure::QueueFull,
+        Failure::QueueTimeout,
+        Failure::Saturated,
+        Failure::Busy,
+        Failure::NoEndpoint,
+        Failure::NoSocket,
+    ];
+    let upstreams = (0..config.upstreams.len()).flat_map(|upstream| {
+        let failures = failures.map(|failure| Limit::Upstream { upstream, failure });
+        let others = [
+            Limit::Retries { upstream },
+            Limit::Buffers { upstream },
+            Limit::IdleConnections { upstream },
+        ];
+        failures.into_iter().chain(others)
+    });
+    let routes = config.routes.iter().enumerate();
+    let files = routes.filter(|(_, it)| it.action.files().is_some());
+    let files = files.flat_map(|(route, _)| {
+        let failures = [Failure::DiskBusy, Failure::NoDescriptor];
+        failures.map(|failure| Limit::Files { route, failure })
+    });
+    let limits = listeners.chain(files).chain(upstreams);
+    let limits = limits.chain([Limit::LogLines, Limit::Spans]);
+    limits.collect()
 }
 
 /// How many exchanges had the end of this index.
@@ -217,8 +268,14 @@ impl Limit {
         }
     }
 
-    fn words(self, config: &Config, count: u64) -> Words {
-        let of = match self {
+    /// What tells it from the others, in any configuration.
+    fn key(self, config: &Config) -> (&'static str, String) {
+        (self.word(), self.of(config))
+    }
+
+    /// What it is of, with its name.
+    fn of(self, config: &Config) -> String {
+        match self {
             Limit::Connections { listener }
             | Limit::Descriptors { listener }
             | Limit::Clients { listener } => {
@@ -233,7 +290,11 @@ impl Limit {
             Limit::Files { route, .. } => format!("route {}", config.routes[route].name),
             Limit::LogLines => "access log".into(),
             Limit::Spans => "spans".into(),
-        };
+        }
+    }
+
+    fn words(self, config: &Config, count: u64) -> Words {
+        let of = self.of(config);
         let (is, was) = match self {
             Limit::Connections { .. } => (
                 "its limit of connections is reached",
@@ -356,6 +417,7 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::NameLookup;
 
     #[test]
     fn an_episode_is_said_twice() {
@@ -394,5 +456,41 @@ mod tests {
             lasted: LOOK_INTERVAL,
         };
         assert_eq!(look(30, 1), ended);
+    }
+
+    #[test]
+    fn what_keeps_its_name_is_not_said_anew() {
+        let config = |names: [&str; 2]| {
+            let [first, second] = names;
+            let text = format!(
+                "[[listener]]\nname = 'web'\nbind = ':0'\n[[route]]\nupstream = '{first}'\n\
+                 [upstream.{first}]\n[upstream.{second}]"
+            );
+            let loaded = crate::config::load_text("test.toml", &text, NameLookup::Skip);
+            Arc::new(loaded.unwrap().config)
+        };
+        let busy = |watch: &LimitWatch| {
+            let counted = watch.watched.iter().filter(|(_, it)| it.count > 0);
+            let keys = counted.map(|(limit, it)| (limit.key(&watch.config), it.current.is_some()));
+            keys.collect::<Vec<_>>()
+        };
+        let mut watch = LimitWatch::new(&config(["b", "c"]));
+        let now = Instant::now();
+        for (limit, episode) in &mut watch.watched {
+            if let Limit::Retries { .. } = limit {
+                let news = episode.look(7, now);
+                assert_eq!(news, News::Began { count: 7 });
+            }
+        }
+        let retries = |of: &str| (("retries", format!("upstream {of}")), true);
+        assert_eq!(busy(&watch), [retries("b"), retries("c")]);
+        // Another stands before it, and one is gone.
+        watch.follow(&config(["a", "c"]), now);
+        assert_eq!(busy(&watch), [retries("c")]);
+        let known = watch
+            .watched
+            .iter()
+            .filter(|(_, it)| it.end(now) != News::None);
+        assert_eq!(known.count(), 1, "of the one that stays");
     }
 }

@@ -9,6 +9,7 @@ pub mod inquiry;
 pub mod limits;
 pub mod log_level;
 pub mod otlp;
+pub mod outlets;
 pub mod probes;
 pub mod process;
 pub mod rates;

@@ -1,8 +1,8 @@
 //! The last probe of each endpoint: the control thread writes it, whoever looks
 //! at the figures reads it.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_policy::endpoint::EndpointId;
@@ -76,27 +76,51 @@ pub struct Probed {
     pub failures: u64,
 }
 
-/// The probes of every endpoint of every upstream.
+/// The probes of every endpoint of every upstream, in the order of a configuration.
 #[derive(Debug)]
-pub struct Probes(Vec<Mutex<BTreeMap<EndpointId, Probed>>>);
+pub struct Probes(Vec<Arc<UpstreamProbes>>);
+
+/// The probes of the endpoints of one upstream.
+#[derive(Debug, Default)]
+pub struct UpstreamProbes(Mutex<BTreeMap<EndpointId, Probed>>);
 
 impl Probes {
     /// None yet, for everything in `config`.
     pub fn new(config: &Config) -> Self {
-        Probes(config.upstreams.iter().map(|_| Mutex::default()).collect())
+        Probes(config.upstreams.iter().map(|_| Arc::default()).collect())
     }
 
+    /// Those under the configuration that comes after `before`, which these are of. An
+    /// upstream that keeps its name goes on.
+    pub fn following(&self, before: &Config, config: &Config) -> Self {
+        let known = before.upstreams.iter().zip(&self.0);
+        let known: HashMap<&str, _> = known.map(|(it, probes)| (&*it.name, probes)).collect();
+        let upstreams = config.upstreams.iter();
+        let probes = upstreams.map(|it| known.get(&*it.name).copied().cloned());
+        Probes(probes.map(Option::unwrap_or_default).collect())
+    }
+
+    /// Those of an upstream.
+    pub fn of_upstream(&self, upstream: usize) -> &Arc<UpstreamProbes> {
+        &self.0[upstream]
+    }
+
+    /// What is known of an endpoint.
+    pub fn of(&self, upstream: usize, endpoint: EndpointId) -> Probed {
+        self.0[upstream].of(endpoint)
+    }
+}
+
+impl UpstreamProbes {
     /// Notes that the probes of an endpoint begin: none was made yet.
-    pub fn begin(&self, upstream: usize, endpoint: EndpointId) {
-        self.of_upstream(upstream)
-            .insert(endpoint, Probed::default());
+    pub fn begin(&self, endpoint: EndpointId) {
+        self.probed().insert(endpoint, Probed::default());
     }
 
     /// Notes a probe that is just done: how it ended, with the status and the
     /// words of the answer.
     pub fn note(
         &self,
-        upstream: usize,
         endpoint: EndpointId,
         end: ProbeEnd,
         took: Duration,
@@ -104,8 +128,8 @@ impl Probes {
         mut answer: String,
     ) {
         answer.truncate(answer.floor_char_boundary(MAX_ANSWER_LEN));
-        let mut of_upstream = self.of_upstream(upstream);
-        let probed = of_upstream.entry(endpoint).or_default();
+        let mut probed = self.probed();
+        let probed = probed.entry(endpoint).or_default();
         // What is lacking on this side says nothing about the endpoint.
         probed.failures += u64::from(!end.is_pass() && end != ProbeEnd::Local);
         probed.last = Some(LastProbe {
@@ -119,13 +143,11 @@ impl Probes {
     }
 
     /// What is known of an endpoint.
-    pub fn of(&self, upstream: usize, endpoint: EndpointId) -> Probed {
-        let of_upstream = self.of_upstream(upstream);
-        of_upstream.get(&endpoint).cloned().unwrap_or_default()
+    pub fn of(&self, endpoint: EndpointId) -> Probed {
+        self.probed().get(&endpoint).cloned().unwrap_or_default()
     }
 
-    fn of_upstream(&self, upstream: usize) -> MutexGuard<'_, BTreeMap<EndpointId, Probed>> {
-        let of_upstream = self.0[upstream].lock();
-        of_upstream.unwrap_or_else(PoisonError::into_inner)
+    fn probed(&self) -> MutexGuard<'_, BTreeMap<EndpointId, Probed>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

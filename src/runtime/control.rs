@@ -370,7 +370,8 @@ impl Duties {
             watched,
         } = self;
         // Tasks of their own: each has its turn, however much another has to do.
-        let health = tokio::task::spawn_local(health::watch(watched));
+        let (_watched, followed) = tokio::sync::watch::channel(std::sync::Arc::new(watched));
+        let health = tokio::task::spawn_local(health::watch(followed));
         let admin = tokio::task::spawn_local(admin.run());
         let failed = tokio::select! {
             failed = poller.serve() => failed.err(),

@@ -49,9 +49,7 @@ impl Writing {
     /// Waits until all is written, a few seconds at most. Gives the lines that are
     /// lost. Blocks.
     pub fn finish(self) -> u64 {
-        if let Some(exporter) = self.exporter {
-            exporter.finish(LOG_TIMEOUT);
-        }
+        self.exporters.finish(LOG_TIMEOUT);
         self.log_writer.finish(LOG_TIMEOUT)
     }
 }

@@ -7,7 +7,8 @@
 //! at once. It takes one while it holds fewer than are free: alone it gets half of
 //! all, beside one that has its half a quarter, and so on.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
 
 use tokio::sync::Notify;
 
@@ -15,12 +16,13 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct Permits {
     free: Cell<usize>,
-    shares: Box<[Share]>,
+    /// Those that somebody has.
+    shares: RefCell<Vec<Weak<Share>>>,
 }
 
 /// The permits of one upstream.
 #[derive(Debug, Default)]
-struct Share {
+pub(super) struct Share {
     held: Cell<usize>,
     waiting: Cell<usize>,
     turn: Notify,
@@ -50,20 +52,28 @@ impl Drop for Waiting<'_> {
 }
 
 impl Permits {
-    /// For this many upstreams, of which one alone has at most `most`.
-    pub fn new(most: usize, upstreams: usize) -> Self {
+    /// For upstreams of which one alone has at most `most`.
+    pub fn new(most: usize) -> Self {
         Permits {
             free: Cell::new(2 * most),
-            shares: (0..upstreams).map(|_| Share::default()).collect(),
+            shares: RefCell::default(),
         }
+    }
+
+    /// The share of another upstream. It ends when it is dropped.
+    pub fn share(&self) -> Rc<Share> {
+        let share = Rc::<Share>::default();
+        let mut shares = self.shares.borrow_mut();
+        shares.retain(|it| it.strong_count() > 0);
+        shares.push(Rc::downgrade(&share));
+        share
     }
 
     /// Waits for a permit.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn acquire(&self, upstream: usize) -> Permit<'_> {
-        let share = &self.shares[upstream];
+    pub async fn acquire<'a>(&'a self, share: &'a Share) -> Permit<'a> {
         if share.waiting.get() > 0 || !self.may_take(share) {
             let _waiting = Waiting::new(&share.waiting);
             loop {
@@ -87,8 +97,9 @@ impl Permits {
     }
 
     fn wake(&self) {
-        let may_take = |share: &&Share| share.waiting.get() > 0 && self.may_take(share);
-        let woken = self.shares.iter().filter(may_take);
+        let may_take = |share: &Rc<Share>| share.waiting.get() > 0 && self.may_take(share);
+        let shares = self.shares.borrow();
+        let woken = shares.iter().filter_map(Weak::upgrade).filter(may_take);
         woken.for_each(|share| share.turn.notify_one());
     }
 }
@@ -108,12 +119,12 @@ mod tests {
     use super::*;
 
     /// Takes permits of an upstream until it has to wait.
-    fn take_all(permits: &Permits, upstream: usize) -> Vec<Permit<'_>> {
-        std::iter::from_fn(|| try_take(permits, upstream)).collect()
+    fn take_all<'a>(permits: &'a Permits, share: &'a Share) -> Vec<Permit<'a>> {
+        std::iter::from_fn(|| try_take(permits, share)).collect()
     }
 
-    fn try_take(permits: &Permits, upstream: usize) -> Option<Permit<'_>> {
-        let acquiring = std::pin::pin!(permits.acquire(upstream));
+    fn try_take<'a>(permits: &'a Permits, share: &'a Share) -> Option<Permit<'a>> {
+        let acquiring = std::pin::pin!(permits.acquire(share));
         match acquiring.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(permit) => Some(permit),
             Poll::Pending => None,
@@ -122,8 +133,9 @@ mod tests {
 
     #[test]
     fn shares() {
-        let permits = Permits::new(256, 10);
-        let held: Vec<_> = (0..10).map(|it| take_all(&permits, it)).collect();
+        let permits = Permits::new(256);
+        let shares = [(); 10].map(|()| permits.share());
+        let held: Vec<_> = shares.iter().map(|it| take_all(&permits, it)).collect();
         let counts: Vec<_> = held.iter().map(Vec::len).collect();
         assert_eq!(counts, [256, 128, 64, 32, 16, 8, 4, 2, 1, 1]);
         assert_eq!(permits.free.get(), 0);
@@ -133,17 +145,18 @@ mod tests {
 
     #[test]
     fn who_waits_has_its_turn() {
-        let permits = Permits::new(1, 2);
+        let permits = Permits::new(1);
+        let [one, other] = [(); 2].map(|()| permits.share());
         let mut cx = Context::from_waker(Waker::noop());
-        let held = take_all(&permits, 0);
+        let held = take_all(&permits, &one);
         assert_eq!(held.len(), 1);
-        let mut first = Box::pin(permits.acquire(0));
-        let mut second = Box::pin(permits.acquire(0));
+        let mut first = Box::pin(permits.acquire(&one));
+        let mut second = Box::pin(permits.acquire(&one));
         assert!(first.as_mut().poll(&mut cx).is_pending());
         assert!(second.as_mut().poll(&mut cx).is_pending());
-        assert_eq!(take_all(&permits, 1).len(), 1, "another upstream's");
+        assert_eq!(take_all(&permits, &other).len(), 1, "another upstream's");
         drop(held);
-        assert!(try_take(&permits, 0).is_none(), "others were first");
+        assert!(try_take(&permits, &one).is_none(), "others were first");
         let Poll::Ready(permit) = first.as_mut().poll(&mut cx) else {
             panic!("it was its turn");
         };
@@ -154,11 +167,12 @@ mod tests {
 
     #[test]
     fn who_gives_up_its_turn_holds_nobody_up() {
-        let permits = Permits::new(1, 1);
+        let permits = Permits::new(1);
+        let one = permits.share();
         let mut cx = Context::from_waker(Waker::noop());
-        let held = take_all(&permits, 0);
-        let mut first = Box::pin(permits.acquire(0));
-        let mut second = Box::pin(permits.acquire(0));
+        let held = take_all(&permits, &one);
+        let mut first = Box::pin(permits.acquire(&one));
+        let mut second = Box::pin(permits.acquire(&one));
         assert!(first.as_mut().poll(&mut cx).is_pending());
         assert!(second.as_mut().poll(&mut cx).is_pending());
         drop(held);

@@ -27,7 +27,8 @@ use crate::observe::access_log::writer::{self, LogSender, LogWriter};
 use crate::observe::counters::Counters;
 use crate::observe::figures::{Sources, Started};
 use crate::observe::inquiry::{self, Inquiry, Questions};
-use crate::observe::otlp::{self, Exporter, SpanCounts, SpanSender};
+use crate::observe::otlp::Exporters;
+use crate::observe::outlets::Outlets;
 use crate::observe::probes::Probes;
 use crate::observe::sessions::ListenerId;
 use crate::upstream::shared_upstreams;
@@ -57,8 +58,8 @@ pub(super) struct Process {
 /// Threads that still write when the workers have ended.
 #[derive(Debug)]
 pub(super) struct Writing {
-    /// Sends spans, where they are sent.
-    pub exporter: Option<Exporter>,
+    /// Send spans, where they are sent.
+    pub exporters: Exporters,
     pub log_writer: LogWriter,
 }
 
@@ -114,12 +115,9 @@ struct Observation {
     /// A way to ask each worker.
     inquiries: Vec<Inquiry>,
     heartbeats: Vec<Arc<Heartbeat>>,
-    log_sender: LogSender,
-    log_layout: Arc<Layout>,
+    outlets: Outlets,
     log_writer: LogWriter,
-    span_sender: Option<SpanSender>,
-    spans: Arc<SpanCounts>,
-    exporter: Option<Exporter>,
+    exporters: Exporters,
 }
 
 impl Observation {
@@ -129,11 +127,9 @@ impl Observation {
         let members = opened.shared.upstreams.iter();
         let members: Vec<_> = members.map(|it| it.dispatcher().members()).collect();
         let workers = config.server.workers;
-        let (log_sender, log_writer) = writer::start(&config.access_logs.destinations)?;
-        let spans = Arc::<SpanCounts>::default();
-        let exporter = config.otlp.clone();
-        let exporter = exporter.map(|settings| otlp::start(settings, spans.clone()));
-        let (span_sender, exporter) = exporter.transpose()?.unzip();
+        let (lines, log_writer) = writer::start(&config.access_logs.destinations)?;
+        let mut exporters = Exporters::default();
+        let spans = exporters.follow(config.otlp.as_ref())?;
         let (inquiries, questions) = (0..workers).map(|_| inquiry::channel()).unzip();
         let observation = Observation {
             counters: (0..workers)
@@ -141,12 +137,13 @@ impl Observation {
                 .collect(),
             inquiries,
             heartbeats: (0..workers).map(|_| Arc::<Heartbeat>::default()).collect(),
-            log_sender,
-            log_layout: Arc::new(Layout::new(config, &members)),
+            outlets: Outlets {
+                layout: Arc::new(Layout::new(config, &members)),
+                lines,
+                spans,
+            },
             log_writer,
-            span_sender,
-            spans,
-            exporter,
+            exporters,
         };
         Ok((observation, questions))
     }
@@ -173,9 +170,7 @@ impl Process {
                 shared: opened.shared.clone(),
                 sockets: std::mem::take(&mut opened.sockets[index]),
                 counters: observation.counters[index].clone(),
-                log_sender: observation.log_sender.clone(),
-                log_layout: observation.log_layout.clone(),
-                spans: observation.span_sender.clone(),
+                outlets: observation.outlets.clone(),
                 starting: starting.clone(),
                 phase: phase_receiver.clone(),
                 questions,
@@ -202,9 +197,9 @@ impl Process {
             ended,
             workers,
             heartbeats: observation.heartbeats,
-            log_sender: observation.log_sender,
+            log_sender: observation.outlets.lines,
             writing: Some(Writing {
-                exporter: observation.exporter,
+                exporters: observation.exporters,
                 log_writer: observation.log_writer,
             }),
             sources,
@@ -268,7 +263,7 @@ fn sources(opened: &Opened, observation: &Observation) -> Sources {
         counters: observation.counters.clone(),
         dispatchers: dispatchers.collect(),
         log_lines_lost: observation.log_writer.lost(),
-        spans: observation.spans.clone(),
+        spans: observation.exporters.counts(),
         probes: Arc::new(Probes::new(config)),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),

@@ -22,11 +22,10 @@ use crate::net::listen::{BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
 use crate::net::timer::TICK;
 use crate::net::timer_fd::TimerFd;
-use crate::observe::access_log::writer::LogSender;
-use crate::observe::access_log::{AccessLog, Layout};
+use crate::observe::access_log::AccessLog;
 use crate::observe::counters::Counters;
 use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
-use crate::observe::otlp::SpanSender;
+use crate::observe::outlets::Outlets;
 use crate::scheduling::ask_for_short_slices;
 use crate::upstream::{SharedUpstream, UpstreamSides};
 
@@ -51,10 +50,7 @@ pub(super) struct WorkerThread {
     pub shared: Arc<Shared>,
     pub sockets: Vec<BoundListener>,
     pub counters: Arc<Counters>,
-    pub log_sender: LogSender,
-    /// What the lines of access logs look like.
-    pub log_layout: Arc<Layout>,
-    pub spans: Option<SpanSender>,
+    pub outlets: Outlets,
     pub starting: Starting,
     pub phase: watch::Receiver<Phase>,
     pub questions: Questions,
@@ -143,20 +139,18 @@ impl WorkerThread {
             &self.shared.upstreams,
             sides,
             self.counters.clone(),
-            self.log_layout.clone(),
+            &self.outlets,
             fastrand::u64(..),
         )
     }
 
     fn worker(&self) -> Worker {
-        let destinations = self.config.access_logs.destinations.len();
         let upstreams = UpstreamSides::default();
         Worker::new(WorkerParts {
             generation: self.generation(&upstreams),
             upstreams,
-            access_log: AccessLog::new(self.log_sender.clone(), destinations, &self.log_layout),
+            access_log: AccessLog::new(),
             buffer_memory: self.shared.buffer_memory.clone(),
-            spans: self.spans.clone(),
             files: Files::new(&self.config, self.shared.disks.clone()),
             room: Room::new(self.index, self.inquiries.clone()),
         })

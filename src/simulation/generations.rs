@@ -15,7 +15,7 @@ impl Simulation {
             &self.shared,
             &self.worker.upstreams,
             Arc::new(before.counters.following(&before.config, &config)),
-            Arc::new(layout(&config, &self.shared)),
+            &outlets(&config, &self.shared),
             2,
         );
         let sides = self.worker.listeners.all();

@@ -107,6 +107,11 @@ impl SharedUpstream {
         &self.dispatcher
     }
 
+    /// Whether its endpoints are probed.
+    pub fn is_probed(&self) -> bool {
+        self.followed().is_probed
+    }
+
     /// How idle connections are kept.
     pub(super) fn pool(&self) -> config::Pool {
         self.followed().pool.clone()

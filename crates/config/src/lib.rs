@@ -264,7 +264,7 @@ pub struct Lane {
 }
 
 /// An HTTP request that shows whether an endpoint is well.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeRequest {
     /// Method, such as `GET`.
     pub method: String,

@@ -61,7 +61,7 @@ struct Past {
     tokens_refused: Grown,
     listeners: ByName<PastListener>,
     routes: ByName<PastRoute>,
-    disks: Vec<PastDisk>,
+    disks: ByName<PastDisk>,
     upstreams: ByName<PastUpstream>,
     events: Arc<Vec<Event>>,
     /// What is shown of all of them and changes seldom, as JSON.
@@ -161,12 +161,7 @@ impl Monitor {
             tokens_refused: Grown::default(),
             listeners: ByName::default(),
             routes: ByName::default(),
-            disks: sources
-                .disks
-                .all()
-                .iter()
-                .map(|_| PastDisk::new())
-                .collect(),
+            disks: ByName::default(),
             upstreams: ByName::default(),
             events: Arc::default(),
             start: Arc::default(),
@@ -441,6 +436,8 @@ impl Past {
             let endpoints = upstream.endpoints.iter().map(|it| &*it.name);
             has_changed |= past.endpoints.follow(endpoints, || PastEndpoint::new(now));
         }
+        let disks = figures.disks.iter().map(|it| &*it.name);
+        has_changed |= self.disks.follow(disks, PastDisk::new);
         if has_changed {
             let started = unix_time(sources.started.wall).as_millis() as u64;
             self.start = start_message(&sources.config, &sources.disks, figures, started).into();

@@ -271,7 +271,7 @@ mod tests {
                 trace_id: None,
                 open: &Open::default,
             };
-            let formats = vec![AccessLogFormat::Json];
+            let formats = vec![AccessLogFormat::Combined];
             let names = Names::default();
             let mut entries = Entries::default();
             for _ in 0..count {

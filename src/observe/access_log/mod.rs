@@ -37,7 +37,7 @@ use crate::metrics::Counter;
 use clock::{Clock, Seconds};
 use line::{Line, Room};
 use names::Names;
-use writer::LogSender;
+use writer::{Destination, LogSender};
 
 pub use entries::{Batch, Entries, HAND_OVER_LEN};
 pub use record::{
@@ -47,9 +47,8 @@ pub use record::{
 /// One worker's side of the access logs.
 #[derive(Debug)]
 pub struct AccessLog {
-    sender: LogSender,
-    /// For each destination.
-    pending: RefCell<Vec<Pending>>,
+    /// By the slots of destinations.
+    pending: RefCell<Vec<Option<Pending>>>,
     clock: Cell<Clock>,
     /// The last second for which a `Date` was made, and that.
     date: Cell<(u64, [u8; 29])>,
@@ -58,13 +57,41 @@ pub struct AccessLog {
 /// Exchanges on their way to one destination, all of one generation.
 #[derive(Debug)]
 struct Pending {
+    destination: Destination,
     entries: Entries,
     layout: Arc<Layout>,
+}
+
+impl Pending {
+    /// The first that goes there since the destination joined.
+    #[cold]
+    fn begin<'a>(
+        all: &'a mut Vec<Option<Pending>>,
+        destination: &Destination,
+        generation: &Logs,
+    ) -> &'a mut Pending {
+        let slot = destination.slot();
+        if all.len() <= slot {
+            all.resize_with(slot + 1, || None);
+        }
+        all[slot].insert(Pending {
+            destination: destination.clone(),
+            entries: Entries::default(),
+            layout: generation.layout.borrow().clone(),
+        })
+    }
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        AccessLog::new()
+    }
 }
 
 /// The access logs of one generation, as a worker writes to them.
 #[derive(Debug)]
 pub struct Logs {
+    sender: LogSender,
     layout: RefCell<Arc<Layout>>,
     /// Of each upstream: they have the endpoints that joined.
     dispatchers: Box<[Arc<Dispatcher>]>,
@@ -73,9 +100,15 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Those whose lines look like this, with the endpoints of these upstreams.
-    pub fn new(layout: Arc<Layout>, dispatchers: Box<[Arc<Dispatcher>]>) -> Self {
+    /// Those whose lines look like this and go there, with the endpoints of these
+    /// upstreams.
+    pub fn new(
+        layout: Arc<Layout>,
+        sender: LogSender,
+        dispatchers: Box<[Arc<Dispatcher>]>,
+    ) -> Self {
         Logs {
+            sender,
             dispatchers,
             samples: layout.formats.iter().map(|_| Cell::default()).collect(),
             layout: RefCell::new(layout),
@@ -146,16 +179,10 @@ impl Layout {
 }
 
 impl AccessLog {
-    /// For so many destinations, which the writer opened; `layout` is the first
-    /// generation's.
-    pub fn new(sender: LogSender, destinations: usize, layout: &Arc<Layout>) -> Self {
-        let pending = (0..destinations).map(|_| Pending {
-            entries: Entries::default(),
-            layout: layout.clone(),
-        });
+    /// Without a line.
+    pub fn new() -> Self {
         let log = AccessLog {
-            sender,
-            pending: RefCell::new(pending.collect()),
+            pending: RefCell::default(),
             clock: Cell::new(Clock::new()),
             date: Cell::new((0, Moment::from_unix(0).http_date())),
         };
@@ -177,30 +204,28 @@ impl AccessLog {
         dropped: &Counter,
     ) {
         let mut pending = self.pending.borrow_mut();
-        let pending = &mut pending[log.destination];
+        let destination = generation.sender.destination(log.destination);
+        let pending = match pending.get_mut(destination.slot()) {
+            Some(Some(pending)) => pending,
+            _ => Pending::begin(&mut pending, destination, generation),
+        };
         // The other formats show no names.
         if !matches!(log.format, AccessLogFormat::Combined) {
             generation.name_endpoint(exchange);
         }
         if !Arc::ptr_eq(&pending.layout, &generation.layout.borrow()) {
-            self.change_layout(log.destination, pending, generation, dropped);
+            self.change_layout(pending, generation, dropped);
         }
         pending.entries.push(index, &log.format, exchange);
         if pending.entries.is_full() {
-            self.hand_over(log.destination, pending, dropped);
+            self.hand_over(pending, dropped);
         }
     }
 
     #[cold]
-    fn change_layout(
-        &self,
-        destination: usize,
-        pending: &mut Pending,
-        generation: &Logs,
-        dropped: &Counter,
-    ) {
+    fn change_layout(&self, pending: &mut Pending, generation: &Logs, dropped: &Counter) {
         if !pending.entries.is_empty() {
-            self.hand_over(destination, pending, dropped);
+            self.hand_over(pending, dropped);
         }
         pending.layout = generation.layout.borrow().clone();
     }
@@ -212,9 +237,14 @@ impl AccessLog {
 
     /// Hands over what is there, so that a quiet worker's lines appear.
     pub fn flush(&self, dropped: &Counter) {
-        for (destination, pending) in self.pending.borrow_mut().iter_mut().enumerate() {
+        for slot in self.pending.borrow_mut().iter_mut() {
+            let Some(pending) = slot else { continue };
             if !pending.entries.is_empty() {
-                self.hand_over(destination, pending, dropped);
+                self.hand_over(pending, dropped);
+            }
+            if pending.destination.has_left() {
+                // Its thread ends once no generation has it either.
+                *slot = None;
             }
         }
     }
@@ -242,21 +272,19 @@ impl AccessLog {
         date
     }
 
-    fn hand_over(&self, destination: usize, pending: &mut Pending, dropped: &Counter) {
+    fn hand_over(&self, pending: &mut Pending, dropped: &Counter) {
         let batch = Batch {
             entries: std::mem::take(&mut pending.entries),
             layout: pending.layout.clone(),
             clock: self.clock.get(),
         };
-        pending.entries = self
-            .sender
-            .send(destination, batch)
-            .unwrap_or_else(|unsent| {
-                let mut entries = unsent.entries;
-                dropped.add(entries.len());
-                entries.clear();
-                entries
-            });
+        let destination = &pending.destination;
+        pending.entries = destination.send(batch).unwrap_or_else(|unsent| {
+            let mut entries = unsent.entries;
+            dropped.add(entries.len());
+            entries.clear();
+            entries
+        });
     }
 }
 
@@ -322,10 +350,9 @@ mod tests {
     }
 
     impl Written {
-        fn new(path: PathBuf, config: &Config, logs: &Logs) -> Self {
-            let (sender, writer) = writer::start(&config.access_logs.destinations).unwrap();
+        fn new(path: PathBuf, writer: LogWriter) -> Self {
             Written {
-                log: AccessLog::new(sender, 1, &logs.layout.borrow()),
+                log: AccessLog::new(),
                 writer,
                 path,
                 dropped: Counter::default(),
@@ -390,10 +417,15 @@ mod tests {
         let path = path("names");
         let configs =
             ["first", "second"].map(|name| config(&path, name, "answer = { status = 204 }"));
-        let logs = configs
-            .each_ref()
-            .map(|it| Logs::new(Arc::new(Layout::new(it, &[])), Box::default()));
-        let written = Written::new(path, &configs[0], &logs[0]);
+        let (sender, writer) = writer::start(&configs[0].access_logs.destinations).unwrap();
+        let logs = configs.each_ref().map(|it| {
+            Logs::new(
+                Arc::new(Layout::new(it, &[])),
+                sender.clone(),
+                Box::default(),
+            )
+        });
+        let written = Written::new(path, writer);
         for generation in [0, 1, 1, 0] {
             written.note(&configs[generation], &logs[generation], None);
         }
@@ -414,13 +446,18 @@ mod tests {
     }
 
     /// Logs whose layout was made before these endpoints joined.
-    fn logs_without_members<const N: usize>(config: &Config, joined: [&str; N]) -> Logs {
+    fn logs_without_members<const N: usize>(
+        config: &Config,
+        joined: [&str; N],
+    ) -> (Logs, LogWriter) {
         let layout = Layout::new(config, &[Arc::default()]);
         let (joined, upstream) = (joined.map(settings), &config.upstreams[0]);
         let (queue, health) = (upstream.queue.settings, upstream.health);
         let now = crate::net::clock::now();
         let dispatcher = Dispatcher::new(joined, &[], queue, health, now);
-        Logs::new(Arc::new(layout), [Arc::new(dispatcher)].into())
+        let (sender, writer) = writer::start(&config.access_logs.destinations).unwrap();
+        let logs = Logs::new(Arc::new(layout), sender, [Arc::new(dispatcher)].into());
+        (logs, writer)
     }
 
     #[test]
@@ -431,8 +468,8 @@ mod tests {
             "web",
             "upstream = 'app'\n[upstream.app]\nendpoints = ['127.0.0.1:1']",
         );
-        let logs = logs_without_members(&config, ["a", "b", "c"]);
-        let written = Written::new(path, &config, &logs);
+        let (logs, writer) = logs_without_members(&config, ["a", "b", "c"]);
+        let written = Written::new(path, writer);
         let members = logs.dispatchers[0].members();
         let mut layouts = Vec::new();
         for endpoint in members.endpoints() {
@@ -453,10 +490,10 @@ mod tests {
             "web",
             "upstream = 'app'\n[upstream.app]\nendpoints = ['127.0.0.1:1']",
         );
-        let logs = logs_without_members(&config, []);
+        let (logs, writer) = logs_without_members(&config, []);
         let endpoints = [("a", 1), ("b", 0), ("c", 1)]
             .map(|(name, id)| EndpointState::new(EndpointId::new(id), &settings(name)));
-        let written = Written::new(path, &config, &logs);
+        let written = Written::new(path, writer);
         for endpoint in [0, 1, 0, 2, 2] {
             written.note(&config, &logs, Some(&endpoints[endpoint]));
         }

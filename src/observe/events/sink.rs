@@ -22,6 +22,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 enum Message {
     Event(Event),
+    /// What comes from now on looks like this, and goes there.
+    Format(EventFormat),
     /// Everything before this was written: say so.
     End(SyncSender<()>),
 }
@@ -49,6 +51,17 @@ struct Sink {
 #[derive(Debug)]
 pub struct EventLog {
     messages: SyncSender<Message>,
+}
+
+impl EventLog {
+    /// Changes what events look like from then on, and where they go. Does not wait.
+    pub(super) fn format_setter(&self) -> impl Fn(EventFormat) -> Result<(), String> + use<> {
+        let messages = self.messages.clone();
+        move |format| {
+            let sent = messages.try_send(Message::Format(format));
+            sent.map_err(|_| "the event log's reader is behind, so its format stays".to_owned())
+        }
+    }
 }
 
 impl Drop for EventLog {
@@ -80,8 +93,7 @@ pub(super) fn start(format: EventFormat, colour: Colour) -> (EventLog, Layer) {
     let dropped = Arc::new(AtomicU64::new(0));
     let dropped_there = dropped.clone();
     let thread = std::thread::Builder::new().name("event-log".into());
-    let thread =
-        thread.spawn(move || write_all(Sink::new(format, colour), receiver, &dropped_there));
+    let thread = thread.spawn(move || write_all(format, colour, receiver, &dropped_there));
     if let Err(error) = thread {
         let said = format!("event log: no thread could be started, nothing is written: {error}");
         Sink::new(EventFormat::Text, Colour::Off).say(said);
@@ -105,11 +117,21 @@ impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {
     }
 }
 
-fn write_all(mut sink: Sink, messages: Receiver<Message>, dropped: &AtomicU64) {
+fn write_all(
+    format: EventFormat,
+    colour: Colour,
+    messages: Receiver<Message>,
+    dropped: &AtomicU64,
+) {
+    let mut sink = Sink::new(format, colour);
     for message in messages {
         let end = match message {
             Message::Event(event) => {
                 sink.write(&event);
+                None
+            }
+            Message::Format(format) => {
+                sink = Sink::new(format, colour);
                 None
             }
             Message::End(written) => Some(written),

@@ -4,6 +4,9 @@
 //! that has no room the span is dropped and counted. The thread sends what has
 //! come once a second, or sooner where there is much. What the collector does
 //! not take is counted as lost: it is not sent again.
+//!
+//! Each configuration may name another collector ([`Exporters::follow`]). The exporter of
+//! an earlier one ends by itself when the last generation that sends there is gone.
 
 mod encode;
 mod span;
@@ -67,18 +70,17 @@ impl SpanSender {
     }
 }
 
-/// The exporter's thread; ends when every sender is gone.
+/// An exporter's thread; ends when every sender is gone.
 #[derive(Debug)]
-pub struct Exporter {
+struct Exporter {
     thread: JoinHandle<()>,
-    counts: Arc<SpanCounts>,
 }
 
 /// Starts the thread.
 ///
 /// # Errors
 /// It can't be started.
-pub fn start(settings: Otlp, counts: Arc<SpanCounts>) -> io::Result<(SpanSender, Exporter)> {
+fn start(settings: Otlp, counts: Arc<SpanCounts>) -> io::Result<(SpanSender, Exporter)> {
     let (spans, receiver) = sync_channel(SPANS_WAITING);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -87,30 +89,76 @@ pub fn start(settings: Otlp, counts: Arc<SpanCounts>) -> io::Result<(SpanSender,
     let thread = std::thread::Builder::new().name("otlp".into());
     let counts_there = counts.clone();
     let thread = thread.spawn(move || export_all(&runtime, &settings, &receiver, &counts_there))?;
-    let sender = SpanSender {
-        spans,
-        counts: counts.clone(),
-    };
-    Ok((sender, Exporter { thread, counts }))
+    let sender = SpanSender { spans, counts };
+    Ok((sender, Exporter { thread }))
+}
+
+/// The exporters of all configurations so far.
+#[derive(Debug, Default)]
+pub struct Exporters {
+    counts: Arc<SpanCounts>,
+    /// The newest configuration's, while it has one.
+    current: Option<(Otlp, SpanSender)>,
+    /// Those that have not ended.
+    running: Vec<Exporter>,
+}
+
+impl Exporters {
+    /// What became of the spans of all of them.
+    pub fn counts(&self) -> Arc<SpanCounts> {
+        self.counts.clone()
+    }
+
+    /// Has spans of another configuration go where that says. One with the same settings
+    /// goes on with the same exporter.
+    ///
+    /// # Errors
+    /// A thread can't be started. Spans go where they went before.
+    pub fn follow(&mut self, settings: Option<&Otlp>) -> io::Result<Option<SpanSender>> {
+        self.running.retain(|it| !it.thread.is_finished());
+        let Some(settings) = settings else {
+            self.current = None;
+            return Ok(None);
+        };
+        if let Some((_, sender)) = self.current.as_ref().filter(|(it, _)| it == settings) {
+            return Ok(Some(sender.clone()));
+        }
+        let (sender, exporter) = start(settings.clone(), self.counts.clone())?;
+        self.running.push(exporter);
+        self.current = Some((settings.clone(), sender.clone()));
+        Ok(Some(sender))
+    }
+
+    /// Waits until everything is sent, or `timeout` has passed: what is left is lost
+    /// then. Nobody may have a sender any more.
+    pub fn finish(self, timeout: Duration) {
+        drop(self.current);
+        let deadline = Instant::now() + timeout;
+        let mut are_slow = false;
+        for exporter in self.running {
+            are_slow |= !exporter.finish(deadline);
+        }
+        if are_slow {
+            let waiting = self.counts.waiting.load(Ordering::Relaxed);
+            self.counts.lost.fetch_add(waiting, Ordering::Relaxed);
+            tracing::warn!("spans: the collector is slow: {waiting} that wait are lost");
+        }
+    }
 }
 
 impl Exporter {
-    /// Waits until everything is sent, or `timeout` has passed: what is left
-    /// is lost then.
-    pub fn finish(self, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
+    /// Waits until everything is sent, or the deadline. Whether it is.
+    fn finish(self, deadline: Instant) -> bool {
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
-                let waiting = self.counts.waiting.load(Ordering::Relaxed);
-                self.counts.lost.fetch_add(waiting, Ordering::Relaxed);
-                tracing::warn!("spans: the collector is slow: {waiting} that wait are lost");
-                return;
+                return false;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.thread.join().is_err() {
             tracing::error!("spans: the exporter panicked");
         }
+        true
     }
 }
 
@@ -226,5 +274,34 @@ mod tests {
         ] {
             assert_eq!(rejected(answer.as_bytes()), count, "{answer}");
         }
+    }
+
+    fn otlp(collector: &str) -> Otlp {
+        let text = format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nanswer = {{}}\n\
+             [otlp]\nurl = 'http://{collector}/v1/traces'"
+        );
+        let loaded = crate::config::load_text("test.toml", &text, crate::config::NameLookup::Skip);
+        loaded.unwrap().config.otlp.unwrap()
+    }
+
+    #[test]
+    fn an_exporter_ends_with_its_last_sender() {
+        let mut exporters = Exporters::default();
+        let settings = ["127.0.0.1:1", "127.0.0.1:2"].map(otlp);
+        let first = exporters.follow(Some(&settings[0])).unwrap();
+        let again = exporters.follow(Some(&settings[0])).unwrap();
+        assert_eq!(exporters.running.len(), 1);
+        let second = exporters.follow(Some(&settings[1])).unwrap();
+        assert_eq!(exporters.running.len(), 2);
+        drop((first, again));
+        evenkeel_testkit::deadline::until("the first is gone", || {
+            let _ = exporters.follow(Some(&settings[1])).unwrap();
+            exporters.running.len() == 1
+        });
+        assert!(exporters.follow(None).unwrap().is_none());
+        assert_eq!(exporters.running.len(), 1, "a generation has it");
+        drop(second);
+        exporters.finish(Duration::from_secs(5));
     }
 }

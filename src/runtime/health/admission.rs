@@ -60,9 +60,10 @@ impl Drop for SetAside<'_> {
 impl Watch {
     /// Exchanges that the endpoint answered well, of all workers.
     fn answered(&self) -> u64 {
-        let workers = self.health.watched.counters.iter();
+        let current = self.upstream.current();
+        let workers = current.watched.counters.iter();
         let of_worker = |counters: &Arc<Counters>| -> u64 {
-            let of_endpoint = counters.endpoints[self.upstream].get(self.state());
+            let of_endpoint = counters.endpoints[current.index].get(self.state());
             of_endpoint.map_or(0, |it| it.status[1..5].iter().map(|it| it.value()).sum())
         };
         workers.map(of_worker).sum()

@@ -13,6 +13,7 @@ mod admission;
 mod probing;
 mod trying;
 
+use std::cell::{Ref, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,16 +23,17 @@ use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::{EndpointState, Flag};
 use evenkeel_policy::health::Change;
 use evenkeel_policy::members::Members;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::permits::Permits;
+use super::permits::{Permits, Share};
 use crate::config::{Config, Endpoint, Upstream};
 use crate::net::clock;
 use crate::net::timer::TICK;
 use crate::observe::counters::Counters;
 use crate::observe::inquiry::Inquiry;
-use crate::observe::probes::Probes;
+use crate::observe::probes::{Probes, UpstreamProbes};
 use crate::upstream::change::log_change;
 use crate::upstream::{SharedEndpoint, SharedUpstream};
 
@@ -53,56 +55,156 @@ pub(super) struct Watched {
     pub probes: Arc<Probes>,
 }
 
-/// Watches for ever, in local tasks beside this one.
-pub(super) async fn watch(watched: Watched) {
-    let upstreams = watched.config.upstreams.len();
-    let health = Rc::new(Health {
-        watched,
-        probe_permits: Permits::new(MOST_AT_ONCE, upstreams),
-        try_permits: Permits::new(MOST_AT_ONCE, upstreams),
-    });
-    health.watch().await;
-}
-
-/// What the tasks share.
-struct Health {
-    watched: Watched,
-    probe_permits: Permits,
-    try_permits: Permits,
-}
-
-impl Health {
-    /// Ticks for ever, and has a task for each endpoint with a probe.
-    async fn watch(self: &Rc<Self>) {
-        let upstreams = &self.watched.upstreams;
-        let mut watches: Vec<_> = upstreams.iter().map(|_| UpstreamWatch::default()).collect();
-        let mut ticks = interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let now = clock::now();
-            for (index, watch) in watches.iter_mut().enumerate() {
-                upstreams[index].dispatcher().tick(now);
-                watch.follow(self, index);
-                watch.endpoints.iter_mut().for_each(EndpointWatch::look);
+/// Watches for ever what is to be watched, in local tasks beside this one.
+///
+/// An upstream that stays goes on as it is: nothing is forgotten of its endpoints. Where
+/// its probes are others, the next ones come within their interval.
+pub(super) async fn watch(mut watched: watch::Receiver<Arc<Watched>>) {
+    let mut health = Health::new(&watched.borrow_and_update());
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            Ok(()) = watched.changed() => {
+                let now = watched.borrow_and_update().clone();
+                health.follow(&now);
             }
+            _ = ticks.tick() => health.tick(),
         }
     }
 }
 
-/// The endpoints of one upstream, watched.
-#[derive(Default)]
+/// Every upstream, watched.
+struct Health {
+    common: Rc<Common>,
+    upstreams: Vec<UpstreamWatch>,
+}
+
+/// What the tasks of all upstreams share.
+struct Common {
+    probe_permits: Permits,
+    try_permits: Permits,
+    /// Per worker.
+    inquiries: Vec<Inquiry>,
+}
+
+impl Health {
+    fn new(watched: &Arc<Watched>) -> Self {
+        let common = Rc::new(Common {
+            probe_permits: Permits::new(MOST_AT_ONCE),
+            try_permits: Permits::new(MOST_AT_ONCE),
+            inquiries: watched.inquiries.clone(),
+        });
+        let mut health = Health {
+            common,
+            upstreams: Vec::new(),
+        };
+        health.follow(watched);
+        health
+    }
+
+    /// Watches the upstreams of another configuration from now on.
+    fn follow(&mut self, watched: &Arc<Watched>) {
+        let before = std::mem::take(&mut self.upstreams).into_iter();
+        let before = before.map(|it| (Arc::as_ptr(&it.of.shared), it));
+        let mut before: HashMap<_, _> = before.collect();
+        let upstreams = watched.upstreams.iter().enumerate();
+        self.upstreams.extend(upstreams.map(|(index, shared)| {
+            let current = Current {
+                watched: watched.clone(),
+                index,
+            };
+            match before.remove(&Arc::as_ptr(shared)) {
+                Some(mut known) => {
+                    known.follow_settings(current);
+                    known
+                }
+                None => UpstreamWatch::new(OfUpstream::new(&self.common, shared, current)),
+            }
+        }));
+    }
+
+    /// Lets time pass for every upstream, and has a task for each endpoint with a probe.
+    fn tick(&mut self) {
+        let now = clock::now();
+        for upstream in &mut self.upstreams {
+            upstream.of.shared.dispatcher().tick(now);
+            upstream.follow_members();
+            upstream.endpoints.iter_mut().for_each(EndpointWatch::look);
+        }
+    }
+}
+
+/// The configuration of an upstream, as it is now.
+#[derive(Clone)]
+struct Current {
+    watched: Arc<Watched>,
+    /// Its place there.
+    index: usize,
+}
+
+impl Current {
+    fn config(&self) -> &Upstream {
+        &self.watched.config.upstreams[self.index]
+    }
+}
+
+/// What the tasks of one upstream share.
+struct OfUpstream {
+    common: Rc<Common>,
+    shared: Arc<SharedUpstream>,
+    probe_share: Rc<Share>,
+    try_share: Rc<Share>,
+    current: RefCell<Current>,
+}
+
+impl OfUpstream {
+    fn new(common: &Rc<Common>, shared: &Arc<SharedUpstream>, current: Current) -> Rc<Self> {
+        Rc::new(OfUpstream {
+            probe_share: common.probe_permits.share(),
+            try_share: common.try_permits.share(),
+            common: common.clone(),
+            shared: shared.clone(),
+            current: RefCell::new(current),
+        })
+    }
+
+    /// Its configuration as it is now; not to be held over a wait.
+    fn current(&self) -> Ref<'_, Current> {
+        self.current.borrow()
+    }
+}
+
+/// One upstream and its endpoints, watched.
 struct UpstreamWatch {
+    of: Rc<OfUpstream>,
     /// Those that `endpoints` are of.
     members: Option<Arc<Members>>,
     endpoints: Vec<EndpointWatch>,
 }
 
 impl UpstreamWatch {
+    fn new(of: Rc<OfUpstream>) -> Self {
+        UpstreamWatch {
+            of,
+            members: None,
+            endpoints: Vec::new(),
+        }
+    }
+
+    /// Goes on with this configuration. Probes begin anew where they are others.
+    fn follow_settings(&mut self, current: Current) {
+        let before = self.of.current.replace(current);
+        let are_others = before.config().probe != self.of.current().config().probe;
+        if are_others {
+            self.endpoints.iter_mut().for_each(EndpointWatch::probe);
+        }
+    }
+
     /// Begins to watch endpoints that joined, and gives those up that left.
-    fn follow(&mut self, health: &Rc<Health>, upstream: usize) {
-        let shared = &health.watched.upstreams[upstream];
-        let members = shared.dispatcher().members();
+    fn follow_members(&mut self) {
+        let members = self.of.shared.dispatcher().members();
         if self
             .members
             .as_ref()
@@ -112,14 +214,29 @@ impl UpstreamWatch {
         }
         self.members = Some(members);
         let before = std::mem::take(&mut self.endpoints).into_iter();
-        let before = before.map(|it| (Arc::as_ptr(&it.watch.endpoint), it));
+        let before = before.map(|it| (Arc::as_ptr(&it.watch.endpoint.state), it));
         let mut before: HashMap<_, _> = before.collect();
-        let endpoints = shared.members().into_iter().map(|endpoint| {
-            let known = before.remove(&Arc::as_ptr(&endpoint));
-            let known = known.filter(|it| !it.watch.has_returned());
-            known.unwrap_or_else(|| EndpointWatch::begin(health, upstream, endpoint))
+        let endpoints = self.of.shared.members().into_iter().map(|endpoint| {
+            let known = before.remove(&Arc::as_ptr(&endpoint.state));
+            match known.filter(|it| !it.watch.has_returned()) {
+                Some(known) if Arc::ptr_eq(&known.watch.endpoint, &endpoint) => known,
+                // The same one, with another kind of pool.
+                Some(_) => EndpointWatch::new(&self.of, endpoint),
+                None => {
+                    self.of.probes().begin(endpoint.state.id());
+                    EndpointWatch::new(&self.of, endpoint)
+                }
+            }
         });
         self.endpoints.extend(endpoints);
+    }
+}
+
+impl OfUpstream {
+    /// What is kept of the probes of its endpoints.
+    fn probes(&self) -> Arc<UpstreamProbes> {
+        let current = self.current();
+        current.watched.probes.of_upstream(current.index).clone()
     }
 }
 
@@ -131,18 +248,25 @@ struct EndpointWatch {
 }
 
 impl EndpointWatch {
-    fn begin(health: &Rc<Health>, upstream: usize, endpoint: Arc<SharedEndpoint>) -> Self {
-        health.watched.probes.begin(upstream, endpoint.state.id());
-        let watch = Watch {
-            health: health.clone(),
-            upstream,
-            endpoint,
-        };
-        let is_probed = watch.upstream().probe.is_some();
-        EndpointWatch {
-            probing: is_probed.then(|| spawn_local(watch.clone().probe_for_ever())),
+    fn new(of: &Rc<OfUpstream>, endpoint: Arc<SharedEndpoint>) -> Self {
+        let mut watch = EndpointWatch {
+            watch: Watch {
+                upstream: of.clone(),
+                endpoint,
+            },
+            probing: None,
             trying: None,
-            watch,
+        };
+        watch.probe();
+        watch
+    }
+
+    /// Probes it as its upstream says now.
+    fn probe(&mut self) {
+        let settings = self.watch.upstream.current().config().probe.clone();
+        let probing = settings.map(|it| spawn_local(self.watch.clone().probe_for_ever(it)));
+        if let Some(before) = std::mem::replace(&mut self.probing, probing) {
+            before.abort();
         }
     }
 
@@ -165,14 +289,14 @@ impl Drop for EndpointWatch {
 /// One endpoint, watched.
 #[derive(Clone)]
 struct Watch {
-    health: Rc<Health>,
-    upstream: usize,
+    upstream: Rc<OfUpstream>,
     endpoint: Arc<SharedEndpoint>,
 }
 
 impl Watch {
-    fn upstream(&self) -> &Upstream {
-        &self.health.watched.config.upstreams[self.upstream]
+    /// Its upstream's name.
+    fn upstream_name(&self) -> String {
+        self.upstream.current().config().name.clone()
     }
 
     fn config(&self) -> &Endpoint {
@@ -180,7 +304,7 @@ impl Watch {
     }
 
     fn dispatcher(&self) -> &Dispatcher {
-        self.health.watched.upstreams[self.upstream].dispatcher()
+        self.upstream.shared.dispatcher()
     }
 
     fn state(&self) -> &EndpointState {
@@ -189,14 +313,7 @@ impl Watch {
 
     /// Whether the endpoint left and came back since its last probe.
     fn has_returned(&self) -> bool {
-        let is_probed = || {
-            let probed = self
-                .health
-                .watched
-                .probes
-                .of(self.upstream, self.state().id());
-            probed.last.is_some()
-        };
+        let is_probed = || self.upstream.probes().of(self.state().id()).last.is_some();
         self.state().has(Flag::Unprobed) && is_probed()
     }
 
@@ -206,7 +323,7 @@ impl Watch {
 
     fn log(&self, change: Option<Change>, detail: Option<&str>) {
         if let Some(change) = change {
-            log_change(&self.upstream().name, &self.config().name, &change, detail);
+            log_change(&self.upstream_name(), &self.config().name, &change, detail);
         }
     }
 }

@@ -29,10 +29,7 @@ impl Watch {
     /// The first probe comes at once, or anywhere within the interval where the
     /// endpoint takes part without one. Later ones come an interval apart, more or
     /// less: those of many endpoints are spread out, and stay so.
-    pub(super) async fn probe_for_ever(self) {
-        let Some(settings) = &self.upstream().probe else {
-            return;
-        };
+    pub(super) async fn probe_for_ever(self, settings: Probe) {
         let mut due = Instant::now();
         let mut spread = Some(settings.interval.mul_f64(fastrand::f64()));
         if !self.state().has(Flag::Unprobed) {
@@ -42,10 +39,10 @@ impl Watch {
         let mut is_lack_known = false;
         loop {
             sleep_until(due.into()).await;
-            match self.look(settings).await {
+            match self.look(&settings).await {
                 Seen::Probe(Err(failure)) if failure.is_local() => {
                     if !std::mem::replace(&mut is_lack_known, true) {
-                        let (upstream, name) = (&self.upstream().name, &self.config().name);
+                        let (upstream, name) = (self.upstream_name(), &self.config().name);
                         tracing::error!(
                             "upstream {upstream}: endpoint {name} can't be probed: {failure}"
                         );
@@ -74,7 +71,11 @@ impl Watch {
     /// Probes the endpoint, unless all its slots are busy and its exchanges show
     /// that it is well.
     async fn look(&self, settings: &Probe) -> Seen {
-        let _permit = self.health.probe_permits.acquire(self.upstream).await;
+        let (permits, share) = (
+            &self.upstream.common.probe_permits,
+            &self.upstream.probe_share,
+        );
+        let _permit = permits.acquire(share).await;
         let endpoint = self.config();
         let admission = if probed_address(&endpoint.address, settings) == endpoint.address {
             self.admit(settings.interval).await
@@ -82,11 +83,11 @@ impl Watch {
             // A port that takes no exchanges.
             Admission::Unlimited
         };
-        let probes = &self.health.watched.probes;
         if matches!(admission, Admission::Answered) {
             let answer = "no slot was free, but an exchange was answered".to_owned();
             let (end, took) = (ProbeEnd::Exchange, Duration::ZERO);
-            probes.note(self.upstream, self.state().id(), end, took, None, answer);
+            let probes = self.upstream.probes();
+            probes.note(self.state().id(), end, took, None, answer);
             return Seen::Exchange;
         }
         let begun = Instant::now();
@@ -94,7 +95,7 @@ impl Watch {
         let is_lacking = outcome
             .as_ref()
             .is_err_and(ProbeFailure::is_out_of_descriptors);
-        if is_lacking && make_room(&self.health.watched.inquiries).await {
+        if is_lacking && make_room(&self.upstream.common.inquiries).await {
             outcome = probe(&endpoint.address, settings, &endpoint.name).await;
         }
         let (took, answer) = match &outcome {
@@ -102,12 +103,18 @@ impl Watch {
             Err(failure) => (begun.elapsed(), failure.to_string()),
         };
         let (end, status) = end_of(&outcome);
-        probes.note(self.upstream, self.state().id(), end, took, status, answer);
+        let probes = self.upstream.probes();
+        probes.note(self.state().id(), end, took, status, answer);
         Seen::Probe(outcome)
     }
 
     fn note(&self, seen: Seen) {
-        let health = &self.upstream().health;
+        let is_probed = self.upstream.shared.is_probed();
+        if !is_probed {
+            // Another configuration has come into force in this moment.
+            return;
+        }
+        let health = self.upstream.current().config().health;
         let is_first = self.state().has(Flag::Unprobed);
         let passed = !matches!(seen, Seen::Probe(Err(_)));
         let change = self.dispatcher().probed(self.state(), passed, clock::now());
@@ -118,7 +125,7 @@ impl Watch {
                 counted(u64::from(in_row), what)
             }
         };
-        let (upstream, name) = (&self.upstream().name, &self.config().name);
+        let (upstream, name) = (self.upstream_name(), &self.config().name);
         let detail = match seen {
             Seen::Probe(Ok(passed)) => {
                 if is_first {

@@ -15,6 +15,7 @@ use super::admission::Admission;
 use super::*;
 use crate::config::{NameLookup, load_text};
 use crate::net::poller::Poller;
+use crate::observe::probes::ProbeEnd;
 
 /// An endpoint, watched; `keys` are further ones of it.
 fn limited(keys: &str) -> Watch {
@@ -25,21 +26,17 @@ fn limited(keys: &str) -> Watch {
     let config = load_text("test.toml", &text, NameLookup::Skip).unwrap();
     let config = Arc::new(config.config);
     let app = &config.upstreams[0];
-    let health = Health {
-        watched: Watched {
-            upstreams: vec![Arc::new(SharedUpstream::new(app))],
-            counters: vec![Arc::new(Counters::new(&config))],
-            inquiries: Vec::new(),
-            probes: Arc::new(Probes::new(&config)),
-            config,
-        },
-        probe_permits: Permits::new(1, 1),
-        try_permits: Permits::new(1, 1),
-    };
+    let health = Health::new(&Arc::new(Watched {
+        upstreams: vec![Arc::new(SharedUpstream::new(app))],
+        counters: vec![Arc::new(Counters::new(&config))],
+        inquiries: Vec::new(),
+        probes: Arc::new(Probes::new(&config)),
+        config,
+    }));
+    let upstream = health.upstreams[0].of.clone();
     Watch {
-        upstream: 0,
-        endpoint: health.watched.upstreams[0].members().swap_remove(0),
-        health: Rc::new(health),
+        endpoint: upstream.shared.members().swap_remove(0),
+        upstream,
     }
 }
 
@@ -88,7 +85,7 @@ fn a_probe_that_waits_gets_the_next_slot() {
 fn a_probe_without_a_slot_goes_by_exchanges_or_beyond_the_limit() {
     let watch = limited(", max_in_flight = 1");
     let taken = watch.state().try_reserve_for_probe().expect("it is free");
-    let counters = &watch.health.watched.counters[0];
+    let counters = watch.upstream.current().watched.counters[0].clone();
     let of_endpoint = counters.endpoints[0].begin(watch.state());
     let status = &of_endpoint.status;
     status[2].add(1);
@@ -104,6 +101,12 @@ fn a_probe_without_a_slot_goes_by_exchanges_or_beyond_the_limit() {
 
 /// Watches on a thread of its own until what this gives is dropped.
 fn watch_meanwhile(watched: Watched) -> oneshot::Sender<()> {
+    let (_, followed) = watch::channel(Arc::new(watched));
+    follow_meanwhile(followed)
+}
+
+/// The same of what is to be watched at each time.
+fn follow_meanwhile(watched: watch::Receiver<Arc<Watched>>) -> oneshot::Sender<()> {
     let (stop, stopped) = oneshot::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -113,7 +116,7 @@ fn watch_meanwhile(watched: Watched) -> oneshot::Sender<()> {
         let poller = Poller::of_this_thread().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             tokio::select! {
-                () = watch(watched) => {}
+                () = super::watch(watched) => {}
                 failed = poller.serve() => failed.unwrap(),
                 _ = stopped => {}
             }
@@ -250,5 +253,60 @@ fn an_endpoint_that_leaves_and_comes_back_is_probed_anew() {
         shared.replace_members(endpoints, clock::now());
     }
     until("it is probed again", is_up);
+    drop(stop);
+}
+
+/// An upstream stays: its endpoint is down, as its old probes have found. The new ones
+/// pass.
+#[test]
+fn probes_that_are_others_begin_anew_and_health_goes_on() {
+    let [bad, good] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [address, port] = [&bad, &good].map(|it| it.local_addr().unwrap());
+    let config = |health: &str| {
+        let text = format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n\
+             [upstream.app]\nendpoints = ['{address}']\n{health}"
+        );
+        let loaded = load_text("test.toml", &text, NameLookup::Skip);
+        Arc::new(loaded.unwrap().config)
+    };
+    // Nobody answers the request, but a connection opens at the other port.
+    let asked = config("health = { path = '/', interval = '100ms', timeout = '20ms', fall = 1 }");
+    let connected = config(&format!(
+        "health = {{ port = {}, interval = '100ms', rise = 3 }}",
+        port.port()
+    ));
+    let mut shared = crate::upstream::shared_upstreams(&asked, &[], clock::now());
+    let mut probes = Arc::new(Probes::new(&asked));
+    let watched = |config: &Arc<Config>, shared: &[Arc<SharedUpstream>], probes: &Arc<Probes>| {
+        Arc::new(Watched {
+            config: config.clone(),
+            upstreams: shared.to_vec(),
+            counters: Vec::new(),
+            inquiries: Vec::new(),
+            probes: probes.clone(),
+        })
+    };
+    let (sender, followed) = watch::channel(watched(&asked, &shared, &probes));
+    let stop = follow_meanwhile(followed);
+    let state = shared[0].members()[0].state.clone();
+    until("it is down", || state.has(Flag::Down));
+    let failures = |probes: &Probes| probes.of(0, state.id()).failures;
+    assert!(failures(&probes) > 0);
+    shared = crate::upstream::shared_upstreams(&connected, &shared, clock::now());
+    probes = Arc::new(probes.following(&asked, &connected));
+    assert!(state.has(Flag::Down) && failures(&probes) > 0);
+    sender.send_replace(watched(&connected, &shared, &probes));
+    until("it is up", || !state.has(Flag::Down));
+    let last = probes.of(0, state.id()).last;
+    assert_eq!(last.map(|it| it.end), Some(ProbeEnd::Connected));
+    // Down for want of an answer, then probed no more.
+    shared = crate::upstream::shared_upstreams(&asked, &shared, clock::now());
+    sender.send_replace(watched(&asked, &shared, &probes));
+    until("it is down again", || state.has(Flag::Down));
+    let unprobed = config("");
+    shared = crate::upstream::shared_upstreams(&unprobed, &shared, clock::now());
+    assert!(!state.has(Flag::Down));
+    sender.send_replace(watched(&unprobed, &shared, &probes));
     drop(stop);
 }

@@ -24,9 +24,11 @@ impl Watch {
             if !self.wants_connection() {
                 return;
             }
-            let limit = self.upstream().timeouts.connect;
+            let limit = self.upstream.current().config().timeouts.connect;
             let connected = {
-                let _permit = self.health.try_permits.acquire(self.upstream).await;
+                let (permits, share) =
+                    (&self.upstream.common.try_permits, &self.upstream.try_share);
+                let _permit = permits.acquire(share).await;
                 // Exchanges there are in flight on older connections.
                 let _admission = self.admit(LONGEST_TRY).await;
                 let may_ask_again = || {
@@ -44,7 +46,7 @@ impl Watch {
             let why = match connected {
                 Ok(Err(error)) if is_unreachable(&error) => Some(reason(&error)),
                 Ok(Err(error)) if lacks_descriptor(&error) => {
-                    make_room(&self.health.watched.inquiries).await;
+                    make_room(&self.upstream.common.inquiries).await;
                     None
                 }
                 // For want of something here.

@@ -175,7 +175,7 @@ options! {
     /// How the endpoints are probed. An endpoint whose probes fail gets no
     /// requests until they pass again.
     pub struct HealthTable as "a health check"
-    for #[derive(Debug, Clone)] Probe with ProbeParts {
+    for #[derive(Debug, Clone, PartialEq, Eq)] Probe with ProbeParts {
         /// What is asked; `None` is a connection that opens.
         request: Option<ProbeRequest>,
     } {

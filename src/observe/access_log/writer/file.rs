@@ -25,6 +25,7 @@ use super::Written;
 use crate::observe::access_log::HAND_OVER_LEN;
 
 /// A file that lines are appended to.
+#[derive(Debug)]
 pub(super) struct FileSink {
     file: File,
     /// `None` is standard output.

@@ -5,6 +5,10 @@
 //! Workers hand over whole buffers of exchanges through a bounded queue. When a
 //! thread can't keep up its queue is full, and the worker drops the exchanges'
 //! lines and counts them; when a write fails, they are dropped and counted here.
+//!
+//! A configuration that comes later goes on with the destinations that it shares with
+//! the one before ([`LogWriter::follow`]). A destination that left is finished once no
+//! generation writes there any more ([`LogWriter::finish_left`]).
 
 mod file;
 mod queue;
@@ -26,20 +30,57 @@ use syslog::SyslogSink;
 /// How long lines are held for a larger write.
 const HOLD_TIME: Duration = Duration::from_millis(100);
 
-/// Where workers hand their exchanges over.
+/// Where workers hand exchanges of one configuration over.
 #[derive(Clone, Debug)]
 pub struct LogSender {
-    destinations: Vec<Arc<Queue>>,
+    /// In the order of the configuration.
+    destinations: Arc<[Destination]>,
+}
+
+/// A destination, as a worker hands exchanges over to it.
+///
+/// Invariant: whoever may still hand something over holds this. Its thread goes on
+/// meanwhile, and its slot names no other one.
+#[derive(Clone, Debug)]
+pub(super) struct Destination {
+    /// Its place in the tables of workers.
+    slot: usize,
+    queue: Arc<Queue>,
 }
 
 /// The threads; they end when they are told to [`finish`](LogWriter::finish).
 #[derive(Debug)]
 pub struct LogWriter {
-    threads: Vec<(JoinHandle<()>, Arc<Queue>)>,
+    /// By slot.
+    threads: Vec<Option<Thread>>,
     lost: Arc<AtomicU64>,
 }
 
+/// The thread of one destination.
+#[derive(Debug)]
+struct Thread {
+    target: LogDestination,
+    queue: Arc<Queue>,
+    handle: JoinHandle<()>,
+    state: ThreadState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ThreadState {
+    /// The newest configuration has it.
+    Current,
+    /// Older generations may have it.
+    Left,
+    /// It writes what waits, and ends.
+    Finishing,
+}
+
+/// Destinations that were opened, and are not written to yet.
+#[derive(Debug)]
+pub struct Opened(Vec<(LogDestination, Sink)>);
+
 /// Where lines end up.
+#[derive(Debug)]
 enum Sink {
     File(FileSink),
     Syslog(SyslogSink),
@@ -59,38 +100,34 @@ struct Written {
 /// # Errors
 /// A file that can't be opened, named in the error's text.
 pub fn start(destinations: &[LogDestination]) -> io::Result<(LogSender, LogWriter)> {
-    let lost = Arc::new(AtomicU64::new(0));
-    let mut threads = Vec::new();
-    for destination in destinations {
-        let name = format!("access log {destination}");
+    let mut writer = LogWriter {
+        threads: Vec::new(),
+        lost: Arc::default(),
+    };
+    let sender = writer.follow(destinations, open(destinations)?)?;
+    Ok((sender, writer))
+}
+
+/// Opens these destinations. It may have to wait for a disk.
+///
+/// # Errors
+/// A file that can't be opened, named in the error's text.
+pub fn open(destinations: &[LogDestination]) -> io::Result<Opened> {
+    let opened = destinations.iter().map(|destination| {
         let sink = Sink::open(destination).map_err(|error| {
             let obstacle = match destination {
                 LogDestination::File(path) => Obstacle::of_file(path),
                 LogDestination::Stdout | LogDestination::Syslog(_) => None,
             };
-            machine::explained(&name, &error, obstacle)
+            machine::explained(&name_of(destination), &error, obstacle)
         })?;
-        let queue = Arc::new(Queue::default());
-        let writing = Writing {
-            name,
-            sink,
-            lost: lost.clone(),
-            queue: queue.clone(),
-            line_maker: LineMaker::default(),
-            held_since: None,
-            lost_in_row: 0,
-            is_failing: false,
-        };
-        let thread = std::thread::Builder::new()
-            .name("access-log".into())
-            .spawn(move || writing.run())?;
-        threads.push((thread, queue));
-    }
-    let destinations = threads.iter().map(|(_, queue)| queue.clone());
-    let sender = LogSender {
-        destinations: destinations.collect(),
-    };
-    Ok((sender, LogWriter { threads, lost }))
+        Ok((destination.clone(), sink))
+    });
+    opened.collect::<io::Result<_>>().map(Opened)
+}
+
+fn name_of(destination: &LogDestination) -> String {
+    format!("access log {destination}")
 }
 
 impl Sink {
@@ -247,20 +284,37 @@ impl Writing {
 }
 
 impl LogSender {
+    /// The destination with this index in the configuration.
+    pub(super) fn destination(&self, index: usize) -> &Destination {
+        &self.destinations[index]
+    }
+
+    /// Opens every file anew, for one that was renamed. Does not wait for it.
+    pub fn reopen(&self) {
+        for destination in self.destinations.iter() {
+            destination.queue.reopen();
+        }
+    }
+}
+
+impl Destination {
+    /// Its place in the tables of workers.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
     /// Hands exchanges over without waiting, and gives an empty buffer for the
     /// next.
     ///
     /// # Errors
     /// Gives them back when the thread is behind.
-    pub fn send(&self, destination: usize, batch: Batch) -> Result<Entries, Batch> {
-        self.destinations[destination].send(batch)
+    pub(super) fn send(&self, batch: Batch) -> Result<Entries, Batch> {
+        self.queue.send(batch)
     }
 
-    /// Opens every file anew, for one that was renamed. Does not wait for it.
-    pub fn reopen(&self) {
-        for queue in &self.destinations {
-            queue.reopen();
-        }
+    /// Whether the newest configuration has it no more.
+    pub(super) fn has_left(&self) -> bool {
+        self.queue.has_left()
     }
 }
 
@@ -270,27 +324,245 @@ impl LogWriter {
         self.lost.clone()
     }
 
+    /// Those of these destinations that are to be [opened](open) before they can be
+    /// followed.
+    pub fn missing(&self, destinations: &[LogDestination]) -> Vec<LogDestination> {
+        let missing = destinations.iter().filter(|it| self.slot_of(it).is_none());
+        missing.cloned().collect()
+    }
+
+    /// Has these be the destinations, in the order of another configuration. Those that
+    /// are written to already go on; threads are started for those that were `opened`.
+    ///
+    /// # Errors
+    /// A thread can't be started, or a destination that is missing was not opened. The
+    /// destinations of before go on, and so does their sender.
+    pub fn follow(
+        &mut self,
+        destinations: &[LogDestination],
+        opened: Opened,
+    ) -> io::Result<LogSender> {
+        for (target, sink) in opened.0 {
+            if self.slot_of(&target).is_none() {
+                self.begin(target, sink)?;
+            }
+        }
+        let slots = destinations.iter().map(|it| self.slot_of(it));
+        let slots = slots.collect::<Option<Vec<_>>>();
+        let slots = slots.ok_or_else(|| io::Error::other("an access log was not opened"))?;
+        for (slot, thread) in self.threads.iter_mut().enumerate() {
+            if let Some(thread) = thread.as_mut().filter(|it| it.is_open()) {
+                let is_current = slots.contains(&slot);
+                thread.state = if is_current {
+                    ThreadState::Current
+                } else {
+                    ThreadState::Left
+                };
+                thread.queue.set_left(!is_current);
+            }
+        }
+        let destinations = slots.into_iter().filter_map(|slot| {
+            let queue = self.threads[slot].as_ref()?.queue.clone();
+            Some(Destination { slot, queue })
+        });
+        Ok(LogSender {
+            destinations: destinations.collect(),
+        })
+    }
+
+    /// The thread that writes there, or is about to.
+    fn slot_of(&self, target: &LogDestination) -> Option<usize> {
+        let is_it = |it: &Thread| it.is_open() && it.target == *target;
+        let mut threads = self.threads.iter();
+        threads.position(|it| it.as_ref().is_some_and(is_it))
+    }
+
+    /// Starts a thread. Until a configuration has it, it counts as one that left.
+    fn begin(&mut self, target: LogDestination, sink: Sink) -> io::Result<()> {
+        let queue = Arc::new(Queue::default());
+        let writing = Writing {
+            name: name_of(&target),
+            sink,
+            lost: self.lost.clone(),
+            queue: queue.clone(),
+            line_maker: LineMaker::default(),
+            held_since: None,
+            lost_in_row: 0,
+            is_failing: false,
+        };
+        let handle = std::thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || writing.run())?;
+        let thread = Some(Thread {
+            target,
+            queue,
+            handle,
+            state: ThreadState::Left,
+        });
+        match self.threads.iter_mut().find(|it| it.is_none()) {
+            Some(free) => *free = thread,
+            None => self.threads.push(thread),
+        }
+        Ok(())
+    }
+
+    /// Finishes destinations that left and that nobody hands anything over to any more:
+    /// to be called now and then. Waits for nothing.
+    pub fn finish_left(&mut self) {
+        for slot in &mut self.threads {
+            let Some(thread) = slot else { continue };
+            // The other one is the thread's.
+            let is_unused = Arc::strong_count(&thread.queue) <= 2;
+            if thread.state == ThreadState::Left && is_unused {
+                thread.queue.close();
+                thread.state = ThreadState::Finishing;
+            }
+            let is_over = thread.state == ThreadState::Finishing && thread.handle.is_finished();
+            if is_over && let Some(thread) = slot.take() {
+                thread.join();
+            }
+        }
+    }
+
     /// Waits until everything handed over is written, or `timeout` is over;
     /// nothing can be handed over any more. Gives the number of lines that are
     /// known to be lost.
     pub fn finish(self, timeout: Duration) -> u64 {
         let deadline = Instant::now() + timeout;
+        let threads: Vec<_> = self.threads.into_iter().flatten().collect();
         // All of them at once: one that is stuck takes no time from the others.
-        for (_, queue) in &self.threads {
-            queue.close();
+        for thread in &threads {
+            thread.queue.close();
         }
-        for (thread, queue) in self.threads {
-            while !thread.is_finished() && Instant::now() < deadline {
+        for thread in threads {
+            while !thread.handle.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            if !thread.is_finished() {
+            if thread.handle.is_finished() {
+                thread.join();
+            } else {
                 // A pipe that nobody reads must not keep the process.
                 tracing::error!("access log: what waits to be written is lost");
-                self.lost.fetch_add(queue.unsettled(), Ordering::Relaxed);
-            } else if thread.join().is_err() {
-                tracing::error!("the access log's writer panicked");
+                let unsettled = thread.queue.unsettled();
+                self.lost.fetch_add(unsettled, Ordering::Relaxed);
             }
         }
         self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Thread {
+    /// Whether more may be handed over.
+    fn is_open(&self) -> bool {
+        self.state != ThreadState::Finishing
+    }
+
+    fn join(self) {
+        if self.handle.join().is_err() {
+            tracing::error!("the access log's writer panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use evenkeel_testkit::TempDir;
+    use evenkeel_testkit::deadline::until;
+
+    use super::*;
+
+    fn files(folder: &TempDir, names: &[&str]) -> Vec<LogDestination> {
+        let path = |name: &&str| folder.path().join(name);
+        names
+            .iter()
+            .map(|it| LogDestination::File(path(it)))
+            .collect()
+    }
+
+    fn follow(writer: &mut LogWriter, destinations: &[LogDestination]) -> LogSender {
+        let opened = open(&writer.missing(destinations)).unwrap();
+        writer.follow(destinations, opened).unwrap()
+    }
+
+    fn slots(sender: &LogSender) -> Vec<usize> {
+        sender.destinations.iter().map(Destination::slot).collect()
+    }
+
+    fn send(sender: &LogSender, index: usize, lines: usize) {
+        let sent = sender.destination(index).send(Batch::of_nothing(lines));
+        assert!(sent.is_ok());
+    }
+
+    fn lines(destination: &LogDestination) -> usize {
+        let LogDestination::File(path) = destination else {
+            return 0;
+        };
+        let path: &PathBuf = path;
+        let written = std::fs::read_to_string(path).unwrap();
+        written.lines().count()
+    }
+
+    #[test]
+    fn destinations_that_stay_go_on_and_others_are_finished() {
+        let folder = TempDir::new().unwrap();
+        let (ab, bc) = (files(&folder, &["a", "b"]), files(&folder, &["b", "c"]));
+        let (first, mut writer) = start(&ab).unwrap();
+        assert_eq!(slots(&first), [0, 1]);
+        let second = follow(&mut writer, &bc);
+        assert_eq!(slots(&second), [1, 2]);
+        assert!(first.destination(0).has_left() && !first.destination(1).has_left());
+        // A generation of before writes there still.
+        writer.finish_left();
+        send(&first, 0, 3);
+        send(&first, 1, 1);
+        send(&second, 0, 1);
+        drop(first);
+        until("its thread is gone", || {
+            writer.finish_left();
+            writer.threads[0].is_none()
+        });
+        assert_eq!(lines(&ab[0]), 3);
+        // It comes back as another one, in the place that is free.
+        let third = follow(&mut writer, &ab);
+        assert_eq!(slots(&third), [0, 1]);
+        send(&third, 0, 2);
+        assert_eq!(writer.finish(Duration::from_secs(5)), 0);
+        let counts = [&ab[0], &ab[1], &bc[1]].map(lines);
+        assert_eq!(counts, [5, 2, 0]);
+    }
+
+    #[test]
+    fn one_that_comes_back_before_it_was_finished_goes_on() {
+        let folder = TempDir::new().unwrap();
+        let all = files(&folder, &["a"]);
+        let (first, mut writer) = start(&all).unwrap();
+        let none = follow(&mut writer, &[]);
+        assert!(slots(&none).is_empty() && first.destination(0).has_left());
+        writer.finish_left();
+        assert!(writer.missing(&all).is_empty());
+        let again = follow(&mut writer, &all);
+        assert!(!first.destination(0).has_left());
+        drop(first);
+        writer.finish_left();
+        send(&again, 0, 1);
+        assert_eq!(writer.finish(Duration::from_secs(5)), 0);
+        assert_eq!(lines(&all[0]), 1);
+    }
+
+    #[test]
+    fn a_destination_that_cannot_be_opened_leaves_the_others_alone() {
+        let folder = TempDir::new().unwrap();
+        let all = files(&folder, &["a"]);
+        let (first, mut writer) = start(&all).unwrap();
+        let bad = files(&folder, &["a", "nowhere/b"]);
+        let error = open(&writer.missing(&bad)).unwrap_err();
+        assert!(error.to_string().contains("nowhere/b"), "{error}");
+        assert!(writer.follow(&bad, Opened(Vec::new())).is_err());
+        assert!(!first.destination(0).has_left());
+        send(&first, 0, 1);
+        assert_eq!(writer.finish(Duration::from_secs(5)), 0);
+        assert_eq!(lines(&all[0]), 1);
     }
 }

@@ -5,6 +5,7 @@
 //! was let go, or it would run into it on a core that both share.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -20,6 +21,8 @@ const SPARE_BUFFERS: usize = 4;
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
+    /// Whether the newest configuration has the destination no more.
+    has_left: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +77,16 @@ impl Queue {
             state.batches.push_back(None);
         }
         self.wake(state);
+    }
+
+    /// Says whether the newest configuration has the destination no more.
+    pub fn set_left(&self, has_left: bool) {
+        self.has_left.store(has_left, Ordering::Relaxed);
+    }
+
+    /// Whether the newest configuration has the destination no more.
+    pub fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
     }
 
     /// Nothing will be handed over any more.

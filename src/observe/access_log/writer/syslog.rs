@@ -16,6 +16,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where messages go, connected or not.
+#[derive(Debug)]
 pub(super) struct SyslogSink {
     target: SyslogTarget,
     /// `<PRI>1 `.
@@ -30,6 +31,7 @@ pub(super) struct SyslogSink {
     message: Vec<u8>,
 }
 
+#[derive(Debug)]
 enum Socket {
     Udp(UdpSocket),
     Unix(UnixDatagram),
