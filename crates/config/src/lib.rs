@@ -16,6 +16,7 @@ mod action;
 mod candidate;
 mod check;
 pub mod diagnostics;
+mod diff;
 mod docs;
 mod document;
 mod file_value;
@@ -52,6 +53,7 @@ pub use access_log::{AccessLog, AccessLogFormat, AccessLogs, LogDestination};
 pub use action::Action;
 pub use candidate::Candidate;
 pub use diagnostics::{Colour, Report};
+pub use diff::{Change, ChangeKind, Subject, diff};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
 pub use level::Level;
@@ -90,6 +92,8 @@ pub struct Config {
     /// Hash of all layers with every default, as they are printed: tells
     /// whether two processes run on the same configuration.
     pub hash: u64,
+    /// What is compared with another configuration.
+    written: diff::Written,
     /// Where requests are logged, and how.
     pub access_logs: AccessLogs,
     /// What holds in place of `access_logs` where somebody reads standard output;

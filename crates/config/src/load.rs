@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::diagnostics::Report;
+use super::diff::Written;
 use super::layers;
 use super::print;
 use super::resolve::resolve;
@@ -127,9 +128,11 @@ fn finish(
     report.settle();
     match config {
         Some(mut config) if !report.has_mistakes() => {
+            print::seal_secrets(&mut root, &File::shape());
+            config.written = Written::new(&root);
             print::fill_defaults(&mut root, &File::shape());
             config.hash = evenkeel_policy::hash::hash(print::document(&root).as_bytes());
-            print::hide_secrets(&mut root, &File::shape());
+            print::hide_sealed(&mut root);
             let mut effective = print::document(&root);
             if config.default_access_logs.is_some() {
                 effective.insert_str(0, DEFAULT_LOG_COMMENT);

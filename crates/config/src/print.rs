@@ -64,21 +64,44 @@ fn missing_entries(node: &Node, table: &TableShape) -> Vec<TableEntry> {
     missing.filter_map(entry).collect()
 }
 
-/// Puts stars in place of every secret.
-pub(super) fn hide_secrets(root: &mut Node, shape: &Shape) {
+/// Stands between what is shown of a secret and what tells it from another: a character
+/// that no text has.
+const SEAL: char = '\u{10FFFF}';
+
+/// Puts stars in place of every secret, with what tells it from another.
+pub(super) fn seal_secrets(root: &mut Node, shape: &Shape) {
     secret::each(root, shape, &mut |node| {
-        node.value = Value::Text(secret::HIDDEN.to_owned());
+        node.value = Value::Text(sealed(secret::HIDDEN, &inline(node)));
     });
-    hide_passwords(root);
+    each_text(root, &mut |text| {
+        let shown = secret::without_passwords(text);
+        if shown != *text {
+            *text = sealed(&shown, text);
+        }
+    });
 }
 
-fn hide_passwords(node: &mut Node) {
+fn sealed(shown: &str, secret: &str) -> String {
+    let hash = evenkeel_policy::hash::hash(secret.as_bytes());
+    format!("{shown}{SEAL}{hash:x}")
+}
+
+/// Leaves nothing but the stars of sealed secrets.
+pub(super) fn hide_sealed(root: &mut Node) {
+    each_text(root, &mut |text| {
+        if let Some(at) = text.find(SEAL) {
+            text.truncate(at);
+        }
+    });
+}
+
+fn each_text(node: &mut Node, found: &mut dyn FnMut(&mut String)) {
     match &mut node.value {
-        Value::Text(text) => *text = secret::without_passwords(text),
-        Value::List(items) => items.iter_mut().for_each(hide_passwords),
+        Value::Text(text) => found(text),
+        Value::List(items) => items.iter_mut().for_each(|it| each_text(it, found)),
         Value::Table(entries) => entries
             .iter_mut()
-            .for_each(|entry| hide_passwords(&mut entry.node)),
+            .for_each(|entry| each_text(&mut entry.node, found)),
         Value::Integer(_) | Value::Boolean(_) | Value::Other(_) => {}
     }
 }

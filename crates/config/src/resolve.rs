@@ -15,6 +15,7 @@ use evenkeel_policy::route::{RouteTable, Rule};
 use super::action::{Around, WrittenAction};
 use super::check;
 use super::diagnostics::Report;
+use super::diff::Written;
 use super::setting::Resolve;
 use super::surroundings::{NameLookup, Surroundings, read_file};
 use super::tree::SourcePlace;
@@ -66,6 +67,7 @@ pub(super) fn resolve(
         otlp: otlp(file.otlp.value.as_ref())?,
         // The loader's to say, which has the text.
         hash: 0,
+        written: Written::default(),
         access_logs,
         default_access_logs,
     })

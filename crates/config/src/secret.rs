@@ -1,7 +1,7 @@
 //! Secrets: values that are secret by their option, and passwords in URLs.
 //!
 //! Invariant: no output has the text of a secret. `print` leaves it out of the
-//! effective configuration. `Report::hide` leaves it out of mistakes, warnings and
+//! effective configuration and of what a reload changes. `Report::hide` leaves it out of mistakes, warnings and
 //! layers: the loader calls it for each layer that it reads. There, a value counts as
 //! a secret if a mistake hides what it was meant to be.
 //!

@@ -31,8 +31,8 @@ pub(super) use names::Names;
 pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
 pub(super) use route::{AnswerParts, actions};
 pub use upstream::{
-    Buffer, Endpoint, HealthTable, Interim, Pool, Probe, Queue, QueueAnswer, QueueAnswerTable,
-    ShortEndpoint, Upstream, UpstreamTable, UpstreamTimeouts,
+    Buffer, Endpoint, EndpointTable, HealthTable, Interim, Pool, Probe, Queue, QueueAnswer,
+    QueueAnswerTable, ShortEndpoint, Upstream, UpstreamTable, UpstreamTimeouts,
 };
 pub(super) use upstream::{EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, UpstreamParts};
 

@@ -1320,3 +1320,96 @@ fn a_damaged_configuration_is_reported() {
         }
     }
 }
+
+/// What one configuration changes of another, in lines.
+fn changes(before: &Loaded, now: &Loaded) -> String {
+    let changes = evenkeel_config::diff(&before.config, &now.config);
+    changes.iter().map(|it| format!("{it}\n")).collect()
+}
+
+#[test]
+fn diffs_are_as_expected() {
+    let mut are_same = true;
+    for path in toml_files("crates/config/tests/diff") {
+        let text = path.to_str().unwrap();
+        let Some(name) = text.strip_suffix(".before.toml") else {
+            continue;
+        };
+        let read = |end: &str| load_text(&fs::read_to_string(format!("{name}{end}")).unwrap());
+        let [before, now] = [read(".before.toml"), read(".after.toml")].map(Result::unwrap);
+        let expected = format!("{name}.expected");
+        are_same &= is_as_expected(Path::new(&expected), &changes(&before, &now));
+        assert_eq!(changes(&before, &before), "", "{name}");
+    }
+    assert!(are_same);
+}
+
+#[test]
+fn only_what_holds_is_compared() {
+    let load = |text: &str| {
+        let text = format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n[upstream.app]\n{text}"
+        );
+        load_text(&text).unwrap()
+    };
+    let short = load("endpoints = ['127.0.0.1:1']\nhealth = { path = '/' }");
+    let long = load(
+        "balance = 'adaptive'\nendpoints = [{ weight = 1, address = '127.0.0.1:1' }]\n\
+         health = { method = 'GET', path = '/' }\n[server]\ndrain_timeout = '30s'",
+    );
+    assert_eq!(changes(&short, &long), "");
+    assert_eq!(changes(&long, &short), "");
+}
+
+#[test]
+fn a_diff_shows_no_secret() {
+    let load = |token: &str, password: &str| {
+        load_text(&format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nredirect = 'https://me:{password}@example.com/'\n\
+             [upstream.app]\nhealth = {{ path = '/', headers = {{ x-token = '{token}' }} }}"
+        ))
+        .unwrap()
+    };
+    let told = changes(&load("hunter1", "first"), &load("hunter2", "second"));
+    for secret in ["hunter", "first", "second", "\u{10FFFF}"] {
+        assert!(!told.contains(secret), "{told}");
+    }
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let config = load("hunter1", "first").config;
+    assert!(!format!("{config:?}").contains("hunter1\u{0}"));
+}
+
+#[test]
+fn many_hosts_are_compared_at_once() {
+    use std::fmt::Write as _;
+    let load = |hosts: usize, weight: usize| {
+        let mut text = String::from("[[listener]]\nbind = ':0'\n");
+        for host in 0..hosts {
+            let _ = write!(
+                text,
+                "[[route]]\nmatch = {{ host = 'h{host}.example' }}\nupstream = 'u{host}'\n"
+            );
+        }
+        for host in 0..hosts {
+            let port = 1 + host % 60_000;
+            let weight = if host == 77 { weight } else { 1 };
+            let _ = write!(
+                text,
+                "[upstream.u{host}]\nendpoints = [{{ address = '10.0.0.1:{port}', weight = {weight} }}]\n"
+            );
+        }
+        load_text(&text).unwrap()
+    };
+    let (before, now) = (load(10_000, 1), load(10_001, 5));
+    let begun = std::time::Instant::now();
+    let told = changes(&before, &now);
+    let took = begun.elapsed();
+    assert_eq!(
+        told,
+        "route route-10001 is added\nupstream u10000 is added\n\
+         upstream u77: endpoint 10.0.0.1:78: weight changes from 1 to 5\n"
+    );
+    // Unoptimised, beside other tests: a tenth of it else.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    eprintln!("compared in {took:?}");
+}

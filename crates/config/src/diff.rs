@@ -1,0 +1,542 @@
+//! What one configuration changes of another, in the words of the file.
+//!
+//! A [`Written`] is what all layers of a configuration say, as text: of thousands of
+//! routes it is much smaller than a tree. [`diff`] reads two of them, and goes into what
+//! differs. So every option is compared that may be written, by its key, also one that is
+//! added tomorrow. Files that the configuration names are not: an answer's body may be
+//! another one behind the same path.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+
+use toml::de::DeTable;
+
+use super::Config;
+use super::print;
+use super::setting::Setting;
+use super::shape::{Shape, TableShape};
+use super::tree::{self, Node, SourcePlace, TableEntry, Value};
+use super::written::File;
+
+/// What only another process can change.
+const FIXED: [&str; 6] = [
+    "server.workers",
+    "server.control",
+    "server.answer_memory",
+    "server.buffer_memory",
+    "server.reserved_descriptors",
+    "status.bind",
+];
+
+/// What the layers of a configuration say, defaults left out. Of secrets it has what
+/// tells one from another.
+#[derive(Default)]
+pub(super) struct Written(Box<str>);
+
+impl fmt::Debug for Written {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The rest of a configuration is shown by its fields.
+        out.write_str("Written")
+    }
+}
+
+impl Written {
+    /// What this tree says, whose secrets are sealed.
+    pub fn new(root: &Node) -> Self {
+        Written(print::document(root).into())
+    }
+
+    fn root(&self) -> Node {
+        let at = |range| SourcePlace { source: 0, range };
+        // It was printed from a tree, so that it can be read.
+        let table = DeTable::parse(&self.0).map(|it| tree::table_value(it.into_inner(), &at));
+        table_of(table.map_or_else(|_| Vec::new(), entries_of))
+    }
+}
+
+/// A change from one configuration to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Of what.
+    pub of: Subject,
+    /// What becomes of it.
+    pub kind: ChangeKind,
+}
+
+/// What a change is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A setting of the process; its key says which.
+    Process,
+    /// The listener of this name.
+    Listener(String),
+    /// The route of this name.
+    Route(String),
+    /// The upstream of this name.
+    Upstream(String),
+    /// An endpoint, or where some come from.
+    Endpoint {
+        /// The name of its upstream.
+        upstream: String,
+        /// What it is called in the list.
+        endpoint: String,
+    },
+}
+
+/// What becomes of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It has no name of its own, and counts as another one in the new order.
+    Renamed {
+        /// What it is called then.
+        now: String,
+    },
+    /// It is tried after other routes, or before others, than it was.
+    Moved,
+    /// An option has another value.
+    Setting {
+        /// The option's key, as in `queue.max`.
+        key: String,
+        /// The value before, as TOML; `None` where nothing held.
+        before: Option<String>,
+        /// The value then.
+        now: Option<String>,
+    },
+}
+
+impl Change {
+    /// Whether only another process can do it.
+    pub fn is_fixed(&self) -> bool {
+        match (&self.of, &self.kind) {
+            (Subject::Process, ChangeKind::Setting { key, .. }) => FIXED.contains(&&**key),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Process => out.write_str("process"),
+            Subject::Listener(name) => write!(out, "listener {name}"),
+            Subject::Route(name) => write!(out, "route {name}"),
+            Subject::Upstream(name) => write!(out, "upstream {name}"),
+            Subject::Endpoint { upstream, endpoint } => {
+                write!(out, "upstream {upstream}: endpoint {endpoint}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = &self.of;
+        match &self.kind {
+            ChangeKind::Added => write!(out, "{of} is added"),
+            ChangeKind::Removed => write!(out, "{of} is removed"),
+            ChangeKind::Renamed { now } => {
+                write!(out, "{of} is called {now}: its counters begin anew")
+            }
+            ChangeKind::Moved => write!(out, "{of} moves: routes are tried in order"),
+            ChangeKind::Setting { key, before, now } => {
+                if !matches!(of, Subject::Process) {
+                    write!(out, "{of}: ")?;
+                }
+                match (before, now) {
+                    (Some(before), Some(now)) if before == now => {
+                        write!(out, "{key} changes, which is not shown")?;
+                    }
+                    (Some(before), Some(now)) => {
+                        write!(out, "{key} changes from {before} to {now}")?;
+                    }
+                    (None, Some(now)) => write!(out, "{key} is set to {now}")?,
+                    (Some(before), None) => write!(out, "{key} is no longer {before}")?,
+                    (None, None) => write!(out, "{key} changes")?,
+                }
+                if self.is_fixed() {
+                    out.write_str("; only a restart or an upgrade of the program changes it")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What `now` changes of `before`: the process, listeners, routes, then upstreams with
+/// their endpoints.
+pub fn diff(before: &Config, now: &Config) -> Vec<Change> {
+    let [before, now] = [before, now].map(|it| it.written.root());
+    let mut changes = Vec::new();
+    let Shape::Table(file) = File::shape() else {
+        return changes;
+    };
+    for key in &file.keys {
+        let [before, now] = [&before, &now].map(|it| it.entry(key.key).map(|it| &it.node));
+        match key.key {
+            // It says where the rest comes from.
+            "include" => {}
+            "listener" => {
+                let items = [before, now].map(|it| Item::list("listener", it));
+                named(items, &key.shape, Subject::Listener, &mut changes);
+            }
+            "route" => {
+                let items = [before, now].map(|it| Item::list("route", it));
+                named(items, &key.shape, Subject::Route, &mut changes);
+            }
+            "upstream" => {
+                let items = [before, now].map(Item::map);
+                upstreams(items, &key.shape, &mut changes);
+            }
+            key => section(&file, key, [before, now], &mut changes),
+        }
+    }
+    changes
+}
+
+/// A thing that is known by its name.
+struct Item<'a> {
+    name: String,
+    /// Whether the name is written, and no number in a list.
+    is_named: bool,
+    node: &'a Node,
+    text: String,
+}
+
+impl<'a> Item<'a> {
+    fn list(kind: &str, list: Option<&'a Node>) -> Vec<Self> {
+        let items = match list.map(|it| &it.value) {
+            Some(Value::List(items)) => &items[..],
+            _ => &[],
+        };
+        let items = items.iter().enumerate();
+        let items = items.map(|(index, node)| {
+            let name = node.text_of("name");
+            Item {
+                is_named: name.is_some(),
+                name: name.map_or_else(|| format!("{kind}-{}", index + 1), str::to_owned),
+                text: print::inline(node),
+                node,
+            }
+        });
+        items.collect()
+    }
+
+    fn map(map: Option<&'a Node>) -> Vec<Self> {
+        let entries = match map.map(|it| &it.value) {
+            Some(Value::Table(entries)) => &entries[..],
+            _ => &[],
+        };
+        let items = entries.iter().map(|entry| Item {
+            name: entry.key.clone(),
+            is_named: true,
+            text: print::inline(&entry.node),
+            node: &entry.node,
+        });
+        items.collect()
+    }
+}
+
+/// For each item of `now` the place in `before` of the same one: by its name, or where it
+/// has none, by what it says, else by its number.
+fn same_ones(before: &[Item<'_>], now: &[Item<'_>]) -> Vec<Option<usize>> {
+    let places = || before.iter().zip(0..);
+    let named = places().filter(|(it, _)| it.is_named);
+    let mut by_name: HashMap<&str, usize> = named.map(|(it, at)| (&*it.name, at)).collect();
+    let mut by_text = HashMap::<&str, VecDeque<usize>>::new();
+    for (item, at) in places().filter(|(it, _)| !it.is_named) {
+        by_text.entry(&item.text).or_default().push_back(at);
+    }
+    let found = now.iter().map(|it| {
+        if it.is_named {
+            by_name.remove(&*it.name)
+        } else {
+            by_text.get_mut(&*it.text)?.pop_front()
+        }
+    });
+    let mut found: Vec<_> = found.collect();
+    let left: HashSet<usize> = by_text.into_values().flatten().collect();
+    let by_number = left.into_iter().map(|at| (&*before[at].name, at));
+    let mut by_number: HashMap<&str, usize> = by_number.collect();
+    for (found, item) in found.iter_mut().zip(now) {
+        if found.is_none() && !item.is_named {
+            *found = by_number.remove(&*item.name);
+        }
+    }
+    found
+}
+
+/// Listeners and routes, which are in lists.
+fn named(
+    [before, now]: [Vec<Item<'_>>; 2],
+    shape: &Shape,
+    subject: fn(String) -> Subject,
+    changes: &mut Vec<Change>,
+) {
+    let Shape::List(shape) = shape else { return };
+    let same = same_ones(&before, &now);
+    let moved = moved(&same);
+    added_and_removed([&before, &now], &same, &subject, changes);
+    for (at, (item, same)) in now.iter().zip(&same).enumerate() {
+        let Some(old) = same.map(|at| &before[at]) else {
+            continue;
+        };
+        let mut note = |of: &Item<'_>, kind| {
+            let of = subject(of.name.clone());
+            changes.push(Change { of, kind });
+        };
+        if old.name != item.name {
+            let now = item.name.clone();
+            note(old, ChangeKind::Renamed { now });
+        }
+        // Which listener comes first makes no difference.
+        if moved.contains(&at) && matches!(subject(String::new()), Subject::Route(_)) {
+            note(item, ChangeKind::Moved);
+        }
+        if old.text != item.text {
+            let nodes = [old.node, item.node].map(|it| filled(it, shape));
+            let mut settings = Settings {
+                of: subject(item.name.clone()),
+                changes,
+            };
+            settings.compare("", [Some(&nodes[0]), Some(&nodes[1])]);
+        }
+    }
+}
+
+fn added_and_removed(
+    [before, now]: [&[Item<'_>]; 2],
+    same: &[Option<usize>],
+    subject: &dyn Fn(String) -> Subject,
+    changes: &mut Vec<Change>,
+) {
+    let stay: HashSet<usize> = same.iter().flatten().copied().collect();
+    let removed = before.iter().enumerate();
+    let removed = removed.filter(|(at, _)| !stay.contains(at));
+    changes.extend(removed.map(|(_, it)| Change {
+        of: subject(it.name.clone()),
+        kind: ChangeKind::Removed,
+    }));
+    let added = now.iter().zip(same).filter(|(_, same)| same.is_none());
+    changes.extend(added.map(|(it, _)| Change {
+        of: subject(it.name.clone()),
+        kind: ChangeKind::Added,
+    }));
+}
+
+/// Places of those that are in another order than before: as few as explain it.
+fn moved(same: &[Option<usize>]) -> HashSet<usize> {
+    let staying: Vec<_> = (0..)
+        .zip(same)
+        .filter_map(|(at, it)| Some((at, (*it)?)))
+        .collect();
+    // The longest part that is in order stays (patience sorting).
+    let mut tops: Vec<usize> = Vec::new();
+    let mut before = vec![None; staying.len()];
+    for (index, (_, place)) in staying.iter().enumerate() {
+        let pile = tops.partition_point(|&top| staying[top].1 < *place);
+        before[index] = pile.checked_sub(1).map(|it| tops[it]);
+        match tops.get_mut(pile) {
+            Some(top) => *top = index,
+            None => tops.push(index),
+        }
+    }
+    let mut moved: HashSet<usize> = staying.iter().map(|(at, _)| *at).collect();
+    let mut next = tops.last().copied();
+    while let Some(index) = next {
+        moved.remove(&staying[index].0);
+        next = before[index];
+    }
+    moved
+}
+
+fn upstreams([before, now]: [Vec<Item<'_>>; 2], shape: &Shape, changes: &mut Vec<Change>) {
+    let Shape::Map(shape) = shape else { return };
+    let same = same_ones(&before, &now);
+    added_and_removed([&before, &now], &same, &Subject::Upstream, changes);
+    for (item, same) in now.iter().zip(&same) {
+        let Some(old) = same.map(|at| &before[at]).filter(|it| it.text != item.text) else {
+            continue;
+        };
+        let mut nodes = [old.node, item.node].map(|it| filled(it, shape));
+        let lists = nodes.each_mut().map(take_endpoints);
+        let of = Subject::Upstream(item.name.clone());
+        let mut settings = Settings { of, changes };
+        settings.compare("", [Some(&nodes[0]), Some(&nodes[1])]);
+        let [before, now] = lists.each_ref().map(|it| endpoint_items(it));
+        let same = same_ones(&before, &now);
+        let subject = |endpoint| Subject::Endpoint {
+            upstream: item.name.clone(),
+            endpoint,
+        };
+        added_and_removed([&before, &now], &same, &subject, changes);
+        for (now, same) in now.iter().zip(&same) {
+            if let Some(before) = same.map(|at| &before[at]) {
+                let of = subject(now.name.clone());
+                let mut settings = Settings { of, changes };
+                settings.compare("", [Some(before.node), Some(now.node)]);
+            }
+        }
+    }
+}
+
+/// Takes the endpoints out of an upstream, each as a table with its defaults.
+fn take_endpoints(upstream: &mut Node) -> Vec<Node> {
+    let Value::Table(entries) = &mut upstream.value else {
+        return Vec::new();
+    };
+    let at = entries.iter().position(|it| it.key == "endpoints");
+    let list = at.map(|at| entries.remove(at).node.value);
+    let Some(Value::List(items)) = list else {
+        return Vec::new();
+    };
+    let shape = super::written::EndpointTable::shape();
+    let tables = items.into_iter().map(|it| match it.value {
+        Value::Text(_) => filled(&table_of(vec![entry("address", it)]), &shape),
+        _ => filled(&it, &shape),
+    });
+    tables.collect()
+}
+
+/// Endpoints by what the list calls them. One that stands there twice is two.
+fn endpoint_items(endpoints: &[Node]) -> Vec<Item<'_>> {
+    let mut seen = HashMap::<String, usize>::new();
+    let items = endpoints.iter().map(|node| {
+        let name = ["address", "srv"].iter().find_map(|key| node.text_of(key));
+        let name = name.unwrap_or_default().to_owned();
+        let count = seen.entry(name.clone()).or_default();
+        *count += 1;
+        Item {
+            name: if *count == 1 {
+                name
+            } else {
+                format!("{name} (number {count})")
+            },
+            is_named: true,
+            text: String::new(),
+            node,
+        }
+    });
+    items.collect()
+}
+
+/// A part of the file that is one table, such as `[server]`.
+fn section(file: &TableShape, key: &str, nodes: [Option<&Node>; 2], changes: &mut Vec<Change>) {
+    let Some(shape) = file.keys.iter().find(|it| it.key == key) else {
+        return;
+    };
+    let nodes = nodes.map(|it| match it {
+        Some(node) => Some(filled(node, &shape.shape)),
+        None if shape.presence.is_empty_table() => {
+            Some(filled(&table_of(Vec::new()), &shape.shape))
+        }
+        None => None,
+    });
+    let of = Subject::Process;
+    let mut settings = Settings { of, changes };
+    settings.compare(key, [nodes[0].as_ref(), nodes[1].as_ref()]);
+}
+
+/// Finds the settings of one thing that differ.
+struct Settings<'a> {
+    of: Subject,
+    changes: &'a mut Vec<Change>,
+}
+
+impl Settings<'_> {
+    fn compare(&mut self, key: &str, nodes: [Option<&Node>; 2]) {
+        if let [Some(before), Some(now)] = nodes
+            && let (Value::Table(old), Value::Table(new)) = (&before.value, &now.value)
+        {
+            let gone = old.iter().filter(|it| now.entry(&it.key).is_none());
+            for entry in new.iter().chain(gone) {
+                let below = match key {
+                    "" => entry.key.clone(),
+                    _ => format!("{key}.{}", entry.key),
+                };
+                let nodes = [before, now].map(|it| it.entry(&entry.key).map(|it| &it.node));
+                self.compare(&below, nodes);
+            }
+            return;
+        }
+        let [before, now] = nodes.map(|it| it.map(print::inline));
+        if before != now {
+            let [before, now] = nodes.map(|it| it.map(shown));
+            self.changes.push(Change {
+                of: self.of.clone(),
+                kind: ChangeKind::Setting {
+                    key: key.to_owned(),
+                    before,
+                    now,
+                },
+            });
+        }
+    }
+}
+
+/// A value as it is shown: without what tells secrets apart.
+fn shown(node: &Node) -> String {
+    let mut node = node.clone();
+    print::hide_sealed(&mut node);
+    print::inline(&node)
+}
+
+/// The same with every default.
+fn filled(node: &Node, shape: &Shape) -> Node {
+    let mut node = node.clone();
+    print::fill_defaults(&mut node, shape);
+    node
+}
+
+fn table_of(entries: Vec<TableEntry>) -> Node {
+    Node {
+        place: nowhere(),
+        value: Value::Table(entries),
+    }
+}
+
+fn entry(key: &str, node: Node) -> TableEntry {
+    TableEntry {
+        key: key.to_owned(),
+        key_place: nowhere(),
+        node,
+    }
+}
+
+fn entries_of(value: Value) -> Vec<TableEntry> {
+    match value {
+        Value::Table(entries) => entries,
+        _ => Vec::new(),
+    }
+}
+
+fn nowhere() -> SourcePlace {
+    SourcePlace {
+        source: 0,
+        range: 0..0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_few_as_explain_the_order_have_moved() {
+        let cases: [(&[Option<usize>], &[usize]); 5] = [
+            (&[], &[]),
+            (&[Some(0), None, Some(1), Some(5)], &[]),
+            (&[Some(3), Some(0), Some(1), Some(2)], &[0]),
+            (&[Some(1), Some(2), None, Some(0), Some(3)], &[3]),
+            (&[Some(2), Some(1), Some(0)], &[0, 1]),
+        ];
+        for (same, expected) in cases {
+            let mut moved: Vec<_> = moved(same).into_iter().collect();
+            moved.sort_unstable();
+            assert_eq!(moved, expected, "{same:?}");
+        }
+    }
+}
