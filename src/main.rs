@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 struct Failed;
 
 fn run(source: &cli::Source) -> Result<(), Failed> {
-    let Loaded { mut config, .. } = load(source, NameLookup::System)?;
+    let Loaded { mut config, .. } = load(source, NameLookup::Later)?;
     memory::give_back();
     let log = start_event_log(config.log);
     if let Some(reason) = Audience::of_this_process().reason()

@@ -34,12 +34,13 @@ const CRATES: [&str; 10] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 11] = [
+const LAYERS: [&str; 12] = [
     "scheduling",
     "lifecycle",
     "files",
     "observe",
     "upstream",
+    "discovery",
     "exchange",
     "handler",
     "client",

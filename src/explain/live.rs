@@ -85,6 +85,7 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     let learned = learned_by_endpoint(&answers);
     for endpoint in &mut step.endpoints {
         let id = ids.get(&*endpoint.name);
+        endpoint.reason = sources.discovered.reason(&settings.name, &endpoint.name);
         endpoint.learned = id.and_then(|id| learned.get(id)).copied();
     }
 }

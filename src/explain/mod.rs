@@ -503,6 +503,7 @@ fn endpoint_steps(dispatcher: &Dispatcher) -> Vec<EndpointStep> {
             tier: state.tier(),
             in_flight: state.in_flight(),
             max_in_flight: state.max_in_flight(),
+            reason: None,
             learned: None,
         })
         .collect()

@@ -225,6 +225,9 @@ pub struct EndpointStep {
     pub in_flight: u32,
     /// Most of them.
     pub max_in_flight: Option<u32>,
+    /// Why it is there; only of the running process.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// What has been learned of it; only of the running process.
     #[serde(default)]
     pub learned: Option<LearnedStep>,

@@ -326,7 +326,10 @@ impl Page {
         }
         let in_flight = in_flight(endpoint.in_flight, endpoint.max_in_flight, step);
         let learned = endpoint.learned.map_or(String::new(), learned);
-        self.line(&format!("{line}, {in_flight}{learned}"));
+        let is_written = |it: &&String| it.starts_with("written ");
+        let reason = endpoint.reason.as_ref().filter(|it| !is_written(it));
+        let reason = reason.map_or(String::new(), |it| format!("; from {it}"));
+        self.line(&format!("{line}, {in_flight}{learned}{reason}"));
     }
 
     fn refused(&mut self, what: &str, refused: &Refused) {

@@ -22,6 +22,7 @@ use evenkeel_policy::dispatch::Dispatcher;
 use serde::Serialize;
 
 use super::calendar::unix_time;
+use super::discovered::Discovered;
 use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::probes::Probes;
@@ -53,6 +54,8 @@ pub struct Sources {
     pub spans: Arc<SpanCounts>,
     /// The last probe of each endpoint.
     pub probes: Arc<Probes>,
+    /// Where endpoints come from.
+    pub discovered: Arc<Discovered>,
     /// Requests to the status listener that were refused for their token.
     pub status_tokens_refused: Arc<AtomicU64>,
     /// Workers that do not come round.

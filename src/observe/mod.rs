@@ -2,6 +2,7 @@
 
 pub mod access_log;
 pub mod calendar;
+pub mod discovered;
 pub mod events;
 pub mod failures;
 pub mod figures;

@@ -3,17 +3,16 @@
 //!
 //! One for the process. It starts the workers and drains them, hears signals, and
 //! watches whether workers come round (`heartbeat`). It probes endpoints and lets time
-//! pass for them (`health`). It serves the status page and the control socket
+//! pass for them (`health`). It looks for endpoints ([`discovery`]). It serves the status page and the control socket
 //! ([`admin`]). Other threads put a [`Message`] into its mailbox. Workers never wait for
 //! it.
 //!
-//! Names of endpoints are still looked up while the configuration is loaded, before
-//! this thread starts. Their place is here, beside the probes.
-//!
 //! [`admin`]: crate::admin
+//! [`discovery`]: crate::discovery
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +28,7 @@ use super::signals::{Patience, Signals, Wish};
 use super::start::{Duties, Process, Writing};
 use super::{Running, health};
 use crate::config::Config;
+use crate::discovery::Discovery;
 use crate::lifecycle::{Phase, ThreadEnded};
 use crate::metrics::quantity::counted;
 use crate::scheduling::step_back;
@@ -76,16 +76,21 @@ impl ControlThread {
 ///
 /// # Errors
 /// The process can't be started.
-pub(super) fn start(config: Config, signals: fn() -> io::Result<Signals>) -> io::Result<Running> {
+pub(super) fn start(
+    mut config: Config,
+    signals: fn() -> io::Result<Signals>,
+) -> io::Result<Running> {
     let (mailbox, messages) = mpsc::unbounded_channel();
     let (started, is_started) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("control".to_owned());
     let thread = thread.spawn(move || {
         let runtime = runtime()?;
+        let discovery = Arc::<Discovery>::default();
+        runtime.block_on(discovery.prepare(&mut config));
         let in_runtime = runtime.enter();
         // Before anyone can connect: from then on a signal is to drain.
         let signals = signals()?;
-        let (process, duties) = Process::start(config)?;
+        let (process, duties) = Process::start(config, discovery)?;
         let known = (
             process.sources.clone(),
             process.status_address.clone(),
@@ -367,16 +372,19 @@ impl Duties {
         let Duties {
             poller,
             admin,
+            discovery,
             watched,
         } = self;
         // Tasks of their own: each has its turn, however much another has to do.
         let (_watched, followed) = tokio::sync::watch::channel(std::sync::Arc::new(watched));
         let health = tokio::task::spawn_local(health::watch(followed));
         let admin = tokio::task::spawn_local(admin.run());
+        let discovery = tokio::task::spawn_local(discovery.keep());
         let failed = tokio::select! {
             failed = poller.serve() => failed.err(),
             ended = health => ended.err().map(io::Error::other),
             ended = admin => ended.err().map(io::Error::other),
+            ended = discovery => ended.err().map(io::Error::other),
         };
         if let Some(error) = failed {
             tracing::error!("the control thread failed: {error}");

@@ -12,6 +12,7 @@ use super::worker::{Shared, WorkerThread};
 use crate::admin;
 use crate::config::Config;
 use crate::config::machine::{self, Obstacle};
+use crate::discovery::Discovery;
 use crate::exchange::context::SharedListener;
 use crate::files::Disks;
 use crate::lifecycle::{Phase, Starting, ThreadEnded, ThreadEnds, WhileRunning};
@@ -69,6 +70,7 @@ pub(super) struct Duties {
     /// The thread's event loop.
     pub poller: Poller,
     pub admin: admin::Service,
+    pub discovery: Arc<Discovery>,
     pub watched: health::Watched,
 }
 
@@ -156,8 +158,9 @@ impl Process {
     /// # Errors
     /// A listener can't be bound, a log can't be opened, or a thread can't be
     /// started.
-    pub fn start(config: Config) -> io::Result<(Self, Duties)> {
+    pub fn start(config: Config, discovery: Arc<Discovery>) -> io::Result<(Self, Duties)> {
         let mut opened = Opened::new(config)?;
+        discovery.configure(&opened.config, &opened.shared.upstreams);
         let (observation, questions) = Observation::start(&opened)?;
         let (phase, phase_receiver) = watch::channel(Phase::Start);
         let (starting, none_lacking) = Starting::together(phase_receiver.clone());
@@ -181,10 +184,11 @@ impl Process {
         }
         let status_address = opened.admin_sockets.status_address();
         let admin_sockets = std::mem::take(&mut opened.admin_sockets);
-        let sources = sources(&opened, &observation);
+        let sources = sources(&opened, &observation, &discovery);
         let duties = Duties {
             poller: Poller::of_this_thread()?,
             watched: watched(&opened, &observation, &sources),
+            discovery,
             admin: admin::Service::new(sources.clone(), admin_sockets, phase_receiver)?,
         };
         // Clients get no descriptor before all threads have theirs.
@@ -255,7 +259,7 @@ fn spawn(
     })
 }
 
-fn sources(opened: &Opened, observation: &Observation) -> Sources {
+fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) -> Sources {
     let Opened { config, shared, .. } = opened;
     let dispatchers = shared.upstreams.iter().map(|it| it.dispatcher().clone());
     Sources {
@@ -265,6 +269,7 @@ fn sources(opened: &Opened, observation: &Observation) -> Sources {
         log_lines_lost: observation.log_writer.lost(),
         spans: observation.exporters.counts(),
         probes: Arc::new(Probes::new(config)),
+        discovered: discovery.shown().clone(),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),
         is_draining: Arc::default(),

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,11 +33,18 @@ pub struct SharedUpstream {
     name: String,
 }
 
+/// The sources of endpoints, and the file that lists further ones.
+type Listed = (Vec<config::EndpointSource>, Option<PathBuf>);
+
+fn listed(config: &config::Upstream) -> Listed {
+    (config.sources.clone(), config.endpoints_file.clone())
+}
+
 /// What an upstream was told last.
 #[derive(Debug)]
 struct Followed {
-    /// The endpoints that the configuration lists.
-    listed: Vec<config::Endpoint>,
+    /// Where the configuration says that endpoints come from.
+    listed: Listed,
     /// The members, with the weights and limits that they were given.
     given: Vec<config::Endpoint>,
     /// How idle connections are kept.
@@ -47,7 +55,7 @@ struct Followed {
 impl Followed {
     fn new(config: &config::Upstream) -> Self {
         Followed {
-            listed: config.endpoints.clone(),
+            listed: listed(config),
             given: config.endpoints.clone(),
             pool: config.pool.clone(),
             is_probed: config.probe.is_some(),
@@ -142,10 +150,12 @@ impl SharedUpstream {
         let (is_listed, was_probed) = {
             let mut followed = self.followed();
             followed.pool = config.pool.clone();
-            let listed = std::mem::replace(&mut followed.listed, config.endpoints.clone());
+            let now_listed = listed(config);
+            let is_listed = followed.listed == now_listed;
+            followed.listed = now_listed;
             let is_probed = config.probe.is_some();
             (
-                listed == config.endpoints,
+                is_listed,
                 std::mem::replace(&mut followed.is_probed, is_probed),
             )
         };

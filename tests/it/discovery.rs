@@ -1,10 +1,17 @@
 //! Endpoints that come and go while the program runs, and those that are used last.
 
+use std::net::{TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy};
+use evenkeel_testkit::process::Running;
+use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, TempDir};
 
 use crate::control::{ask, json, site_of};
-use crate::setup::{nobody, test};
+use crate::in_flight::occupy;
+use crate::setup::{Site, nobody, test};
 
 /// An origin that says this name.
 fn named(name: &str) -> OriginHandle {
@@ -63,5 +70,416 @@ fn a_retry_goes_to_the_next_tier() {
             assert_eq!(who(&proxy), "backup");
             json(&proxy, "show upstreams")[0]["endpoints"][0]["eligible"] == false
         });
+    });
+}
+
+/// A name server of Debian's, at a free port of 127.0.0.1.
+struct Dns {
+    port: u16,
+    dir: TempDir,
+    running: Option<Running>,
+}
+
+impl Dns {
+    /// One that does not run yet.
+    fn new() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        Dns {
+            port,
+            dir: TempDir::new().unwrap(),
+            running: None,
+        }
+    }
+
+    /// Answers with these lines of a file of hosts, and these further arguments.
+    fn start(&mut self, hosts: &str, args: &[String]) {
+        self.stop();
+        let file = self.dir.join("hosts");
+        std::fs::write(&file, hosts).unwrap();
+        let mut command = Command::new("dnsmasq");
+        command.args([
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--no-resolv",
+        ]);
+        command.args([
+            "--no-hosts",
+            "--bind-interfaces",
+            "--listen-address=127.0.0.1",
+        ]);
+        command.args(["--user=", "--group=", "--pid-file=", "--log-queries"]);
+        command.args(["--local=/test/", "--log-async=100"]);
+        command.arg(format!("--log-facility={}", self.log().display()));
+        command.arg(format!("--port={}", self.port));
+        command.arg(format!("--addn-hosts={}", file.display()));
+        command.args(args);
+        self.running = Some(Running::start(command).unwrap());
+        until("the name server answers", || {
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.join("dns.log")
+    }
+
+    /// How often it was asked for the name.
+    fn count(&self, name: &str) -> usize {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let asked = format!("query[A] {name} ");
+        log.lines().filter(|it| it.contains(&asked)).count()
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.terminate();
+            running.wait(Duration::from_secs(10));
+        }
+    }
+
+    /// The program, with a control socket, that asks this name server.
+    fn site(&self, upstream: &str, endpoints: &[String]) -> Proxy {
+        let server = format!(
+            "control = \"$DIR/control.sock\"\nresolvers = [\"127.0.0.1:{}\"]",
+            self.port
+        );
+        let site = Site {
+            server: &server,
+            upstream,
+            ..Site::default()
+        };
+        site.start(endpoints)
+    }
+}
+
+/// Origins at the same port of several addresses of this machine.
+fn at_one_port(addresses: &[&str]) -> (u16, Vec<OriginHandle>) {
+    let listen = |address: &str, port: u16| {
+        Origin::listen(OriginOptions {
+            name: address.to_owned(),
+            listen: format!("{address}:{port}").parse().unwrap(),
+            ..OriginOptions::default()
+        })
+    };
+    for _ in 0..20 {
+        let first = listen(addresses[0], 0).unwrap();
+        let shown = first.address.to_string();
+        let port = shown.rsplit(':').next().unwrap().parse().unwrap();
+        let others = addresses[1..].iter().map(|it| listen(it, port).ok());
+        if let Some(mut others) = others.collect::<Option<Vec<_>>>() {
+            others.insert(0, first);
+            return (port, others);
+        }
+    }
+    panic!("no port is free at all of {addresses:?}")
+}
+
+fn upstream(proxy: &Proxy) -> serde_json::Value {
+    json(proxy, "show upstreams")[0].clone()
+}
+
+fn endpoint_names(proxy: &Proxy) -> Vec<String> {
+    let upstream = upstream(proxy);
+    let endpoints = upstream["endpoints"].as_array().unwrap().iter();
+    endpoints
+        .map(|it| it["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[track_caller]
+fn until_names(proxy: &Proxy, expected: &[String]) {
+    let mut names = Vec::new();
+    until(&format!("the endpoints are {expected:?}"), || {
+        names = endpoint_names(proxy);
+        names == expected
+    });
+}
+
+#[test]
+fn a_name_is_looked_up_for_as_long_as_the_program_runs() {
+    test(|| {
+        let (port, origins) = at_one_port(&["127.0.0.2", "127.0.0.3"]);
+        let name = |at: u8| format!("127.0.0.{at}:{port}");
+        let mut dns = Dns::new();
+        dns.start("127.0.0.2 app.test\n", &[]);
+        let proxy = dns.site("balance = \"round-robin\"", &[format!("app.test:{port}")]);
+        assert_eq!(endpoint_names(&proxy), [name(2)]);
+        assert_eq!(who(&proxy), "127.0.0.2");
+        dns.start("127.0.0.3 app.test\n127.0.0.2 app.test\n", &[]);
+        until_names(&proxy, &[name(2), name(3)]);
+        until("the other one serves", || who(&proxy) == "127.0.0.3");
+        dns.start("127.0.0.3 app.test\n", &[]);
+        until_names(&proxy, &[name(3)]);
+        for _ in 0..5 {
+            assert_eq!(who(&proxy), "127.0.0.3");
+        }
+        // Its connection was kept all along.
+        assert_eq!(origins[1].stats().connections, 1);
+        let log = proxy.stderr();
+        assert!(
+            log.contains(&format!(
+                "endpoint {} joined (name app.test:{port}, TTL ",
+                name(3)
+            )),
+            "{log}"
+        );
+        assert!(log.contains(&format!("endpoint {} left", name(2))), "{log}");
+    });
+}
+
+#[test]
+fn a_name_server_that_dies_keeps_its_last_list() {
+    test(|| {
+        let (port, _origins) = at_one_port(&["127.0.0.2"]);
+        let mut dns = Dns::new();
+        dns.start("127.0.0.2 app.test\n", &[]);
+        let proxy = dns.site("", &[format!("app.test:{port}")]);
+        dns.stop();
+        until("it fails", || {
+            upstream(&proxy)["source_failures"].as_u64() > Some(0)
+        });
+        let source = upstream(&proxy)["sources"][0].clone();
+        assert_eq!(
+            (&source["kind"], &source["endpoints"]),
+            (&"name".into(), &1.into())
+        );
+        assert!(
+            source["failing"].as_str().unwrap().starts_with("dns-"),
+            "{source}"
+        );
+        assert!(source["read_unix_ms"].as_u64() > Some(0), "{source}");
+        assert_eq!(who(&proxy), "127.0.0.2");
+        // The same for a name that is gone.
+        dns.start("127.0.0.2 other.test\n", &[]);
+        until("it is not found", || {
+            upstream(&proxy)["sources"][0]["failing"] == "dns-not-found"
+        });
+        assert_eq!(who(&proxy), "127.0.0.2");
+        assert!(
+            proxy.stderr().contains("its last list stays"),
+            "{}",
+            proxy.stderr()
+        );
+    });
+}
+
+#[test]
+fn a_name_that_is_not_there_yet_is_no_failed_start() {
+    test(|| {
+        let (port, _origins) = at_one_port(&["127.0.0.2"]);
+        let mut dns = Dns::new();
+        let endpoint = [format!("app.test:{port}")];
+        let proxy = dns.site("", &endpoint);
+        assert!(endpoint_names(&proxy).is_empty());
+        let refusing = dns.site("queue = { hold = false }", &endpoint);
+        assert_eq!(refusing.client().get("/ping").unwrap().status, 503);
+        let log = proxy.stderr();
+        assert!(log.contains("it gives no endpoint yet"), "{log}");
+        // It waits for the endpoint that comes.
+        let mut waiting = occupy(&proxy, "/ping");
+        until("it waits", || upstream(&proxy)["waiting"] == 1);
+        dns.start("127.0.0.2 app.test\n", &[]);
+        assert_eq!(waiting.read_response("GET").unwrap().status, 200);
+    });
+}
+
+/// No answer at all: the start does not wait for the resolver's own timeouts.
+#[test]
+fn a_slow_name_server_delays_the_start_for_a_moment() {
+    test(|| {
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let dns = Dns {
+            port: silent.local_addr().unwrap().port(),
+            ..Dns::new()
+        };
+        let started = Instant::now();
+        let proxy = dns.site("queue = { hold = false }", &["app.test:80".to_owned()]);
+        assert!(
+            started.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            started.elapsed()
+        );
+        assert_eq!(proxy.client().get("/ping").unwrap().status, 503);
+    });
+}
+
+#[test]
+fn a_thousand_addresses_without_a_ttl() {
+    test(|| {
+        let hosts: String = (0..1000)
+            .map(|at| format!("127.1.{}.{} app.test\n", at / 250, at % 250 + 1))
+            .collect();
+        let mut dns = Dns::new();
+        dns.start(&hosts, &["--local-ttl=0".to_owned()]);
+        let proxy = dns.site(
+            "health = { initial = \"up\", interval = \"10s\" }",
+            &["app.test:1".to_owned()],
+        );
+        until("all are there", || {
+            upstream(&proxy)["endpoints"].as_array().unwrap().len() == 1000
+        });
+        // It is asked about once a second, and not without end.
+        let (before, at) = (dns.count("app.test"), Instant::now());
+        until("it is asked again", || dns.count("app.test") > before + 1);
+        assert!(
+            at.elapsed() > Duration::from_millis(900),
+            "{:?}",
+            at.elapsed()
+        );
+        let log = proxy.stderr();
+        assert!(log.contains("listener web: listening"), "{log}");
+    });
+}
+
+#[test]
+fn families_of_addresses() {
+    test(|| {
+        let mut dns = Dns::new();
+        let hosts = "127.0.0.2 both.test\n::1 both.test\n::1 six.test\n";
+        dns.start(hosts, &[]);
+        let endpoints = [
+            "both.test:81".to_owned(),
+            "six.test:82".to_owned(),
+            "{ address = \"both.test:83\", family = \"6\" }".to_owned(),
+            "{ address = \"both.test:84\", family = \"both\" }".to_owned(),
+            "{ address = \"both.test:85\", family = \"4\", resolve = \"one\" }".to_owned(),
+        ];
+        let proxy = dns.site("", &endpoints);
+        let expected = [
+            "127.0.0.2:81",
+            "[::1]:82",
+            "[::1]:83",
+            "127.0.0.2:84",
+            "[::1]:84",
+            "both.test:85",
+        ];
+        assert_eq!(endpoint_names(&proxy), expected);
+    });
+}
+
+#[test]
+fn the_records_of_a_service_are_endpoints() {
+    test(|| {
+        let (port, _first) = at_one_port(&["127.0.0.2", "127.0.0.3"]);
+        let (other, _second) = at_one_port(&["127.0.0.4"]);
+        let record = |host: &str, port: u16, priority: u16, weight: u16| {
+            format!("--srv-host=_http._tcp.app.test,{host}.test,{port},{priority},{weight}")
+        };
+        let hosts = "127.0.0.2 a.test\n127.0.0.3 b.test\n127.0.0.4 c.test\n";
+        let mut dns = Dns::new();
+        let records = [
+            record("a", port, 10, 3),
+            record("b", port, 10, 1),
+            record("c", other, 20, 0),
+        ];
+        dns.start(hosts, &records);
+        let proxy = dns.site("", &["{ srv = \"_http._tcp.app.test\" }".to_owned()]);
+        let shown = upstream(&proxy);
+        let each = shown["endpoints"].as_array().unwrap().iter();
+        let each: Vec<_> = each
+            .map(|it| {
+                (
+                    it["name"].as_str().unwrap().to_owned(),
+                    it["weight"].as_u64(),
+                    it["tier"].as_u64(),
+                )
+            })
+            .collect();
+        let expected = [
+            (format!("127.0.0.2:{port}"), Some(30), Some(0)),
+            (format!("127.0.0.3:{port}"), Some(10), Some(0)),
+            (format!("127.0.0.4:{other}"), Some(1), Some(1)),
+        ];
+        assert_eq!(each, expected);
+        assert_eq!(shown["sources"][0]["kind"], "service");
+        dns.start(hosts, &records[2..]);
+        until_names(&proxy, &[format!("127.0.0.4:{other}")]);
+        assert_eq!(who(&proxy), "127.0.0.4");
+    });
+}
+
+#[test]
+fn localhost_is_one_endpoint_at_the_address_that_accepts() {
+    test(|| {
+        let (port, mut origins) = at_one_port(&["[::1]"]);
+        let proxy = site_of("", &[format!("localhost:{port}")]);
+        assert_eq!(endpoint_names(&proxy), [format!("localhost:{port}")]);
+        assert_eq!(who(&proxy), "[::1]");
+        origins.clear();
+        let options = OriginOptions {
+            name: "four".to_owned(),
+            listen: format!("127.0.0.1:{port}").parse().unwrap(),
+            ..OriginOptions::default()
+        };
+        let _four = Origin::listen(options).unwrap();
+        until("it is found at the other address", || {
+            let response = proxy.client().get("/origin/stats").unwrap();
+            response.status == 200 && response.text().contains("four")
+        });
+    });
+}
+
+/// Replaces a file as a whole.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(&new, path).unwrap();
+}
+
+#[test]
+fn a_file_of_endpoints_is_read_whenever_it_is_replaced() {
+    test(|| {
+        let [first, second] = ["first", "second"].map(named);
+        let dir = TempDir::new().unwrap();
+        let file = dir.join("app.endpoints.json");
+        let list = |origins: &[&OriginHandle]| {
+            let each = origins
+                .iter()
+                .map(|it| format!("{{\"address\": \"{}\"}}", it.address));
+            format!("[{}]", each.collect::<Vec<_>>().join(","))
+        };
+        let keys = format!("endpoints_file = \"{}\"", file.display());
+        // It is not there yet.
+        let proxy = site_of(&keys, &[]);
+        let failing = |word: &str| {
+            until(word, || upstream(&proxy)["sources"][0]["failing"] == word);
+        };
+        failing("file-unreadable");
+        replace(&file, &list(&[&first]));
+        until_names(&proxy, &[first.address.to_string()]);
+        assert_eq!(who(&proxy), "first");
+        replace(&file, &list(&[&first, &second]));
+        until_names(
+            &proxy,
+            &[first.address.to_string(), second.address.to_string()],
+        );
+        for (text, word) in [
+            ("[{\"address\": ", "file-malformed"),
+            ("{\"version\": 9, \"endpoints_v9\": []}", "file-version"),
+            ("[\"10.0.0.1\"]", "file-malformed"),
+        ] {
+            replace(&file, text);
+            failing(word);
+            assert_eq!(endpoint_names(&proxy).len(), 2, "{text}");
+            assert_eq!(proxy.client().get("/ping").unwrap().status, 200);
+        }
+        let shown = ask(&proxy, "show upstreams");
+        assert!(!shown.is_empty());
+        replace(&file, &list(&[&second]));
+        until_names(&proxy, &[second.address.to_string()]);
+        assert_eq!(who(&proxy), "second");
+        assert_eq!(
+            first.stats().connections,
+            1,
+            "its connection was kept while it was there"
+        );
+        let log = proxy.stderr();
+        assert!(log.contains("file-version: version 9"), "{log}");
+        let source = upstream(&proxy)["sources"][0].clone();
+        assert!(
+            source["failures"].as_u64() > Some(3) && source["failing"].is_null(),
+            "{source}"
+        );
     });
 }

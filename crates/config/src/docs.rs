@@ -65,6 +65,7 @@ fn keys(page: &mut String, table: &TableShape) {
     for key in &table.keys {
         let default = match key.presence {
             Presence::Required => "required".to_owned(),
+            Presence::RequiredWithout(other) => format!("required without `{other}`"),
             Presence::Default("{}" | "[]") => String::new(),
             Presence::Default(text) => format!("`{}`", print::default_text(text)),
             Presence::Optional(words) | Presence::Depends(_, words) => words.to_owned(),

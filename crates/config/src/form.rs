@@ -1,6 +1,6 @@
 //! Advice for a value of another type than its option's: how to write it.
 
-use super::shape::{Presence, Shape, TableShape};
+use super::shape::{Shape, TableShape};
 use super::tree::{Node, TableEntry, Value};
 
 /// The same value in the form that `shape` has, if there is one. `written` is the
@@ -127,7 +127,7 @@ fn table_with(table: &TableShape, key: &str, value: &str) -> String {
     let needed = table
         .keys
         .iter()
-        .filter(|it| it.key != key && matches!(it.presence, Presence::Required));
+        .filter(|it| it.key != key && it.presence.is_required());
     let needed: String = needed.map(|it| format!("{} = …, ", it.key)).collect();
     format!("write a table: {{ {needed}{key} = {value} }}")
 }
@@ -186,7 +186,7 @@ fn traefik_rule(rule: &str) -> Option<String> {
 /// Advice for `true` in the place of a table.
 fn by_default(table: &TableShape) -> Option<String> {
     let needed = table.keys.iter();
-    let mut needed = needed.filter(|it| matches!(it.presence, Presence::Required));
+    let mut needed = needed.filter(|it| it.presence.is_required());
     if let Some(needed) = needed.next() {
         let example = needed.shape.example()?;
         let example = if takes_list(&needed.shape) {

@@ -19,6 +19,7 @@ pub mod diagnostics;
 mod diff;
 mod docs;
 mod document;
+mod endpoint_source;
 mod file_value;
 mod form;
 mod input;
@@ -55,6 +56,7 @@ pub use candidate::Candidate;
 pub use diagnostics::{Colour, Report};
 pub use diff::{Change, ChangeKind, Subject, diff};
 pub use docs::reference;
+pub use endpoint_source::{EndpointSource, Family, NameSource, ResolveTo, ServiceSource};
 pub use evenkeel_policy::route::BalanceKey;
 pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
@@ -288,10 +290,6 @@ impl Endpoint {
     /// What stands in a `Host` that names this endpoint: a Unix socket has no name
     /// that could.
     pub fn authority(&self) -> &str {
-        if self.address.is_unix() {
-            "localhost"
-        } else {
-            &self.name
-        }
+        &self.host
     }
 }

@@ -134,11 +134,12 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "resolve resolver resolvers dns dns_lookup_family discovery service_discovery consul docker \
-         kubernetes etcd srv server_template providers dynamic_a lb_endpoints",
+        "discovery service_discovery consul docker kubernetes etcd server_template providers \
+         dynamic_a lb_endpoints",
         Missing(
-            "finding endpoints while the program runs is",
-            "names of `endpoints` are looked up once, at the start",
+            "another way to find endpoints is",
+            "names are looked up, services by their SRV records (`srv`), and a file may list \
+             endpoints (`endpoints_file`)",
         ),
     ),
     (
@@ -401,6 +402,14 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "maxconn max_conns max_connections max_requests max_concurrency max_parallel",
         key("upstream.NAME.endpoints", "max_in_flight"),
+    ),
+    (
+        "resolver dns nameserver name_servers dns_servers",
+        key("server", "resolvers"),
+    ),
+    (
+        "dns_lookup_family ip_family resolve_prefer",
+        key("upstream.NAME.endpoints", "family"),
     ),
     (
         "backup failover fallback_servers",

@@ -35,8 +35,11 @@ pub(super) fn resolve(
 ) -> Option<Config> {
     let names = Names::collect(file);
     check::check(file, &names, report);
-    if surroundings.lookup == NameLookup::System {
+    if surroundings.lookup != NameLookup::Skip {
         check::surroundings::check(file, report);
+    }
+    if surroundings.lookup == NameLookup::System {
+        check::surroundings::look_up_names(file, report);
     }
     let upstreams = upstreams(file, surroundings, report);
     let routes = routes(file, &names, surroundings, report);

@@ -63,10 +63,12 @@ pub(super) fn read_field<T: Setting>(
             written: true,
         };
     }
-    if matches!(presence, Presence::Required)
-        && !report.is_syntax_broken()
-        && !is_misspelt(node, key)
-    {
+    let is_required = match presence {
+        Presence::Required => true,
+        Presence::RequiredWithout(other) => node.entry(other).is_none(),
+        _ => false,
+    };
+    if is_required && !report.is_syntax_broken() && !is_misspelt(node, key) {
         report.mistake(&node.place, format!("{title} needs the key `{key}`"));
     }
     let at = |_| node.place.clone();

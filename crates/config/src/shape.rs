@@ -78,6 +78,8 @@ pub struct KeyShape {
 pub enum Presence {
     /// It must be written.
     Required,
+    /// It must be written where this other key is not.
+    RequiredWithout(&'static str),
     /// This value, as TOML.
     Default(&'static str),
     /// This, in words.
@@ -87,6 +89,11 @@ pub enum Presence {
 }
 
 impl Presence {
+    /// Whether it must be written in the plain case.
+    pub(super) fn is_required(self) -> bool {
+        matches!(self, Self::Required | Self::RequiredWithout(_))
+    }
+
     /// Whether an empty table holds where the key is not written.
     pub(super) fn is_empty_table(self) -> bool {
         matches!(self, Self::Default("{}"))
@@ -98,7 +105,7 @@ impl Presence {
         match self {
             Self::Default(text) => Some(text.to_owned()),
             Self::Depends(default, _) => default(node),
-            Self::Required | Self::Optional(_) => None,
+            Self::Required | Self::RequiredWithout(_) | Self::Optional(_) => None,
         }
     }
 }

@@ -15,8 +15,11 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// lets the process do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameLookup {
-    /// With the system's resolver; blocks.
+    /// With the system's resolver; blocks. Where a name has no address, that is a
+    /// warning: the running process looks again.
     System,
+    /// By the running process, for as long as it runs.
+    Later,
     /// Not at all: such an endpoint gets the address 0.0.0.0, and every folder,
     /// address and port is believed to be there. For checks.
     Skip,

@@ -13,7 +13,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 pub(super) use address::port_help;
-pub use address::{Bind, CollectorUrl, Destination, EndpointAddress, SocketPath};
+pub use address::{
+    Bind, CollectorUrl, Destination, EndpointAddress, ResolverAddress, ServiceName, SocketPath,
+};
 pub use network::{Client, Peer};
 pub use pattern::{Host, Path, WantedValue};
 pub use words::Forwarding;

@@ -6,7 +6,7 @@
 use super::quantity::{DurationValue, Length, Size};
 use super::setting::{Bounded, Map, Placed, options};
 use super::source_files::IncludePattern;
-use super::value::{Bind, FilePath, Name, Peer, SocketPath, Workers};
+use super::value::{Bind, FilePath, Name, Peer, ResolverAddress, SocketPath, Workers};
 
 mod conditions;
 mod files;
@@ -90,6 +90,9 @@ options! {
         /// user and the group that it runs as may
         /// connect, and so may change endpoints.
         control: SocketPath = Optional("no control socket"),
+        /// The name servers that names of endpoints are asked of. Search domains
+        /// and `/etc/hosts` are the system's in any case.
+        resolvers: Vec<Placed<ResolverAddress>> = Optional("the system's"),
         /// Proxies whose word on the client is believed, on all listeners without
         /// `trusted_proxies` of their own.
         trusted_proxies: Vec<Placed<Peer>> = Default("[]") => by_hand,

@@ -287,7 +287,7 @@ impl Dispatcher {
                     self.waiting.0.fetch_sub(1, Ordering::SeqCst);
                     wakers.push(displaced);
                 }
-                queue.note_held(none == NoSlot::Up, asking.now);
+                queue.note_held(matches!(none, NoSlot::Up | NoSlot::Empty), asking.now);
                 return Acquired::Queued(self.join(queue, asking, none, waker));
             }
         };

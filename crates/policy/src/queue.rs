@@ -34,6 +34,9 @@ pub struct QueueSettings {
     pub max: usize,
     /// Whether to wait while no endpoint is up.
     pub hold: bool,
+    /// Whether endpoints may come: an upstream without any is then one without one
+    /// that is up.
+    pub grows: bool,
     /// Who is served next.
     pub discipline: Discipline,
     /// How long the queue may stand before the discipline changes.
@@ -48,6 +51,7 @@ impl Default for QueueSettings {
         QueueSettings {
             max: 1000,
             hold: true,
+            grows: false,
             discipline: Discipline::Fifo,
             target: Duration::from_millis(100),
             key_wait: Duration::from_secs(1),

@@ -46,6 +46,7 @@ fn sources(endpoints: usize) -> Sources {
     let dispatchers: Vec<_> = dispatchers.collect();
     let members = dispatchers[0].members();
     Sources {
+        discovered: Arc::default(),
         probes: Arc::new(Probes::new(&config)),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),

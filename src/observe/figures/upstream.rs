@@ -8,6 +8,7 @@ use super::Sources;
 use super::endpoint::EndpointFigures;
 use super::exchanges::ExchangeCounters;
 use crate::config;
+use crate::observe::discovered::SourceFigures;
 
 figures! {
     /// Figures of an upstream.
@@ -39,6 +40,10 @@ figures! {
     counter buffers_refused => "buffers_refused_total";
     /// The exchanges routed here.
     nested exchanges: Lazy<ExchangeCounters>;
+    /// Times that a name, service or file of its endpoints could not be read.
+    given source_failures: u64 => counter "source_failures_total" after "buffers_refused_total";
+    /// Where its endpoints come from, beyond the addresses that are written.
+    given sources: Vec<SourceFigures>;
     /// Its lanes.
     given lanes: Vec<LaneFigures>;
     /// Endpoints.
@@ -68,6 +73,7 @@ impl Sources {
             .map(|endpoint| self.endpoint(index, endpoint, detail))
             .collect();
         let eligible = members.endpoints().iter().filter(|it| it.is_eligible());
+        let sources = self.discovered.sources(&settings.name);
         let given = UpstreamGiven {
             name: settings.name.clone(),
             balance: settings.balance.word(),
@@ -75,6 +81,8 @@ impl Sources {
             waiting: dispatcher.waiting() as u64,
             queue_max: settings.queue.settings.max as u64,
             eligible: eligible.count(),
+            source_failures: sources.iter().map(|it| it.failures).sum(),
+            sources,
             lanes: lanes(settings, dispatcher),
             endpoints,
         };

@@ -91,12 +91,12 @@ impl Watch {
             return Seen::Exchange;
         }
         let begun = Instant::now();
-        let mut outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+        let mut outcome = probe(&endpoint.address, settings, endpoint.authority()).await;
         let is_lacking = outcome
             .as_ref()
             .is_err_and(ProbeFailure::is_out_of_descriptors);
         if is_lacking && make_room(&self.upstream.common.inquiries).await {
-            outcome = probe(&endpoint.address, settings, &endpoint.name).await;
+            outcome = probe(&endpoint.address, settings, endpoint.authority()).await;
         }
         let (took, answer) = match &outcome {
             Ok(passed) => (passed.elapsed, passed.to_string()),

@@ -72,7 +72,7 @@ fn root(
         }
     };
     // It may be there later, when something is mounted.
-    if surroundings.lookup == NameLookup::System && !path.is_dir() {
+    if surroundings.lookup != NameLookup::Skip && !path.is_dir() {
         let what = if path.exists() {
             format!("{} is no folder", path.display())
         } else {

@@ -1,12 +1,14 @@
 //! The checks that look at the machine: what is fine in the file and not here.
 
+use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
 use super::super::diagnostics::Report;
 use super::super::log_value::LogPath;
 use super::super::machine::Obstacle;
-use super::super::setting::Field;
+use super::super::setting::{Field, Placed};
 use super::super::tree::SourcePlace;
+use super::super::value::Destination;
 use super::super::written::{self, AccessLog, File, OwnAccessLog};
 use evenkeel_net::Address;
 
@@ -25,6 +27,34 @@ fn warn(obstacle: Option<Obstacle>, place: &SourcePlace, report: &mut Report) {
         report
             .warning(place, obstacle.to_string())
             .help(obstacle.advice());
+    }
+}
+
+/// Warns of names of endpoints that have no address now. Other name servers than the
+/// system's are not asked.
+pub(crate) fn look_up_names(file: &File, report: &mut Report) {
+    let server = file.server.value.as_ref();
+    if server.is_none_or(|it| it.resolvers.written) {
+        return;
+    }
+    let upstreams = file.upstream.value.iter().flat_map(|map| &map.0);
+    let upstreams = upstreams.filter_map(|it| it.value.as_ref());
+    for endpoint in upstreams.flat_map(|it| it.endpoints.value.iter().flatten()) {
+        let Some(Placed { value, place }) = &endpoint.value.0.address.value else {
+            continue;
+        };
+        let Destination::Host { name, port } = &value.destination else {
+            continue;
+        };
+        let found = (name.as_str(), *port).to_socket_addrs();
+        let error = match found.map(|mut it| it.next()) {
+            Ok(Some(_)) => continue,
+            Ok(None) => "it has no address".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        report
+            .warning(place, format!("look up `{name}`: {error}"))
+            .help("the running process looks for it again and again; until then it is no endpoint");
     }
 }
 

@@ -14,8 +14,9 @@ use super::super::queue_answer;
 use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::shape::alternatives;
 use super::super::tree::SourcePlace;
-use super::super::value::{Destination, Name, Text};
+use super::super::value::{Destination, EndpointAddress, Name, Text};
 use super::super::written::{self, File, Names, ShortEndpoint, UpstreamTable};
+use crate::ResolveTo;
 
 /// Probes that follow each other faster than this would be a load.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -42,6 +43,9 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         let Some(endpoints) = &value.endpoints.value else {
             continue;
         };
+        if endpoints.is_empty() && value.endpoints_file.written {
+            continue;
+        }
         if endpoints.is_empty() {
             // An item that is itself mistaken has been left out of the list.
             if !report.has_mistakes() {
@@ -55,6 +59,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         check_weights(name, value, endpoints, report);
         check_endpoints(name, endpoints, report);
         check_tiers(endpoints, report);
+        check_names(endpoints, report);
         check_loops(endpoints, file, report);
         check_lanes(value, endpoints, report);
         check_probed_port(value, endpoints, report);
@@ -148,7 +153,7 @@ fn check_weights(
 ) {
     let is_weightless =
         |it: &Placed<ShortEndpoint>| it.value.0.weight.value.map(Bounded::get) == Some(0);
-    if endpoints.iter().all(is_weightless) {
+    if !upstream.endpoints_file.written && endpoints.iter().all(is_weightless) {
         report
             .mistake(
                 &upstream.endpoints.place,
@@ -175,6 +180,54 @@ fn check_endpoints(upstream: &str, endpoints: &[Placed<ShortEndpoint>], report: 
                 .help("give it a larger `weight` to send it more");
         } else {
             first_places.insert(&address.value.text, &address.place);
+        }
+    }
+}
+
+/// What is for names alone.
+fn check_names(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
+    for Placed {
+        value: ShortEndpoint(it),
+        ..
+    } in endpoints
+    {
+        if it.srv.written && it.address.written {
+            report
+                .mistake(
+                    &it.address.place,
+                    "an endpoint with an address and a service",
+                )
+                .related(&it.srv.place, "the service")
+                .help("the records of the service name the addresses: leave out `address`");
+        }
+        // Its default may be written, as the effective configuration has it.
+        let weight = it.weight.value.map(Bounded::get);
+        if it.srv.written && weight.is_some_and(|it| it != 1) {
+            report
+                .mistake(
+                    &it.weight.place,
+                    "the records of a service have weights of their own",
+                )
+                .help("leave out `weight`");
+        }
+        let address = it.address.value.as_ref();
+        let is_fixed =
+            |it: &Placed<EndpointAddress>| matches!(it.value.destination, Destination::Address(_));
+        if !address.is_some_and(is_fixed) || it.srv.written {
+            continue;
+        }
+        let of_names = [
+            (
+                "resolve",
+                it.resolve.value == Some(ResolveTo::One),
+                &it.resolve.place,
+            ),
+            ("family", it.family.written, &it.family.place),
+        ];
+        for (key, _, place) in of_names.into_iter().filter(|(_, is_said, _)| *is_said) {
+            report
+                .mistake(place, format!("`{key}` is for a name that is looked up"))
+                .help(format!("leave out `{key}`"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Upstreams: names looked up, files read, options of balancers put together.
 
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use evenkeel_policy::balance::{Balance, FairOptions};
@@ -12,11 +12,14 @@ use super::super::diagnostics::Report;
 use super::super::queue_answer;
 use super::super::setting::{Bounded, Map, Placed, Resolve};
 use super::super::surroundings::{NameLookup, Surroundings};
-use super::super::value::{Destination, Forwarding};
+use super::super::value::{Destination, EndpointAddress, Forwarding};
 use super::super::written::{
     self, EndpointParts, ProbeParts, QueueParts, ShortEndpoint, UpstreamParts,
 };
-use super::super::{BalanceKey, Endpoint, Lane, Probe, ProbeRequest, Queue, Upstream};
+use super::super::{
+    BalanceKey, Endpoint, EndpointSource, Lane, NameSource, Probe, ProbeRequest, Queue,
+    ServiceSource, Upstream,
+};
 use evenkeel_net::Address;
 
 pub(super) fn resolve(
@@ -25,10 +28,16 @@ pub(super) fn resolve(
     surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Upstream> {
-    let endpoints = it.endpoints.value.as_ref()?.iter();
-    let endpoints: Vec<_> = endpoints
-        .map(|it| endpoint(&it.value, surroundings.lookup, report))
-        .collect();
+    let written = it.endpoints.value.as_ref()?.iter();
+    let sources: Option<Vec<_>> = written.map(|it| source(&it.value)).collect();
+    let sources = sources?;
+    let endpoints = sources.iter().filter_map(|it| match surroundings.lookup {
+        NameLookup::System | NameLookup::Later => it.fixed().cloned(),
+        NameLookup::Skip => Some(placeholder(it)),
+    });
+    let endpoints = endpoints.collect();
+    let file = it.endpoints_file.value.as_ref();
+    let endpoints_file = file.map(|it| surroundings.folder.join(&it.0));
     let queue = queue(it, surroundings.folder, report);
     let fair = it.fair.value.as_ref();
     let busy_status = fair.and_then(|fair| fair.status.value).map(Bounded::get);
@@ -36,7 +45,9 @@ pub(super) fn resolve(
     it.resolve_with(UpstreamParts {
         name: name.to_owned(),
         balance: balance(it)?,
-        endpoints: endpoints.into_iter().collect::<Option<_>>()?,
+        endpoints,
+        sources,
+        endpoints_file,
         via: if it.via.value? { Via::Added } else { Via::Kept },
         forward: forward(it.forward.value.as_ref()?),
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
@@ -71,6 +82,7 @@ fn queue(it: &written::UpstreamTable, folder: &Path, report: &mut Report) -> Opt
     queue.resolve_with(QueueParts {
         settings: QueueSettings {
             max: if is_peak { 0 } else { max },
+            grows: may_grow(it),
             hold: queue.hold.value? && !is_peak,
             discipline: queue.discipline.value?,
             target: queue.target.value.map_or(standard.target, |it| it.0),
@@ -141,30 +153,64 @@ fn probe(it: &written::HealthTable) -> Option<Probe> {
     it.resolve_with(ProbeParts { request })
 }
 
-fn endpoint(it: &ShortEndpoint, lookup: NameLookup, report: &mut Report) -> Option<Endpoint> {
-    let written = it.0.address.value.as_ref()?;
-    let address = match &written.value.destination {
-        Destination::Address(address) => address.clone(),
-        Destination::Host { port, .. } if lookup == NameLookup::Skip => {
-            Address::Tcp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), *port))
-        }
-        Destination::Host { name, port } => match look_up(name, *port) {
-            Ok(address) => Address::Tcp(address),
-            Err(error) => {
-                report
-                    .mistake(&written.place, format!("look up `{name}`: {error}"))
-                    .help("a name is looked up when the configuration is loaded");
-                return None;
-            }
-        },
+/// Whether endpoints may come that are not written.
+fn may_grow(it: &written::UpstreamTable) -> bool {
+    let mut endpoints = it.endpoints.value.iter().flatten();
+    let is_looked_up = |it: &ShortEndpoint| {
+        let address = it.0.address.value.as_ref();
+        let is_name =
+            |it: &Placed<EndpointAddress>| matches!(it.value.destination, Destination::Host { .. });
+        it.0.srv.written || address.is_some_and(is_name)
     };
-    it.0.resolve_with(EndpointParts {
-        name: written.value.text.clone(),
-        address,
+    it.endpoints_file.written || endpoints.any(|it| is_looked_up(&it.value))
+}
+
+fn source(it: &ShortEndpoint) -> Option<EndpointSource> {
+    let table = &it.0;
+    let pattern = |name: &str, port: u16| {
+        let address = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        table.resolve_with(EndpointParts {
+            name: name.to_owned(),
+            address: Address::Tcp(address),
+            host: name.to_owned(),
+        })
+    };
+    let resolve = table.resolve.value?;
+    let family = table.family.value;
+    if let Some(service) = &table.srv.value {
+        let service = service.value.0.clone();
+        return Some(EndpointSource::Service(ServiceSource {
+            pattern: pattern(&service, 0)?,
+            service,
+            resolve,
+            family,
+        }));
+    }
+    let EndpointAddress { text, destination } = &table.address.value.as_ref()?.value;
+    Some(match destination {
+        Destination::Host { name, port } => EndpointSource::Name(NameSource {
+            host: name.clone(),
+            port: *port,
+            resolve,
+            family,
+            pattern: pattern(text, *port)?,
+        }),
+        Destination::Address(address) => {
+            let host = if address.is_unix() { "localhost" } else { text };
+            EndpointSource::Fixed(table.resolve_with(EndpointParts {
+                name: text.clone(),
+                address: address.clone(),
+                host: host.to_owned(),
+            })?)
+        }
     })
 }
 
-fn look_up(name: &str, port: u16) -> std::io::Result<SocketAddr> {
-    let first = (name, port).to_socket_addrs()?.next();
-    first.ok_or_else(|| std::io::Error::other("it has no address"))
+/// Stands for the endpoints of a source that nobody asks.
+fn placeholder(source: &EndpointSource) -> Endpoint {
+    match source {
+        EndpointSource::Fixed(endpoint) => endpoint.clone(),
+        EndpointSource::Name(name) => name.pattern.clone(),
+        EndpointSource::Service(service) => service.pattern.clone(),
+    }
 }

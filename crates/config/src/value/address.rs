@@ -5,7 +5,7 @@ use evenkeel_net::Address;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-resolve_to!(Bind => Address, SocketPath => Address);
+resolve_to!(Bind => Address, SocketPath => Address, ResolverAddress => SocketAddr);
 
 /// Where a collector takes spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -337,4 +337,48 @@ fn endpoint_options(options: &str) -> Option<String> {
         keys.push_str(&format!(", {key} = {value}"));
     }
     Some(keys)
+}
+
+/// The name of a service, as SRV records have it (RFC 2782).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceName(pub String);
+
+impl FromText for ServiceName {
+    const FORM: &'static str = "the name of a service, such as `\"_http._tcp.app.internal\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let mut labels = text.trim_end_matches('.').split('.');
+        let is_label = |it: &str| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+            !it.is_empty() && it.len() < 64 && it.bytes().all(allowed)
+        };
+        let is_service =
+            labels.clone().take(2).all(|it| it.starts_with('_')) && labels.clone().count() > 2;
+        if is_service && text.len() < 254 && labels.all(is_label) {
+            return Ok(Self(text.to_owned()));
+        }
+        let fault = Fault::new(format!("`{text}` is no name of a service"));
+        Err(fault.help("write service, protocol and domain, as in \"_http._tcp.app.internal\""))
+    }
+}
+
+/// Where a name server is: its address, with a port or at 53.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResolverAddress(pub SocketAddr);
+
+impl FromText for ResolverAddress {
+    const FORM: &'static str = "an address, such as `\"10.0.0.2\"` or `\"127.0.0.1:5353\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(Self(SocketAddr::new(ip, 53)));
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() > 0 => Ok(Self(address)),
+            _ => {
+                let fault = Fault::new(format!("`{text}` is no address of a name server"));
+                Err(fault.help("write an IP address, as in \"10.0.0.2\" or \"10.0.0.2:5353\""))
+            }
+        }
+    }
 }

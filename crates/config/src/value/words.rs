@@ -5,7 +5,7 @@ use crate::diagnostics::Report;
 use crate::setting::Setting;
 use crate::shape::{Choice, Shape};
 use crate::tree::Node;
-use crate::{Adopt, BalanceKey, EventFormat, HalfClose, Level};
+use crate::{Adopt, BalanceKey, EventFormat, Family, HalfClose, Level, ResolveTo};
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
@@ -40,6 +40,17 @@ choice!(Discipline {
     "fifo" => Discipline::Fifo, "who came first";
     "adaptive-lifo" => Discipline::AdaptiveLifo, "who came first; who came last while the queue stands for longer than its target";
     "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
+});
+
+choice!(ResolveTo {
+    "each" => ResolveTo::Each, "each of its addresses is an endpoint, named by the address; `localhost` is one";
+    "one" => ResolveTo::One, "one, at the first of its addresses";
+});
+
+choice!(Family {
+    "4" => Family::Ipv4, "those of IPv4";
+    "6" => Family::Ipv6, "those of IPv6";
+    "both" => Family::Both, "those of both";
 });
 
 choice!(Initial {

@@ -1,5 +1,7 @@
 //! Upstreams: groups of endpoints, the queue in front of them, and their probes.
 
+use std::path::PathBuf;
+
 use super::forms::{Switch, short_for, table_of};
 use crate::diagnostics::Report;
 use crate::quantity::{DurationValue, Length, Size, Timeout};
@@ -11,9 +13,9 @@ use crate::shape::Shape;
 use crate::tree::{Node, Value};
 use crate::value::{
     EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Method, Name, ProbePath,
-    StatusRange, Text,
+    ServiceName, StatusRange, Text,
 };
-use crate::{BalanceKey, Lane, MAX_WEIGHT, ProbeRequest};
+use crate::{BalanceKey, EndpointSource, Family, Lane, MAX_WEIGHT, ProbeRequest, ResolveTo};
 use evenkeel_net::Address;
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::{HealthSettings, Initial};
@@ -32,8 +34,13 @@ options! {
         busy_status: u16,
         /// What the balancers by key go by.
         key: BalanceKey,
-        /// The addresses in it; may be empty (every request is answered 503).
+        /// Its endpoints when the configuration comes into force: those that are
+        /// known then. May be empty.
         endpoints: Vec<Endpoint>,
+        /// Where endpoints come from, in the order written.
+        sources: Vec<EndpointSource>,
+        /// The file that lists further ones.
+        endpoints_file: Option<PathBuf>,
         /// Where requests wait for a slot.
         queue: Queue,
         /// Parts of the slots that some routes are kept to.
@@ -56,6 +63,10 @@ options! {
         key: Key = Depends(key_default, "`\"uri\"`, for the balancers that take a key") => by_hand,
         /// The endpoints; where there is none, the answer is 503.
         endpoints: Vec<Placed<ShortEndpoint>> = Default("[]") => by_hand,
+        /// A JSON file that lists further endpoints, and is read again whenever it
+        /// is replaced: an absolute path, or one from the folder of the
+        /// configuration file. See [discovery](discovery.md).
+        endpoints_file: FilePath = Optional("no file") => by_hand,
         /// Where requests wait while every endpoint is at its `max_in_flight`,
         /// or none is up.
         queue: QueueTable = Depends(queue_default, "a queue; none with `weight_mode = \"peak\"`") => by_hand,
@@ -208,17 +219,27 @@ options! {
 }
 
 options! {
-    /// One address of an upstream.
+    /// An endpoint of an upstream, or a name that stands for several.
     pub struct EndpointTable as "an endpoint"
     for #[derive(Debug, Clone, PartialEq, Eq)] Endpoint with EndpointParts {
-        /// As written: the name that logs and counters use.
+        /// The name that logs and counters use: as written, or the address.
         name: String,
         /// Where to connect.
         address: Address,
+        /// What stands in a `Host` that names it.
+        host: String,
     } {
-        /// Where to connect. A name is looked up once, when the configuration
-        /// is loaded.
-        address: Placed<EndpointAddress> = Required => by_hand,
+        /// Where to connect. A name is looked up for as long as the program
+        /// runs: see [discovery](discovery.md).
+        address: Placed<EndpointAddress> = RequiredWithout("srv") => by_hand,
+        /// A service whose SRV records name the endpoints, with their ports,
+        /// weights and priorities. Each priority is a tier, the lowest number
+        /// first.
+        srv: Placed<ServiceName> = Optional("no service") => by_hand,
+        /// How many endpoints a name with several addresses is.
+        resolve: ResolveTo = Default("'each'") => by_hand,
+        /// Which addresses of a name count.
+        family: Family = Optional("those of IPv4, or of IPv6 where there are none") => by_hand,
         /// Share of the traffic relative to the other endpoints; 0 gets none.
         weight: Bounded<u32, 0, { MAX_WEIGHT as i64 }> = Default("1"),
         /// It gets requests only while no endpoint of a lower tier takes any, or

@@ -24,6 +24,7 @@ use crate::sync::Ordering;
 pub(super) struct Rules {
     queue_max: AtomicUsize,
     holds: AtomicBool,
+    grows: AtomicBool,
     key_wait_ns: AtomicU64,
     has_guard: AtomicBool,
 }
@@ -35,6 +36,8 @@ pub(super) struct MayWait {
     pub max: usize,
     /// Whether to wait while no endpoint is up.
     pub hold: bool,
+    /// Whether an upstream without endpoints may get some.
+    pub grows: bool,
 }
 
 impl Rules {
@@ -42,6 +45,7 @@ impl Rules {
         Rules {
             queue_max: AtomicUsize::new(queue.max),
             holds: AtomicBool::new(queue.hold),
+            grows: AtomicBool::new(queue.grows),
             key_wait_ns: AtomicU64::new(queue.key_wait.as_nanos() as u64),
             has_guard: AtomicBool::new(health.guard),
         }
@@ -50,6 +54,7 @@ impl Rules {
     fn set(&self, queue: &QueueSettings, health: &HealthSettings) {
         self.queue_max.store(queue.max, Ordering::Relaxed);
         self.holds.store(queue.hold, Ordering::Relaxed);
+        self.grows.store(queue.grows, Ordering::Relaxed);
         let key_wait_ns = queue.key_wait.as_nanos() as u64;
         self.key_wait_ns.store(key_wait_ns, Ordering::Relaxed);
         self.has_guard.store(health.guard, Ordering::Relaxed);
@@ -65,6 +70,7 @@ impl Rules {
         MayWait {
             max: self.queue_max(),
             hold: self.holds.load(Ordering::Relaxed),
+            grows: self.grows.load(Ordering::Relaxed),
         }
     }
 

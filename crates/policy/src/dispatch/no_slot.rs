@@ -21,6 +21,8 @@ pub(super) enum NoSlot {
     Up,
     /// There is none that it could wait for.
     Endpoint,
+    /// There is none at all.
+    Empty,
     Busy,
 }
 
@@ -32,6 +34,7 @@ impl NoSlot {
             Some(_) if refuses_when_busy => NoSlot::Busy,
             Some(_) => NoSlot::Room,
             None if members.endpoints().iter().any(|it| it.may_return()) => NoSlot::Up,
+            None if members.is_empty() => NoSlot::Empty,
             None => NoSlot::Endpoint,
         }
     }
@@ -61,6 +64,7 @@ impl NoSlot {
         match self {
             NoSlot::Room | NoSlot::Key { .. } => queue.max > 0,
             NoSlot::Up => queue.max > 0 && queue.hold,
+            NoSlot::Empty => queue.max > 0 && queue.hold && queue.grows,
             NoSlot::Endpoint | NoSlot::Busy => false,
         }
     }
@@ -69,7 +73,7 @@ impl NoSlot {
     pub fn refusal(self) -> Refusal {
         match self {
             NoSlot::Room | NoSlot::Key { .. } => Refusal::Saturated,
-            NoSlot::Up | NoSlot::Endpoint => Refusal::NoEndpoint,
+            NoSlot::Up | NoSlot::Empty | NoSlot::Endpoint => Refusal::NoEndpoint,
             NoSlot::Busy => Refusal::Busy,
         }
     }

@@ -1,0 +1,337 @@
+//! Files of endpoints: what stands in them, and when they change.
+//!
+//! A JSON array of our own, `[{"address": "10.0.0.9:8080", "weight": 2}, …]`, or Envoy's
+//! `ClusterLoadAssignment` as JSON. Whoever writes one replaces it as a whole, by a
+//! rename: the folder is watched, not the file.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use serde_json::{Map, Value};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::Failure;
+use crate::config::{Endpoint, MAX_WEIGHT};
+
+/// Largest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// Most endpoints in one.
+const MOST_ENDPOINTS: usize = 20_000;
+/// How often the file is read again where nobody tells of changes, and where a change was
+/// missed.
+const POLL: Duration = Duration::from_secs(10);
+/// What is written in several steps is read when this long nothing more was written.
+const SETTLE: Duration = Duration::from_millis(50);
+
+fn failure(word: &'static str, text: impl Into<String>) -> Failure {
+    Failure {
+        word,
+        text: text.into(),
+    }
+}
+
+/// Reads the endpoints of a file. Blocks.
+pub(super) fn read(path: &Path) -> Result<Vec<Endpoint>, Failure> {
+    let unreadable = |error: std::io::Error| failure("file-unreadable", error.to_string());
+    let found = std::fs::metadata(path).map_err(unreadable)?;
+    if !found.is_file() {
+        return Err(failure("file-unreadable", "it is no file"));
+    }
+    if found.len() > MAX_FILE_BYTES {
+        let text = format!(
+            "it has {} bytes, and at most {MAX_FILE_BYTES} are read",
+            found.len()
+        );
+        return Err(failure("file-too-large", text));
+    }
+    let bytes = std::fs::read(path).map_err(unreadable)?;
+    parse(&bytes)
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, Failure> {
+    let value: Value = serde_json::from_slice(bytes)
+        .map_err(|error| failure("file-malformed", format!("it is no JSON: {error}")))?;
+    let endpoints = match &value {
+        Value::Array(items) => own(items),
+        Value::Object(object) if object.contains_key("endpoints") => envoy(object),
+        Value::Object(object) if object.contains_key("version") => {
+            let version = &object["version"];
+            return Err(failure(
+                "file-version",
+                format!("version {version} is none that is known: write an array"),
+            ));
+        }
+        _ => Err("neither an array of endpoints nor a ClusterLoadAssignment".to_owned()),
+    };
+    let endpoints = endpoints.map_err(|text| failure("file-malformed", text))?;
+    if endpoints.len() > MOST_ENDPOINTS {
+        let text = format!(
+            "it has {} endpoints, and at most {MOST_ENDPOINTS} are taken",
+            endpoints.len()
+        );
+        return Err(failure("file-too-large", text));
+    }
+    let mut names = HashSet::new();
+    match endpoints.iter().find(|it| !names.insert(&it.name)) {
+        Some(twice) => Err(failure(
+            "file-malformed",
+            format!("`{}` is in it twice", twice.name),
+        )),
+        None => Ok(endpoints),
+    }
+}
+
+fn own(items: &[Value]) -> Result<Vec<Endpoint>, String> {
+    let endpoints = items.iter().enumerate().map(|(at, item)| {
+        let within = |text: String| format!("item {at}: {text}");
+        match item {
+            Value::String(address) => Endpoint::at(address),
+            Value::Object(object) => own_table(object),
+            _ => Err("neither an address nor a table".to_owned()),
+        }
+        .map_err(within)
+    });
+    endpoints.collect()
+}
+
+fn own_table(object: &Map<String, Value>) -> Result<Endpoint, String> {
+    let address = object.get("address").and_then(Value::as_str);
+    let mut made = Endpoint::at(address.ok_or("`address` is missing")?)?;
+    for (key, value) in object {
+        let number = |most: u64| {
+            let number = value.as_u64().filter(|&it| it <= most);
+            number.ok_or_else(|| format!("`{key}` is {value}, and no number from 0 to {most}"))
+        };
+        match key.as_str() {
+            "address" => {}
+            "weight" => made.weight = number(u64::from(MAX_WEIGHT))? as u32,
+            "tier" => made.tier = number(u64::from(u16::MAX))? as u16,
+            "backup" => match value {
+                Value::Bool(true) if !object.contains_key("tier") => made.tier = 1,
+                Value::Bool(_) => {}
+                _ => return Err(format!("`backup` is {value}, neither true nor false")),
+            },
+            "max_in_flight" => match number(u64::from(u32::MAX))? as u32 {
+                0 => return Err("`max_in_flight` is 0".to_owned()),
+                limit => made.max_in_flight = Some(limit),
+            },
+            _ => {
+                return Err(format!(
+                    "unknown key `{key}`: there are address, weight, tier, backup and max_in_flight"
+                ));
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// What Envoy calls `envoy.config.endpoint.v3.ClusterLoadAssignment`.
+fn envoy(object: &Map<String, Value>) -> Result<Vec<Endpoint>, String> {
+    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut made = Vec::new();
+    for locality in list(object.get("endpoints")) {
+        let tier = either(&locality, "priority", "priority").and_then(Value::as_u64);
+        let entries = either(&locality, "lb_endpoints", "lbEndpoints");
+        for entry in list(entries) {
+            let health = either(&entry, "health_status", "healthStatus");
+            let is_out = |it: &str| ["UNHEALTHY", "DRAINING", "TIMEOUT"].contains(&it);
+            if health.and_then(Value::as_str).is_some_and(is_out) {
+                continue;
+            }
+            let address = entry
+                .pointer("/endpoint/address")
+                .cloned()
+                .unwrap_or_default();
+            let text = envoy_address(&address)?;
+            let mut one = Endpoint::at(&text)?;
+            let weight = either(&entry, "load_balancing_weight", "loadBalancingWeight");
+            if let Some(weight) = weight {
+                // protojson has wrapped numbers as numbers, or as text.
+                let text = weight.as_str().and_then(|it| it.parse().ok());
+                let weight = weight.as_u64().or(text);
+                let weight = weight.filter(|&it| it <= u64::from(MAX_WEIGHT));
+                one.weight = weight.ok_or("a weight that is no number")? as u32;
+            }
+            one.tier = tier.unwrap_or(0).min(u64::from(u16::MAX)) as u16;
+            made.push(one);
+        }
+    }
+    Ok(made)
+}
+
+fn envoy_address(address: &Value) -> Result<String, String> {
+    if let Some(pipe) = address.pointer("/pipe/path").and_then(Value::as_str) {
+        return Ok(format!("unix:{pipe}"));
+    }
+    let socket = either(address, "socket_address", "socketAddress");
+    let socket = socket.ok_or("an endpoint without `socket_address`")?;
+    let host = socket.get("address").and_then(Value::as_str);
+    let port = either(socket, "port_value", "portValue").and_then(Value::as_u64);
+    match (host, port) {
+        (Some(host), Some(port)) if host.contains(':') => Ok(format!("[{host}]:{port}")),
+        (Some(host), Some(port)) => Ok(format!("{host}:{port}")),
+        _ => Err("a `socket_address` without `address` and `port_value`".to_owned()),
+    }
+}
+
+/// A member under its name in snake case, or as protojson writes it.
+fn either<'a>(value: &'a Value, snake: &str, camel: &str) -> Option<&'a Value> {
+    value.get(snake).or_else(|| value.get(camel))
+}
+
+/// Hears of changes of a file.
+#[derive(Debug)]
+pub(super) struct Watch {
+    changed: Arc<Notify>,
+    /// `None` where the folder can't be watched: it is looked at from time to time.
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl Watch {
+    /// Waits until the file may have changed.
+    pub async fn changed(&self) {
+        let told = timeout(POLL, self.changed.notified()).await;
+        if told.is_ok() {
+            sleep(SETTLE).await;
+        }
+    }
+}
+
+/// Watches the folder that the file is in.
+pub(super) fn watch(path: &Path) -> Watch {
+    let changed = Arc::new(Notify::new());
+    let told = changed.clone();
+    let (name, folder) = (path.file_name().map(PathBuf::from), path.parent());
+    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Whatever cannot be told apart is looked at. A link may lead into another folder.
+        let is_of_others = event.is_ok_and(|event| {
+            let is_it = |it: &PathBuf| it.file_name().map(PathBuf::from) == name;
+            let is_read = matches!(event.kind, notify::EventKind::Access(access)
+                if !matches!(access, notify::event::AccessKind::Close(notify::event::AccessMode::Write)));
+            is_read || !event.paths.iter().any(is_it)
+        });
+        if !is_of_others {
+            told.notify_one();
+        }
+    });
+    let folder = match folder {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let watcher = watcher.and_then(|mut it| {
+        it.watch(folder, RecursiveMode::NonRecursive)?;
+        Ok(it)
+    });
+    if let Err(error) = &watcher {
+        let shown = folder.display();
+        tracing::warn!(
+            "the folder {shown} can't be watched ({error}): its files are read every {} s",
+            POLL.as_secs()
+        );
+    }
+    Watch {
+        changed,
+        _watcher: watcher.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<(String, u32, u16)> {
+        let endpoints = parse(text.as_bytes()).unwrap();
+        let each = endpoints
+            .into_iter()
+            .map(|it| (it.name, it.weight, it.tier));
+        each.collect()
+    }
+
+    #[test]
+    fn arrays_of_addresses_and_tables() {
+        let text = r#"["10.0.0.1:80", {"address": "unix:/run/app.sock"},
+            {"address": "[::1]:81", "weight": 3, "tier": 2, "max_in_flight": 4},
+            {"address": "10.0.0.2:80", "backup": true}]"#;
+        let expected = [
+            ("10.0.0.1:80", 1, 0),
+            ("unix:/run/app.sock", 1, 0),
+            ("[::1]:81", 3, 2),
+            ("10.0.0.2:80", 1, 1),
+        ];
+        assert_eq!(
+            names(text),
+            expected.map(|(it, weight, tier)| (it.to_owned(), weight, tier))
+        );
+        assert_eq!(parse(text.as_bytes()).unwrap()[2].max_in_flight, Some(4));
+        assert!(names("[]").is_empty());
+    }
+
+    #[test]
+    fn envoys_assignments() {
+        let text = r#"{"clusterName": "app", "endpoints": [
+            {"lbEndpoints": [
+                {"endpoint": {"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}},
+                 "loadBalancingWeight": 5},
+                {"endpoint": {"address": {"socketAddress": {"address": "10.0.0.9", "portValue": 80}}},
+                 "healthStatus": "DRAINING"}]},
+            {"priority": 1, "lb_endpoints": [
+                {"endpoint": {"address": {"socket_address": {"address": "::1", "port_value": 81}}}},
+                {"endpoint": {"address": {"pipe": {"path": "/run/a.sock"}}}}]}]}"#;
+        let expected = [
+            ("10.0.0.1:80", 5, 0),
+            ("[::1]:81", 1, 1),
+            ("unix:/run/a.sock", 1, 1),
+        ];
+        assert_eq!(
+            names(text),
+            expected.map(|(it, weight, tier)| (it.to_owned(), weight, tier))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_has_a_word() {
+        for (text, word, says) in [
+            ("", "file-malformed", "it is no JSON"),
+            ("[\"10.0.0.1:80\"", "file-malformed", "it is no JSON"),
+            ("{\"version\": 7}", "file-version", "version 7"),
+            ("{}", "file-malformed", "neither an array"),
+            ("7", "file-malformed", "neither an array"),
+            ("[7]", "file-malformed", "item 0: neither"),
+            ("[\"10.0.0.1\"]", "file-malformed", "item 0: "),
+            ("[\"app.internal:80\"]", "file-malformed", "app.internal:80"),
+            (
+                "[{\"weight\": 1}]",
+                "file-malformed",
+                "`address` is missing",
+            ),
+            (
+                "[{\"address\": \"10.0.0.1:80\", \"wieght\": 1}]",
+                "file-malformed",
+                "`wieght`",
+            ),
+            (
+                "[{\"address\": \"10.0.0.1:80\", \"weight\": -1}]",
+                "file-malformed",
+                "`weight`",
+            ),
+            (
+                "[\"10.0.0.1:80\", \"10.0.0.1:80\"]",
+                "file-malformed",
+                "twice",
+            ),
+            (
+                "{\"endpoints\": [{\"lbEndpoints\": [{}]}]}",
+                "file-malformed",
+                "socket_address",
+            ),
+        ] {
+            let failure = parse(text.as_bytes()).unwrap_err();
+            assert_eq!(failure.word, word, "{text}: {failure:?}");
+            assert!(failure.text.contains(says), "{text}: {failure:?}");
+        }
+    }
+}

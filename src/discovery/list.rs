@@ -1,0 +1,149 @@
+//! The list of an upstream, put together of what its sources have said.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use super::State;
+use super::names::{Answer, Question, Target};
+use crate::config::{Endpoint, EndpointSource, NameSource, ResolveTo, ServiceSource};
+use crate::net::Address;
+use crate::observe::discovered::SourceFigures;
+
+/// What an upstream consists of.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    /// In the order of the configuration. Each name is there once.
+    pub endpoints: Vec<Endpoint>,
+    /// By the name of an endpoint, why it is there.
+    pub reasons: HashMap<String, String>,
+    /// Everything but the addresses that are written.
+    pub sources: Vec<SourceFigures>,
+}
+
+impl State {
+    /// The list of an upstream with these sources.
+    pub(super) fn assemble(&self, sources: &[EndpointSource], file: Option<&Path>) -> List {
+        let mut list = List::default();
+        let mut names = HashSet::new();
+        let mut add = |endpoints: Vec<Endpoint>, reason: &str, list: &mut List| {
+            let new = endpoints
+                .into_iter()
+                .filter(|it| names.insert(it.name.clone()));
+            for endpoint in new {
+                list.reasons
+                    .insert(endpoint.name.clone(), reason.to_owned());
+                list.endpoints.push(endpoint);
+            }
+        };
+        for source in sources {
+            let kind = match source {
+                EndpointSource::Fixed(endpoint) => {
+                    add(
+                        vec![endpoint.clone()],
+                        "written in the configuration",
+                        &mut list,
+                    );
+                    continue;
+                }
+                EndpointSource::Name(_) => "name",
+                EndpointSource::Service(_) => "service",
+            };
+            let said = Question::of(source).and_then(|it| self.answers.get(&it));
+            let answer = said.and_then(|it| it.last.as_ref()).map(|it| &it.0);
+            let endpoints = answer.map_or(Vec::new(), |it| endpoints_of(source, it));
+            let ttl = answer.map(|it| it.ttl.as_secs());
+            let mut figures = match said {
+                Some(said) => said.figures(source.text(), kind, endpoints.len()),
+                None => super::Said::<Answer>::default().figures(source.text(), kind, 0),
+            };
+            figures.ttl_s = ttl;
+            list.sources.push(figures);
+            let text = source.text();
+            let reason = format!("{kind} {text}, TTL {} s", ttl.unwrap_or_default());
+            add(endpoints, &reason, &mut list);
+        }
+        if let Some(path) = file {
+            let said = self.files.get(path);
+            let read = said.and_then(|it| it.last.as_ref());
+            let endpoints = read.map_or(Vec::new(), |it| it.0.clone());
+            let shown = path.display().to_string();
+            if let Some(said) = said {
+                let figures = said.figures(&shown, "file", endpoints.len());
+                list.sources.push(figures);
+            }
+            add(endpoints, &format!("file {shown}"), &mut list);
+        }
+        list
+    }
+}
+
+/// The endpoints that a source stands for by this answer.
+fn endpoints_of(source: &EndpointSource, answer: &Answer) -> Vec<Endpoint> {
+    match source {
+        EndpointSource::Fixed(endpoint) => vec![endpoint.clone()],
+        EndpointSource::Name(name) => of_name(name, answer),
+        EndpointSource::Service(service) => of_service(service, answer),
+    }
+}
+
+fn of_name(name: &NameSource, answer: &Answer) -> Vec<Endpoint> {
+    let at = |target: &Target| SocketAddr::new(target.address, name.port);
+    let is_one = name.resolve == ResolveTo::One || is_local(&name.host);
+    let targets = answer.targets.iter();
+    if is_one {
+        let first = targets.take(1).map(|target| Endpoint {
+            address: Address::Tcp(at(target)),
+            ..name.pattern.clone()
+        });
+        return first.collect();
+    }
+    let each = targets.map(|target| named_by_address(at(target), &name.pattern));
+    each.collect()
+}
+
+fn of_service(service: &ServiceSource, answer: &Answer) -> Vec<Endpoint> {
+    let mut priorities: Vec<_> = answer.targets.iter().map(|it| it.priority).collect();
+    priorities.sort_unstable();
+    priorities.dedup();
+    let has = |is: fn(&Target) -> bool| answer.targets.iter().any(is);
+    let is_mixed = has(|it| it.weight == 0) && has(|it| it.weight > 0);
+    let endpoints = answer.targets.iter().map(|target| {
+        let address = SocketAddr::new(target.address, target.port);
+        let endpoint = named_by_address(address, &service.pattern);
+        let later = priorities
+            .binary_search(&target.priority)
+            .unwrap_or_default();
+        Endpoint {
+            // RFC 2782: a weight of 0 is a small chance where others have more.
+            weight: match target.weight {
+                0 => 1,
+                weight if is_mixed => u32::from(weight) * 10,
+                weight => u32::from(weight),
+            },
+            tier: endpoint.tier.saturating_add(later as u16),
+            host: target.host.clone().unwrap_or_default(),
+            ..endpoint
+        }
+    });
+    endpoints.collect()
+}
+
+fn named_by_address(address: SocketAddr, pattern: &Endpoint) -> Endpoint {
+    Endpoint {
+        name: address.to_string(),
+        address: Address::Tcp(address),
+        ..pattern.clone()
+    }
+}
+
+/// Whether a name is that of this machine: RFC 6761, 6.3.
+pub(super) fn is_local(host: &str) -> bool {
+    host.trim_end_matches('.').eq_ignore_ascii_case("localhost")
+}
+
+/// The addresses of this machine, in the order in which they are tried.
+pub(super) const LOCAL: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+    IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+];

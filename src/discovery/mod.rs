@@ -1,0 +1,521 @@
+//! Discovery: where the endpoints of upstreams come from while the program runs.
+//!
+//! Owns the list of each upstream: addresses as written, names and services that are
+//! looked up (`names`), and files (`file`). [`Discovery`] puts them together (`list`)
+//! and hands the list to the [`SharedUpstream`], which keeps what is known of endpoints
+//! that stay. One for the process. Tasks of the control thread ask the sources; workers
+//! never wait for them.
+//!
+//! Invariant: a source that fails never takes an endpoint away. Its last list stays,
+//! and how old that is can be seen.
+
+mod file;
+mod list;
+mod names;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+use crate::config::{Config, Endpoint, EndpointSource, Upstream};
+use crate::metrics::quantity::counted;
+use crate::net::clock;
+use crate::observe::discovered::{Discovered, SourceFigures};
+use crate::upstream::SharedUpstream;
+use list::List;
+use names::{Answer, Names, Question};
+
+/// How long the start waits for the first answers. Endpoints whose names are answered
+/// later join then.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// The shortest and the longest time between two looks, whatever a TTL says.
+const MIN_TTL: Duration = Duration::from_secs(1);
+const MAX_TTL: Duration = Duration::from_secs(3600);
+/// Time from a failure to the next look; twice that after each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Endpoints that join or leave at once beyond these are one line of the event log.
+const MOST_LINES: usize = 8;
+
+/// The lists of endpoints of all upstreams.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    state: Mutex<State>,
+    /// What others see of it.
+    shown: Arc<Discovered>,
+    /// Hears of another configuration.
+    configured: Notify,
+}
+
+/// Why a source could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failure {
+    /// The same in the event log and in the figures.
+    word: &'static str,
+    text: String,
+}
+
+/// What a source has said.
+#[derive(Debug, Clone)]
+struct Said<T> {
+    /// Its last good answer.
+    last: Option<(T, SystemTime)>,
+    /// When it is to be asked next.
+    due: Option<Instant>,
+    failures: u64,
+    failing: Option<Failure>,
+}
+
+impl<T> Default for Said<T> {
+    fn default() -> Self {
+        Said {
+            last: None,
+            due: None,
+            failures: 0,
+            failing: None,
+        }
+    }
+}
+
+impl<T> Said<T> {
+    /// Notes what came of asking. Whether it begins or ends to fail, or fails in another
+    /// way.
+    fn note(&mut self, outcome: Result<T, Failure>) -> bool {
+        match outcome {
+            Ok(answer) => {
+                self.last = Some((answer, SystemTime::now()));
+                self.failing.take().is_some()
+            }
+            Err(failure) => {
+                self.failures += 1;
+                let before = self.failing.as_ref().map(|it| it.word);
+                let is_news = before != Some(failure.word);
+                self.failing = Some(failure);
+                is_news
+            }
+        }
+    }
+
+    fn figures(&self, source: &str, kind: &'static str, endpoints: usize) -> SourceFigures {
+        let mut figures = SourceFigures {
+            source: source.to_owned(),
+            kind,
+            endpoints,
+            failures: self.failures,
+            ..SourceFigures::default()
+        };
+        if let Some((_, at)) = &self.last {
+            figures.note_read(*at);
+        }
+        if let Some(failure) = &self.failing {
+            figures.failing = Some(failure.word);
+            figures.error = Some(failure.text.clone());
+        }
+        figures
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In place of the system's name servers, if there are any.
+    resolvers: Vec<SocketAddr>,
+    upstreams: BTreeMap<String, Known>,
+    answers: HashMap<Question, Said<Answer>>,
+    files: HashMap<PathBuf, Said<Vec<Endpoint>>>,
+}
+
+/// An upstream, and its list.
+#[derive(Debug)]
+struct Known {
+    sources: Vec<EndpointSource>,
+    file: Option<PathBuf>,
+    shared: Arc<SharedUpstream>,
+    /// The members of `shared`.
+    list: Vec<Endpoint>,
+}
+
+impl Discovery {
+    /// What others see of it.
+    pub fn shown(&self) -> &Arc<Discovered> {
+        &self.shown
+    }
+
+    /// Asks every source of the configuration that has not answered yet, for a moment,
+    /// and fills in the endpoints that each upstream has now.
+    ///
+    /// # Cancellation
+    /// Nothing is lost by dropping the future.
+    pub async fn prepare(self: &Arc<Self>, config: &mut Config) {
+        let files = config
+            .upstreams
+            .iter()
+            .filter_map(|it| it.endpoints_file.clone());
+        for path in files.collect::<HashSet<_>>() {
+            self.read_file(&path).await;
+        }
+        let names = Names::new(resolvers(config));
+        let is_known = |it: &Said<Answer>| it.last.is_some();
+        let mut unknown = questions(config);
+        unknown.retain(|it| !self.state().answers.get(it).is_some_and(is_known));
+        let mut looks = JoinSet::new();
+        for question in &unknown {
+            let question = question.clone();
+            let (discovery, names) = (self.clone(), names.clone());
+            looks.spawn(async move {
+                let answer = names.ask(&question).await;
+                discovery.note_answer(&question, answer);
+            });
+        }
+        let all = async { while looks.join_next().await.is_some() {} };
+        // What is not answered by then is asked again by its task.
+        let _ = timeout(FIRST_LOOK, all).await;
+        for question in &unknown {
+            let is_open = !self.state().answers.contains_key(question);
+            if is_open {
+                self.note_answer(question, Err(no_answer_yet()));
+            }
+        }
+        let state = self.state();
+        for upstream in &mut config.upstreams {
+            let file = upstream.endpoints_file.as_deref();
+            upstream.endpoints = state.assemble(&upstream.sources, file).endpoints;
+        }
+    }
+
+    /// Takes over a configuration that was [prepared](Self::prepare), with the upstreams
+    /// that the workers share, in its order. Upstreams that are no more are forgotten.
+    pub fn configure(&self, config: &Config, shared: &[Arc<SharedUpstream>]) {
+        let mut state = self.state();
+        state.resolvers = resolvers(config);
+        let mut before = std::mem::take(&mut state.upstreams);
+        for (upstream, shared) in config.upstreams.iter().zip(shared) {
+            let is_same = |it: &Known| Arc::ptr_eq(&it.shared, shared);
+            let staying = before.remove(&upstream.name).filter(is_same);
+            if staying.is_none() {
+                state.log_failing(upstream);
+            }
+            // Where the list is written as before, its members are.
+            let is_listed =
+                |it: &Known| it.sources == upstream.sources && it.file == upstream.endpoints_file;
+            let list = staying.filter(is_listed).map(|it| it.list);
+            let known = Known {
+                sources: upstream.sources.clone(),
+                file: upstream.endpoints_file.clone(),
+                shared: shared.clone(),
+                list: list.unwrap_or_else(|| upstream.endpoints.clone()),
+            };
+            state.upstreams.insert(upstream.name.clone(), known);
+        }
+        let asked: HashSet<_> = questions(config).into_iter().collect();
+        state.answers.retain(|question, _| asked.contains(question));
+        let files: HashSet<_> = (config.upstreams.iter())
+            .filter_map(|it| it.endpoints_file.clone())
+            .collect();
+        state.files.retain(|path, _| files.contains(path));
+        self.shown.retain(|name| state.upstreams.contains_key(name));
+        let names: Vec<_> = state.upstreams.keys().cloned().collect();
+        for name in names {
+            self.publish(&mut state, &name);
+        }
+        drop(state);
+        self.configured.notify_one();
+    }
+
+    /// Asks the sources for ever, in local tasks beside this one.
+    pub async fn keep(self: Arc<Self>) {
+        let mut names: HashMap<Question, AbortHandle> = HashMap::new();
+        let mut files: HashMap<PathBuf, AbortHandle> = HashMap::new();
+        let mut of: Option<(Vec<SocketAddr>, Names)> = None;
+        loop {
+            let (resolvers, questions, paths) = {
+                let state = self.state();
+                let questions: HashSet<_> = (state.upstreams.values())
+                    .flat_map(|it| &it.sources)
+                    .filter_map(Question::of)
+                    .collect();
+                let paths: HashSet<_> = (state.upstreams.values())
+                    .filter_map(|it| it.file.clone())
+                    .collect();
+                (state.resolvers.clone(), questions, paths)
+            };
+            let asked = match &of {
+                Some((before, asked)) if *before == resolvers => asked.clone(),
+                _ => {
+                    names.drain().for_each(|(_, task)| task.abort());
+                    let asked = Names::new(resolvers.clone());
+                    of.insert((resolvers, asked)).1.clone()
+                }
+            };
+            follow(&mut names, questions, |question| {
+                let task = self.clone().follow_name(question.clone(), asked.clone());
+                spawn_local(task).abort_handle()
+            });
+            follow(&mut files, paths, |path| {
+                spawn_local(self.clone().follow_file(path.clone())).abort_handle()
+            });
+            self.configured.notified().await;
+        }
+    }
+
+    /// Asks one question for ever.
+    async fn follow_name(self: Arc<Self>, question: Question, names: Names) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let due = self.state().answers.get(&question).and_then(|it| it.due);
+            if let Some(due) = due {
+                sleep(due.saturating_duration_since(Instant::now())).await;
+            }
+            if question.is_local() && !self.is_lost(&question) {
+                // It is well where it is.
+                sleep(MIN_TTL).await;
+                continue;
+            }
+            let answer = names.ask(&question).await;
+            let failed = answer.is_err();
+            self.note_answer(&question, answer);
+            pause = if failed {
+                sleep(pause).await;
+                (pause * 2).min(LONGEST_PAUSE)
+            } else {
+                FIRST_PAUSE
+            };
+        }
+    }
+
+    /// Whether an endpoint at the name can't be reached now, or was never looked for.
+    fn is_lost(&self, question: &Question) -> bool {
+        let state = self.state();
+        let said = state.answers.get(question);
+        if said.is_none_or(|it| it.last.is_none()) {
+            return true;
+        }
+        state.upstreams.values().any(|upstream| {
+            let members = upstream.shared.dispatcher().members();
+            let mut sources = upstream.sources.iter();
+            sources.any(|source| {
+                let is_it = Question::of(source).as_ref() == Some(question);
+                let endpoint = members.named(source.text()).filter(|_| is_it);
+                endpoint.is_some_and(|it| it.is_lost())
+            })
+        })
+    }
+
+    /// Notes what came of a question, and has the upstreams follow that ask it.
+    fn note_answer(&self, question: &Question, answer: Result<Answer, Failure>) {
+        let mut state = self.state();
+        let said = state.answers.entry(question.clone()).or_default();
+        said.due = match &answer {
+            Ok(answer) => Some(Instant::now() + answer.ttl.clamp(MIN_TTL, MAX_TTL)),
+            Err(_) => None,
+        };
+        let is_news = said.note(answer);
+        let (failing, stays) = (said.failing.clone(), said.last.is_some());
+        let asks = |it: &&EndpointSource| Question::of(it).as_ref() == Some(question);
+        let asking = state.upstreams.iter().filter_map(|(name, upstream)| {
+            let source = upstream.sources.iter().find(asks)?;
+            Some((name.clone(), source.text().to_owned()))
+        });
+        for (name, source) in asking.collect::<Vec<_>>() {
+            if is_news {
+                log_source(&name, &source, failing.as_ref(), stays);
+            }
+            self.publish(&mut state, &name);
+        }
+    }
+
+    /// Reads a file of endpoints, and has the upstreams follow that have it.
+    async fn read_file(&self, path: &Path) {
+        let owned = path.to_owned();
+        let read = tokio::task::spawn_blocking(move || file::read(&owned)).await;
+        let Ok(read) = read else { return };
+        let mut state = self.state();
+        let said = state.files.entry(path.to_owned()).or_default();
+        let is_news = said.note(read);
+        let (failing, stays) = (said.failing.clone(), said.last.is_some());
+        let having = state.upstreams.iter();
+        let having = having.filter(|(_, it)| it.file.as_deref() == Some(path));
+        for name in having.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            if is_news {
+                log_source(&name, &path.display().to_string(), failing.as_ref(), stays);
+            }
+            self.publish(&mut state, &name);
+        }
+    }
+
+    /// Reads a file whenever it is replaced.
+    async fn follow_file(self: Arc<Self>, path: PathBuf) {
+        let changes = file::watch(&path);
+        loop {
+            changes.changed().await;
+            self.read_file(&path).await;
+        }
+    }
+
+    /// Has the workers see the list of an upstream as it is now.
+    fn publish(&self, state: &mut State, name: &str) {
+        let Some(known) = state.upstreams.get(name) else {
+            return;
+        };
+        let List {
+            endpoints,
+            reasons,
+            sources,
+        } = state.assemble(&known.sources, known.file.as_deref());
+        let is_new = endpoints != known.list;
+        if is_new {
+            log_changes(name, &known.list, &endpoints, &reasons);
+            let now = clock::now();
+            known.shared.replace_members(&endpoints, now);
+        }
+        self.shown.note(name, sources, reasons);
+        if is_new && let Some(known) = state.upstreams.get_mut(name) {
+            known.list = endpoints;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// One line for each source of a new upstream that could not be read.
+    fn log_failing(&self, upstream: &Upstream) {
+        for source in &upstream.sources {
+            let said = Question::of(source).and_then(|it| self.answers.get(&it));
+            if let Some(failure) = said.and_then(|it| it.failing.as_ref()) {
+                let stays = said.is_some_and(|it| it.last.is_some());
+                log_source(&upstream.name, source.text(), Some(failure), stays);
+            }
+        }
+        let Some(path) = &upstream.endpoints_file else {
+            return;
+        };
+        let said = self.files.get(path);
+        if let Some(failure) = said.and_then(|it| it.failing.as_ref()) {
+            let stays = said.is_some_and(|it| it.last.is_some());
+            let shown = path.display().to_string();
+            log_source(&upstream.name, &shown, Some(failure), stays);
+        }
+    }
+}
+
+fn no_answer_yet() -> Failure {
+    Failure {
+        word: "dns-timeout",
+        text: format!("no answer within {} s", FIRST_LOOK.as_secs()),
+    }
+}
+
+/// Ends the tasks of what is gone, and begins those of what is new.
+fn follow<K: Eq + std::hash::Hash>(
+    tasks: &mut HashMap<K, AbortHandle>,
+    wanted: HashSet<K>,
+    begin: impl Fn(&K) -> AbortHandle,
+) {
+    tasks.retain(|key, task| {
+        let stays = wanted.contains(key);
+        if !stays {
+            task.abort();
+        }
+        stays
+    });
+    for key in wanted {
+        tasks.entry(key).or_insert_with_key(&begin);
+    }
+}
+
+fn resolvers(config: &Config) -> Vec<SocketAddr> {
+    config.server.resolvers.clone().unwrap_or_default()
+}
+
+/// What the configuration asks, each once.
+fn questions(config: &Config) -> Vec<Question> {
+    let sources = config
+        .upstreams
+        .iter()
+        .flat_map(|it: &Upstream| &it.sources);
+    let questions: HashSet<_> = sources.filter_map(Question::of).collect();
+    questions.into_iter().collect()
+}
+
+/// One line where a source begins to fail, or ends to.
+fn log_source(upstream: &str, source: &str, failing: Option<&Failure>, stays: bool) {
+    match failing {
+        Some(Failure { word, text }) => {
+            let then = if stays {
+                "its last list stays"
+            } else {
+                "it gives no endpoint yet"
+            };
+            tracing::warn!(
+                upstream,
+                source,
+                failure = word,
+                "upstream {upstream}: {source}: {word}: {text}; {then}"
+            );
+        }
+        None => tracing::info!(
+            upstream,
+            source,
+            "upstream {upstream}: {source} is read again"
+        ),
+    }
+}
+
+/// A line for each endpoint that joins or leaves, or one for all of them.
+fn log_changes(
+    upstream: &str,
+    before: &[Endpoint],
+    after: &[Endpoint],
+    reasons: &HashMap<String, String>,
+) {
+    let names = |list: &[Endpoint]| {
+        list.iter()
+            .map(|it| it.name.clone())
+            .collect::<HashSet<_>>()
+    };
+    let (old, new) = (names(before), names(after));
+    let joined: Vec<_> = after.iter().filter(|it| !old.contains(&it.name)).collect();
+    let left: Vec<_> = before.iter().filter(|it| !new.contains(&it.name)).collect();
+    let count = after.len();
+    if joined.len() + left.len() > MOST_LINES {
+        let (joined, left) = (joined.len(), left.len());
+        tracing::info!(
+            upstream,
+            joined,
+            left,
+            count,
+            "upstream {upstream}: {} joined, {left} left; {count} in all",
+            counted(joined as u64, "endpoint")
+        );
+        return;
+    }
+    for Endpoint { name: endpoint, .. } in joined {
+        let reason = reasons.get(endpoint).map_or("", String::as_str);
+        tracing::info!(
+            upstream,
+            endpoint,
+            count,
+            "upstream {upstream}: endpoint {endpoint} joined ({reason}); {count} in all"
+        );
+    }
+    for Endpoint { name: endpoint, .. } in left {
+        tracing::info!(
+            upstream,
+            endpoint,
+            count,
+            "upstream {upstream}: endpoint {endpoint} left, and finishes what it has; \
+             {count} in all"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Where the endpoints of upstreams come from: whoever finds them writes it, figures and
+//! explanations read it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::observe::calendar::unix_time;
+
+/// A source of endpoints, and how it has been doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SourceFigures {
+    /// What is looked up or read, as written.
+    pub source: String,
+    /// What it is: `name`, `service` or `file`.
+    pub kind: &'static str,
+    /// Endpoints that it has given.
+    pub endpoints: usize,
+    /// When it was last read without a mistake, in milliseconds since 1970; `null`
+    /// where it never was.
+    pub read_unix_ms: Option<u64>,
+    /// For how long what it said holds, in seconds, where it says that.
+    pub ttl_s: Option<u64>,
+    /// Times that it could not be read.
+    pub failures: u64,
+    /// Why it could not be read when it was tried last: the word of the event log.
+    pub failing: Option<&'static str>,
+    /// The same in words.
+    pub error: Option<String>,
+}
+
+impl SourceFigures {
+    /// Notes that it was read at this moment.
+    pub fn note_read(&mut self, at: SystemTime) {
+        self.read_unix_ms = Some(unix_time(at).as_millis() as u64);
+        (self.failing, self.error) = (None, None);
+    }
+}
+
+/// What is known of an upstream.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    sources: Vec<SourceFigures>,
+    /// By the name of an endpoint, why it is there.
+    reasons: HashMap<String, String>,
+}
+
+/// The sources of every upstream, by its name.
+#[derive(Debug, Default)]
+pub struct Discovered(Mutex<BTreeMap<String, Known>>);
+
+impl Discovered {
+    /// Replaces what is known of an upstream: its sources, and why each endpoint is
+    /// there.
+    pub fn note(
+        &self,
+        upstream: &str,
+        sources: Vec<SourceFigures>,
+        reasons: HashMap<String, String>,
+    ) {
+        let known = Known { sources, reasons };
+        self.known().insert(upstream.to_owned(), known);
+    }
+
+    /// Forgets upstreams that are no more.
+    pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.known().retain(|name, _| is_there(name));
+    }
+
+    /// The sources of an upstream beyond the addresses that are written.
+    pub fn sources(&self, upstream: &str) -> Vec<SourceFigures> {
+        let known = self.known();
+        known
+            .get(upstream)
+            .map_or(Vec::new(), |it| it.sources.clone())
+    }
+
+    /// Why the upstream has this endpoint.
+    pub fn reason(&self, upstream: &str, endpoint: &str) -> Option<String> {
+        self.known().get(upstream)?.reasons.get(endpoint).cloned()
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
