@@ -18,9 +18,10 @@ use super::document;
 use super::input::read_up_to;
 use super::not_toml::{self, NoText};
 use super::secret;
-use super::setting::{Fault, FromText, Placed, Setting, read_field};
+use super::setting::{Placed, Setting, read_field};
 use super::shape::{Presence, Shape};
 use super::tree::{Node, SourcePlace, TableEntry, Value};
+use super::value::IncludePattern;
 use super::written::File;
 
 /// Longest file of a configuration, in bytes.
@@ -29,33 +30,6 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 const MAX_DEPTH: usize = 8;
 /// The key that names further files.
 const INCLUDE: &str = "include";
-
-/// The name of a file, or a pattern of such names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IncludePattern(pub String);
-
-impl FromText for IncludePattern {
-    const FORM: &'static str = "the path of a file, or a pattern such as `\"conf.d/*.toml\"`";
-
-    fn from_text(text: &str) -> Result<Self, Fault> {
-        if text.is_empty() {
-            return Err(Fault::new("the path is empty"));
-        }
-        match Pattern::new(text) {
-            Ok(_) => Ok(Self(text.to_owned())),
-            Err(error) => {
-                let fault = Fault::new(format!("`{text}` is no pattern: {}", error.msg));
-                Err(fault.help("in a pattern `*`, `?`, `**` and `[a-z]` stand for others"))
-            }
-        }
-    }
-}
-
-impl IncludePattern {
-    fn is_pattern(&self) -> bool {
-        self.0.contains(['*', '?', '['])
-    }
-}
 
 /// The files that were read, in order.
 #[derive(Debug, Default)]

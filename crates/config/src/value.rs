@@ -299,6 +299,34 @@ impl FromText for FilePath {
     }
 }
 
+/// The name of a file, or a pattern of such names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IncludePattern(pub String);
+
+impl FromText for IncludePattern {
+    const FORM: &'static str = "the path of a file, or a pattern such as `\"conf.d/*.toml\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if text.is_empty() {
+            return Err(Fault::new("the path is empty"));
+        }
+        match glob::Pattern::new(text) {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(error) => {
+                let fault = Fault::new(format!("`{text}` is no pattern: {}", error.msg));
+                Err(fault.help("in a pattern `*`, `?`, `**` and `[a-z]` stand for others"))
+            }
+        }
+    }
+}
+
+impl IncludePattern {
+    /// Whether it stands for any number of files.
+    pub fn is_pattern(&self) -> bool {
+        self.0.contains(['*', '?', '['])
+    }
+}
+
 /// What a file holds, by the end of its name.
 pub fn content_type_of(file: &str) -> &'static str {
     let extension = std::path::Path::new(file).extension();

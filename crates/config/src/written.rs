@@ -5,8 +5,9 @@
 
 use super::quantity::{DurationValue, Length, Size};
 use super::setting::{Bounded, Map, Placed, options};
-use super::source_files::IncludePattern;
-use super::value::{Bind, FilePath, Name, Peer, ResolverAddress, SocketPath, Workers};
+use super::value::{
+    Bind, FilePath, IncludePattern, Name, Peer, ResolverAddress, SocketPath, Workers,
+};
 
 mod conditions;
 mod files;
