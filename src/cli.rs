@@ -218,6 +218,20 @@ pub enum Verb {
         #[command(flatten)]
         options: Box<OriginOptions>,
     },
+    /// Have the running process load its configuration again
+    #[command(
+        long_about = "Has the running process load its configuration again, without losing a \
+            connection. The process is found by the control socket that the configuration names \
+            as `server.control`. A configuration with mistakes is refused: they are shown, and \
+            the one before stays in force. HUP does the same.",
+        after_help = "Examples:\n  evenkeel reload --config evenkeel.toml\n  \
+            evenkeel reload --socket /run/evenkeel/control.sock"
+    )]
+    Reload {
+        /// Which process.
+        #[command(flatten)]
+        control: Control,
+    },
     /// Look at the running process, and change its endpoints
     #[command(
         long_about = "Sends a command to the running process, over the Unix socket that \
@@ -347,6 +361,9 @@ pub enum CtlVerb {
         #[arg(value_parser = weight, allow_negative_numbers = true)]
         weight: u32,
     },
+    /// Have the configuration loaded again
+    #[command(after_help = "Example:\n  evenkeel ctl reload")]
+    Reload,
     /// Change the event log's level, or a server as HAProxy has it
     #[command(after_help = "Examples:\n  evenkeel ctl set log-level debug\n  \
         evenkeel ctl set server app/10.0.0.1:8080 state drain")]
@@ -398,6 +415,8 @@ pub enum ShowVerb {
         #[arg(value_parser = rows, allow_negative_numbers = true)]
         count: Option<usize>,
     },
+    /// Configurations in use: the newest, and those that go on
+    Generations,
     /// Who waits for an endpoint, and for how long
     Queue,
     /// The last exchanges that failed or were refused

@@ -8,11 +8,12 @@ mod top;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
-use evenkeel::runtime::Audience;
+use evenkeel::runtime::{Audience, Load, Rejected, Reloaded};
 use evenkeel_metrics::quantity::counted;
 use evenkeel_net::memory;
 use evenkeel_origin::{Origin, OriginOptions};
@@ -25,7 +26,8 @@ static ALLOCATOR: memory::Allocator = memory::Allocator;
 fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
     let outcome = match cli::parse().verb {
-        cli::Verb::Run { source } => run(&source.any()),
+        cli::Verb::Run { source } => run(source.any()),
+        cli::Verb::Reload { control } => ctl::run(&control, false, &cli::CtlVerb::Reload),
         cli::Verb::Check { schema: true, .. } => print(&config::schema()),
         cli::Verb::Check {
             source,
@@ -54,8 +56,8 @@ fn main() -> ExitCode {
 /// The work failed, and standard error says why.
 struct Failed;
 
-fn run(source: &cli::Source) -> Result<(), Failed> {
-    let Loaded { mut config, .. } = load(source, NameLookup::Later)?;
+fn run(source: cli::Source) -> Result<(), Failed> {
+    let Loaded { mut config, .. } = load(&source, NameLookup::Later)?;
     memory::give_back();
     let log = start_event_log(config.log);
     if let Some(reason) = Audience::of_this_process().reason()
@@ -66,9 +68,38 @@ fn run(source: &cli::Source) -> Result<(), Failed> {
              `access_log = false` turns them off"
         );
     }
-    let ended = evenkeel::runtime::run(config);
+    let load: Load = Arc::new(move || reload(&source));
+    let ended = evenkeel::runtime::run(config, load);
     drop(log);
     ended.map_err(|error| complain(&error.to_string()))
+}
+
+/// Loads the configuration again, for the process that runs.
+fn reload(source: &cli::Source) -> Result<Reloaded, Rejected> {
+    let rejected = |summary: String, diagnostics| Rejected {
+        summary,
+        diagnostics,
+    };
+    let loaded = source
+        .path()
+        .map_err(|error| rejected(error, String::new()))?;
+    let loaded = config::load(&loaded, &source.sets, variables(), NameLookup::Later);
+    let Loaded {
+        mut config,
+        warnings,
+        ..
+    } = loaded.map_err(|report| {
+        let mistakes = counted(report.mistake_count() as u64, "mistake");
+        let summary = format!("{mistakes} in the configuration");
+        rejected(summary, report.render(Colour::Off))
+    })?;
+    if Audience::of_this_process().reason().is_some() {
+        config.log_by_default();
+    }
+    Ok(Reloaded {
+        config,
+        warnings: warnings.render(Colour::Off),
+    })
 }
 
 fn demo(load: bool) -> Result<(), Failed> {
@@ -182,16 +213,19 @@ fn note_local(report: &Report) {
 /// # Errors
 /// A line for the end of what was shown.
 fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, String> {
-    // A variable that is not Unicode cannot be one of ours.
-    let variables = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let path = source.path()?;
-    config::load(&path, &source.sets, variables, lookup).map_err(|report| {
+    config::load(&path, &source.sets, variables(), lookup).map_err(|report| {
         note_local(&report);
         show(&report);
         let mistakes = counted(report.mistake_count() as u64, "mistake");
         format!("{mistakes} in the configuration")
     })
+}
+
+/// Variables of the environment. One that is not Unicode can't be one of ours.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 fn show(report: &Report) {

@@ -21,8 +21,8 @@ use evenkeel_testkit::Wakes;
 use crate::client;
 use crate::config::{Config, NameLookup, load_text};
 use crate::exchange::Room;
-use crate::exchange::context::{Generation, SharedListener, Worker, WorkerParts};
-use crate::files::{Disks, Files};
+use crate::exchange::context::{GenerationPlan, SharedListener, Worker, WorkerParts};
+use crate::files::Disks;
 use crate::metrics::BufferMemory;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -34,7 +34,7 @@ use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::Counters;
 use crate::observe::outlets::Outlets;
 use crate::observe::sessions::ListenerId;
-use crate::upstream::{SharedUpstream, Slot, Upstream, UpstreamSides, Wanted, shared_upstreams};
+use crate::upstream::{SharedUpstream, Slot, Upstream, Wanted, shared_upstreams};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
@@ -142,23 +142,27 @@ fn worker() -> Worker {
     worker_of(&config, &shared_upstreams(&config, &[], clock::now()))
 }
 
-fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
-    let outlets = outlets(config, shared);
-    let counters = Arc::new(Counters::new(config));
-    let upstreams = UpstreamSides::default();
-    let disks = Arc::new(Disks::start(config).unwrap());
-    let worker = Worker::new(WorkerParts {
-        generation: Generation::new(0, config.clone(), shared, &upstreams, counters, &outlets, 1),
-        upstreams,
-        access_log: AccessLog::new(),
-        buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
-        files: Files::new(config, disks),
-        room: Room::new(0, Vec::new()),
-    });
+fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPlan {
     let listeners = 0..config.listeners.len() as ListenerId;
     let listeners = listeners.map(|id| Arc::new(SharedListener::new(id)));
-    worker.follow(worker.generation.get(), &listeners.collect::<Vec<_>>());
-    worker
+    GenerationPlan {
+        number: 0,
+        config: config.clone(),
+        listeners: listeners.collect(),
+        upstreams: shared.to_vec(),
+        disks: Arc::new(Disks::start(config).unwrap()),
+        outlets: outlets(config, shared),
+        counters: Arc::new(Counters::new(config)),
+    }
+}
+
+fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
+    Worker::new(WorkerParts {
+        plan: plan_of(config, shared),
+        access_log: AccessLog::new(),
+        buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
+        room: Room::new(0, Vec::new()),
+    })
 }
 
 fn acquire<'a>(upstream: &'a Upstream, tried: &[Tried]) -> Slot<'a> {

@@ -15,6 +15,7 @@ mod http;
 pub mod metrics;
 mod monitor;
 mod operate;
+mod order;
 mod page;
 
 use std::cell::Cell;
@@ -32,11 +33,13 @@ use crate::config::machine::{self, Obstacle};
 use crate::lifecycle::Phase;
 use crate::net::Address;
 use crate::net::listen::{self, AcceptTurns, Accepting, BoundListener, Listener, Peer, SocketFile};
-use crate::observe::figures::{Figures, Sources};
+use crate::observe::figures::{CurrentSources, Figures, Sources};
 use crate::observe::limits::{self, LimitWatch};
 use monitor::{Monitor, SeenOfAll};
+use order::Orders;
 
 pub use control::MAX_ROWS;
+pub(crate) use order::{Order, Outcome};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
@@ -47,7 +50,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// What all of it works with.
 #[derive(Debug)]
 struct Admin {
-    sources: Sources,
+    sources: CurrentSources,
+    orders: Orders,
     phase: watch::Receiver<Phase>,
     monitor: Monitor,
     turns: Turns,
@@ -159,14 +163,16 @@ impl Service {
     /// # Errors
     /// The process is out of descriptors.
     pub fn new(
-        sources: Sources,
+        sources: CurrentSources,
         sockets: Sockets,
+        orders: Orders,
         phase: watch::Receiver<Phase>,
     ) -> io::Result<Self> {
         Ok(Service {
             admin: Arc::new(Admin {
-                monitor: Monitor::new(&sources),
+                monitor: Monitor::new(&sources.get()),
                 sources,
+                orders,
                 phase,
                 turns: Turns::default(),
             }),
@@ -293,9 +299,15 @@ impl Turns {
 }
 
 impl Admin {
+    /// Where figures come from now: see [`CurrentSources::get`].
+    fn sources(&self) -> Arc<Sources> {
+        self.sources.get()
+    }
+
     /// What the looks have found beside these figures.
     fn seen_of(&self, figures: &Figures) -> SeenOfAll {
-        self.monitor.seen_of(figures, self.sources.started.instant)
+        self.monitor
+            .seen_of(figures, self.sources().started.instant)
     }
 
     /// Does work that may take milliseconds on a thread beside this one: see
@@ -311,13 +323,13 @@ impl Admin {
 
     /// Says in the event log where a limit is reached, once a second at most.
     async fn watch_limits(self: Arc<Self>) {
-        let mut watch = LimitWatch::new(&self.sources.config);
+        let mut watch = LimitWatch::new(&self.sources().config);
         let mut looks = interval(limits::LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
             let look = move |admin: &Admin| {
-                watch.look(&admin.sources, Instant::now());
+                watch.look(&admin.sources(), Instant::now());
                 watch
             };
             watch = self.aside(Asker::Watch, look).await;
@@ -332,7 +344,7 @@ impl Admin {
             ticks.tick().await;
             let look = |admin: &Admin| {
                 let phase = *admin.phase.borrow();
-                admin.monitor.look(&admin.sources, phase);
+                admin.monitor.look(&admin.sources(), phase);
             };
             self.aside(Asker::Watch, look).await;
         }

@@ -30,7 +30,7 @@ use crate::observe::sessions::{Accepted, Need};
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
-pub async fn accept(worker: Rc<Worker>, listener: Listener, side: Rc<ListenerSide>) {
+pub async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, side: Rc<ListenerSide>) {
     let serve = http1::serve;
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();

@@ -95,6 +95,7 @@ fn command(verb: &CtlVerb) -> String {
         CtlVerb::Weight { endpoint, weight } => {
             vec!["weight".into(), endpoint.clone(), weight.to_string()]
         }
+        CtlVerb::Reload => vec!["reload".into()],
         CtlVerb::Set { what } => match what {
             SetVerb::LogLevel { level } => vec!["set".into(), "log-level".into(), level.clone()],
             SetVerb::Server {
@@ -135,6 +136,7 @@ fn show(what: &ShowVerb) -> Vec<String> {
         ShowVerb::Routes => word("routes"),
         ShowVerb::Files => word("files"),
         ShowVerb::Sessions { count } => with("sessions", count.map(|it| it.to_string())),
+        ShowVerb::Generations => word("generations"),
         ShowVerb::Queue => word("queue"),
         ShowVerb::Errors { count } => with("errors", count.map(|it| it.to_string())),
         ShowVerb::Info => word("info"),

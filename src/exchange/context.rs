@@ -18,13 +18,14 @@ use super::TimedOut;
 use super::identity::{self, IdSource};
 use super::known_room::Room;
 use crate::config::{self, Config};
-use crate::files::Files;
+use crate::files::{Disks, Files};
 use crate::metrics::BufferMemory;
 use crate::metrics::end::Failure;
 use crate::net::timer::{Timer, Wheel};
 use crate::observe::access_log::{AccessLog, Logs};
 use crate::observe::counters::{Counters, ListenerCounters, WorkerCounters};
 use crate::observe::failures::Failures;
+use crate::observe::inquiry::HeldGeneration;
 use crate::observe::otlp::SpanSender;
 use crate::observe::outlets::Outlets;
 use crate::observe::sessions::{Routed, RoutedNames, Sessions};
@@ -67,8 +68,6 @@ pub struct Worker {
     pub sessions: Sessions,
     /// The last exchanges that failed.
     pub failures: Failures,
-    /// The files that routes serve.
-    pub files: Rc<Files>,
     /// What is known of room for connections.
     pub room: Room,
     /// Connections to endpoints that belong to one client each.
@@ -79,17 +78,33 @@ pub struct Worker {
 #[derive(Debug)]
 pub struct WorkerParts {
     /// The first generation.
-    pub generation: Generation,
-    /// The worker's sides of its upstreams.
-    pub upstreams: UpstreamSides,
+    pub plan: GenerationPlan,
     /// See [`Worker::access_log`].
     pub access_log: AccessLog,
     /// See [`Worker::buffer_memory`].
     pub buffer_memory: Arc<BufferMemory>,
-    /// See [`Worker::files`].
-    pub files: Files,
     /// See [`Worker::room`].
     pub room: Room,
+}
+
+/// What a worker makes a generation of: what all workers share of it, and what this
+/// one counts.
+#[derive(Debug, Clone)]
+pub struct GenerationPlan {
+    /// How often another configuration was loaded.
+    pub number: u32,
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Its listeners, in order.
+    pub listeners: Vec<Arc<SharedListener>>,
+    /// Its upstreams, in order.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
+    /// The disks that its files are on.
+    pub disks: Arc<Disks>,
+    /// Where log lines and spans go.
+    pub outlets: Outlets,
+    /// This worker's counters of it.
+    pub counters: Arc<Counters>,
 }
 
 /// State that follows from one configuration. It is replaced as a whole when another
@@ -108,38 +123,38 @@ pub struct Generation {
     pub logs: Logs,
     /// Where spans go, if they go anywhere.
     pub spans: Option<SpanSender>,
+    /// The files that its routes serve.
+    pub files: Rc<Files>,
 }
 
 impl Generation {
-    /// That of this configuration, whose upstreams are these. The worker's `sides` of
-    /// upstreams that it has already are taken over.
-    pub fn new(
-        number: u32,
-        config: Arc<Config>,
-        upstreams: &[Arc<SharedUpstream>],
-        sides: &UpstreamSides,
-        counters: Arc<Counters>,
-        outlets: &Outlets,
-        seed: u64,
-    ) -> Self {
-        let mut seeds = fastrand::Rng::with_seed(seed);
-        let dispatchers = upstreams.iter().map(|it| it.dispatcher().clone());
+    /// The worker's `sides` of upstreams that it has already are taken over.
+    fn new(plan: &GenerationPlan, sides: &UpstreamSides) -> Self {
+        let mut seeds = fastrand::Rng::new();
+        let GenerationPlan {
+            config,
+            counters,
+            outlets,
+            ..
+        } = plan;
+        let dispatchers = plan.upstreams.iter().map(|it| it.dispatcher().clone());
         let logs = Logs::new(
             outlets.layout.clone(),
             outlets.lines.clone(),
             dispatchers.collect(),
         );
-        let upstreams = upstreams.iter().zip(&counters.endpoints).enumerate();
+        let upstreams = plan.upstreams.iter().zip(&counters.endpoints).enumerate();
         let upstreams = upstreams.map(|(index, (shared, counters))| {
             let settings = &config.upstreams[index];
             let side = sides.of(shared, settings, counters, seeds.u64(..));
             Upstream::new(config.clone(), index, side)
         });
         Generation {
-            number,
+            number: plan.number,
             upstreams: upstreams.collect(),
-            config,
-            counters,
+            files: Rc::new(Files::new(config, plan.disks.clone())),
+            config: config.clone(),
+            counters: counters.clone(),
             logs,
             spans: outlets.spans.clone(),
         }
@@ -162,12 +177,16 @@ impl CurrentGeneration {
         }
     }
 
+    /// Each that lives, the newest first.
+    fn all(&self) -> Vec<Rc<Generation>> {
+        let replaced = self.replaced.borrow();
+        let replaced = replaced.iter().rev().filter_map(Weak::upgrade);
+        std::iter::once(self.get()).chain(replaced).collect()
+    }
+
     /// The one with this number, if it is the newest or an exchange has it.
     fn numbered(&self, number: u32) -> Option<Rc<Generation>> {
-        let replaced = self.replaced.borrow();
-        let replaced = replaced.iter().filter_map(Weak::upgrade);
-        let mut all = std::iter::once(self.get()).chain(replaced);
-        all.find(|it| it.number == number)
+        self.all().into_iter().find(|it| it.number == number)
     }
 
     /// The newest one, to be kept for as long as an exchange takes.
@@ -180,19 +199,12 @@ impl CurrentGeneration {
 
     fn replace(&self, generation: Rc<Generation>) {
         let old = self.newest.replace(generation);
-        if self.is(&old) {
-            return;
-        }
         let mut replaced = self.replaced.borrow_mut();
         replaced.retain(|it| it.strong_count() > 0);
         replaced.push(Rc::downgrade(&old));
         drop(replaced);
         // It is dropped once nothing is borrowed.
         drop(old);
-    }
-
-    fn is(&self, generation: &Rc<Generation>) -> bool {
-        Rc::ptr_eq(&self.newest.borrow(), generation)
     }
 }
 
@@ -222,11 +234,15 @@ impl Heads {
 impl Worker {
     /// A worker without a connection, made of these parts.
     pub fn new(parts: WorkerParts) -> Self {
+        let upstreams = UpstreamSides::default();
+        let generation = Rc::new(Generation::new(&parts.plan, &upstreams));
+        let listeners = ListenerSides::default();
+        listeners.follow(&generation, &parts.plan.listeners);
         Worker {
-            counters: parts.generation.counters.worker.clone(),
-            generation: CurrentGeneration::new(Rc::new(parts.generation)),
-            upstreams: parts.upstreams,
-            listeners: ListenerSides::default(),
+            counters: parts.plan.counters.worker.clone(),
+            generation: CurrentGeneration::new(generation),
+            upstreams,
+            listeners,
             wheel: Wheel::default(),
             access_log: parts.access_log,
             buffer_memory: parts.buffer_memory,
@@ -239,10 +255,25 @@ impl Worker {
             response_head: RefCell::new(ResponseHead::default()),
             sessions: Sessions::default(),
             failures: Failures::default(),
-            files: Rc::new(parts.files),
             room: parts.room,
             pinned: PinnedConnections::default(),
         }
+    }
+
+    /// The generations that something of the worker uses, the newest first.
+    pub fn held_generations(&self) -> Vec<HeldGeneration> {
+        let newest = self.generation.get();
+        let generations = self.generation.all().into_iter();
+        let held = generations.map(|it| {
+            // This list, the newest one's places, and listeners.
+            let newest = if Rc::ptr_eq(&it, &newest) { 2 } else { 0 };
+            let others = 1 + newest + self.listeners.count_of(&it);
+            HeldGeneration {
+                number: it.number,
+                connections: Rc::strong_count(&it).saturating_sub(others),
+            }
+        });
+        held.collect()
     }
 
     /// The names of an exchange's route, and of where it goes; `None` where the exchange
@@ -270,16 +301,13 @@ impl Worker {
         self.wheel.wake_all();
     }
 
-    /// Has exchanges begin with this generation from now on, whose listeners are these,
-    /// in the order of its configuration; the worker's sides of them. A listener that
-    /// is none of them takes nothing new. Exchanges in flight keep the generation that
-    /// they began with.
-    pub fn follow(
-        &self,
-        generation: Rc<Generation>,
-        listeners: &[Arc<SharedListener>],
-    ) -> Vec<Rc<ListenerSide>> {
-        let (sides, has_lost) = self.listeners.follow(&generation, listeners);
+    /// Has exchanges begin with another generation from now on. Gives the worker's sides
+    /// of its listeners, in the order of its configuration. A listener that is none of
+    /// them takes nothing new. Exchanges in flight keep the generation that they began
+    /// with.
+    pub fn follow(&self, plan: &GenerationPlan) -> Vec<Rc<ListenerSide>> {
+        let generation = Rc::new(Generation::new(plan, &self.upstreams));
+        let (sides, has_lost) = self.listeners.follow(&generation, &plan.listeners);
         self.generation.replace(generation);
         if self.is_draining.get() {
             self.listeners.close();

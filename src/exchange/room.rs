@@ -156,7 +156,7 @@ pub fn spare(worker: &Worker, need: Need) -> Option<Spare> {
         if most_idle(worker, taker).is_some_and(|(idle, _)| idle > 0) {
             return Some(Spare::EndpointConnection);
         }
-        if worker.files.open_count() > 0 {
+        if worker.generation.get().files.open_count() > 0 {
             return Some(Spare::File);
         }
     }
@@ -174,7 +174,7 @@ pub async fn give_up(worker: &Worker, need: Need) -> bool {
         (None, _) => false,
         (Some(Spare::Pipes), _) => Pipe::close_kept(),
         (Some(Spare::EndpointConnection), Need::Descriptor(taker)) => close_idle(worker, taker),
-        (Some(Spare::File), _) => worker.files.make_room(),
+        (Some(Spare::File), _) => worker.generation.get().files.make_room(),
         (Some(_), _) => {
             if worker.sessions.tell_first(need, worker.wheel.now()) == 0 {
                 return false;

@@ -414,7 +414,7 @@ fn upstream_step(
     let takes_key = balance.takes_key();
     let mut chooser = Chooser::new(dispatcher.members(), balance, 0);
     let asked = prospect.asking_of(settings, dispatcher);
-    let outlook = dispatcher.outlook(&chooser, &asked);
+    let outlook = dispatcher.outlook(&mut chooser.clone(), &asked);
     // Where it goes now, and else where it would like to go.
     let endpoint = balance.is_fixed().then(|| match outlook {
         Outlook::Served { endpoint } => Some(endpoint),

@@ -12,8 +12,8 @@ mod listener;
 mod route;
 mod upstream;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use evenkeel_metrics::family::{Reading, Value, whole};
@@ -27,6 +27,7 @@ use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::probes::Probes;
 use super::process::ProcessFigures;
+use super::reloads::{LoadedConfig, Reloads};
 use super::stalls::WorkerStalls;
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
@@ -42,6 +43,10 @@ pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
 /// Where the figures come from: what workers write and share.
 #[derive(Debug, Clone)]
 pub struct Sources {
+    /// The number of this generation: how often another configuration was loaded.
+    pub generation: u32,
+    /// When its configuration came into force.
+    pub loaded: Started,
     /// The configuration that the indices of all the others are of.
     pub config: Arc<Config>,
     /// Of each worker.
@@ -60,6 +65,8 @@ pub struct Sources {
     pub status_tokens_refused: Arc<AtomicU64>,
     /// Workers that do not come round.
     pub worker_stalls: Arc<WorkerStalls>,
+    /// How often another configuration was asked for.
+    pub reloads: Arc<Reloads>,
     /// Whether no new connections are taken any more.
     pub is_draining: Arc<AtomicBool>,
     /// When the process began to serve.
@@ -70,6 +77,32 @@ pub struct Sources {
     pub buffer_memory: Arc<BufferMemory>,
     /// Where each worker is asked for what only it knows.
     pub inquiries: Vec<Inquiry>,
+}
+
+/// The sources of the newest configuration, whichever that is by now.
+#[derive(Debug, Clone)]
+pub struct CurrentSources(Arc<Mutex<Arc<Sources>>>);
+
+impl CurrentSources {
+    /// Those of the first configuration.
+    pub fn new(sources: Sources) -> Self {
+        CurrentSources(Arc::new(Mutex::new(Arc::new(sources))))
+    }
+
+    /// Those of the newest configuration. What one question is answered from is to be
+    /// taken once: indices of two configurations do not agree.
+    pub fn get(&self) -> Arc<Sources> {
+        self.lock().clone()
+    }
+
+    /// Another configuration has come into force. Gives those of the one before.
+    pub fn replace(&self, sources: Arc<Sources>) -> Arc<Sources> {
+        std::mem::replace(&mut *self.lock(), sources)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Sources>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A moment by both clocks.
@@ -116,6 +149,12 @@ figures! {
     /// When the configuration came into force, in seconds since 1970.
     family gauge "config_load_timestamp_seconds",
         |it| Reading::One(Value::Millis(it.config.loaded_unix_ms));
+    /// How often another configuration has come into force since the start.
+    given generation: u32 => gauge "generation";
+    /// Configurations that came into force after the first.
+    given reloads: u64 => counter "reloads_total";
+    /// Configurations that were refused: the one before stayed in force.
+    given reloads_refused: u64 => counter "reloads_refused_total";
     /// Access log lines for which the writer had no room.
     counter log_lines_dropped => "log_lines_dropped_total";
     /// Access log lines that could not be written.
@@ -179,6 +218,15 @@ pub struct ConfigFigures {
 }
 
 impl Sources {
+    /// The configuration that these are of, as it came into force.
+    pub fn loaded_config(&self) -> LoadedConfig {
+        LoadedConfig {
+            generation: self.generation,
+            hash: self.config.hash_text(),
+            since: self.loaded.instant,
+        }
+    }
+
     /// Reads everything. Counts that belong together may differ by exchanges
     /// that end meanwhile.
     pub fn read(&self) -> Figures {
@@ -194,6 +242,9 @@ impl Sources {
             workers: self.counters.len(),
             started_unix_ms: unix_time(self.started.wall).as_millis() as u64,
             uptime_ms: self.started.instant.elapsed().as_millis() as u64,
+            generation: self.generation,
+            reloads: self.reloads.done(),
+            reloads_refused: self.reloads.refused(),
             draining: self.is_draining.load(Ordering::Relaxed),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
             spans_sent: self.spans.sent.load(Ordering::Relaxed),
@@ -204,7 +255,7 @@ impl Sources {
             process: ProcessFigures::read(),
             config: ConfigFigures {
                 hash: config.hash_text(),
-                loaded_unix_ms: unix_time(self.started.wall).as_millis() as u64,
+                loaded_unix_ms: unix_time(self.loaded.wall).as_millis() as u64,
             },
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index, detail))

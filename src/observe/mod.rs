@@ -14,6 +14,7 @@ pub mod outlets;
 pub mod probes;
 pub mod process;
 pub mod rates;
+pub mod reloads;
 pub mod sessions;
 pub mod stalls;
 

@@ -23,10 +23,12 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::ending::{join_workers, summarise};
 use super::heartbeat::{LOOK_INTERVAL, Watch};
+use super::reload::{Asker, Load, Loaded, Reloading};
 use super::service::ServiceManager;
 use super::signals::{Patience, Signals, Wish};
 use super::start::{Duties, Process, Writing};
 use super::{Running, health};
+use crate::admin::Order;
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::lifecycle::{Phase, ThreadEnded};
@@ -78,6 +80,7 @@ impl ControlThread {
 /// The process can't be started.
 pub(super) fn start(
     mut config: Config,
+    load: Option<Load>,
     signals: fn() -> io::Result<Signals>,
 ) -> io::Result<Running> {
     let (mailbox, messages) = mpsc::unbounded_channel();
@@ -92,21 +95,21 @@ pub(super) fn start(
         let signals = signals()?;
         let (process, duties) = Process::start(config, discovery)?;
         let known = (
-            process.sources.clone(),
+            process.current.clone(),
             process.status_address.clone(),
-            process.addresses.clone(),
+            process.listeners.addresses(),
         );
         // The caller waits for it.
         let _ = started.send(known);
-        let control = Control::new(process, signals, messages);
+        let control = Control::new(process, load, signals, messages);
         drop(in_runtime);
         control.run(&runtime, duties)
     })?;
     let control = ControlThread { mailbox, thread };
     match is_started.recv() {
-        Ok((sources, status_address, addresses)) => Ok(Running {
+        Ok((current, status_address, addresses)) => Ok(Running {
             control,
-            sources,
+            current,
             status_address,
             addresses,
         }),
@@ -159,6 +162,7 @@ struct Control {
     signals: Signals,
     /// `None` once the caller is gone.
     messages: Option<mpsc::UnboundedReceiver<Message>>,
+    reloading: Reloading,
     stage: Stage,
     watch: Watch,
     service: ServiceManager,
@@ -169,10 +173,15 @@ struct Control {
 
 impl Control {
     /// To be called within a runtime.
-    fn new(process: Process, signals: Signals, messages: mpsc::UnboundedReceiver<Message>) -> Self {
+    fn new(
+        process: Process,
+        load: Option<Load>,
+        signals: Signals,
+        messages: mpsc::UnboundedReceiver<Message>,
+    ) -> Self {
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let stalls = process.sources.worker_stalls.clone();
+        let stalls = process.sources().worker_stalls.clone();
         let mut service = match &signals {
             Signals::Taken { .. } => ServiceManager::of_environment(),
             Signals::Left => ServiceManager::default(),
@@ -181,6 +190,7 @@ impl Control {
         Control {
             signals,
             messages: Some(messages),
+            reloading: Reloading::new(load),
             stage: Stage::Serving,
             service,
             watch: Watch::new(&process.heartbeats, stalls),
@@ -227,7 +237,7 @@ impl Control {
                 () = self.hear() => {}
             }
         };
-        let sources = &self.process.sources;
+        let sources = &self.process.sources();
         summarise(&sources.config, &sources.counters, unwritten);
         match self.stage {
             Stage::Draining {
@@ -245,6 +255,8 @@ impl Control {
     async fn hear(&mut self) {
         tokio::select! {
             message = next(&mut self.messages) => self.asked(message),
+            Some(order) = self.process.asked.recv() => self.ordered(order),
+            loaded = self.reloading.loaded() => self.loaded(loaded),
             Some(ThreadEnded) = self.process.ended.recv() => {
                 self.workers_running -= 1;
                 self.ended_by_itself();
@@ -272,6 +284,58 @@ impl Control {
         }
     }
 
+    fn ordered(&mut self, order: Order) {
+        match order {
+            Order::Reload(reply) => self.reload(Asker::Operator(reply)),
+        }
+    }
+
+    /// Has the configuration loaded, unless the process drains.
+    fn reload(&mut self, asker: Asker) {
+        if matches!(self.stage, Stage::Draining { .. }) {
+            let reloads = &self.process.sources().reloads;
+            asker.refuse(reloads, "the process drains", None);
+        } else {
+            self.service.reloading();
+            let before = &self.process.sources().config;
+            let discovery = &self.process.discovery;
+            self.reloading.begin(asker, before, discovery);
+        }
+    }
+
+    /// Puts a configuration in force that was loaded, unless it is wrong.
+    fn loaded(&mut self, loaded: Loaded) {
+        let reloads = self.process.sources().reloads.clone();
+        let followed = match loaded {
+            Ok(_) if matches!(self.stage, Stage::Draining { .. }) => {
+                Err(("the process drains".to_owned(), None))
+            }
+            Ok(prepared) => {
+                let followed = self.process.follow(prepared);
+                followed.map_err(|error| (error.to_string(), None))
+            }
+            Err(rejected) => Err((rejected.summary, Some(rejected.diagnostics))),
+        };
+        let sources = self.process.sources();
+        let askers = self
+            .reloading
+            .next(&sources.config, &self.process.discovery);
+        if matches!(self.stage, Stage::Serving) && !self.reloading.is_busy() {
+            self.service.ready(&status_line(&self.process));
+        }
+        match followed {
+            Ok(in_force) => {
+                reloads.note_done();
+                tokio::task::spawn_local(in_force.confirm(sources, askers));
+            }
+            Err((summary, diagnostics)) => {
+                for asker in askers {
+                    asker.refuse(&reloads, &summary, diagnostics.as_deref());
+                }
+            }
+        }
+    }
+
     /// A worker or a duty has ended, which only a drain makes right.
     fn ended_by_itself(&mut self) {
         if matches!(self.stage, Stage::Serving) {
@@ -283,6 +347,7 @@ impl Control {
     fn signalled(&mut self, wish: Wish) {
         let (name, patience) = match wish {
             Wish::Reopen => return self.process.log_sender.reopen(),
+            Wish::Reload => return self.reload(Asker::Signal),
             Wish::Stop(name, patience) => (name, patience),
         };
         self.stop(name, patience);
@@ -335,7 +400,7 @@ impl Control {
     }
 
     fn drain_timeout(&self) -> Duration {
-        self.process.sources.config.server.drain_timeout
+        self.process.sources().config.server.drain_timeout
     }
 
     /// `None` is no deadline.
@@ -357,7 +422,7 @@ impl Control {
 
 /// What the service manager shows of a process that serves.
 fn status_line(process: &Process) -> String {
-    let config = &process.sources.config;
+    let config = &process.sources().config;
     format!(
         "serving on {} with {}, configuration {}",
         counted(config.listeners.len() as u64, "listener"),
@@ -376,8 +441,7 @@ impl Duties {
             watched,
         } = self;
         // Tasks of their own: each has its turn, however much another has to do.
-        let (_watched, followed) = tokio::sync::watch::channel(std::sync::Arc::new(watched));
-        let health = tokio::task::spawn_local(health::watch(followed));
+        let health = tokio::task::spawn_local(health::watch(watched));
         let admin = tokio::task::spawn_local(admin.run());
         let discovery = tokio::task::spawn_local(discovery.keep());
         let failed = tokio::select! {

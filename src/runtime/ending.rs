@@ -25,8 +25,9 @@ impl Process {
     /// Files of Unix sockets go first, then workers and the status page close their
     /// listening sockets.
     pub fn drain(&mut self, deadline: Instant) {
-        self.sources.is_draining.store(true, Ordering::Relaxed);
-        self.socket_files.clear();
+        self.sources().is_draining.store(true, Ordering::Relaxed);
+        self.listeners.remove_files();
+        drop(self.status_file.take());
         if let Some(file) = self.control_file.take() {
             self.moved_control_file = move_aside(file);
         }

@@ -9,13 +9,16 @@ mod control;
 mod ending;
 mod health;
 mod heartbeat;
+mod listeners;
 mod permits;
+mod reload;
 mod service;
 mod signals;
 mod start;
 mod worker;
 
 pub use audience::Audience;
+pub use reload::{Load, Rejected, Reloaded};
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use rustix::thread::disable_transparent_huge_pages;
 use crate::config::Config;
 use crate::net::Address;
 use crate::observe::counters::Counters;
-use crate::observe::figures::{Figures, Sources};
+use crate::observe::figures::{CurrentSources, Figures};
 use control::{ControlThread, Message};
 use signals::Signals;
 
@@ -37,7 +40,7 @@ use signals::Signals;
 #[derive(Debug)]
 pub struct Running {
     control: ControlThread,
-    sources: Sources,
+    current: CurrentSources,
     status_address: Option<Address>,
     /// Where each listener listens, with the ports that the kernel chose.
     pub addresses: Vec<Address>,
@@ -54,18 +57,21 @@ fn raise_descriptor_limit() {
 }
 
 /// Runs until TERM, INT or QUIT, then drains, after QUIT without a deadline. A later TERM
-/// or INT that is not the same wish cuts what is still open. USR1 opens the files of the access logs anew.
+/// or INT that is not the same wish cuts what is still open. USR1 opens the files of the
+/// access logs anew. HUP, and an operator, have the configuration loaded again by `load`.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
 /// started; or a thread ended without being told to.
-pub fn run(config: Config) -> io::Result<()> {
+pub fn run(config: Config, load: Load) -> io::Result<()> {
     // The allocator asks for them, of which each thread fills little: with 64
     // connections that is 90 MB in place of 20, and page cache that files lack.
     // A kernel that has none refuses.
     let _ = disable_transparent_huge_pages(true);
     raise_descriptor_limit();
-    control::start(config, Signals::take)?.control.join()
+    control::start(config, Some(load), Signals::take)?
+        .control
+        .join()
 }
 
 /// Binds every listener and starts the workers and the control thread. Signals are
@@ -74,18 +80,18 @@ pub fn run(config: Config) -> io::Result<()> {
 /// # Errors
 /// As for [`run`].
 pub fn start(config: Config) -> io::Result<Running> {
-    control::start(config, || Ok(Signals::Left))
+    control::start(config, None, || Ok(Signals::Left))
 }
 
 impl Running {
     /// Counters of each worker.
-    pub fn counters(&self) -> &[Arc<Counters>] {
-        &self.sources.counters
+    pub fn counters(&self) -> Vec<Arc<Counters>> {
+        self.current.get().counters.clone()
     }
 
     /// All figures at this moment.
     pub fn figures(&self) -> Figures {
-        self.sources.read()
+        self.current.get().read()
     }
 
     /// Where the status page is, if there is one.
@@ -95,8 +101,8 @@ impl Running {
 
     /// The endpoints of each upstream, as all workers share them: what is in
     /// flight where, and what is eligible.
-    pub fn dispatchers(&self) -> &[Arc<Dispatcher>] {
-        &self.sources.dispatchers
+    pub fn dispatchers(&self) -> Vec<Arc<Dispatcher>> {
+        self.current.get().dispatchers.clone()
     }
 
     /// Drains for at most `timeout`, then stops, and says what was done.

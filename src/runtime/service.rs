@@ -72,7 +72,6 @@ impl ServiceManager {
 
     /// Another configuration is being loaded; [`ready`](Self::ready) follows, whether
     /// it came into force or not.
-    #[expect(dead_code, reason = "reloading comes next")]
     pub fn reloading(&mut self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000;

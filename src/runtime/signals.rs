@@ -14,7 +14,8 @@ pub(super) enum Signals {
         stop: StopSignals,
         /// USR1.
         reopen: Signal,
-        reload: ReloadSignals,
+        /// HUP.
+        reload: Signal,
     },
     /// The caller's: none is heard of.
     Left,
@@ -27,6 +28,8 @@ pub(super) enum Wish {
     Stop(&'static str, Patience),
     /// To open the files of the access logs anew.
     Reopen,
+    /// To load the configuration again.
+    Reload,
 }
 
 /// How long exchanges in flight are waited for.
@@ -47,7 +50,7 @@ impl Signals {
         Ok(Signals::Taken {
             stop: StopSignals::new()?,
             reopen: signal(SignalKind::user_defined1())?,
-            reload: ReloadSignals::new()?,
+            reload: signal(SignalKind::hangup())?,
         })
     }
 
@@ -61,52 +64,18 @@ impl Signals {
                 stop,
                 reopen,
                 reload,
-            } => loop {
-                tokio::select! {
-                    name = stop.next() => {
-                        let patience = match name {
-                            "QUIT" => Patience::Unlimited,
-                            _ => Patience::Limited,
-                        };
-                        return Wish::Stop(name, patience);
-                    }
-                    _ = reopen.recv() => return Wish::Reopen,
-                    () = reload.refuse_next() => {}
+            } => tokio::select! {
+                name = stop.next() => {
+                    let patience = match name {
+                        "QUIT" => Patience::Unlimited,
+                        _ => Patience::Limited,
+                    };
+                    Wish::Stop(name, patience)
                 }
+                _ = reopen.recv() => Wish::Reopen,
+                _ = reload.recv() => Wish::Reload,
             },
             Signals::Left => std::future::pending().await,
-        }
-    }
-}
-
-/// HUP, taken over from its default.
-#[derive(Debug)]
-pub(super) struct ReloadSignals {
-    hangup: Signal,
-    /// Whether one has been answered: to say it once is enough.
-    is_answered: bool,
-}
-
-impl ReloadSignals {
-    /// Takes it over at once. To be called within a runtime.
-    fn new() -> io::Result<Self> {
-        Ok(ReloadSignals {
-            hangup: signal(SignalKind::hangup())?,
-            is_answered: false,
-        })
-    }
-
-    /// Waits for the next one, and says of the first that it changes nothing.
-    ///
-    /// # Cancellation
-    /// No signal is lost by dropping the future.
-    async fn refuse_next(&mut self) {
-        self.hangup.recv().await;
-        if !std::mem::replace(&mut self.is_answered, true) {
-            tracing::warn!(
-                "HUP: the configuration stays as it is; this version reads it only at the start, \
-                 and reloading comes with a later one"
-            );
         }
     }
 }

@@ -8,12 +8,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::health;
 use super::heartbeat::{Beating, Heartbeat};
-use super::worker::{Shared, WorkerThread};
+use super::listeners::Listeners;
+use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
 use crate::config::Config;
-use crate::config::machine::{self, Obstacle};
 use crate::discovery::Discovery;
-use crate::exchange::context::SharedListener;
+use crate::exchange::context::GenerationPlan;
 use crate::files::Disks;
 use crate::lifecycle::{Phase, Starting, ThreadEnded, ThreadEnds, WhileRunning};
 use crate::metrics::BufferMemory;
@@ -21,18 +21,17 @@ use crate::metrics::quantity::counted;
 use crate::net::Address;
 use crate::net::clock;
 use crate::net::descriptors;
-use crate::net::listen::{self, BoundListener, SocketFile};
+use crate::net::listen::{BoundListener, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::access_log::Layout;
 use crate::observe::access_log::writer::{self, LogSender, LogWriter};
 use crate::observe::counters::Counters;
-use crate::observe::figures::{Sources, Started};
+use crate::observe::figures::{CurrentSources, Sources, Started};
 use crate::observe::inquiry::{self, Inquiry, Questions};
 use crate::observe::otlp::Exporters;
 use crate::observe::outlets::Outlets;
 use crate::observe::probes::Probes;
-use crate::observe::sessions::ListenerId;
-use crate::upstream::shared_upstreams;
+use crate::upstream::{SharedUpstream, shared_upstreams};
 
 /// The running process, as the control thread owns it.
 #[derive(Debug)]
@@ -45,15 +44,24 @@ pub(super) struct Process {
     pub log_sender: LogSender,
     /// `None` once it is being finished.
     pub writing: Option<Writing>,
-    pub sources: Sources,
-    /// Of listeners and of the status page.
-    pub socket_files: Vec<SocketFile>,
+    /// Of the newest configuration.
+    pub current: CurrentSources,
+    /// Of the newest configuration, in its order.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
+    pub discovery: Arc<Discovery>,
+    pub listeners: Listeners,
+    /// To each worker.
+    pub orders: Vec<mpsc::UnboundedSender<Order>>,
+    /// What operators ask for.
+    pub asked: mpsc::UnboundedReceiver<admin::Order>,
+    /// What is watched of endpoints.
+    pub watched: watch::Sender<Arc<health::Watched>>,
+    /// Of the status page.
+    pub status_file: Option<SocketFile>,
     pub control_file: Option<SocketFile>,
     /// The same while the process drains.
     pub moved_control_file: Option<SocketFile>,
     pub status_address: Option<Address>,
-    /// Where each listener listens, with the ports that the kernel chose.
-    pub addresses: Vec<Address>,
 }
 
 /// Threads that still write when the workers have ended.
@@ -71,39 +79,40 @@ pub(super) struct Duties {
     pub poller: Poller,
     pub admin: admin::Service,
     pub discovery: Arc<Discovery>,
-    pub watched: health::Watched,
+    pub watched: watch::Receiver<Arc<health::Watched>>,
 }
 
 /// Sockets and shared state, made before any worker runs.
 struct Opened {
     config: Arc<Config>,
-    shared: Arc<Shared>,
+    listeners: Listeners,
+    upstreams: Vec<Arc<SharedUpstream>>,
+    disks: Arc<Disks>,
+    buffer_memory: Arc<BufferMemory>,
+    /// Of each worker.
     sockets: Vec<Vec<BoundListener>>,
-    socket_files: Vec<SocketFile>,
-    addresses: Vec<Address>,
+    status_file: Option<SocketFile>,
     admin_sockets: admin::Sockets,
     control_file: Option<SocketFile>,
 }
 
 impl Opened {
     fn new(mut config: Config) -> io::Result<Self> {
-        let (sockets, mut socket_files) = bind_listeners(&config)?;
-        let addresses: Vec<Address> = sockets
-            .first()
-            .map(|first| first.iter().map(|bound| bound.address.clone()).collect())
-            .unwrap_or_default();
-        // Figures, and whoever asks the process, have the port that port 0 became.
-        for (listener, address) in config.listeners.iter_mut().zip(&addresses) {
-            listener.bind = address.clone();
-        }
+        let mut listeners = Listeners::default();
+        let new = listeners.bind(&mut config)?;
+        let workers = config.server.workers;
+        let sockets = listeners.follow(new, &mut config, workers).into_iter();
         let (admin_sockets, admin_files) = admin::bind(&config)?;
-        socket_files.extend(admin_files.status);
         Ok(Opened {
-            shared: shared_state(&config)?,
+            sockets: sockets
+                .map(|it| it.into_iter().flatten().collect())
+                .collect(),
+            listeners,
+            upstreams: shared_upstreams(&config, &[], clock::now()),
+            disks: Arc::new(Disks::start(&config)?),
+            buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
             config: Arc::new(config),
-            sockets,
-            socket_files,
-            addresses,
+            status_file: admin_files.status,
             admin_sockets,
             control_file: admin_files.control,
         })
@@ -126,7 +135,7 @@ impl Observation {
     /// Beside it, of each worker where it hears of questions.
     fn start(opened: &Opened) -> io::Result<(Self, Vec<Questions>)> {
         let config = &*opened.config;
-        let members = opened.shared.upstreams.iter();
+        let members = opened.upstreams.iter();
         let members: Vec<_> = members.map(|it| it.dispatcher().members()).collect();
         let workers = config.server.workers;
         let (lines, log_writer) = writer::start(&config.access_logs.destinations)?;
@@ -160,36 +169,52 @@ impl Process {
     /// started.
     pub fn start(config: Config, discovery: Arc<Discovery>) -> io::Result<(Self, Duties)> {
         let mut opened = Opened::new(config)?;
-        discovery.configure(&opened.config, &opened.shared.upstreams);
+        discovery.configure(&opened.config, &opened.upstreams);
         let (observation, questions) = Observation::start(&opened)?;
         let (phase, phase_receiver) = watch::channel(Phase::Start);
         let (starting, none_lacking) = Starting::together(phase_receiver.clone());
         let (ends, ended) = ThreadEnds::new();
         let mut workers = Vec::with_capacity(questions.len());
-        for (index, questions) in questions.into_iter().enumerate() {
+        let sources = sources(&opened, &observation, &discovery);
+        let outlets = &observation.outlets;
+        let plans = plans(&sources, &opened.listeners, &opened.upstreams, outlets);
+        let mut orders = Vec::with_capacity(questions.len());
+        for (index, (questions, plan)) in questions.into_iter().zip(plans).enumerate() {
+            let (order, ordered) = mpsc::unbounded_channel();
+            orders.push(order);
             let worker = WorkerThread {
                 index,
-                config: opened.config.clone(),
-                shared: opened.shared.clone(),
+                parts: Parts {
+                    plan,
+                    buffer_memory: opened.buffer_memory.clone(),
+                    inquiries: observation.inquiries.clone(),
+                },
                 sockets: std::mem::take(&mut opened.sockets[index]),
-                counters: observation.counters[index].clone(),
-                outlets: observation.outlets.clone(),
                 starting: starting.clone(),
                 phase: phase_receiver.clone(),
                 questions,
+                orders: ordered,
                 heartbeat: observation.heartbeats[index].clone(),
-                inquiries: observation.inquiries.clone(),
             };
             workers.push(spawn(worker, ends.of_one())?);
         }
         let status_address = opened.admin_sockets.status_address();
         let admin_sockets = std::mem::take(&mut opened.admin_sockets);
-        let sources = sources(&opened, &observation, &discovery);
+        sources.reloads.begin(sources.loaded_config());
+        let watched = watched(&sources, &opened.upstreams);
+        let (watched, followed) = watch::channel(Arc::new(watched));
+        let current = CurrentSources::new(sources);
+        let (admin_orders, asked) = mpsc::unbounded_channel();
         let duties = Duties {
             poller: Poller::of_this_thread()?,
-            watched: watched(&opened, &observation, &sources),
-            discovery,
-            admin: admin::Service::new(sources.clone(), admin_sockets, phase_receiver)?,
+            watched: followed,
+            discovery: discovery.clone(),
+            admin: admin::Service::new(
+                current.clone(),
+                admin_sockets,
+                admin_orders,
+                phase_receiver,
+            )?,
         };
         // Clients get no descriptor before all threads have theirs.
         drop(starting);
@@ -206,20 +231,35 @@ impl Process {
                 exporters: observation.exporters,
                 log_writer: observation.log_writer,
             }),
-            sources,
-            socket_files: opened.socket_files,
+            current,
+            upstreams: opened.upstreams,
+            discovery,
+            listeners: opened.listeners,
+            orders,
+            asked,
+            watched,
+            status_file: opened.status_file,
             control_file: opened.control_file,
             moved_control_file: None,
             status_address,
-            addresses: opened.addresses,
         };
         process.announce();
         Ok((process, duties))
     }
 
+    /// Where figures come from now.
+    pub fn sources(&self) -> Arc<Sources> {
+        self.current.get()
+    }
+
+    /// What is watched from now on.
+    pub fn watched_now(&self) -> health::Watched {
+        watched(&self.sources(), &self.upstreams)
+    }
+
     fn announce(&self) {
         let version = env!("CARGO_PKG_VERSION");
-        let config = &self.sources.config;
+        let config = &self.sources().config;
         let hash = config.hash_text();
         let workers = counted(config.server.workers as u64, "worker");
         tracing::info!(
@@ -233,7 +273,7 @@ impl Process {
         if let Some(address) = &config.server.control {
             tracing::info!("control socket: listening on {address}");
         }
-        for (listener, address) in config.listeners.iter().zip(&self.addresses) {
+        for (listener, address) in config.listeners.iter().zip(self.listeners.addresses()) {
             let name = listener.name.as_str();
             let bind = address.to_string();
             tracing::info!(
@@ -260,9 +300,12 @@ fn spawn(
 }
 
 fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) -> Sources {
-    let Opened { config, shared, .. } = opened;
-    let dispatchers = shared.upstreams.iter().map(|it| it.dispatcher().clone());
+    let Opened { config, .. } = opened;
+    let dispatchers = opened.upstreams.iter().map(|it| it.dispatcher().clone());
+    let started = Started::now();
     Sources {
+        generation: 0,
+        loaded: started,
         config: config.clone(),
         counters: observation.counters.clone(),
         dispatchers: dispatchers.collect(),
@@ -272,51 +315,40 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         discovered: discovery.shown().clone(),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),
+        reloads: Arc::default(),
         is_draining: Arc::default(),
-        started: Started::now(),
-        disks: shared.disks.clone(),
-        buffer_memory: shared.buffer_memory.clone(),
+        started,
+        disks: opened.disks.clone(),
+        buffer_memory: opened.buffer_memory.clone(),
         inquiries: observation.inquiries.clone(),
     }
 }
 
-fn watched(opened: &Opened, observation: &Observation, sources: &Sources) -> health::Watched {
+fn watched(sources: &Sources, upstreams: &[Arc<SharedUpstream>]) -> health::Watched {
     health::Watched {
-        config: opened.config.clone(),
-        upstreams: opened.shared.upstreams.clone(),
-        counters: observation.counters.clone(),
-        inquiries: observation.inquiries.clone(),
+        config: sources.config.clone(),
+        upstreams: upstreams.to_vec(),
+        counters: sources.counters.clone(),
+        inquiries: sources.inquiries.clone(),
         probes: sources.probes.clone(),
     }
 }
 
-/// One socket per worker and listener, indexed in this order, and the files of
-/// Unix sockets.
-fn bind_listeners(config: &Config) -> io::Result<(Vec<Vec<BoundListener>>, Vec<SocketFile>)> {
-    let workers = config.server.workers;
-    let mut by_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut files = Vec::new();
-    for listener in &config.listeners {
-        let bind = &listener.bind;
-        let bound = listen::bind(bind, listener.accepting, workers).map_err(|error| {
-            let what = format!("listener {}: bind {bind}", listener.name);
-            machine::explained(&what, &error, Obstacle::of(bind))
-        })?;
-        for (sockets, socket) in by_worker.iter_mut().zip(bound.listeners) {
-            sockets.push(socket);
-        }
-        files.extend(bound.file);
-    }
-    Ok((by_worker, files))
-}
-
-fn shared_state(config: &Config) -> io::Result<Arc<Shared>> {
-    Ok(Arc::new(Shared {
-        upstreams: shared_upstreams(config, &[], clock::now()),
-        listeners: (0..config.listeners.len() as ListenerId)
-            .map(|id| Arc::new(SharedListener::new(id)))
-            .collect(),
-        disks: Arc::new(Disks::start(config)?),
-        buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
-    }))
+/// For each worker what it makes its generation of.
+pub(super) fn plans(
+    sources: &Sources,
+    listeners: &Listeners,
+    upstreams: &[Arc<SharedUpstream>],
+    outlets: &Outlets,
+) -> Vec<GenerationPlan> {
+    let plan = |counters: &Arc<Counters>| GenerationPlan {
+        number: sources.generation,
+        config: sources.config.clone(),
+        listeners: listeners.shared(),
+        upstreams: upstreams.to_vec(),
+        disks: sources.disks.clone(),
+        outlets: outlets.clone(),
+        counters: counters.clone(),
+    };
+    sources.counters.iter().map(plan).collect()
 }

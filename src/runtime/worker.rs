@@ -1,63 +1,91 @@
 //! One worker: a thread with an event loop, its own sockets, pools and
 //! counters.
 
+use std::convert::Infallible;
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::dispatch::Asking;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::heartbeat::Heartbeat;
 use crate::client;
-use crate::config::Config;
-use crate::exchange::context::{Generation, SharedListener, Worker, WorkerParts};
+use crate::exchange::context::{GenerationPlan, ListenerSide, Worker, WorkerParts};
 use crate::exchange::{Room, room};
-use crate::files::{Disks, Files};
 use crate::lifecycle::{Phase, Starting};
 use crate::metrics::BufferMemory;
 use crate::net::clock;
-use crate::net::listen::{BoundListener, Listener};
+use crate::net::listen::{Accepting, BoundListener, Listener};
 use crate::net::tasks::{self, Tasks};
 use crate::net::timer::TICK;
 use crate::net::timer_fd::TimerFd;
 use crate::observe::access_log::AccessLog;
-use crate::observe::counters::Counters;
 use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
-use crate::observe::outlets::Outlets;
+use crate::observe::sessions::ListenerId;
 use crate::scheduling::ask_for_short_slices;
-use crate::upstream::{SharedUpstream, UpstreamSides};
 
-/// What the workers share, and nothing else.
+/// What the control thread has a worker do.
 #[derive(Debug)]
-pub(super) struct Shared {
-    /// Upstreams, with slots and connections that belong to all workers.
-    pub upstreams: Vec<Arc<SharedUpstream>>,
-    /// In the order of the configuration.
-    pub listeners: Vec<Arc<SharedListener>>,
-    /// The disks that files are served from.
-    pub disks: Arc<Disks>,
-    /// The memory in which bodies are held for slow clients.
-    pub buffer_memory: Arc<BufferMemory>,
+pub(super) enum Order {
+    /// To go on with another generation.
+    Follow(Box<Follow>),
+}
+
+/// Another generation for a worker.
+#[derive(Debug)]
+pub(super) struct Follow {
+    /// The generation.
+    pub plan: GenerationPlan,
+    /// For each listener in order: its socket where it is new, and how the kernel
+    /// takes connections in.
+    pub sockets: Vec<(Option<BoundListener>, Accepting)>,
+    /// Is dropped once exchanges begin with it.
+    pub is_done: oneshot::Sender<Infallible>,
+}
+
+/// A listening socket of this worker, while connections are accepted there.
+struct OpenSocket {
+    listener: ListenerId,
+    socket: Weak<Listener>,
 }
 
 /// What the thread of a worker is started with.
 #[derive(Debug)]
 pub(super) struct WorkerThread {
     pub index: usize,
-    pub config: Arc<Config>,
-    pub shared: Arc<Shared>,
+    pub parts: Parts,
+    /// Of each listener of its first generation.
     pub sockets: Vec<BoundListener>,
-    pub counters: Arc<Counters>,
-    pub outlets: Outlets,
     pub starting: Starting,
     pub phase: watch::Receiver<Phase>,
     pub questions: Questions,
+    pub orders: mpsc::UnboundedReceiver<Order>,
     /// Shows the control thread that the worker comes round.
     pub heartbeat: Arc<Heartbeat>,
+}
+
+/// What a worker is made of, on its thread.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// Its first generation.
+    pub plan: GenerationPlan,
+    /// The memory in which bodies are held for slow clients, of all workers.
+    pub buffer_memory: Arc<BufferMemory>,
     /// Where each worker is asked.
     pub inquiries: Vec<Inquiry>,
+}
+
+impl Parts {
+    fn on_its_thread(self, index: usize) -> WorkerParts {
+        WorkerParts {
+            access_log: AccessLog::new(),
+            plan: self.plan,
+            buffer_memory: self.buffer_memory,
+            room: Room::new(index, self.inquiries),
+        }
+    }
 }
 
 /// Ticks between two looks at the clock and the idle pools: a second.
@@ -74,22 +102,27 @@ impl WorkerThread {
         Tasks::of_this_thread()?.run_until(self.serve())?
     }
 
-    async fn serve(mut self) -> io::Result<()> {
-        let worker = Rc::new(self.worker());
-        let sockets = self.sockets.drain(..);
-        let listeners = sockets.map(Listener::register);
+    async fn serve(self) -> io::Result<()> {
+        let WorkerThread {
+            index,
+            parts,
+            sockets,
+            starting,
+            mut phase,
+            mut questions,
+            mut orders,
+            heartbeat,
+        } = self;
+        let worker = Rc::new(Worker::new(parts.on_its_thread(index)));
+        let listeners = sockets.into_iter().map(Listener::register);
         let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
         let timer = TimerFd::new()?;
-        self.starting.finish().await;
+        starting.finish().await;
         // Each task that accepts holds another.
         let accepting = Rc::new(());
-        let sides = worker.follow(worker.generation.get(), &self.shared.listeners);
-        for (side, listener) in sides.into_iter().zip(listeners) {
-            let (worker, is_accepting) = (worker.clone(), accepting.clone());
-            tasks::spawn(async move {
-                let _is_accepting = is_accepting;
-                client::accept(worker, listener, side).await;
-            });
+        let mut open = Vec::new();
+        for (side, listener) in worker.listeners.all().into_iter().zip(listeners) {
+            open.push(accept(&worker, &accepting, side, listener));
         }
         let started = Instant::now();
         timer.set(TICK, TICK)?;
@@ -99,12 +132,12 @@ impl WorkerThread {
         while !is_over(deadline, is_idle()) {
             tokio::select! {
                 () = timer.expired() => {
-                    self.heartbeat.beat();
+                    heartbeat.beat();
                     tick(&worker, started);
                 }
-                changed = self.phase.changed(), if is_supervised => {
+                changed = phase.changed(), if is_supervised => {
                     is_supervised = changed.is_ok();
-                    deadline = match *self.phase.borrow_and_update() {
+                    deadline = match *phase.borrow_and_update() {
                         Phase::Drain { deadline } => Some(deadline),
                         // Nothing can stop us later.
                         _ if !is_supervised => Some(Instant::now()),
@@ -112,17 +145,17 @@ impl WorkerThread {
                     };
                     worker.drain();
                 }
-                Some(question) = self.questions.recv() => answer(&worker, self.index, question),
+                Some(question) = questions.recv() => answer(&worker, index, question),
+                Some(Order::Follow(order)) = orders.recv() => {
+                    follow(&worker, &accepting, &mut open, *order);
+                }
             }
         }
         let open = worker.open_count.get();
         if open > 0 {
-            tracing::warn!(
-                "worker {}: {open} connections cut at the deadline",
-                self.index
-            );
+            tracing::warn!("worker {index}: {open} connections cut at the deadline");
             timer.set(CUT_STEP, CUT_STEP)?;
-            cut(&worker, &timer, &self.heartbeat).await;
+            cut(&worker, &timer, &heartbeat).await;
         }
         // Those that the last exchanges have left.
         worker.upstreams.close_idle();
@@ -131,30 +164,51 @@ impl WorkerThread {
             .flush(&worker.counters.own.log_lines_dropped);
         Ok(())
     }
+}
 
-    fn generation(&self, sides: &UpstreamSides) -> Generation {
-        Generation::new(
-            0,
-            self.config.clone(),
-            &self.shared.upstreams,
-            sides,
-            self.counters.clone(),
-            &self.outlets,
-            fastrand::u64(..),
-        )
-    }
+/// Accepts connections on this socket, until its listener takes nothing new. Whoever
+/// does holds `accepting`.
+fn accept(
+    worker: &Rc<Worker>,
+    accepting: &Rc<()>,
+    side: Rc<ListenerSide>,
+    socket: Listener,
+) -> OpenSocket {
+    let (worker, is_accepting) = (worker.clone(), accepting.clone());
+    let socket = Rc::new(socket);
+    let open = OpenSocket {
+        listener: side.id(),
+        socket: Rc::downgrade(&socket),
+    };
+    tasks::spawn(async move {
+        let _is_accepting = is_accepting;
+        client::accept(worker, socket, side).await;
+    });
+    open
+}
 
-    fn worker(&self) -> Worker {
-        let upstreams = UpstreamSides::default();
-        Worker::new(WorkerParts {
-            generation: self.generation(&upstreams),
-            upstreams,
-            access_log: AccessLog::new(),
-            buffer_memory: self.shared.buffer_memory.clone(),
-            files: Files::new(&self.config, self.shared.disks.clone()),
-            room: Room::new(self.index, self.inquiries.clone()),
-        })
+/// Goes on with another generation: takes its new sockets, and has the kernel accept as
+/// it says.
+fn follow(worker: &Rc<Worker>, accepting: &Rc<()>, open: &mut Vec<OpenSocket>, order: Follow) {
+    open.retain(|it| it.socket.strong_count() > 0);
+    let sides = worker.follow(&order.plan);
+    for (side, (new, options)) in sides.into_iter().zip(order.sockets) {
+        let (id, name) = (side.id(), side.setting(|it| it.name.clone()));
+        let followed = match new {
+            Some(_) if worker.is_draining.get() => Ok(()),
+            Some(bound) => Listener::register(bound)
+                .map(|socket| open.push(accept(worker, accepting, side, socket))),
+            None => {
+                let socket = open.iter().find(|it| it.listener == id);
+                let socket = socket.and_then(|it| it.socket.upgrade());
+                socket.map_or(Ok(()), |it| it.accept_as(options))
+            }
+        };
+        if let Err(error) = followed {
+            tracing::error!(listener = name, "listener {name}: {error}");
+        }
     }
+    drop(order.is_done);
 }
 
 /// Answers who wants to see what only this worker knows.
@@ -170,6 +224,9 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
                 list.look_up(listener, |it| worker.names_of(it)).await;
                 let _ = reply.send(list);
             });
+        }
+        Question::Generations(reply) => {
+            let _ = reply.send(worker.held_generations());
         }
         Question::Failures(reply) => {
             let _ = reply.send(worker.failures.list());
@@ -232,8 +289,9 @@ fn tick(worker: &Worker, started: Instant) {
     let now = worker.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
         worker.access_log.synchronise_clock();
-        worker.files.check_folders(now);
-        let open_files = worker.files.open_count();
+        let files = worker.generation.get().files.clone();
+        files.check_folders(now);
+        let open_files = files.open_count();
         worker.counters.own.open_files.set(open_files as u64);
         worker.pinned.sweep(now);
         worker.listeners.forget_gone();

@@ -9,19 +9,15 @@ impl Simulation {
         let before = self.worker.generation.get();
         let config = load(config);
         self.shared = shared_upstreams(&config, &self.shared, clock::now());
-        let generation = Generation::new(
-            before.number + 1,
-            config.clone(),
-            &self.shared,
-            &self.worker.upstreams,
-            Arc::new(before.counters.following(&before.config, &config)),
-            &outlets(&config, &self.shared),
-            2,
-        );
         let sides = self.worker.listeners.all();
-        let shared = sides.iter().map(|it| it.shared().clone());
-        self.worker
-            .follow(Rc::new(generation), &shared.collect::<Vec<_>>());
+        let listeners = sides.iter().map(|it| it.shared().clone());
+        let counters = before.counters.following(&before.config, &config);
+        self.worker.follow(&GenerationPlan {
+            number: before.number + 1,
+            listeners: listeners.collect(),
+            counters: Arc::new(counters),
+            ..plan_of(&config, &self.shared)
+        });
     }
 
     /// Where the exchange in progress goes: route, upstream and endpoint.

@@ -87,8 +87,8 @@ impl UpstreamSide {
     /// What would become of an exchange that came now, and what is known of
     /// each endpoint. Changes nothing: a copy of the balancer picks.
     pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<(EndpointId, Learned)>) {
-        let chooser = self.chooser.borrow();
-        let outlook = self.dispatcher.outlook(&chooser, asking);
+        let mut chooser = self.chooser.borrow().clone();
+        let outlook = self.dispatcher.outlook(&mut chooser, asking);
         let ids = chooser.members().endpoints().iter().map(|it| it.id());
         let learned = ids.filter_map(|id| Some((id, chooser.learned(id, asking.now)?)));
         (outlook, learned.collect())

@@ -8,7 +8,7 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, TempDir};
 use serde_json::Value;
 
-use crate::setup::{Site, origin, program, test};
+use crate::setup::{Site, get, origin, program, test};
 
 const CONFIG: &str = r#"
 [server]
@@ -454,6 +454,29 @@ fn every_balancer_says_where_it_will_send_a_request() {
             let marked = format!("> endpoint {endpoint} up");
             assert!(text.contains(&marked), "{text}");
         }
+    });
+}
+
+#[test]
+fn what_a_balancer_has_learned_fades_while_nothing_comes() {
+    test(|| {
+        let site = Site {
+            server: "control = \"$DIR/control.sock\"",
+            ..Site::default()
+        };
+        let (_origin, proxy) = site.with_origin();
+        let mut client = proxy.client();
+        for path in [["/ping"; 3], ["/slow/100"; 3]].concat() {
+            assert_eq!(client.ask(get(path)).unwrap().status, 200);
+        }
+        let slowness = || {
+            let step = live(&proxy, &["GET", "http://x.test/ping"])["action"].clone();
+            let slowness = &step["endpoints"][0]["learned"]["slowness"][0];
+            slowness.as_f64().unwrap()
+        };
+        let first = slowness();
+        assert!(first > 1.5, "{first}");
+        until("it fades", || slowness() < 1.0 + (first - 1.0) / 2.0);
     });
 }
 

@@ -49,6 +49,7 @@ mod process;
 mod proxy_protocol;
 mod queue;
 mod recipes;
+mod reload;
 mod room;
 mod rules;
 mod secrets;

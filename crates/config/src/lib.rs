@@ -188,7 +188,7 @@ pub enum HalfClose {
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
 /// The status page, with the metrics.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Where it listens.
     pub bind: Address,

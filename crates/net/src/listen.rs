@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, ready};
@@ -53,6 +53,20 @@ pub struct Bound {
 /// # Errors
 /// The address is in use, not of this machine, or not permitted.
 pub fn bind(address: &Address, accepting: Accepting, workers: usize) -> io::Result<Bound> {
+    if let Address::Tcp(address) = address {
+        // With SO_REUSEPORT a second process of the same user would get a share of
+        // the connections instead of an error: ask without it first.
+        drop(bound_socket(*address)?);
+    }
+    bind_beside(address, accepting, workers)
+}
+
+/// As [`bind`], where another listener of this process may have the same port at
+/// another address.
+///
+/// # Errors
+/// As [`bind`], but that a program of the same user has a TCP port as well is no error.
+pub fn bind_beside(address: &Address, accepting: Accepting, workers: usize) -> io::Result<Bound> {
     match address {
         Address::Tcp(address) => Ok(Bound {
             listeners: bind_tcp(*address, accepting, workers)?,
@@ -75,12 +89,16 @@ pub fn bind_private(path: &Path, backlog: u32) -> io::Result<(BoundListener, Soc
     rustix::fs::fchmod(&socket, mode)?;
     let file = SocketFile::bind(&socket, path)?;
     rustix::fs::chmod(path, mode)?;
-    socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+    socket.listen(self::backlog(backlog))?;
     let bound = BoundListener {
         socket,
         address: Address::Unix(path.to_owned()),
     };
     Ok((bound, file))
+}
+
+fn backlog(wanted: u32) -> i32 {
+    wanted.min(i32::MAX as u32) as i32
 }
 
 /// For the user and the group: to read and to write.
@@ -91,9 +109,6 @@ fn bind_tcp(
     accepting: Accepting,
     workers: usize,
 ) -> io::Result<Vec<BoundListener>> {
-    // With SO_REUSEPORT a second process of the same user would get a share of
-    // the connections instead of an error: ask without it first.
-    drop(bound_socket(address)?);
     let mut bound = Vec::with_capacity(workers);
     for _ in 0..workers {
         let socket = tcp_socket(address)?;
@@ -101,10 +116,10 @@ fn bind_tcp(
         // Accepted sockets inherit it: no system call per connection.
         socket.set_tcp_nodelay(true)?;
         if accepting.is_deferred {
-            defer_accept(&socket)?;
+            defer_accept(&socket, true)?;
         }
         socket.bind(&address.into())?;
-        socket.listen(accepting.backlog.min(i32::MAX as u32) as i32)?;
+        socket.listen(backlog(accepting.backlog))?;
         if let Some(actual) = socket.local_addr()?.as_socket() {
             address = actual;
         }
@@ -118,14 +133,14 @@ fn bind_tcp(
 
 /// Has the kernel keep connections until the client has sent something, or for
 /// the shortest time that can be asked for: until it has said once more that it
-/// is ready, after a second.
-fn defer_accept(socket: &Socket) -> io::Result<()> {
-    let seconds: libc::c_int = 1;
+/// is ready, after a second; or hand them over at once.
+fn defer_accept(socket: &impl AsFd, is_deferred: bool) -> io::Result<()> {
+    let seconds = libc::c_int::from(is_deferred);
     // SAFETY: the value is an int, of the length that is given, and the kernel
     // only reads it.
     let result = unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_DEFER_ACCEPT,
             (&raw const seconds).cast(),
@@ -155,7 +170,7 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Bound> {
     remove_dead_socket(path)?;
     let socket = stream_socket(Domain::UNIX)?;
     let file = SocketFile::bind(&socket, path)?;
-    socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+    socket.listen(self::backlog(backlog))?;
     let listener = |_| {
         Ok(BoundListener {
             socket: socket.try_clone()?,
@@ -291,6 +306,19 @@ impl Listener {
             },
             has_accepted: Cell::new(false),
         })
+    }
+
+    /// Has the kernel take connections in like this from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn accept_as(&self, accepting: Accepting) -> io::Result<()> {
+        // To listen again changes the length of the queue.
+        rustix::net::listen(&self.socket, backlog(accepting.backlog))?;
+        match self.kind {
+            Kind::Tcp => defer_accept(&self.socket, accepting.is_deferred),
+            Kind::Unix => Ok(()),
+        }
     }
 
     /// The next connection.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::answer::{Answer, Format, with_names};
 use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, operate};
+use crate::admin::order::{Order, order};
 use crate::admin::{Admin, Asker};
 use crate::config::{MAX_WEIGHT, Upstream};
 use crate::explain::live;
@@ -31,12 +32,14 @@ show routes                  routes: requests, errors, times
 show files                   files from memory and from disks; the disks' queues
 show sessions [N]            open connections, those with an exchange first
 show queue                   who waits for an endpoint, and for how long
+show generations             configurations in use: the newest, and those that go on
 show errors [N]              the last exchanges that failed or were refused
 rates [SECONDS]              what happens in the next second, or so many
 drain UPSTREAM/ENDPOINT...   finish what is in flight there, send nothing new
 ready UPSTREAM/ENDPOINT...   send requests there again
 stop UPSTREAM/ENDPOINT...    out of service, for the operator's reasons
 weight UPSTREAM/ENDPOINT N   another share of the traffic, 0 to 1000000
+reload                       load the configuration again
 set log-level LEVEL          error, warn, info, debug or trace
 version                      the program's version
 help                         this text
@@ -172,17 +175,22 @@ fn verbs_after(first: &str) -> Vec<&'static str> {
 /// Commands that wait for the workers, or for time to pass; `None` where it is none of
 /// them.
 async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<Answer> {
-    let sources = &admin.sources;
+    let sources = &admin.sources();
     Some(match *words {
         ["show", "sessions" | "sess"] => sessions(admin, DEFAULT_ROWS, format).await,
         ["show", "sessions" | "sess", count] => match rows(count) {
             Ok(count) => sessions(admin, count, format).await,
             Err(error) => Err(error),
         },
+        ["show", "generations"] => show::generations(&admin.sources(), format).await,
         ["show", "errors"] => show::errors(sources, DEFAULT_ROWS, format).await,
         ["show", "errors", count] => match rows(count) {
             Ok(count) => show::errors(sources, count, format).await,
             Err(error) => Err(error),
+        },
+        ["reload"] => match (order(&admin.orders, Order::Reload).await, format) {
+            (Ok(done), Format::Json) => Ok(serde_json::json!({ "done": done }).to_string()),
+            (outcome, _) => outcome,
         },
         ["rates"] => rates(admin, "1", format).await,
         ["rates", seconds] => rates(admin, seconds, format).await,
@@ -193,14 +201,14 @@ async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<A
 }
 
 async fn sessions(admin: &Arc<Admin>, count: usize, format: Format) -> Answer {
-    let asked = show::ask_sessions(&admin.sources, count).await;
+    let asked = show::ask_sessions(&admin.sources(), count).await;
     let shown = move |_: &Admin| show::sessions(asked, count, format);
     admin.aside(Asker::Control, shown).await
 }
 
 /// `None` where it is no command of ours.
 fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer> {
-    let sources = &caller.admin.sources;
+    let sources = &caller.admin.sources();
     Some(match *words {
         [] | ["help"] => format.show(&HELP, |text| (*text).to_owned()),
         ["version"] => format.show(&env!("CARGO_PKG_VERSION"), |it| format!("evenkeel {it}\n")),
@@ -251,11 +259,11 @@ async fn rates(admin: &Arc<Admin>, seconds: &str, format: Format) -> Answer {
             MAX_WINDOW.as_secs_f64()
         ));
     };
-    let read = |admin: &Admin| admin.sources.read();
+    let read = |admin: &Admin| admin.sources().read();
     let before = admin.aside(Asker::Control, read).await;
     tokio::time::sleep(window).await;
     let shown = move |admin: &Admin| {
-        let rates = Rates::between(&before, &admin.sources.read());
+        let rates = Rates::between(&before, &admin.sources().read());
         format.show(&rates, show::rates)
     };
     admin.aside(Asker::Control, shown).await
@@ -292,7 +300,7 @@ fn operate_all(
     operation: Operation,
     format: Format,
 ) -> Answer {
-    let sources = &caller.admin.sources;
+    let sources = &caller.admin.sources();
     let mut meant = Vec::new();
     for place in places {
         meant.extend(endpoints(sources, place)?);

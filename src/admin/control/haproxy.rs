@@ -21,7 +21,7 @@ const MAX_WEIGHT: u32 = 256;
 /// has no meaning here. A change that was made answers nothing.
 pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
     let admin = caller.admin;
-    let sources = &admin.sources;
+    let sources = &admin.sources();
     let make = |place: &str, wanted| change(caller, place, Operation::Admin(wanted));
     Some(match *words {
         ["show", "info"] => info(sources),
@@ -75,7 +75,7 @@ fn find<'a>(sources: &'a Sources, place: &str) -> Result<EndpointPlace<'a>, &'st
 }
 
 fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
-    let sources = &caller.admin.sources;
+    let sources = &caller.admin.sources();
     let EndpointPlace {
         upstream, endpoint, ..
     } = match find(sources, place) {
@@ -96,7 +96,7 @@ fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
 
 /// A weight, or a part of the one configured.
 fn set_weight(caller: &Caller<'_>, place: &str, weight: &str) -> String {
-    let sources = &caller.admin.sources;
+    let sources = &caller.admin.sources();
     let found = match find(sources, place) {
         Ok(found) => found,
         Err(error) => return error.to_owned(),
@@ -143,7 +143,7 @@ fn backends(sources: &Sources) -> String {
 }
 
 fn stat(admin: &Admin, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
-    let figures = admin.sources.read();
+    let figures = admin.sources().read();
     let seen = admin.seen_of(&figures);
     let table = csv::part(&figures, &seen, is_wanted);
     String::from_utf8_lossy(&table).into_owned()

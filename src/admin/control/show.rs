@@ -3,6 +3,7 @@
 
 mod errors;
 mod files;
+mod generations;
 mod queue;
 mod rates;
 mod sessions;
@@ -13,6 +14,7 @@ use crate::metrics::histogram::Distribution;
 use crate::metrics::quantity::time;
 pub(super) use errors::errors;
 pub(super) use files::files;
+pub(super) use generations::generations;
 pub(super) use queue::queue;
 pub(super) use rates::rates;
 pub(super) use sessions::{ask_sessions, sessions};

@@ -227,9 +227,10 @@ fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite +
 impl Site {
     /// One without connections yet; its tokens are watched.
     fn open(admin: Arc<Admin>) -> Rc<Self> {
-        let settings = admin.sources.config.status.as_ref();
+        let config = admin.sources().config.clone();
+        let settings = config.status.as_ref();
         let token = settings.and_then(|it| it.token.clone());
-        let refused = admin.sources.status_tokens_refused.clone();
+        let refused = admin.sources().status_tokens_refused.clone();
         let site = Rc::new(Site {
             tokens: token.map(|token| Tokens::new(token, refused)),
             viewers: Viewers::default(),
@@ -302,7 +303,7 @@ impl Site {
         let content_type = format.content_type();
         if version == Version::HTTP_10 {
             let write = move |admin: &Admin| {
-                let pieces = metrics::pieces(admin.sources.read(), names, format);
+                let pieces = metrics::pieces(admin.sources().read(), names, format);
                 pieces.collect::<Vec<_>>().concat()
             };
             return self.long(content_type, write).await;
@@ -346,7 +347,7 @@ impl Site {
             }
             Resource::Csv => {
                 let write = |admin: &Admin| {
-                    let figures = admin.sources.read();
+                    let figures = admin.sources().read();
                     csv::table(&figures, &admin.seen_of(&figures))
                 };
                 self.long("text/plain; charset=utf-8", write).await
@@ -374,7 +375,7 @@ impl Admin {
         names: metrics::Names,
         format: metrics::Format,
     ) -> mpsc::Receiver<Piece> {
-        let read = |admin: &Admin| admin.sources.read();
+        let read = |admin: &Admin| admin.sources().read();
         let figures = self.aside(Asker::Page, read).await;
         let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
         tokio::task::spawn_blocking(move || {
@@ -387,7 +388,7 @@ impl Admin {
 /// All figures as JSON, which they can't fail to be: no map with odd keys is in
 /// them.
 fn figures(admin: &Admin) -> Vec<u8> {
-    serde_json::to_vec(&admin.sources.read()).unwrap_or_default()
+    serde_json::to_vec(&admin.sources().read()).unwrap_or_default()
 }
 
 fn ready(admin: &Admin) -> Answer {
@@ -409,7 +410,7 @@ async fn plots(admin: &Arc<Admin>, span: HistorySpan) -> Answer {
 async fn detail(admin: &Arc<Admin>, query: Option<&str>) -> Answer {
     let index = query.and_then(|it| it.strip_prefix("index="));
     let index = index.and_then(|it| it.parse().ok());
-    let detail = move |admin: &Admin| admin.monitor.detail(&admin.sources, index?);
+    let detail = move |admin: &Admin| admin.monitor.detail(&admin.sources(), index?);
     match admin.aside(Asker::Page, detail).await {
         Some(body) => json(body),
         None => text(

@@ -94,7 +94,7 @@ pub(super) async fn change(
         Err((status, what)) => return text(status, what),
     };
     let operator = Operator::Page { from };
-    let sources = &admin.sources;
+    let sources = &admin.sources();
     match operate(
         sources,
         &order.upstream,

@@ -47,6 +47,9 @@ fn sources(endpoints: usize) -> Sources {
     let members = dispatchers[0].members();
     Sources {
         discovered: Arc::default(),
+        generation: 0,
+        loaded: Started::now(),
+        reloads: Arc::default(),
         probes: Arc::new(Probes::new(&config)),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),

@@ -184,6 +184,12 @@ impl ListenerSides {
         Some(side.setting(|it| it.name.clone()))
     }
 
+    /// How many begin their next exchange with this generation.
+    pub(super) fn count_of(&self, generation: &Rc<Generation>) -> usize {
+        let sides = self.0.borrow();
+        sides.iter().filter(|it| it.is_of(generation)).count()
+    }
+
     /// Connections that are open in the process, by whichever listener.
     pub fn open_connections(&self) -> u32 {
         self.0.borrow().iter().map(|it| it.open().value()).sum()

@@ -129,11 +129,14 @@ impl Sending<'_> {
         exchange: &mut Exchange<'_>,
     ) -> Result<Option<Arc<HeldBytes>>, End> {
         let context = exchange.context;
-        let compressed = match context.files.compressed(self.file, coding) {
+        let compressed = match context.generation().files.compressed(self.file, coding) {
             Some(compressed) => compressed,
             None => {
                 let source = exchange.progress.figures.source;
-                let making = context.files.compress(self.file, coding, compress);
+                let making = context
+                    .generation()
+                    .files
+                    .compress(self.file, coding, compress);
                 match from_disk(exchange, making).await {
                     Ok(Ok(compressed)) => compressed,
                     Ok(Err(Errno::STALE)) => return Err(Failure::FileChanged.into()),

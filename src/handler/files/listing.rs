@@ -9,7 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::send::{follow_before, put_slices};
 use super::{FileRequest, failure_of, from_disk, outcome, refuse};
 use crate::exchange::answer::{self, begin_head, end_head, put};
-use crate::exchange::{Exchange, Outcome, Worker, box_cold, room};
+use crate::exchange::{Context, Exchange, Outcome, box_cold, room};
 use crate::files::{Contents, FolderEntry, HeldPage, Kind, MAX_ENTRIES, Missing, Page};
 use crate::metrics::end::{End, Failure};
 use crate::observe::calendar::Moment;
@@ -84,10 +84,10 @@ async fn make_with_room(
     made.map_err(|missing| reason(request, exchange.context, path, missing))
 }
 
-fn reason(request: &FileRequest<'_>, worker: &Worker, path: &[u8], missing: Missing) -> Failure {
+fn reason(request: &FileRequest<'_>, context: &Context, path: &[u8], missing: Missing) -> Failure {
     match missing {
         Missing::Folder => Failure::NoFile,
-        missing => failure_of(request, worker, path, missing),
+        missing => failure_of(request, context, path, missing),
     }
 }
 
@@ -115,10 +115,12 @@ async fn make(
         Some(nonce) => Ok(page(&place, contents, nonce)),
         None => Ok(page(&place, contents, &new_nonce()?)),
     };
-    let listing = exchange
-        .context
-        .files
-        .list(route, path, shown, settings.shows_hidden, write);
+    let listing =
+        exchange
+            .context
+            .generation()
+            .files
+            .list(route, path, shown, settings.shows_hidden, write);
     from_disk(exchange, listing).await
 }
 

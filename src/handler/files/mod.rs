@@ -20,7 +20,7 @@ use super::proxy::forward;
 use super::{Handler, Plan, RedirectStep, RequestFacts};
 use crate::config::{self, Candidate, Config};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{Exchange, Gone, Next, Outcome, Worker, box_cold, room};
+use crate::exchange::{Context, Exchange, Gone, Next, Outcome, box_cold, room};
 use crate::files::{Found, Look, Missing, Refused};
 use crate::metrics::end::{End, Failure};
 use crate::net::tasks;
@@ -85,9 +85,10 @@ impl FileRequest<'_> {
     /// Says which file of the folder could not be read, and why, or the folder
     /// itself.
     #[cold]
-    fn complain(&self, worker: &Worker, path: Option<&[u8]>, error: &dyn std::fmt::Display) {
-        let now = worker.wheel.now();
-        worker.files.complain(self.route, path, error, now);
+    fn complain(&self, context: &Context, path: Option<&[u8]>, error: &dyn std::fmt::Display) {
+        let now = context.wheel.now();
+        let files = &context.generation().files;
+        files.complain(self.route, path, error, now);
     }
 }
 
@@ -355,12 +356,13 @@ async fn open_file(
     let mut found = Err(Missing::NoDescriptor);
     for _ in 0..room::TRIES {
         found = match context
+            .generation()
             .files
             .look(route, variant, path, context.wheel.now())
         {
             Look::Known(found) => found,
             Look::Cold => {
-                let fetching = context.files.fetch(route, variant, path);
+                let fetching = context.generation().files.fetch(route, variant, path);
                 box_cold(from_disk(exchange, fetching)).await?
             }
         };
@@ -398,24 +400,24 @@ async fn from_disk<T>(
 
 fn failure_of(
     request: &FileRequest<'_>,
-    worker: &Worker,
+    context: &Context,
     path: &[u8],
     missing: Missing,
 ) -> Failure {
     match missing {
         Missing::Absent | Missing::Folder => Failure::NoFile,
         Missing::Forbidden(barrier) => {
-            request.complain(worker, Some(path), &barrier);
+            request.complain(context, Some(path), &barrier);
             Failure::FileForbidden
         }
         Missing::NoDescriptor => Failure::NoDescriptor,
         Missing::NoMemory => Failure::AnswerMemory,
         Missing::NoRoot(error) => {
-            request.complain(worker, None, &std::io::Error::from(error));
+            request.complain(context, None, &std::io::Error::from(error));
             Failure::FileFailed
         }
         Missing::Failed(error) => {
-            request.complain(worker, Some(path), &std::io::Error::from(error));
+            request.complain(context, Some(path), &std::io::Error::from(error));
             Failure::FileFailed
         }
     }

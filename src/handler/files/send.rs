@@ -346,7 +346,7 @@ impl Sending<'_> {
         exchange: &mut Exchange<'_>,
     ) -> Result<ReadSlice, End> {
         let (context, route) = (exchange.context, self.request.route);
-        let memory = context.files.answer_memory();
+        let memory = context.generation().files.answer_memory();
         let (wanted, holding) = match memory.hold_slice(SLICE_LEN.min(left)) {
             Some(holding) => (SLICE_LEN.min(left), holding),
             None => {
@@ -363,6 +363,7 @@ impl Sending<'_> {
             return Ok(slice(bytes));
         }
         let reading = context
+            .generation()
             .files
             .read(route, self.file, offset, wanted, when_full);
         match box_cold(from_disk(exchange, reading)).await {

@@ -24,10 +24,9 @@ pub enum Outlook {
 }
 
 impl Dispatcher {
-    /// What [`acquire`](Dispatcher::acquire) would come to at this moment. A copy of
-    /// the chooser picks.
-    pub fn outlook(&self, chooser: &Chooser, asking: &Asking<'_>) -> Outlook {
-        let mut chooser = chooser.clone();
+    /// What [`acquire`](Dispatcher::acquire) would come to at this moment. `chooser` is to
+    /// be a copy of the one meant: it picks, and so learns what time has changed.
+    pub fn outlook(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Outlook {
         let lane = lane_index(asking.lane);
         let may_join = {
             let waiters = lock(&self.waiters.0);
@@ -40,7 +39,7 @@ impl Dispatcher {
         } else {
             OnFull::Next
         };
-        match self.find_room(&mut chooser, asking, on_full) {
+        match self.find_room(chooser, asking, on_full) {
             // A slot that is free while others wait is none that they may take.
             Ok(endpoint) => Outlook::Served { endpoint },
             Err(none) if !none.may_wait(self.rules.may_wait()) => Outlook::Refused(none.refusal()),

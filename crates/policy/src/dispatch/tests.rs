@@ -821,7 +821,7 @@ mod outlook {
                     }
                     Step::Ask { lane } => {
                         let asking = Asking { lane, ..site.asking(&[]) };
-                        let outlook = site.dispatcher.outlook(&site.chooser, &asking);
+                        let outlook = site.dispatcher.outlook(&mut site.chooser.clone(), &asking);
                         let behind = site.dispatcher.waiting();
                         let acquired = match site.acquire_with(&asking) {
                             Acquired::Reserved { reservation, .. } => {

@@ -1,0 +1,66 @@
+//! How often another configuration was asked for. The control thread writes it,
+//! readers ask.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Reloads so far.
+#[derive(Debug, Default)]
+pub struct Reloads {
+    done: AtomicU64,
+    refused: AtomicU64,
+    alive: Mutex<Vec<LoadedConfig>>,
+}
+
+/// A configuration that came into force, and that something uses.
+#[derive(Debug, Clone)]
+pub struct LoadedConfig {
+    /// The number of its generation.
+    pub generation: u32,
+    /// Its hash, as it is shown.
+    pub hash: String,
+    /// When it came into force.
+    pub since: Instant,
+}
+
+impl Reloads {
+    /// Another configuration has come into force.
+    pub fn note_done(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// This one is in use from now on.
+    pub fn begin(&self, config: LoadedConfig) {
+        self.lock().push(config);
+    }
+
+    /// Nothing uses the one with this number any more.
+    pub fn end(&self, generation: u32) {
+        self.lock().retain(|it| it.generation != generation);
+    }
+
+    /// Those that are in use, the newest first.
+    pub fn alive(&self) -> Vec<LoadedConfig> {
+        self.lock().iter().rev().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<LoadedConfig>> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One was refused, and the one of before stayed.
+    pub fn note_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Configurations that came into force after the first.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Configurations that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,198 @@
+//! The listeners of the process: their sockets, and which of them a configuration
+//! goes on with.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use crate::config::machine::{self, Obstacle};
+use crate::config::{Config, Listener};
+use crate::exchange::context::SharedListener;
+use crate::net::Address;
+use crate::net::listen::{self, BoundListener, SocketFile};
+use crate::observe::sessions::ListenerId;
+
+/// Listeners of the newest configuration, in its order.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    current: Vec<OpenListener>,
+    /// By id: each that a worker may have a side of.
+    by_id: Vec<Weak<SharedListener>>,
+    /// Addresses of listeners that left: their workers may listen there for a moment
+    /// more.
+    left: Vec<Address>,
+}
+
+/// A listener that connections are accepted by.
+#[derive(Debug)]
+struct OpenListener {
+    name: String,
+    /// The address as configured: port 0 is any.
+    wanted: Address,
+    /// The address that was bound.
+    address: Address,
+    shared: Arc<SharedListener>,
+    /// The file of a Unix socket.
+    file: Option<SocketFile>,
+}
+
+/// Sockets for the listeners of a configuration that are not there yet.
+#[derive(Debug)]
+pub(super) struct NewSockets {
+    /// For each listener in order: where it stood before, or its new sockets.
+    places: Vec<ListenerPlace>,
+}
+
+#[derive(Debug)]
+enum ListenerPlace {
+    Stays { at: usize },
+    New(listen::Bound),
+}
+
+impl Listeners {
+    /// Binds what this configuration has beyond the present listeners, once for each
+    /// worker, and writes the ports that port 0 became into it. Changes nothing of what
+    /// is there.
+    ///
+    /// # Errors
+    /// A listener can't be bound; the error's text names it.
+    pub fn bind(&self, config: &mut Config) -> io::Result<NewSockets> {
+        let workers = config.server.workers;
+        let stay = self.staying(&config.listeners);
+        let mut places = Vec::with_capacity(config.listeners.len());
+        for (listener, stays) in config.listeners.iter_mut().zip(stay) {
+            places.push(match stays {
+                Some(at) => {
+                    listener.bind = self.current[at].address.clone();
+                    ListenerPlace::Stays { at }
+                }
+                None => ListenerPlace::New(self.bind_one(listener, workers)?),
+            });
+        }
+        Ok(NewSockets { places })
+    }
+
+    /// Of each listener where it stood before, if it was there: at its address, and of
+    /// several with any port under its name.
+    fn staying(&self, listeners: &[Listener]) -> Vec<Option<usize>> {
+        let mut is_taken = vec![false; self.current.len()];
+        let mut stay = vec![None; listeners.len()];
+        for is_named_alike in [true, false] {
+            for (listener, stays) in listeners.iter().zip(&mut stay) {
+                let mut current = self.current.iter().enumerate();
+                let same = current.find(|(at, it)| {
+                    let is_free = !is_taken[*at] && it.wanted == listener.bind;
+                    is_free && (!is_named_alike || it.name == listener.name)
+                });
+                if let (None, Some((at, _))) = (&stays, same) {
+                    is_taken[at] = true;
+                    *stays = Some(at);
+                }
+            }
+        }
+        stay
+    }
+
+    fn bind_one(&self, listener: &Listener, workers: usize) -> io::Result<listen::Bound> {
+        let Listener {
+            bind, accepting, ..
+        } = listener;
+        let ours = self.current.iter().map(|it| &it.address);
+        let bound = if ours.chain(&self.left).any(|it| shares_port(it, bind)) {
+            listen::bind_beside(bind, *accepting, workers)
+        } else {
+            listen::bind(bind, *accepting, workers)
+        };
+        bound.map_err(|error| {
+            let what = format!("listener {}: bind {bind}", listener.name);
+            machine::explained(&what, &error, Obstacle::of(bind))
+        })
+    }
+
+    /// Goes on with these. Gives each worker's new sockets: of each listener in order,
+    /// `None` where it has one already. Files of Unix sockets that left are removed.
+    pub fn follow(
+        &mut self,
+        new: NewSockets,
+        config: &mut Config,
+        workers: usize,
+    ) -> Vec<Vec<Option<BoundListener>>> {
+        let mut before: Vec<_> = std::mem::take(&mut self.current)
+            .into_iter()
+            .map(Some)
+            .collect();
+        let mut by_worker: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
+        for (place, listener) in new.places.into_iter().zip(&mut config.listeners) {
+            let stays = match place {
+                ListenerPlace::Stays { at } => before[at].take(),
+                ListenerPlace::New(bound) => {
+                    self.add(bound, listener, &mut by_worker);
+                    continue;
+                }
+            };
+            let name = listener.name.clone();
+            self.current
+                .extend(stays.map(|it| OpenListener { name, ..it }));
+            by_worker.iter_mut().for_each(|it| it.push(None));
+        }
+        self.left = before.into_iter().flatten().map(|it| it.address).collect();
+        by_worker
+    }
+
+    fn add(
+        &mut self,
+        bound: listen::Bound,
+        listener: &mut Listener,
+        by_worker: &mut [Vec<Option<BoundListener>>],
+    ) {
+        let wanted = listener.bind.clone();
+        if let Some(first) = bound.listeners.first() {
+            // Figures, and whoever asks the process, have the port that port 0 became.
+            listener.bind = first.address.clone();
+        }
+        for (sockets, socket) in by_worker.iter_mut().zip(bound.listeners) {
+            sockets.push(Some(socket));
+        }
+        let shared = Arc::new(SharedListener::new(self.free_id()));
+        self.by_id[usize::from(shared.id)] = Arc::downgrade(&shared);
+        self.current.push(OpenListener {
+            name: listener.name.clone(),
+            wanted,
+            address: listener.bind.clone(),
+            shared,
+            file: bound.file,
+        });
+    }
+
+    /// The lowest id that no worker knows.
+    fn free_id(&mut self) -> ListenerId {
+        let free = self.by_id.iter().position(|it| it.strong_count() == 0);
+        let free = free.unwrap_or_else(|| {
+            self.by_id.push(Weak::new());
+            self.by_id.len() - 1
+        });
+        free as ListenerId
+    }
+
+    /// What the workers share of each, in order.
+    pub fn shared(&self) -> Vec<Arc<SharedListener>> {
+        self.current.iter().map(|it| it.shared.clone()).collect()
+    }
+
+    /// Where each listens, with the ports that the kernel chose.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.current.iter().map(|it| it.address.clone()).collect()
+    }
+
+    /// Frees the paths of Unix sockets for a successor.
+    pub fn remove_files(&mut self) {
+        self.current.iter_mut().for_each(|it| it.file = None);
+    }
+}
+
+/// Whether two addresses could be in each other's way.
+fn shares_port(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Tcp(one), Address::Tcp(other)) => one.port() == other.port(),
+        _ => false,
+    }
+}

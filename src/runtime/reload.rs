@@ -1,0 +1,421 @@
+//! Another configuration for the running process.
+//!
+//! It is loaded and checked as a whole on a thread aside. Then all that could fail is
+//! done first, so that a configuration is in force as a whole or not at all.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::heartbeat::LOOK_INTERVAL;
+use super::start::{Process, plans};
+use super::worker::{Follow, Order};
+use crate::admin::Outcome;
+use crate::config::Config;
+use crate::discovery::Discovery;
+use crate::files::Disks;
+use crate::metrics::quantity::counted;
+use crate::net::listen::{Accepting, BoundListener};
+use crate::net::{Address, clock, memory};
+use crate::observe::access_log::Layout;
+use crate::observe::access_log::writer::{self, LogSender};
+use crate::observe::figures::{Sources, Started};
+use crate::observe::log_level;
+use crate::observe::otlp::SpanSender;
+use crate::observe::outlets::Outlets;
+use crate::observe::reloads::Reloads;
+use crate::upstream::shared_upstreams;
+
+/// A configuration that was loaded, and is fine.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// It.
+    pub config: Config,
+    /// What is doubtful about it, for whoever asked; may be empty.
+    pub warnings: String,
+}
+
+/// Why a configuration can't be used.
+#[derive(Debug)]
+pub struct Rejected {
+    /// In a few words, for the event log.
+    pub summary: String,
+    /// Everything that is wrong, for whoever asked.
+    pub diagnostics: String,
+}
+
+/// Loads the configuration again, from where the first one came. May block.
+pub type Load = Arc<dyn Fn() -> Result<Reloaded, Rejected> + Send + Sync>;
+
+/// A configuration that was loaded, with what takes time to be had.
+pub(super) struct Prepared {
+    config: Config,
+    warnings: String,
+    kept: Vec<String>,
+    opened: writer::Opened,
+    disks: Disks,
+}
+
+impl Prepared {
+    /// Loads a configuration that is to come after `before`. May block.
+    fn load(load: &Load, before: &Config) -> Loaded {
+        let Reloaded {
+            mut config,
+            warnings,
+        } = load()?;
+        let kept = keep_fixed(before, &mut config);
+        let destinations = config.access_logs.destinations.iter();
+        let missing = destinations.filter(|it| !before.access_logs.destinations.contains(it));
+        let opened = writer::open(&missing.cloned().collect::<Vec<_>>());
+        let disks = Disks::start(&config);
+        let failed = |error: io::Error| Rejected {
+            summary: error.to_string(),
+            diagnostics: String::new(),
+        };
+        Ok(Prepared {
+            config,
+            warnings,
+            kept,
+            opened: opened.map_err(failed)?,
+            disks: disks.map_err(failed)?,
+        })
+    }
+}
+
+/// What came of loading.
+pub(super) type Loaded = Result<Prepared, Rejected>;
+
+/// The one who wants the configuration loaded again.
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// Somebody who waits for the outcome.
+    Operator(oneshot::Sender<Outcome>),
+    /// HUP.
+    Signal,
+}
+
+impl Asker {
+    /// Says why the configuration stays as it is; `diagnostics` is for who waits.
+    pub fn refuse(self, reloads: &Reloads, why: &str, diagnostics: Option<&str>) {
+        reloads.note_refused();
+        tracing::error!("reload refused: {why}; the configuration stays as it is");
+        if let Asker::Operator(reply) = self {
+            let told = match diagnostics {
+                Some(diagnostics) => format!("{why}\n{diagnostics}"),
+                None => why.to_owned(),
+            };
+            // Who asked may have given up meanwhile.
+            let _ = reply.send(Err(told));
+        }
+    }
+
+    fn confirm(self, told: &str) {
+        if let Asker::Operator(reply) = self {
+            let _ = reply.send(Ok(told.to_owned()));
+        }
+    }
+}
+
+/// Loads a configuration at a time.
+pub(super) struct Reloading {
+    /// `None` where there is nothing to load from.
+    load: Option<Load>,
+    loading: Option<JoinHandle<Loaded>>,
+    /// Those for whom it is being loaded.
+    askers: Vec<Asker>,
+    /// Those that came since: the file may have changed again.
+    later: Vec<Asker>,
+}
+
+impl Reloading {
+    /// Nothing is being loaded yet.
+    pub fn new(load: Option<Load>) -> Self {
+        Reloading {
+            load,
+            loading: None,
+            askers: Vec::new(),
+            later: Vec::new(),
+        }
+    }
+
+    /// Loads the configuration on a thread beside this one. Where that is going on
+    /// already, it is loaded once more after it, for all who ask meanwhile.
+    pub fn begin(&mut self, asker: Asker, before: &Arc<Config>, discovery: &Arc<Discovery>) {
+        if self.loading.is_some() {
+            self.later.push(asker);
+            return;
+        }
+        self.askers.push(asker);
+        let (load, before) = (self.load.clone(), before.clone());
+        let discovery = discovery.clone();
+        let loading = tokio::task::spawn_blocking(move || match load {
+            Some(load) => Prepared::load(&load, &before),
+            None => Err(Rejected {
+                summary: "there is no file to load".to_owned(),
+                diagnostics: String::new(),
+            }),
+        });
+        self.loading = Some(tokio::task::spawn_local(async move {
+            let mut prepared = loading.await.unwrap_or_else(|error| {
+                Err(Rejected {
+                    summary: format!("loading failed: {error}"),
+                    diagnostics: String::new(),
+                })
+            })?;
+            discovery.prepare(&mut prepared.config).await;
+            Ok(prepared)
+        }));
+    }
+
+    /// Whether a configuration is being loaded.
+    pub fn is_busy(&self) -> bool {
+        self.loading.is_some()
+    }
+
+    /// What was loaded, once it is.
+    ///
+    /// # Cancellation
+    /// Nothing is lost by dropping the future.
+    pub async fn loaded(&mut self) -> Loaded {
+        let Some(loading) = &mut self.loading else {
+            return std::future::pending().await;
+        };
+        let loaded = loading.await;
+        self.loading = None;
+        loaded.unwrap_or_else(|error| {
+            Err(Rejected {
+                summary: format!("loading failed: {error}"),
+                diagnostics: String::new(),
+            })
+        })
+    }
+
+    /// Those for whom it was loaded. Begins anew for those that came since, after the
+    /// configuration that is in force now.
+    pub fn next(&mut self, now: &Arc<Config>, discovery: &Arc<Discovery>) -> Vec<Asker> {
+        let askers = std::mem::take(&mut self.askers);
+        let mut later = std::mem::take(&mut self.later);
+        if let Some(first) = later.pop() {
+            self.begin(first, now, discovery);
+            self.askers.append(&mut later);
+        }
+        askers
+    }
+}
+
+/// Longest time for which a worker may be about to follow.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A configuration that has come into force.
+pub(super) struct InForce {
+    /// What is doubtful about it.
+    warnings: String,
+    /// Settings that stay as they were, each with what to do about it.
+    kept: Vec<String>,
+    /// Of each worker: ends once the worker's exchanges begin with it.
+    followed: Vec<oneshot::Receiver<Infallible>>,
+    /// What was read of the configuration before, to be dropped aside.
+    before: Arc<Sources>,
+}
+
+impl InForce {
+    /// Says so once every worker has it, and drops the one before when nothing uses it
+    /// any more.
+    pub async fn confirm(self, now: Arc<Sources>, askers: Vec<Asker>) {
+        let deadline = Instant::now() + FOLLOW_TIMEOUT;
+        let mut late = 0;
+        for followed in self.followed {
+            // It ends with an error: nothing is ever sent.
+            late += usize::from(timeout_at(deadline, followed).await.is_err());
+        }
+        let hash = now.config.hash_text();
+        let number = now.generation;
+        tracing::info!(
+            config = hash,
+            "reloaded: configuration {hash} is in force, generation {number}"
+        );
+        let mut told = format!("reloaded: configuration {hash} is in force, generation {number}");
+        for kept in &self.kept {
+            tracing::warn!("reload: {kept}");
+            told.push_str("\nwarning: ");
+            told.push_str(kept);
+        }
+        if late > 0 {
+            let late = counted(late as u64, "worker");
+            tracing::warn!("reload: {late} still with the configuration of before");
+            let _ = write!(
+                told,
+                "\nwarning: {late} still with the configuration of before"
+            );
+        }
+        if !self.warnings.is_empty() {
+            let _ = write!(told, "\n{}", self.warnings);
+        }
+        askers.into_iter().for_each(|it| it.confirm(&told));
+        drop_aside(self.before).await;
+    }
+}
+
+/// Drops what was read of a configuration once nothing uses it, on a thread beside this
+/// one: that of thousands of routes takes milliseconds.
+async fn drop_aside(sources: Arc<Sources>) {
+    // The other one is that of `sources`.
+    while Arc::strong_count(&sources) > 1 || Arc::strong_count(&sources.config) > 1 {
+        sleep(LOOK_INTERVAL).await;
+    }
+    sources.reloads.end(sources.generation);
+    let dropped = tokio::task::spawn_blocking(move || {
+        drop(sources);
+        memory::give_back();
+    });
+    // It can't have been cancelled, and a drop does not panic.
+    let _ = dropped.await;
+}
+
+impl Process {
+    /// Puts another configuration in force.
+    ///
+    /// # Errors
+    /// A listener can't be bound, or a thread can't be started; all is as before.
+    pub fn follow(&mut self, prepared: Prepared) -> io::Result<InForce> {
+        let before = self.sources();
+        let Prepared {
+            mut config,
+            warnings,
+            kept,
+            opened,
+            disks,
+        } = prepared;
+        let new_sockets = self.listeners.bind(&mut config)?;
+        let writing = self.writing.as_mut();
+        let writing = writing.ok_or_else(|| io::Error::other("the process is stopping"))?;
+        let lines = &config.access_logs.destinations;
+        let lines = writing.log_writer.follow(lines, opened)?;
+        let spans = writing.exporters.follow(config.otlp.as_ref())?;
+        // Nothing fails from here on.
+        self.log_sender = lines.clone();
+        if let Err(error) = log_level::follow(&before.config.log, &config.log) {
+            tracing::warn!("reload: the event log stays as it is: {error}");
+        }
+        let workers = config.server.workers;
+        let options: Vec<_> = config.listeners.iter().map(|it| it.accepting).collect();
+        let sockets = self.listeners.follow(new_sockets, &mut config, workers);
+        self.upstreams = shared_upstreams(&config, &self.upstreams, clock::now());
+        self.discovery.configure(&config, &self.upstreams);
+        let counters = before.counters.iter();
+        let counters = counters.map(|it| Arc::new(it.following(&before.config, &config)));
+        let counters: Vec<_> = counters.collect();
+        let config = Arc::new(config);
+        let sources = Arc::new(Sources {
+            generation: before.generation + 1,
+            loaded: Started::now(),
+            counters: counters.clone(),
+            dispatchers: (self.upstreams.iter())
+                .map(|it| it.dispatcher().clone())
+                .collect(),
+            probes: Arc::new(before.probes.following(&before.config, &config)),
+            disks: Arc::new(disks),
+            config,
+            ..Sources::clone(&before)
+        });
+        let followed = self.order(&sources, lines, spans, sockets, &options);
+        announce(&before.config, &sources.config);
+        sources.reloads.begin(sources.loaded_config());
+        self.current.replace(sources);
+        self.watched.send_replace(Arc::new(self.watched_now()));
+        Ok(InForce {
+            warnings,
+            kept,
+            followed,
+            before,
+        })
+    }
+
+    /// Has the workers follow the configuration of these sources.
+    fn order(
+        &self,
+        sources: &Sources,
+        lines: LogSender,
+        spans: Option<SpanSender>,
+        sockets: Vec<Vec<Option<BoundListener>>>,
+        options: &[Accepting],
+    ) -> Vec<oneshot::Receiver<Infallible>> {
+        let members = self.upstreams.iter().map(|it| it.dispatcher().members());
+        let members: Vec<_> = members.collect();
+        let outlets = Outlets {
+            layout: Arc::new(Layout::new(&sources.config, &members)),
+            lines,
+            spans,
+        };
+        let plans = plans(sources, &self.listeners, &self.upstreams, &outlets);
+        let mut followed = Vec::with_capacity(self.orders.len());
+        for ((orders, plan), sockets) in self.orders.iter().zip(plans).zip(sockets) {
+            let (is_done, done) = oneshot::channel();
+            let order = Follow {
+                plan,
+                sockets: sockets.into_iter().zip(options.iter().copied()).collect(),
+                is_done,
+            };
+            // A worker that has ended follows nothing.
+            let _ = orders.send(Order::Follow(Box::new(order)));
+            followed.push(done);
+        }
+        followed
+    }
+}
+
+/// Says where listeners come and go.
+fn announce(before: &Config, now: &Config) {
+    let has = |config: &Config, bind: &Address| config.listeners.iter().any(|it| it.bind == *bind);
+    for listener in &now.listeners {
+        if !has(before, &listener.bind) {
+            let (name, bind) = (&listener.name, listener.bind.to_string());
+            tracing::info!(
+                listener = name,
+                bind,
+                "listener {name}: listening on {bind}"
+            );
+        }
+    }
+    for listener in &before.listeners {
+        if !has(now, &listener.bind) {
+            let (name, bind) = (&listener.name, listener.bind.to_string());
+            tracing::info!(
+                listener = name,
+                bind,
+                "listener {name}: accepting nothing more at {bind}"
+            );
+        }
+    }
+}
+
+/// Leaves settings as they are that only another process can change, and says so.
+fn keep_fixed(before: &Config, config: &mut Config) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut keep = |key: &str| {
+        kept.push(format!(
+            "{key} stays as it is: only a start of the program changes it"
+        ));
+    };
+    macro_rules! keep {
+        ($key:literal, $($setting:tt)*) => {
+            if before.$($setting)* != config.$($setting)* {
+                keep($key);
+                config.$($setting)*.clone_from(&before.$($setting)*);
+            }
+        };
+    }
+    keep!("server.workers", server.workers);
+    keep!("server.control", server.control);
+    keep!("server.buffer_memory", server.buffer_memory);
+    keep!("server.answer_memory", server.answer_memory);
+    keep!("server.reserved_descriptors", server.reserved_descriptors);
+    keep!("status", status);
+    kept
+}

@@ -1,0 +1,390 @@
+//! Another configuration while the program runs: what changes, what stays, and what is
+//! refused.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Output};
+
+use evenkeel_testkit::deadline::{STEP, until};
+use evenkeel_testkit::{OriginHandle, Proxy, RawClient};
+use rustix::process::Signal;
+
+use crate::control::ask;
+use crate::setup::{Site, assert_serves, figures, get, origin, program, test};
+
+/// With a control socket and a status page.
+const SITE: Site<'_> = Site {
+    bind: "127.0.0.1:0",
+    listener: "",
+    upstream: "",
+    server: "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"",
+};
+
+fn site() -> (OriginHandle, Proxy) {
+    let origin = origin();
+    let proxy = SITE.start(&[origin.address.to_string()]);
+    (origin, proxy)
+}
+
+/// Puts another configuration in the file's place.
+fn write(proxy: &Proxy, config: &str) {
+    let dir = proxy.dir().display().to_string();
+    let config = config.replace("$DIR", &dir);
+    std::fs::write(proxy.path("evenkeel.toml"), config).unwrap();
+}
+
+fn evenkeel_reload(proxy: &Proxy) -> Output {
+    Command::new(program())
+        .args(["reload", "--config"])
+        .arg(proxy.path("evenkeel.toml"))
+        .output()
+        .unwrap()
+}
+
+/// Has it loaded; it must be fine.
+#[track_caller]
+fn reload(proxy: &Proxy, config: &str) -> String {
+    write(proxy, config);
+    let answer = ask(proxy, "reload");
+    assert!(answer.starts_with("reloaded: "), "{answer}");
+    answer
+}
+
+/// Where a listener that came with a reload listens.
+fn listening(proxy: &Proxy, name: &str) -> SocketAddr {
+    let said = format!("listener {name}: listening on ");
+    until("it listens", || proxy.stderr().contains(&said));
+    let stderr = proxy.stderr();
+    let (_, rest) = stderr.rsplit_once(&said).unwrap();
+    rest.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+const HELLO: &str = "[[route]]\nmatch = { path = \"/hello\" }\nanswer = { body = \"hello\" }\n";
+
+/// The configuration with another route first.
+fn with_hello(config: &str) -> String {
+    config.replacen("[[route]]", &format!("{HELLO}[[route]]"), 1)
+}
+
+#[test]
+fn a_connection_stays_and_gets_the_new_routes() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        assert_eq!(client.ask(get("/hello")).unwrap().status, 404);
+        let requests = || figures(&proxy)["listeners"][0]["requests"].as_u64();
+        until("it is counted", || requests() == Some(1));
+        let answer = reload(&proxy, &with_hello(&config));
+        assert!(answer.contains("generation 1"), "{answer}");
+        assert_eq!(client.ask(get("/hello")).unwrap().text(), "hello");
+        assert_serves(&mut client);
+        until("counters go on", || requests() == Some(3));
+        let figures = figures(&proxy);
+        assert_eq!(figures["generation"], 1);
+        assert_eq!(figures["reloads"], 1);
+        assert_eq!(figures["listeners"][0]["open"], 1);
+        assert_eq!(origin.stats().connections, 1);
+    });
+}
+
+#[test]
+fn hup_and_the_command_reload() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        write(&proxy, &with_hello(&config));
+        proxy.signal(Signal::HUP);
+        until("it is in force", || {
+            client.ask(get("/hello")).unwrap().status == 200
+        });
+        write(&proxy, &config);
+        let done = evenkeel_reload(&proxy);
+        assert!(done.status.success(), "{done:?}");
+        let said = String::from_utf8(done.stdout).unwrap();
+        assert!(said.starts_with("reloaded: configuration "), "{said}");
+        assert_eq!(client.ask(get("/hello")).unwrap().status, 404);
+    });
+}
+
+#[test]
+fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        let wrong = config
+            .replace("workers = 1", "workers = -1")
+            .replace("[upstream.app]", "[upstream.app]\nretrys = 1");
+        for wrong in [&*wrong, "[[listener", ""] {
+            write(&proxy, wrong);
+            let answer = ask(&proxy, "reload");
+            assert!(answer.starts_with("error: "), "{answer}");
+            assert_serves(&mut client);
+        }
+        write(&proxy, &wrong);
+        let answer = ask(&proxy, "reload");
+        for part in ["2 mistakes", "workers", "`retrys`", "evenkeel.toml:"] {
+            assert!(answer.contains(part), "{part}: {answer}");
+        }
+        let refused = evenkeel_reload(&proxy);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("`retrys`"), "{said}");
+        proxy.signal(Signal::HUP);
+        let line = "reload refused: 2 mistakes in the configuration";
+        until("it is said", || proxy.stderr().matches(line).count() == 3);
+        std::fs::remove_file(proxy.path("evenkeel.toml")).unwrap();
+        let answer = ask(&proxy, "reload");
+        assert!(answer.starts_with("error: "), "{answer}");
+        std::fs::create_dir(proxy.path("evenkeel.toml")).unwrap();
+        let answer = ask(&proxy, "reload");
+        assert!(answer.starts_with("error: "), "{answer}");
+        assert_serves(&mut client);
+        let figures = figures(&proxy);
+        assert_eq!(figures["reloads"], 0);
+        assert_eq!(figures["reloads_refused"], 7);
+    });
+}
+
+const OTHER: &str = "[[listener]]\nname = \"other\"\nbind = \"127.0.0.1:0\"\n";
+
+#[test]
+fn listeners_come_and_go() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let both = format!("{config}{OTHER}");
+        reload(&proxy, &both);
+        let other = listening(&proxy, "other");
+        let connect = || RawClient::connect(other).unwrap();
+        let [mut idle, mut busy, mut tunnel] = [(); 3].map(|()| connect());
+        assert_serves(&mut idle);
+        busy.send(get("/slow/1500")).unwrap();
+        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                       Upgrade: echo-protocol\r\n\r\n";
+        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        until("both are in flight", || origin.stats().in_flight == 2);
+        let mut stays = proxy.client();
+        assert_serves(&mut stays);
+        reload(&proxy, &config);
+        until("nobody listens there", || {
+            RawClient::connect(other).is_err()
+        });
+        assert!(idle.is_closed());
+        tunnel.send("hello").unwrap();
+        assert_eq!(tunnel.read_len(5).unwrap(), b"hello");
+        let response = busy.read_response("GET").unwrap();
+        assert_eq!(response.text(), "pong");
+        assert_eq!(response.field("connection"), Some("close"));
+        assert!(busy.is_closed());
+        assert_serves(&mut stays);
+        let names = || {
+            let figures = figures(&proxy);
+            let listeners = figures["listeners"].as_array().unwrap().iter();
+            let names = listeners.map(|it| it["name"].as_str().unwrap().to_owned());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names(), ["web"]);
+        let sessions = ask(&proxy, "show sessions");
+        assert!(sessions.contains("other"), "{sessions}");
+        // It comes back at another place, and with its connections.
+        reload(&proxy, &format!("{OTHER}{config}"));
+        assert_eq!(names(), ["other", "web"]);
+        assert_serves(&mut stays);
+        let other = listening(&proxy, "other");
+        assert_serves(&mut RawClient::connect(other).unwrap());
+        tunnel.finish_sending().unwrap();
+        assert!(tunnel.is_closed());
+    });
+}
+
+#[test]
+fn a_listener_keeps_its_connections_with_another_name_and_other_options() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        assert_serves(&mut client);
+        let renamed = config.replace("name = \"web\"", "name = \"shop\"\nbacklog = 7");
+        reload(
+            &proxy,
+            &renamed.replace("[[route]]", "limits = { connections = 1 }\n[[route]]"),
+        );
+        assert_serves(&mut client);
+        let figures = figures(&proxy);
+        let shop = &figures["listeners"][0];
+        assert_eq!(shop["name"], "shop");
+        assert_eq!(shop["open"], 1);
+        assert_eq!(shop["connections_limit"], 1);
+        until("it is logged", || proxy.access_log().len() == 2);
+        let logged = proxy.access_log_json();
+        let names: Vec<_> = logged.iter().map(|it| &it["listener"]).collect();
+        assert_eq!(names, ["web", "shop"]);
+    });
+}
+
+#[test]
+fn a_listener_that_cannot_be_bound_changes_nothing() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+        let free = free().unwrap();
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = OTHER.replace("127.0.0.1:0", &holder.local_addr().unwrap().to_string());
+        write(&proxy, &with_hello(&format!("{config}{other}")));
+        let answer = ask(&proxy, "reload");
+        assert!(answer.contains("listener other: bind"), "{answer}");
+        let mut client = proxy.client();
+        assert_eq!(client.ask(get("/hello")).unwrap().status, 404);
+        // That port is free again.
+        let other = OTHER.replace("127.0.0.1:0", &free.to_string());
+        reload(&proxy, &format!("{config}{other}"));
+        assert_serves(&mut RawClient::connect(free).unwrap());
+    });
+}
+
+#[test]
+fn endpoints_that_stay_keep_their_connections() {
+    test(|| {
+        let (first, second) = (origin(), origin());
+        let [one, two] = [&first, &second].map(|it| it.address.to_string());
+        let site = Site {
+            upstream: "balance = \"round-robin\"",
+            ..SITE
+        };
+        let proxy = site.start(std::slice::from_ref(&one));
+        let mut client = proxy.client();
+        for turn in 0..10 {
+            let mut endpoints = vec![one.clone()];
+            if turn % 2 == 0 {
+                endpoints.insert(0, two.clone());
+            }
+            reload(&proxy, &site.config(&endpoints));
+            assert_serves(&mut client);
+            assert_serves(&mut client);
+        }
+        assert_eq!(first.stats().connections, 1);
+        assert!(second.stats().requests >= 5, "{:?}", second.stats());
+        // An upstream without a route goes, and the old generations with it.
+        until("one generation is left", || {
+            let shown = ask(&proxy, "show generations");
+            shown.trim_end().lines().count() == 2
+        });
+    });
+}
+
+#[test]
+fn many_reloads_at_once_are_done() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        write(&proxy, &with_hello(&config));
+        let answers = std::thread::scope(|scope| {
+            let asked = [(); 8].map(|()| scope.spawn(|| ask(&proxy, "reload")));
+            asked.map(|it| it.join().unwrap())
+        });
+        for answer in answers {
+            assert!(answer.starts_with("reloaded: "), "{answer}");
+        }
+        assert_eq!(client.ask(get("/hello")).unwrap().text(), "hello");
+    });
+}
+
+#[test]
+fn a_reload_while_the_process_drains_is_refused() {
+    test(|| {
+        let (origin, mut proxy) = site();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/1500")).unwrap();
+        until("it is in flight", || origin.stats().in_flight == 1);
+        proxy.terminate();
+        until("it drains", || proxy.stderr().contains("TERM: "));
+        proxy.signal(Signal::HUP);
+        until("it is refused", || {
+            let refused = "reload refused: the process drains";
+            proxy.stderr().contains(refused)
+        });
+        assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
+        assert!(proxy.wait(STEP).expect("it ends").success());
+    });
+}
+
+#[test]
+fn what_only_a_start_changes_is_named() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let answer = reload(&proxy, &config.replace("workers = 1", "workers = 3"));
+        assert!(
+            answer.contains("warning: server.workers stays as it is"),
+            "{answer}"
+        );
+        assert_serves(&mut proxy.client());
+    });
+}
+
+#[test]
+fn access_logs_go_to_another_file() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        assert_serves(&mut client);
+        let other = proxy.path("other.log");
+        reload(&proxy, &config.replace("access.log", "other.log"));
+        assert_serves(&mut client);
+        let lines = |path: &std::path::Path| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            text.lines().count()
+        };
+        until("it is written there", || lines(&other) == 1);
+        assert_eq!(lines(&proxy.path("access.log")), 1);
+        let nowhere = config.replace("access.log", "none/access.log");
+        write(&proxy, &nowhere);
+        let answer = ask(&proxy, "reload");
+        assert!(answer.contains("none/access.log"), "{answer}");
+        assert_serves(&mut client);
+        until("it is written there still", || lines(&other) == 2);
+    });
+}
+
+#[test]
+fn files_of_another_folder() {
+    test(|| {
+        let (_origin, proxy) = site();
+        for name in ["a", "b"] {
+            std::fs::create_dir(proxy.path(name)).unwrap();
+            std::fs::write(proxy.path(name).join("x.txt"), name).unwrap();
+        }
+        let config = |routes: &str| {
+            let site = SITE.config(&["127.0.0.1:1".to_owned()]);
+            site.replacen("[[route]]", &format!("{routes}[[route]]"), 1)
+        };
+        let route = |name: &str| {
+            format!(
+                "[[route]]\nmatch = {{ path = \"/{name}/*\" }}\nfiles = {{ root = \"$DIR/{name}\", strip = \"/{name}\" }}\n"
+            )
+        };
+        let mut client = proxy.client();
+        let (a, b) = (route("a"), route("b"));
+        for routes in [
+            a.clone(),
+            format!("{b}{a}"),
+            format!("{a}{b}"),
+            format!("{HELLO}{a}{b}"),
+        ] {
+            reload(&proxy, &config(&routes));
+            for name in ["a", "b"] {
+                let response = client.ask(get(&format!("/{name}/x.txt"))).unwrap();
+                if routes.contains(&format!("/{name}/")) {
+                    assert_eq!(response.text(), name, "{routes}");
+                } else {
+                    assert_ne!(response.status, 200, "{routes}");
+                }
+            }
+        }
+    });
+}
