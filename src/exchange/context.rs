@@ -128,8 +128,9 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// The worker's `sides` of upstreams that it has already are taken over.
-    fn new(plan: &GenerationPlan, sides: &UpstreamSides) -> Self {
+    /// The worker's `sides` of upstreams that it has already are taken over, and what it
+    /// keeps of files in the generation `before`.
+    fn new(plan: &GenerationPlan, sides: &UpstreamSides, before: Option<&Generation>) -> Self {
         let mut seeds = fastrand::Rng::new();
         let GenerationPlan {
             config,
@@ -152,7 +153,10 @@ impl Generation {
         Generation {
             number: plan.number,
             upstreams: upstreams.collect(),
-            files: Rc::new(Files::new(config, plan.disks.clone())),
+            files: Rc::new(match before {
+                Some(before) => before.files.following(config, plan.disks.clone()),
+                None => Files::new(config, plan.disks.clone()),
+            }),
             config: config.clone(),
             counters: counters.clone(),
             logs,
@@ -235,7 +239,7 @@ impl Worker {
     /// A worker without a connection, made of these parts.
     pub fn new(parts: WorkerParts) -> Self {
         let upstreams = UpstreamSides::default();
-        let generation = Rc::new(Generation::new(&parts.plan, &upstreams));
+        let generation = Rc::new(Generation::new(&parts.plan, &upstreams, None));
         let listeners = ListenerSides::default();
         listeners.follow(&generation, &parts.plan.listeners);
         Worker {
@@ -306,7 +310,10 @@ impl Worker {
     /// them takes nothing new. Exchanges in flight keep the generation that they began
     /// with.
     pub fn follow(&self, plan: &GenerationPlan) -> Vec<Rc<ListenerSide>> {
-        let generation = Rc::new(Generation::new(plan, &self.upstreams));
+        let before = self.generation.get();
+        let generation = Generation::new(plan, &self.upstreams, Some(&before));
+        let generation = Rc::new(generation);
+        drop(before);
         let (sides, has_lost) = self.listeners.follow(&generation, &plan.listeners);
         self.generation.replace(generation);
         if self.is_draining.get() {

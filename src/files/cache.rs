@@ -154,6 +154,10 @@ impl Kept {
 /// Traces of what was asked for, for each file that may be kept.
 const SEEN_PER_FILE: usize = 4;
 
+fn nothing_seen(most: NonZeroUsize) -> Box<[u16]> {
+    vec![0; (most.get() * SEEN_PER_FILE).next_power_of_two()].into()
+}
+
 impl OpenFiles {
     pub fn new(most: usize) -> Self {
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
@@ -161,7 +165,7 @@ impl OpenFiles {
             kept: LruCache::new(most),
             contents: KeptContents::new(CONTENTS_LEN),
             hasher: DefaultHasher::default(),
-            seen: vec![0; (most.get() * SEEN_PER_FILE).next_power_of_two()].into(),
+            seen: nothing_seen(most),
         }
     }
 
@@ -210,6 +214,24 @@ impl OpenFiles {
     pub fn clear(&mut self) {
         self.kept.clear();
         self.contents.clear();
+    }
+
+    /// Keeps at most so many from now on.
+    pub fn set_most(&mut self, most: usize) {
+        let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
+        if most != self.kept.cap() {
+            self.kept.resize(most);
+            self.seen = nothing_seen(most);
+        }
+    }
+
+    /// Closes those whose keys are not to be kept.
+    pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
+        let keys = self.kept.iter().map(|(key, _)| key);
+        let gone: Vec<_> = keys.filter(|key| !is_kept(key)).cloned().collect();
+        for key in gone {
+            self.kept.pop(&key);
+        }
     }
 
     /// Closes the half that was not used for longest; whether there was any.

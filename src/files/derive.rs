@@ -11,7 +11,7 @@ use super::held::{AnswerMemory, HeldBytes, HeldPage, Page};
 use super::io_queue::Work;
 use super::part::Part;
 use super::{
-    Compressed, Contents, DiskRequest, Fetched, Files, Missing, OpenFile, Refused, WhenFull,
+    Compressed, Contents, DiskRequest, Fetched, Files, Missing, OpenFile, Opened, Refused, WhenFull,
 };
 
 /// Compresses bytes.
@@ -20,7 +20,8 @@ pub type Compressor = fn(&[u8], Coding) -> io::Result<Vec<u8>>;
 impl Files {
     /// What came of compressing this file, if that was done of late.
     pub fn compressed(&self, file: &OpenFile, coding: Coding) -> Option<Compressed> {
-        self.compressed.borrow_mut().get(file.id, coding).cloned()
+        let mut kept = self.caches.compressed.borrow_mut();
+        kept.get(file.id, coding).cloned()
     }
 
     /// Has a thread compress a file, and keeps what comes of it. Where clients
@@ -55,7 +56,7 @@ impl Files {
             return Ok(Err(Errno::IO));
         };
         if let Ok(compressed) = &compressed {
-            let mut kept = self.compressed.borrow_mut();
+            let mut kept = self.caches.compressed.borrow_mut();
             kept.put(file.id, coding, compressed.clone());
         }
         Ok(compressed)
@@ -79,17 +80,17 @@ impl Files {
         shows_hidden: bool,
         write: impl Fn(&Contents, Option<&str>) -> Result<Page, Missing> + Send + 'static,
     ) -> Result<Result<Arc<HeldPage>, Missing>, Refused> {
-        let (root, disk) = match self.root(route).await? {
+        let Opened { folder, root, disk } = match self.root(route).await? {
             Ok(found) => found,
             Err(missing) => return Ok(Err(missing)),
         };
         let path: Box<[u8]> = path.into();
-        let wanted = DiskRequest::Page(route, path.clone(), shown.clone());
+        let wanted = DiskRequest::Page(folder, path.clone(), shown.clone());
         let disks = self.disks.clone();
         let work = Work::blocking(move || {
             let page = read_folder(&root, &path, shows_hidden).and_then(|contents| {
                 let write = |nonce: Option<&str>| write(&contents, nonce);
-                let key = (route, path, shown);
+                let key = (folder, path, shown);
                 disks.pages.share(key, &disks.answer_memory, write)
             });
             Fetched::Page(page)

@@ -1,9 +1,11 @@
 //! The disks that files are on, each with its queue; shared by all workers.
 
 use std::cell::LazyCell;
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use evenkeel_policy::admission::Bounds;
@@ -28,31 +30,67 @@ const COMPRESSING_MAX: usize = 1000;
 /// How long one may, as far as can be foreseen; others are sent as they are.
 const COMPRESSING_WAIT: Duration = Duration::from_millis(200);
 
-/// The queues of all disks, shared by all workers.
+/// The queues of all disks under one configuration, shared by all workers.
+///
+/// A configuration that comes later goes on with those on which it has folders:
+/// [`Disks::following`].
 #[derive(Debug)]
 pub struct Disks {
-    /// For each route, the index of its queue where it serves files.
-    pub(super) of_route: Vec<Option<usize>>,
+    /// For each route where its folder is, if it serves files.
+    pub(super) of_route: Vec<Option<Place>>,
     /// One for each device.
     pub(super) queues: Vec<Disk>,
     /// For files that are compressed when they are asked for, if any are: it
     /// takes the processor, and would keep the disks' queues from their disks.
-    pub(super) compressing: Option<IoQueue<DiskRequest, Fetched>>,
+    pub(super) compressing: Option<Arc<IoQueue<DiskRequest, Fetched>>>,
     /// What is held until clients have taken it.
     pub answer_memory: Arc<AnswerMemory>,
     /// Those of it that are listings.
-    pub(super) pages: HeldPages,
+    pub(super) pages: Arc<HeldPages>,
+    /// By a hash of what they are served with.
+    folders: HashMap<u64, FolderId>,
+    /// Folders that there were so far, of all configurations.
+    folder_count: Arc<AtomicU32>,
+}
+
+/// A folder, with what is served of it and how.
+///
+/// Invariant: it names one folder for as long as the process lives. The queues are those
+/// of all configurations that are in use, and share what is asked for under one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FolderId(u32);
+
+impl FolderId {
+    /// That of the first folder.
+    #[cfg(test)]
+    pub(super) const FIRST: FolderId = FolderId(0);
+
+    /// What keys begin with that are of the folder.
+    pub(super) fn to_bytes(self) -> [u8; 4] {
+        self.0.to_ne_bytes()
+    }
+}
+
+/// Where the folder of a route is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The index of its queue.
+    pub disk: usize,
+    pub folder: FolderId,
 }
 
 /// A device, and its queue.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Disk {
     /// The folder that is on it, of the first route that has one there.
     pub name: String,
     /// Its queue.
-    pub queue: IoQueue<DiskRequest, Fetched>,
+    pub queue: Arc<IoQueue<DiskRequest, Fetched>>,
     /// What of it is read past the page cache.
     pub direct_reads: Arc<DirectReads>,
+    /// Its number; `None` where the folder is not there yet, which has a queue of its
+    /// own.
+    device: Option<u64>,
 }
 
 impl Disk {
@@ -74,18 +112,18 @@ impl Disk {
 /// What a disk is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DiskRequest {
-    /// A route's folder.
-    Root(usize),
-    /// A path beneath a route's folder, for a variant: what is opened for one
-    /// has its fields.
-    Path(usize, u8, Box<[u8]>),
+    /// A folder.
+    Root(FolderId),
+    /// A path beneath a folder, for a variant: what is opened for one has its
+    /// fields.
+    Path(FolderId, u8, Box<[u8]>),
     /// Bytes of a file: from where, and how many.
     Bytes(FileId, u64, u64),
     /// A file, compressed.
     Compressed(FileId, Coding),
-    /// A page about what is in a folder of a route: the folder's path, and the
-    /// one that clients have for it.
-    Page(usize, Box<[u8]>, Box<[u8]>),
+    /// A page about what is beneath a folder: its path there, and the one that
+    /// clients have for it.
+    Page(FolderId, Box<[u8]>, Box<[u8]>),
 }
 
 /// What a disk gave.
@@ -109,59 +147,193 @@ impl Disks {
     /// # Errors
     /// A thread can't be started.
     pub fn start(config: &Config) -> io::Result<Self> {
-        let mut of_route = vec![None; config.routes.len()];
+        Disks::after(None, config)
+    }
+
+    /// Those of the configuration that comes after the one that these are of. A device
+    /// keeps its queue, and a folder its id where what is served of it and how is as
+    /// before. May block: it looks for the folders. Nothing changes in these.
+    ///
+    /// # Errors
+    /// A thread can't be started.
+    pub fn following(&self, config: &Config) -> io::Result<Self> {
+        Disks::after(Some(self), config)
+    }
+
+    /// Has the queues keep within the bounds of this configuration, which has come into
+    /// force.
+    pub fn keep_within(&self, config: &Config) {
+        for disk in &self.queues {
+            disk.queue.set_bounds(bounds(config));
+        }
+    }
+
+    fn after(before: Option<&Disks>, config: &Config) -> io::Result<Self> {
+        let compresses = (config.routes.iter())
+            .filter_map(|it| it.action.files())
+            .any(|it| it.compression.is_some());
+        let compressing = before.and_then(|it| it.compressing.clone());
+        let compressing = match compressing.filter(|_| compresses) {
+            None if compresses => Some(Arc::new(start_compressing(config)?)),
+            compressing => compressing,
+        };
+        let answer_memory = before.map(|it| it.answer_memory.clone());
+        let mut disks = Disks {
+            of_route: vec![None; config.routes.len()],
+            queues: Vec::new(),
+            compressing,
+            answer_memory: answer_memory
+                .unwrap_or_else(|| Arc::new(AnswerMemory::new(config.server.answer_memory))),
+            pages: before.map(|it| it.pages.clone()).unwrap_or_default(),
+            folders: HashMap::new(),
+            folder_count: before.map(|it| it.folder_count.clone()).unwrap_or_default(),
+        };
         let memory = LazyCell::new(|| Arc::new(Memory::of_this_process()));
-        let mut devices = Vec::new();
-        let mut queues = Vec::new();
         for (index, route) in config.routes.iter().enumerate() {
             let Some(files) = route.action.files() else {
                 continue;
             };
-            // One that is not there yet has a queue of its own.
             let device = std::fs::metadata(&files.root).map(|it| it.dev()).ok();
-            let known = devices
-                .iter()
-                .position(|it| device.is_some() && *it == device);
-            let at = match known {
+            let name = files.root.display().to_string();
+            let is_it = |it: &Disk| match device {
+                Some(_) => it.device == device,
+                None => it.device.is_none() && it.name == name,
+            };
+            let at = match disks.queues.iter().position(is_it) {
                 Some(at) => at,
                 None => {
-                    devices.push(device);
-                    queues.push(Disk {
-                        name: files.root.display().to_string(),
-                        queue: IoQueue::start(
-                            "disk",
-                            Bounds {
-                                in_flight: config.disk.in_flight,
-                                waiting: config.disk.queue_max,
-                                wait: config.disk.queue_timeout,
-                            },
-                        )?,
-                        direct_reads: Arc::new(DirectReads::new(memory.clone())),
-                    });
-                    queues.len() - 1
+                    let known = before.and_then(|it| it.queues.iter().find(|it| is_it(it)));
+                    let disk = match known {
+                        Some(disk) => Disk {
+                            name,
+                            ..disk.clone()
+                        },
+                        None => Disk {
+                            name,
+                            queue: Arc::new(IoQueue::start("disk", bounds(config))?),
+                            direct_reads: Arc::new(DirectReads::new(memory.clone())),
+                            device,
+                        },
+                    };
+                    disks.queues.push(disk);
+                    disks.queues.len() - 1
                 }
             };
-            of_route[index] = Some(at);
+            disks.of_route[index] = Some(Place {
+                disk: at,
+                folder: disks.folder_of(files, before),
+            });
         }
-        let mut files = config.routes.iter().filter_map(|it| it.action.files());
-        let compresses = files.any(|it| it.compression.is_some());
-        let bounds = Bounds {
-            in_flight: config.server.workers.max(1),
-            waiting: COMPRESSING_MAX,
-            wait: COMPRESSING_WAIT,
-        };
-        let compressing = compresses.then(|| IoQueue::start("compress", bounds));
-        Ok(Disks {
-            of_route,
-            queues,
-            compressing: compressing.transpose()?,
-            answer_memory: Arc::new(AnswerMemory::new(config.server.answer_memory)),
-            pages: HeldPages::default(),
-        })
+        Ok(disks)
+    }
+
+    fn folder_of(&mut self, files: &config::Files, before: Option<&Disks>) -> FolderId {
+        let key = served_with(files);
+        if let Some(folder) = self.folders.get(&key) {
+            return *folder;
+        }
+        let folder = before.and_then(|it| it.folders.get(&key).copied());
+        let new = || FolderId(self.folder_count.fetch_add(1, Ordering::Relaxed));
+        let folder = folder.unwrap_or_else(new);
+        self.folders.insert(key, folder);
+        folder
     }
 
     /// All of them.
     pub fn all(&self) -> &[Disk] {
         &self.queues
+    }
+}
+
+/// Hash of everything that the open files of a folder and their fields depend on.
+fn served_with(files: &config::Files) -> u64 {
+    let files = config::Files {
+        // Its place in the configuration: the files do not depend on it.
+        fallback: None,
+        ..files.clone()
+    };
+    evenkeel_policy::hash::hash(format!("{files:?}").as_bytes())
+}
+
+fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        in_flight: config.disk.in_flight,
+        waiting: config.disk.queue_max,
+        wait: config.disk.queue_timeout,
+    }
+}
+
+fn start_compressing(config: &Config) -> io::Result<IoQueue<DiskRequest, Fetched>> {
+    let bounds = Bounds {
+        in_flight: config.server.workers.max(1),
+        waiting: COMPRESSING_MAX,
+        wait: COMPRESSING_WAIT,
+    };
+    IoQueue::start("compress", bounds)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use evenkeel_testkit::TempDir;
+
+    use super::*;
+    use crate::config::{NameLookup, load_text};
+
+    fn config(folder: &Path, routes: &[(&str, &str)], disk: &str) -> Config {
+        let routes = routes.iter().map(|(root, more)| {
+            let root = folder.join(root);
+            let root = root.display();
+            format!("[[route]]\nfiles = {{ root = '{root}'{more} }}\n")
+        });
+        let routes: String = routes.collect();
+        let text = format!("[[listener]]\nbind = ':0'\n{disk}\n{routes}");
+        load_text("test.toml", &text, NameLookup::Skip)
+            .unwrap()
+            .config
+    }
+
+    fn folders(disks: &Disks) -> Vec<u32> {
+        let places = disks.of_route.iter().flatten();
+        places.map(|it| it.folder.0).collect()
+    }
+
+    #[test]
+    fn devices_and_folders_go_on_by_what_they_are() {
+        let folder = TempDir::new().unwrap();
+        for name in ["a", "b", "c"] {
+            std::fs::create_dir(folder.join(name)).unwrap();
+        }
+        let first = config(folder.path(), &[("a", ""), ("b", ""), ("away", "")], "");
+        let before = Disks::start(&first).unwrap();
+        assert_eq!(folders(&before), [0, 1, 2]);
+        assert_eq!(before.all().len(), 2, "one is not there");
+        before.all()[0].queue.counters().reads.add(3);
+        // Another stands first, one has other fields, and one is gone.
+        let second = config(
+            folder.path(),
+            &[
+                ("c", ""),
+                ("b", ""),
+                ("a", ", default_type = 'text/plain'"),
+                ("away", ""),
+            ],
+            "[disk]\nin_flight = 2",
+        );
+        let after = before.following(&second).unwrap();
+        assert_eq!(folders(&after), [3, 1, 4, 2]);
+        let names = after.all().iter().map(|it| &*it.name);
+        let expected = ["c", "away"].map(|it| folder.join(it).display().to_string());
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        for (before, after) in before.all().iter().zip(after.all()) {
+            assert!(Arc::ptr_eq(&before.queue, &after.queue));
+        }
+        assert_eq!(after.all()[0].queue.counters().reads.value(), 3);
+        assert!(Arc::ptr_eq(&before.answer_memory, &after.answer_memory));
+        // An id that was one folder's is never another's.
+        let third = after.following(&first).unwrap();
+        assert_eq!(folders(&third), [5, 1, 2]);
+        assert!(third.compressing.is_none());
     }
 }

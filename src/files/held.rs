@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::Missing;
+use super::{FolderId, Missing};
 
 /// Memory held in all, and its bound.
 #[derive(Debug)]
@@ -147,8 +147,8 @@ pub struct HeldPage {
     pub html: HeldBytes,
 }
 
-/// The page's route, the folder's path, and the path that clients have for it.
-pub(super) type PageKey = (usize, Box<[u8]>, Box<[u8]>);
+/// The folder of the page, the path beneath it, and the path that clients have for it.
+pub(super) type PageKey = (FolderId, Box<[u8]>, Box<[u8]>);
 
 /// The pages that clients are being sent, so that the same page is there once.
 ///
@@ -219,7 +219,11 @@ mod tests {
     use super::*;
 
     fn key(path: &str) -> PageKey {
-        (0, path.as_bytes().into(), path.as_bytes().into())
+        (
+            FolderId::FIRST,
+            path.as_bytes().into(),
+            path.as_bytes().into(),
+        )
     }
 
     fn page<'a>(html: &'a str, fresh: &'a str) -> impl Fn(Option<&str>) -> Result<Page, Missing> {

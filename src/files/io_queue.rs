@@ -125,7 +125,7 @@ struct QueueState<K: Key, T: Product> {
     /// Who waits for what, in the queue or in flight.
     waiters: HashMap<K, Vec<oneshot::Sender<T>>>,
     /// Since when each place is taken; `None` for one that is not.
-    busy_since: Box<[Option<Instant>]>,
+    busy_since: Vec<Option<Instant>>,
     admission: Admission,
     /// Of those who waited, how many have gone since all that waits was last
     /// looked at.
@@ -171,7 +171,7 @@ impl<K: Key, T: Product> IoQueue<K, T> {
                 waiters: HashMap::new(),
                 threads: 1,
                 busy_threads: 0,
-                busy_since: vec![None; bounds.in_flight].into(),
+                busy_since: vec![None; bounds.in_flight],
                 admission: Admission::new(bounds),
                 gone: 0,
                 is_closed: false,
@@ -199,6 +199,17 @@ impl<K: Key, T: Product> IoQueue<K, T> {
         };
         // Work that failed gives no result.
         (&mut waiting.receiver).await.map_err(|_| Refused)
+    }
+
+    /// Keeps within these bounds from now on. Work in flight beyond them is finished, and
+    /// what waits goes on waiting.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        let mut state = self.shared.lock();
+        state.admission.set_bounds(bounds);
+        let places = state.busy_since.len().max(bounds.in_flight);
+        state.busy_since.resize(places, None);
+        state.give_up_places();
+        self.shared.advance(state, Instant::now());
     }
 
     /// How full it is.
@@ -311,7 +322,7 @@ impl<K: Key, T: Product> Shared<K, T> {
     fn advance(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState<K, T>>, now: Instant) {
         let mut prompt = Vec::new();
         let mut blocking = 0;
-        while let Some(place) = state.busy_since.iter().position(Option::is_none)
+        while let Some(place) = state.free_place()
             && let Some(Job { key, work, since }) = state.next()
         {
             state.busy_since[place] = Some(now);
@@ -385,6 +396,7 @@ impl<K: Key, T: Product> Shared<K, T> {
     ) -> Vec<oneshot::Sender<T>> {
         let took = now.saturating_duration_since(turn.since);
         state.busy_since[turn.place] = None;
+        state.give_up_places();
         state.admission.learn(took);
         self.counters.reads.add(1);
         self.counters.service_us.record_time(took);
@@ -430,6 +442,25 @@ impl<K: Key, T: Product> Shared<K, T> {
 }
 
 impl<K: Key, T: Product> QueueState<K, T> {
+    /// A place for one more piece of work.
+    fn free_place(&self) -> Option<usize> {
+        let most = self.admission.bounds().in_flight;
+        // More places than that are left where there were more once.
+        if self.busy_since.len() > most && self.busy_since.iter().flatten().count() >= most {
+            return None;
+        }
+        self.busy_since.iter().position(Option::is_none)
+    }
+
+    /// Gives up the last places that are more than may be taken, as far as they are
+    /// free.
+    fn give_up_places(&mut self) {
+        let most = self.admission.bounds().in_flight;
+        while self.busy_since.len() > most && self.busy_since.last() == Some(&None) {
+            self.busy_since.pop();
+        }
+    }
+
     /// The number of a thread that is to be started: there is work for one more.
     fn next_thread(&mut self) -> Option<usize> {
         let is_lacking = self.for_threads.len() + self.busy_threads > self.threads;

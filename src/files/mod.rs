@@ -3,6 +3,10 @@
 //!
 //! Per worker, but for the queues. Knows paths, open files and bytes; knows no
 //! HTTP.
+//!
+//! A [`Files`] belongs to a generation of the worker. What it keeps open and in memory
+//! are `Caches`, which the worker's generations share: a folder that stays goes on
+//! with what is kept of it.
 
 mod bytes;
 mod cache;
@@ -22,6 +26,7 @@ mod ring;
 mod root;
 
 use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -42,7 +47,7 @@ use root::Root;
 
 pub use bytes::{FileBytes, ReadBytes};
 pub use compressed::Compressed;
-pub use disks::{Disk, DiskRequest, Disks, Fetched};
+pub use disks::{Disk, DiskRequest, Disks, Fetched, FolderId};
 pub use figures::{DiskFigures, DiskGiven, IoCounters};
 pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
 pub use held::{AnswerMemory, HeldBytes, HeldPage, Holding, Page};
@@ -56,7 +61,7 @@ pub const WHOLE_LEN: u64 = 64 * 1024;
 /// What each worker keeps of compressed files, in bytes.
 const COMPRESSED_LEN: usize = 32 * 1024 * 1024;
 
-/// One worker's files.
+/// One worker's files, in one generation.
 #[derive(Debug)]
 pub struct Files {
     disks: Arc<Disks>,
@@ -64,12 +69,21 @@ pub struct Files {
     folders: Vec<Option<Rc<Folder>>>,
     /// Where short reads go that need no thread.
     ring: Option<Ring>,
+    /// Most reads there at once.
+    ring_most: usize,
+    /// Ticks for which an open file is believed to be the one.
+    check_ticks: u64,
+    caches: Rc<Caches>,
+}
+
+/// What a worker keeps of files over all its generations.
+#[derive(Debug)]
+struct Caches {
+    /// By the folder's id, a variant and the path.
     open_files: RefCell<OpenFiles>,
     compressed: RefCell<CompressedFiles>,
     /// Where keys are put together; never held over a wait.
     key: RefCell<Vec<u8>>,
-    /// Ticks for which an open file is believed to be the one.
-    check_ticks: u64,
     /// Tick from which on an error may be said again.
     next_complaint: Cell<u64>,
     /// Errors that were not said.
@@ -79,10 +93,10 @@ pub struct Files {
 /// Ticks between two lines about errors of disks: a second.
 const COMPLAINT_TICKS: u64 = 10;
 
-/// The folder of a route.
+/// A folder that is served.
 #[derive(Debug)]
 struct Folder {
-    route: usize,
+    id: FolderId,
     path: PathBuf,
     /// `None` until it was opened.
     opened: RefCell<Option<Arc<Root>>>,
@@ -92,6 +106,13 @@ struct Folder {
     is_checked: Cell<bool>,
     /// Whether it was there, and is no longer.
     is_lost: Cell<bool>,
+}
+
+/// An open folder, and where it is.
+struct Opened<'a> {
+    folder: FolderId,
+    root: Arc<Root>,
+    disk: &'a Disk,
 }
 
 /// A file.
@@ -114,36 +135,66 @@ pub enum Look {
 }
 
 impl Files {
-    /// Those of one of the workers of this configuration.
+    /// Those of one of the workers of this configuration, which is its first.
     pub fn new(config: &Config, disks: Arc<Disks>) -> Self {
-        let routes = config.routes.iter().enumerate();
-        let folders = routes.map(|(route, settings)| {
-            let files = settings.action.files()?;
-            Some(Rc::new(Folder {
-                route,
-                path: files.root.clone(),
-                opened: RefCell::default(),
-                checked: Cell::new(0),
-                is_checked: Cell::new(false),
-                is_lost: Cell::new(false),
-            }))
-        });
-        let settings = &config.disk;
-        Files {
-            ring: start_ring(disks.all().len() * settings.in_flight),
-            folders: folders.collect(),
-            open_files: RefCell::new(OpenFiles::new(
-                settings.open_files / config.server.workers.max(1),
-            )),
+        let caches = Caches {
+            open_files: RefCell::new(OpenFiles::new(open_files_most(config))),
             compressed: RefCell::new(CompressedFiles::new(
                 COMPRESSED_LEN,
                 disks.answer_memory.clone(),
             )),
-            disks,
             key: RefCell::default(),
             next_complaint: Cell::new(0),
             unsaid: Cell::new(0),
+        };
+        Files::with(None, config, disks, Rc::new(caches))
+    }
+
+    /// Those of the same worker under the configuration that comes next, whose disks
+    /// [follow](Disks::following) these. Open files, contents and compressed files of
+    /// folders that stay are kept.
+    pub fn following(&self, config: &Config, disks: Arc<Disks>) -> Self {
+        let caches = self.caches.clone();
+        let files = Files::with(Some(self), config, disks, caches);
+        let stay = files.folders.iter().flatten().map(|it| it.id.to_bytes());
+        let stay: HashSet<_> = stay.collect();
+        let mut open_files = files.caches.open_files.borrow_mut();
+        open_files.set_most(open_files_most(config));
+        open_files.retain(|key| key.first_chunk().is_some_and(|id| stay.contains(id)));
+        drop(open_files);
+        files
+    }
+
+    fn with(
+        before: Option<&Files>,
+        config: &Config,
+        disks: Arc<Disks>,
+        caches: Rc<Caches>,
+    ) -> Self {
+        let known = before.iter().flat_map(|it| it.folders.iter().flatten());
+        let mut folders: HashMap<_, _> = known.map(|it| (it.id, it.clone())).collect();
+        let routes = config.routes.iter().zip(&disks.of_route);
+        let of_routes = routes.map(|(route, place)| {
+            let (files, place) = route.action.files().zip(place.as_ref())?;
+            let folder = folders
+                .entry(place.folder)
+                .or_insert_with(|| Rc::new(Folder::new(place.folder, files.root.clone())));
+            Some(folder.clone())
+        });
+        let of_routes = of_routes.collect();
+        let settings = &config.disk;
+        let ring_most = disks.all().len() * settings.in_flight;
+        let known = before.filter(|it| it.ring_most >= ring_most && ring_most > 0);
+        Files {
+            folders: of_routes,
+            ring: match known {
+                Some(before) => before.ring.clone(),
+                None => start_ring(ring_most),
+            },
+            ring_most: known.map_or(ring_most, |it| it.ring_most),
+            disks,
             check_ticks: (settings.check_interval.as_millis() / TICK.as_millis()) as u64,
+            caches,
         }
     }
 
@@ -152,18 +203,18 @@ impl Files {
     /// were with the next. `now` in ticks.
     #[cold]
     pub fn complain(&self, route: usize, path: Option<&[u8]>, error: &dyn fmt::Display, now: u64) {
-        if now < self.next_complaint.get() {
-            self.unsaid.set(self.unsaid.get() + 1);
+        if now < self.caches.next_complaint.get() {
+            self.caches.unsaid.set(self.caches.unsaid.get() + 1);
             return;
         }
-        self.next_complaint.set(now + COMPLAINT_TICKS);
+        self.caches.next_complaint.set(now + COMPLAINT_TICKS);
         let root = self.folder(route).map(|folder| folder.path.display());
         let root = root.map(|root| root.to_string()).unwrap_or_default();
         let what = match path {
             Some(path) => format!("read {root}/{}", String::from_utf8_lossy(path)),
             None => format!("open the folder {root}"),
         };
-        match self.unsaid.take() {
+        match self.caches.unsaid.take() {
             0 => tracing::error!("files: {what}: {error}"),
             more => tracing::error!("files: {what}: {error}; {more} more since the last such line"),
         }
@@ -172,7 +223,7 @@ impl Files {
     /// Closes half of the files that are kept open, for want of descriptors;
     /// whether there were any.
     pub fn make_room(&self) -> bool {
-        self.open_files.borrow_mut().shrink()
+        self.caches.open_files.borrow_mut().shrink()
     }
 
     /// Where it is counted what is held until clients have taken it.
@@ -182,7 +233,7 @@ impl Files {
 
     /// How many files are kept open.
     pub fn open_count(&self) -> usize {
-        self.open_files.borrow().len()
+        self.caches.open_files.borrow().len()
     }
 
     /// Looks for `path` in the folder of `route` without waiting for a disk.
@@ -197,12 +248,12 @@ impl Files {
         let Some(root) = opened.as_ref() else {
             return Look::Cold;
         };
-        let mut key = self.key.borrow_mut();
+        let mut key = self.caches.key.borrow_mut();
         key.clear();
-        key.extend_from_slice(&(route as u32).to_ne_bytes());
+        key.extend_from_slice(&folder.id.to_bytes());
         key.push(variant);
         key.extend_from_slice(path);
-        let mut open_files = self.open_files.borrow_mut();
+        let mut open_files = self.caches.open_files.borrow_mut();
         if let Some(kept) = open_files.get(&key) {
             let file = kept.file.clone();
             match kept.check(root, path, now, self.check_ticks) {
@@ -257,12 +308,12 @@ impl Files {
         variant: u8,
         path: &[u8],
     ) -> Result<Result<Found, Missing>, Refused> {
-        let (root, disk) = match self.root(route).await? {
+        let Opened { folder, root, disk } = match self.root(route).await? {
             Ok(found) => found,
             Err(missing) => return Ok(Err(missing)),
         };
         let path: Box<[u8]> = path.into();
-        let wanted = DiskRequest::Path(route, variant, path.clone());
+        let wanted = DiskRequest::Path(folder, variant, path.clone());
         let (ring, direct_reads) = (self.ring.clone(), disk.direct_reads.clone());
         let load = Work::Blocking(Box::new(move |begun| {
             load(&root, &path, direct_reads, ring.as_ref(), begun)
@@ -315,12 +366,12 @@ impl Files {
     }
 
     fn disk(&self, route: usize) -> Option<&Disk> {
-        let at = *self.disks.of_route.get(route)?;
-        self.disks.queues.get(at?)
+        let place = self.disks.of_route.get(route)?.as_ref()?;
+        self.disks.queues.get(place.disk)
     }
 
     /// The open folder of `route`, and its disk.
-    async fn root(&self, route: usize) -> Result<Result<(Arc<Root>, &Disk), Missing>, Refused> {
+    async fn root(&self, route: usize) -> Result<Result<Opened<'_>, Missing>, Refused> {
         let folder = self.folder(route).cloned();
         let (Some(folder), Some(disk)) = (folder, self.disk(route)) else {
             return Ok(Err(Missing::Absent));
@@ -330,7 +381,9 @@ impl Files {
             Some(root) => Ok(root),
             None => self.open_root(&folder, disk).await?,
         };
-        Ok(opened.map(|root| (root, disk)).map_err(|error| {
+        let folder = folder.id;
+        let opened = opened.map(|root| Opened { folder, root, disk });
+        Ok(opened.map_err(|error| {
             if is_out_of_descriptors(error) {
                 Missing::NoDescriptor
             } else {
@@ -346,7 +399,7 @@ impl Files {
     ) -> Result<Result<Arc<Root>, Errno>, Refused> {
         let path = folder.path.clone();
         let open = Work::blocking(move || Fetched::Root(Root::open(&path).map(Arc::new)));
-        let wanted = DiskRequest::Root(folder.route);
+        let wanted = DiskRequest::Root(folder.id);
         let fetched = disk.queue.run(wanted, WhenFull::Refuse, open);
         let Fetched::Root(opened) = fetched.await? else {
             return Ok(Err(Errno::IO));
@@ -357,7 +410,7 @@ impl Files {
             }
             let before = folder.opened.replace(Some(root.clone()));
             if before.is_some_and(|before| !before.is_same(root)) {
-                self.open_files.borrow_mut().clear();
+                self.caches.open_files.borrow_mut().clear();
             }
         }
         Ok(opened)
@@ -367,14 +420,15 @@ impl Files {
     /// looked at for long: a deployment may have put others in their places.
     /// To be called now and then; `now` in ticks.
     pub fn check_folders(self: &Rc<Self>, now: u64) {
-        for folder in self.folders.iter().flatten() {
+        for (route, folder) in self.folders.iter().enumerate() {
+            let Some(folder) = folder else { continue };
             let is_due = now >= folder.checked.get() + self.check_ticks;
             if !is_due || folder.opened.borrow().is_none() || folder.is_checked.replace(true) {
                 continue;
             }
             let (files, folder) = (self.clone(), folder.clone());
             tasks::spawn(async move {
-                let Some(disk) = files.disk(folder.route) else {
+                let Some(disk) = files.disk(route) else {
                     return;
                 };
                 // A disk that is busy is asked again later; other errors than
@@ -386,11 +440,29 @@ impl Files {
                     tracing::warn!("files: {path} can't be opened any more: {error}");
                     folder.opened.replace(None);
                     folder.is_lost.set(true);
-                    files.open_files.borrow_mut().clear();
+                    files.caches.open_files.borrow_mut().clear();
                 }
                 folder.checked.set(now);
                 folder.is_checked.set(false);
             });
+        }
+    }
+}
+
+/// Most files that a worker keeps open.
+fn open_files_most(config: &Config) -> usize {
+    config.disk.open_files / config.server.workers.max(1)
+}
+
+impl Folder {
+    fn new(id: FolderId, path: PathBuf) -> Self {
+        Folder {
+            id,
+            path,
+            opened: RefCell::default(),
+            checked: Cell::new(0),
+            is_checked: Cell::new(false),
+            is_lost: Cell::new(false),
         }
     }
 }
@@ -433,5 +505,71 @@ fn load(
     // Long, on a file system that is not for the ring, or given back by it.
     if let Some((part, begun)) = left {
         begun.finish(&part.fetch());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_testkit::TempDir;
+
+    use super::*;
+    use crate::config::{NameLookup, load_text};
+
+    #[test]
+    fn what_is_kept_of_a_folder_that_stays_is_kept() {
+        let tasks = tasks::Tasks::of_this_thread().unwrap();
+        let done = tasks.run_until(async move { goes_on() });
+        done.unwrap();
+    }
+
+    fn goes_on() {
+        let folder = TempDir::new().unwrap();
+        for name in ["a", "b"] {
+            std::fs::create_dir(folder.join(name)).unwrap();
+            std::fs::write(folder.join(name).join("file"), name).unwrap();
+        }
+        let config = |names: &[&str], most: usize| {
+            let routes = names.iter().map(|name| {
+                let root = folder.join(name);
+                format!("[[route]]\nfiles = {{ root = '{}' }}\n", root.display())
+            });
+            let routes: String = routes.collect();
+            let text = format!(
+                "[server]\nworkers = 1\n[disk]\nopen_files = {most}\n\
+                 [[listener]]\nbind = ':0'\n{routes}"
+            );
+            let loaded = load_text("test.toml", &text, NameLookup::Skip);
+            loaded.unwrap().config
+        };
+        let first = config(&["a", "b"], 100);
+        let disks = Arc::new(Disks::start(&first).unwrap());
+        let files = Files::new(&first, disks.clone());
+        for folder in files.folders.iter().flatten() {
+            let root = Root::open(&folder.path).unwrap();
+            folder.opened.replace(Some(Arc::new(root)));
+        }
+        let file = |files: &Files, route: usize| match files.look(route, 0, b"file", 1) {
+            Look::Known(Ok(found)) => Some(found.file),
+            Look::Known(Err(_)) | Look::Cold => None,
+        };
+        // It is kept from the second time on.
+        for route in [0, 1, 0, 1] {
+            assert!(file(&files, route).is_some());
+        }
+        assert_eq!(files.open_count(), 2);
+        let kept = file(&files, 1).unwrap();
+        // The routes change places, and one goes.
+        let second = config(&["b"], 50);
+        let disks = Arc::new(disks.following(&second).unwrap());
+        let later = files.following(&second, disks.clone());
+        assert_eq!(later.open_count(), 1);
+        assert!(Arc::ptr_eq(&file(&later, 0).unwrap(), &kept));
+        // An exchange of the generation before finds its own.
+        assert!(Arc::ptr_eq(&file(&files, 1).unwrap(), &kept));
+        assert!(file(&files, 0).is_some_and(|it| !Arc::ptr_eq(&it, &kept)));
+        let disks = Arc::new(disks.following(&first).unwrap());
+        let again = later.following(&first, disks);
+        assert!(file(&again, 0).is_none(), "it is to be opened anew");
+        assert!(Arc::ptr_eq(&file(&again, 1).unwrap(), &kept));
     }
 }

@@ -70,6 +70,7 @@ impl Ring {
             event: Source::new(event, Interest::Read)?,
             wanted,
             retry: TimerFd::new()?,
+            most,
             readings: Slab::with_capacity(most),
             done: Vec::with_capacity(most),
         };
@@ -112,6 +113,9 @@ struct Reader {
     wanted: UnboundedReceiver<Read>,
     /// Until the kernel is asked again.
     retry: TimerFd,
+    /// Most that the kernel may have. Another configuration may let more be in flight at
+    /// the disks: they wait in `wanted`.
+    most: usize,
     /// Those that the kernel has, or will have with the next system call.
     readings: Slab<Reading>,
     /// Those that it has read.
@@ -196,7 +200,12 @@ impl Reader {
     /// Waits until there is something to be done; whether there ever is again.
     async fn wait(&mut self) -> bool {
         let wait = |cx: &mut Context<'_>| {
-            match self.wanted.poll_recv(cx) {
+            let wanted = if self.readings.len() < self.most {
+                self.wanted.poll_recv(cx)
+            } else {
+                Poll::Pending
+            };
+            match wanted {
                 Poll::Ready(Some(read)) => {
                     self.begin(read);
                     return Poll::Ready(true);

@@ -264,6 +264,9 @@ impl Control {
             wish = self.signals.next() => self.signalled(wish),
             _ = self.looks.tick() => {
                 let now = Instant::now();
+                if let Some(writing) = &mut self.process.writing {
+                    writing.log_writer.finish_left();
+                }
                 if self.watch.look(now) {
                     self.service.all_come_round(now);
                 }
@@ -297,9 +300,9 @@ impl Control {
             asker.refuse(reloads, "the process drains", None);
         } else {
             self.service.reloading();
-            let before = &self.process.sources().config;
+            let before = self.process.sources();
             let discovery = &self.process.discovery;
-            self.reloading.begin(asker, before, discovery);
+            self.reloading.begin(asker, &before, discovery);
         }
     }
 
@@ -317,9 +320,7 @@ impl Control {
             Err(rejected) => Err((rejected.summary, Some(rejected.diagnostics))),
         };
         let sources = self.process.sources();
-        let askers = self
-            .reloading
-            .next(&sources.config, &self.process.discovery);
+        let askers = self.reloading.next(&sources, &self.process.discovery);
         if matches!(self.stage, Stage::Serving) && !self.reloading.is_busy() {
             self.service.ready(&status_line(&self.process));
         }

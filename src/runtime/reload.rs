@@ -64,7 +64,8 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Loads a configuration that is to come after `before`. May block.
-    fn load(load: &Load, before: &Config) -> Loaded {
+    fn load(load: &Load, before: &Sources) -> Loaded {
+        let (disks, before) = (&before.disks, &before.config);
         let Reloaded {
             mut config,
             warnings,
@@ -73,7 +74,7 @@ impl Prepared {
         let destinations = config.access_logs.destinations.iter();
         let missing = destinations.filter(|it| !before.access_logs.destinations.contains(it));
         let opened = writer::open(&missing.cloned().collect::<Vec<_>>());
-        let disks = Disks::start(&config);
+        let disks = disks.following(&config);
         let failed = |error: io::Error| Rejected {
             summary: error.to_string(),
             diagnostics: String::new(),
@@ -146,7 +147,7 @@ impl Reloading {
 
     /// Loads the configuration on a thread beside this one. Where that is going on
     /// already, it is loaded once more after it, for all who ask meanwhile.
-    pub fn begin(&mut self, asker: Asker, before: &Arc<Config>, discovery: &Arc<Discovery>) {
+    pub fn begin(&mut self, asker: Asker, before: &Arc<Sources>, discovery: &Arc<Discovery>) {
         if self.loading.is_some() {
             self.later.push(asker);
             return;
@@ -198,7 +199,7 @@ impl Reloading {
 
     /// Those for whom it was loaded. Begins anew for those that came since, after the
     /// configuration that is in force now.
-    pub fn next(&mut self, now: &Arc<Config>, discovery: &Arc<Discovery>) -> Vec<Asker> {
+    pub fn next(&mut self, now: &Arc<Sources>, discovery: &Arc<Discovery>) -> Vec<Asker> {
         let askers = std::mem::take(&mut self.askers);
         let mut later = std::mem::take(&mut self.later);
         if let Some(first) = later.pop() {
@@ -324,6 +325,7 @@ impl Process {
             config,
             ..Sources::clone(&before)
         });
+        sources.disks.keep_within(&sources.config);
         let followed = self.order(&sources, lines, spans, sockets, &options);
         announce(&before.config, &sources.config);
         sources.reloads.begin(sources.loaded_config());

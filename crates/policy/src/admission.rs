@@ -51,6 +51,16 @@ impl Admission {
         }
     }
 
+    /// Its bounds.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Keeps within these bounds from now on. What was learned stays.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
     /// A piece of work was done, and took so long.
     pub fn learn(&mut self, took: Duration) {
         self.service_s += (took.as_secs_f64() - self.service_s) * LEARNING_RATE;

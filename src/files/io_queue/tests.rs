@@ -258,3 +258,47 @@ fn what_nobody_waits_for_is_not_begun() {
 async fn futures_pending<T>(future: &mut std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
+
+#[test]
+fn other_bounds_hold_from_then_on() {
+    let bounds = |in_flight| Bounds {
+        in_flight,
+        waiting: 10,
+        wait: Duration::MAX,
+    };
+    let queue = queue(1, 10, Duration::MAX);
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let ask = |key| {
+        let gate = gate.clone();
+        let work = Work::blocking(move || {
+            let gate = gate.lock().expect("nobody panics");
+            gate.recv().map_or(0, |()| key)
+        });
+        queue
+            .shared
+            .submit(key, WhenFull::Refuse, work)
+            .expect("there is room")
+    };
+    let load = |waiting, in_flight| Load { waiting, in_flight };
+    let mut asked: Vec<_> = (1..=4).map(ask).collect();
+    assert_eq!(queue.load(), load(3, 1));
+    queue.set_bounds(bounds(3));
+    assert_eq!(queue.load(), load(1, 3));
+    // What is in flight beyond it is finished.
+    queue.set_bounds(bounds(1));
+    assert_eq!(queue.load(), load(1, 3));
+    let mut done = 0;
+    while done < 4 {
+        open.send(()).expect("work waits for it");
+        let before = asked.len();
+        while asked.len() == before {
+            asked.retain_mut(|it| it.try_recv().is_err());
+            std::thread::yield_now();
+        }
+        done += 1;
+        let in_flight = [2, 1, 1, 0][done - 1];
+        assert_eq!(queue.load(), load(usize::from(done < 3), in_flight));
+    }
+    assert_eq!(queue.shared.lock().busy_since.len(), 1);
+}
