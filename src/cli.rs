@@ -225,12 +225,16 @@ pub enum Verb {
             as `server.control`. A configuration with mistakes is refused: they are shown, and \
             the one before stays in force. HUP does the same.",
         after_help = "Examples:\n  evenkeel reload --config evenkeel.toml\n  \
+            evenkeel reload --dry-run\n  \
             evenkeel reload --socket /run/evenkeel/control.sock"
     )]
     Reload {
         /// Which process.
         #[command(flatten)]
         control: Control,
+        /// Only say what would change, and what it would cost
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Look at the running process, and change its endpoints
     #[command(
@@ -364,6 +368,9 @@ pub enum CtlVerb {
     /// Have the configuration loaded again
     #[command(after_help = "Example:\n  evenkeel ctl reload")]
     Reload,
+    /// Say what loading the configuration again would change, and what it would cost
+    #[command(after_help = "Example:\n  evenkeel ctl diff")]
+    Diff,
     /// Change the event log's level, or a server as HAProxy has it
     #[command(after_help = "Examples:\n  evenkeel ctl set log-level debug\n  \
         evenkeel ctl set server app/10.0.0.1:8080 state drain")]

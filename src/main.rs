@@ -27,7 +27,14 @@ fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
     let outcome = match cli::parse().verb {
         cli::Verb::Run { source } => run(source.any()),
-        cli::Verb::Reload { control } => ctl::run(&control, false, &cli::CtlVerb::Reload),
+        cli::Verb::Reload { control, dry_run } => {
+            let verb = if dry_run {
+                cli::CtlVerb::Diff
+            } else {
+                cli::CtlVerb::Reload
+            };
+            ctl::run(&control, false, &verb)
+        }
         cli::Verb::Check { schema: true, .. } => print(&config::schema()),
         cli::Verb::Check {
             source,

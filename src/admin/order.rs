@@ -13,6 +13,8 @@ pub type Outcome = Result<String, String>;
 pub enum Order {
     /// To load the configuration again.
     Reload(oneshot::Sender<Outcome>),
+    /// To say what the configuration, loaded again, would change.
+    Diff(oneshot::Sender<Outcome>),
 }
 
 /// Where orders are given.

@@ -96,6 +96,7 @@ fn command(verb: &CtlVerb) -> String {
             vec!["weight".into(), endpoint.clone(), weight.to_string()]
         }
         CtlVerb::Reload => vec!["reload".into()],
+        CtlVerb::Diff => vec!["diff".into()],
         CtlVerb::Set { what } => match what {
             SetVerb::LogLevel { level } => vec!["set".into(), "log-level".into(), level.clone()],
             SetVerb::Server {

@@ -290,6 +290,7 @@ impl Control {
     fn ordered(&mut self, order: Order) {
         match order {
             Order::Reload(reply) => self.reload(Asker::Operator(reply)),
+            Order::Diff(reply) => self.reloading.compare(self.process.sources(), reply),
         }
     }
 

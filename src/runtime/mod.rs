@@ -5,6 +5,7 @@
 //! and the endpoints (`health`), and stops them.
 
 mod audience;
+mod changes;
 mod control;
 mod ending;
 mod health;

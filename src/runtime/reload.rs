@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::changes::with_costs;
 use super::heartbeat::LOOK_INTERVAL;
 use super::start::{Process, plans};
 use super::worker::{Follow, Order};
@@ -48,6 +49,19 @@ pub struct Rejected {
     pub summary: String,
     /// Everything that is wrong, for whoever asked.
     pub diagnostics: String,
+}
+
+impl Rejected {
+    fn told(self) -> String {
+        format!("{}\n{}", self.summary, self.diagnostics)
+    }
+}
+
+fn nothing_to_load() -> Rejected {
+    Rejected {
+        summary: "there is no file to load".to_owned(),
+        diagnostics: String::new(),
+    }
 }
 
 /// Loads the configuration again, from where the first one came. May block.
@@ -157,10 +171,7 @@ impl Reloading {
         let discovery = discovery.clone();
         let loading = tokio::task::spawn_blocking(move || match load {
             Some(load) => Prepared::load(&load, &before),
-            None => Err(Rejected {
-                summary: "there is no file to load".to_owned(),
-                diagnostics: String::new(),
-            }),
+            None => Err(nothing_to_load()),
         });
         self.loading = Some(tokio::task::spawn_local(async move {
             let mut prepared = loading.await.unwrap_or_else(|error| {
@@ -172,6 +183,20 @@ impl Reloading {
             discovery.prepare(&mut prepared.config).await;
             Ok(prepared)
         }));
+    }
+
+    /// Loads the configuration on a thread beside this one, and says what it would
+    /// change. Nothing comes of it.
+    pub fn compare(&self, sources: Arc<Sources>, reply: oneshot::Sender<Outcome>) {
+        let load = self.load.clone();
+        tokio::task::spawn_blocking(move || {
+            let outcome = match load.map_or_else(|| Err(nothing_to_load()), |load| load()) {
+                Ok(now) => Ok(with_costs(&sources.config, &now.config, &sources.read())),
+                Err(rejected) => Err(rejected.told()),
+            };
+            // Who asked may have given up meanwhile.
+            let _ = reply.send(outcome);
+        });
     }
 
     /// Whether a configuration is being loaded.

@@ -388,3 +388,49 @@ fn files_of_another_folder() {
         }
     });
 }
+
+#[test]
+fn what_would_change_is_said_with_its_cost() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        assert_eq!(ask(&proxy, "diff").trim(), "nothing changes");
+        reload(&proxy, &format!("{config}{OTHER}"));
+        let other = listening(&proxy, "other");
+        let mut client = RawClient::connect(other).unwrap();
+        assert_serves(&mut client);
+        let second = crate::setup::nobody();
+        let changed = SITE.config(std::slice::from_ref(&second));
+        write(&proxy, &changed.replace("workers = 1", "workers = 2"));
+        until("the idle connection is counted", || {
+            figures(&proxy)["upstreams"][0]["endpoints"][0]["idle"] == 1
+        });
+        let dry = Command::new(program())
+            .args(["reload", "--dry-run", "--config"])
+            .arg(proxy.path("evenkeel.toml"))
+            .output()
+            .unwrap();
+        assert!(dry.status.success(), "{dry:?}");
+        let said = String::from_utf8(dry.stdout).unwrap();
+        let first = origin.address.to_string();
+        for line in [
+            "server.workers changes from 1 to 2; only a restart or an upgrade of the program \
+             changes it",
+            "listener other is removed (1 open connection: each is closed after what it has in \
+             flight)",
+            &format!(
+                "upstream app: endpoint {first} is removed (0 in flight go on; 1 idle connection \
+                 closed)"
+            ),
+            &format!("upstream app: endpoint {second} is added (its connections are new)"),
+        ] {
+            assert!(said.contains(line), "{line}: {said}");
+        }
+        assert_eq!(said.lines().count(), 4, "{said}");
+        // Nothing came of it.
+        assert_serves(&mut client);
+        assert_eq!(figures(&proxy)["generation"], 1);
+        write(&proxy, "[[listener]");
+        assert!(ask(&proxy, "diff").starts_with("error: "));
+    });
+}

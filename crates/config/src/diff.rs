@@ -19,13 +19,14 @@ use super::tree::{self, Node, SourcePlace, TableEntry, Value};
 use super::written::File;
 
 /// What only another process can change.
-const FIXED: [&str; 6] = [
+const FIXED: [&str; 7] = [
     "server.workers",
     "server.control",
     "server.answer_memory",
     "server.buffer_memory",
     "server.reserved_descriptors",
     "status.bind",
+    "status.token",
 ];
 
 /// What the layers of a configuration say, defaults left out. Of secrets it has what

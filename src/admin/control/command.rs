@@ -40,6 +40,7 @@ ready UPSTREAM/ENDPOINT...   send requests there again
 stop UPSTREAM/ENDPOINT...    out of service, for the operator's reasons
 weight UPSTREAM/ENDPOINT N   another share of the traffic, 0 to 1000000
 reload                       load the configuration again
+diff                         what that would change, and what it would cost
 set log-level LEVEL          error, warn, info, debug or trace
 version                      the program's version
 help                         this text
@@ -188,16 +189,25 @@ async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<A
             Ok(count) => show::errors(sources, count, format).await,
             Err(error) => Err(error),
         },
-        ["reload"] => match (order(&admin.orders, Order::Reload).await, format) {
-            (Ok(done), Format::Json) => Ok(serde_json::json!({ "done": done }).to_string()),
-            (outcome, _) => outcome,
-        },
+        ["reload"] => ordered(order(&admin.orders, Order::Reload).await, format),
+        ["diff"] => ordered(order(&admin.orders, Order::Diff).await, format),
         ["rates"] => rates(admin, "1", format).await,
         ["rates", seconds] => rates(admin, seconds, format).await,
         // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.
         [live::COMMAND, asked] => Ok(live::answer(sources, asked).await),
         _ => return None,
     })
+}
+
+/// The answer to an order: of JSON an object with what was said by lines.
+fn ordered(outcome: Answer, format: Format) -> Answer {
+    match format {
+        Format::Text => outcome,
+        Format::Json => outcome.map(|said| {
+            let lines: Vec<_> = said.lines().collect();
+            serde_json::json!({ "said": lines }).to_string()
+        }),
+    }
 }
 
 async fn sessions(admin: &Arc<Admin>, count: usize, format: Format) -> Answer {
