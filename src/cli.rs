@@ -371,6 +371,17 @@ pub enum CtlVerb {
     /// Say what loading the configuration again would change, and what it would cost
     #[command(after_help = "Example:\n  evenkeel ctl diff")]
     Diff,
+    /// Add endpoints to an upstream, remove them, or change them
+    #[command(
+        after_help = "Examples:\n  evenkeel ctl endpoint add app/10.0.0.9:8080 --weight 2 --save\n  \
+        evenkeel ctl endpoint set app/10.0.0.9:8080 --tier 1\n  \
+        evenkeel ctl endpoint remove app/10.0.0.9:8080"
+    )]
+    Endpoint {
+        /// What to do.
+        #[command(subcommand)]
+        what: EndpointVerb,
+    },
     /// Change the event log's level, or a server as HAProxy has it
     #[command(after_help = "Examples:\n  evenkeel ctl set log-level debug\n  \
         evenkeel ctl set server app/10.0.0.1:8080 state drain")]
@@ -400,6 +411,61 @@ pub enum CtlVerb {
         #[command(subcommand)]
         what: ServerVerb,
     },
+}
+
+/// How the list of an upstream changes.
+#[derive(Debug, Subcommand)]
+pub enum EndpointVerb {
+    /// An endpoint joins
+    Add {
+        /// The upstream, and the endpoint's address
+        #[arg(value_name = "UPSTREAM/ADDRESS")]
+        place: String,
+        /// What it is.
+        #[command(flatten)]
+        options: EndpointOptions,
+    },
+    /// An endpoint leaves, once it has finished what it has
+    Remove {
+        /// An endpoint by name
+        #[arg(value_name = "UPSTREAM/ENDPOINT")]
+        place: String,
+        /// Save it in `server.state_file` for the next start
+        #[arg(long)]
+        save: bool,
+    },
+    /// An endpoint stays, with another weight, limit, tier or address
+    Set {
+        /// An endpoint by name
+        #[arg(value_name = "UPSTREAM/ENDPOINT")]
+        place: String,
+        /// What it is from now on.
+        #[command(flatten)]
+        options: EndpointOptions,
+    },
+}
+
+/// What an operator gives an endpoint.
+#[derive(Debug, Args)]
+pub struct EndpointOptions {
+    /// Share relative to the other endpoints
+    #[arg(long, value_name = "N", value_parser = weight, allow_negative_numbers = true)]
+    pub weight: Option<u32>,
+    /// Most exchanges in flight; 0 is no limit
+    #[arg(long, value_name = "N")]
+    pub max_in_flight: Option<u32>,
+    /// It is used while no endpoint of a lower tier takes requests
+    #[arg(long, value_name = "N")]
+    pub tier: Option<u16>,
+    /// The short form of --tier 1
+    #[arg(long, conflicts_with = "tier")]
+    pub backup: bool,
+    /// Where it is, if its name does not say that
+    #[arg(long)]
+    pub address: Option<String>,
+    /// Save it in `server.state_file` for the next start
+    #[arg(long)]
+    pub save: bool,
 }
 
 /// What can be shown.

@@ -30,6 +30,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::machine::{self, Obstacle};
+use crate::discovery::Discovery;
 use crate::lifecycle::Phase;
 use crate::net::Address;
 use crate::net::listen::{self, AcceptTurns, Accepting, BoundListener, Listener, Peer, SocketFile};
@@ -52,6 +53,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 struct Admin {
     sources: CurrentSources,
     orders: Orders,
+    discovery: Arc<Discovery>,
     phase: watch::Receiver<Phase>,
     monitor: Monitor,
     turns: Turns,
@@ -164,6 +166,7 @@ impl Service {
     /// The process is out of descriptors.
     pub fn new(
         sources: CurrentSources,
+        discovery: Arc<Discovery>,
         sockets: Sockets,
         orders: Orders,
         phase: watch::Receiver<Phase>,
@@ -173,6 +176,7 @@ impl Service {
                 monitor: Monitor::new(&sources.get()),
                 sources,
                 orders,
+                discovery,
                 phase,
                 turns: Turns::default(),
             }),

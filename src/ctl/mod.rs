@@ -4,7 +4,9 @@
 mod confirm;
 pub mod socket;
 
-use crate::cli::{Control, CtlVerb, GetVerb, ServerVerb, ServersVerb, SetVerb, ShowVerb};
+use crate::cli::{
+    Control, CtlVerb, EndpointVerb, GetVerb, ServerVerb, ServersVerb, SetVerb, ShowVerb,
+};
 use crate::{Failed, complain};
 use socket::Socket;
 
@@ -97,6 +99,7 @@ fn command(verb: &CtlVerb) -> String {
         }
         CtlVerb::Reload => vec!["reload".into()],
         CtlVerb::Diff => vec!["diff".into()],
+        CtlVerb::Endpoint { what } => endpoint(what),
         CtlVerb::Set { what } => match what {
             SetVerb::LogLevel { level } => vec!["set".into(), "log-level".into(), level.clone()],
             SetVerb::Server {
@@ -122,6 +125,32 @@ fn command(verb: &CtlVerb) -> String {
     };
     let quoted: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     quoted.join(" ")
+}
+
+fn endpoint(what: &EndpointVerb) -> Vec<String> {
+    let (verb, place, options, save) = match what {
+        EndpointVerb::Add { place, options } => ("add", place, Some(options), options.save),
+        EndpointVerb::Set { place, options } => ("set", place, Some(options), options.save),
+        EndpointVerb::Remove { place, save } => ("remove", place, None, *save),
+    };
+    let mut words = vec!["endpoint".to_owned(), verb.to_owned(), place.clone()];
+    if let Some(options) = options {
+        let tier = options.tier.or(options.backup.then_some(1));
+        let given = [
+            ("weight", options.weight.map(|it| it.to_string())),
+            (
+                "max_in_flight",
+                options.max_in_flight.map(|it| it.to_string()),
+            ),
+            ("tier", tier.map(|it| it.to_string())),
+            ("address", options.address.clone()),
+        ];
+        for (key, value) in given {
+            words.extend(value.map(|it| [key.to_owned(), it]).into_iter().flatten());
+        }
+    }
+    words.extend(save.then(|| "save".to_owned()));
+    words
 }
 
 fn show(what: &ShowVerb) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use super::State;
+use super::changes::{Changes, fingerprint};
 use super::names::{Answer, Question, Target};
 use crate::config::{Endpoint, EndpointSource, NameSource, ResolveTo, ServiceSource};
 use crate::net::Address;
@@ -23,7 +24,12 @@ pub(super) struct List {
 
 impl State {
     /// The list of an upstream with these sources.
-    pub(super) fn assemble(&self, sources: &[EndpointSource], file: Option<&Path>) -> List {
+    pub(super) fn assemble(
+        &self,
+        upstream: &str,
+        sources: &[EndpointSource],
+        file: Option<&Path>,
+    ) -> List {
         let mut list = List::default();
         let mut names = HashSet::new();
         let mut add = |endpoints: Vec<Endpoint>, reason: &str, list: &mut List| {
@@ -73,6 +79,27 @@ impl State {
                 list.sources.push(figures);
             }
             add(endpoints, &format!("file {shown}"), &mut list);
+        }
+        let changes = self.changes.get(upstream);
+        let is_of_list = |it: &&Changes| it.listed == fingerprint(sources, file);
+        if let Some(changes) = changes.filter(is_of_list) {
+            for (endpoint, by) in changes.apply(&mut list.endpoints) {
+                list.reasons.insert(endpoint, format!("added {by}"));
+            }
+            for (endpoint, change) in &changes.set {
+                if let Some(reason) = list.reasons.get_mut(endpoint) {
+                    *reason += &format!("; changed {}", change.by);
+                }
+            }
+            for endpoint in &changes.removed {
+                list.reasons.remove(endpoint);
+            }
+            list.sources.push(SourceFigures {
+                source: changes.summary(),
+                kind: "operator",
+                endpoints: changes.added.len(),
+                ..SourceFigures::default()
+            });
         }
         list
     }

@@ -1,7 +1,7 @@
 //! Discovery: where the endpoints of upstreams come from while the program runs.
 //!
 //! Owns the list of each upstream: addresses as written, names and services that are
-//! looked up (`names`), and files (`file`). [`Discovery`] puts them together (`list`)
+//! looked up (`names`), files (`file`), and what operators change (`changes`). [`Discovery`] puts them together (`list`)
 //! and hands the list to the [`SharedUpstream`], which keeps what is known of endpoints
 //! that stay. One for the process. Tasks of the control thread ask the sources; workers
 //! never wait for them.
@@ -9,6 +9,7 @@
 //! Invariant: a source that fails never takes an endpoint away. Its last list stays,
 //! and how old that is can be seen.
 
+mod changes;
 mod file;
 mod list;
 mod names;
@@ -28,6 +29,8 @@ use crate::metrics::quantity::counted;
 use crate::net::clock;
 use crate::observe::discovered::{Discovered, SourceFigures};
 use crate::upstream::SharedUpstream;
+use changes::{Changes, Saved};
+pub use changes::{EndpointChange, Keep, ListChange};
 use list::List;
 use names::{Answer, Names, Question};
 
@@ -51,6 +54,17 @@ pub struct Discovery {
     shown: Arc<Discovered>,
     /// Hears of another configuration.
     configured: Notify,
+    /// Locked before `state`, and while the file is written.
+    saved: Mutex<SavedChanges>,
+}
+
+/// What the state file has.
+#[derive(Debug, Default)]
+struct SavedChanges {
+    changes: Saved,
+    is_read: bool,
+    /// It could not be read: it is set aside before another one is written.
+    is_damaged: bool,
 }
 
 /// Why a source could not be read.
@@ -128,6 +142,9 @@ struct State {
     upstreams: BTreeMap<String, Known>,
     answers: HashMap<Question, Said<Answer>>,
     files: HashMap<PathBuf, Said<Vec<Endpoint>>>,
+    /// What operators have changed, by upstream.
+    changes: BTreeMap<String, Changes>,
+    state_file: Option<PathBuf>,
 }
 
 /// An upstream, and its list.
@@ -152,6 +169,9 @@ impl Discovery {
     /// # Cancellation
     /// Nothing is lost by dropping the future.
     pub async fn prepare(self: &Arc<Self>, config: &mut Config) {
+        if let Some(path) = &config.state_file {
+            self.read_state(path).await;
+        }
         let files = config
             .upstreams
             .iter()
@@ -184,7 +204,8 @@ impl Discovery {
         let state = self.state();
         for upstream in &mut config.upstreams {
             let file = upstream.endpoints_file.as_deref();
-            upstream.endpoints = state.assemble(&upstream.sources, file).endpoints;
+            let list = state.assemble(&upstream.name, &upstream.sources, file);
+            upstream.endpoints = list.endpoints;
         }
     }
 
@@ -193,6 +214,8 @@ impl Discovery {
     pub fn configure(&self, config: &Config, shared: &[Arc<SharedUpstream>]) {
         let mut state = self.state();
         state.resolvers = resolvers(config);
+        state.state_file.clone_from(&config.state_file);
+        state.drop_changes(config);
         let mut before = std::mem::take(&mut state.upstreams);
         for (upstream, shared) in config.upstreams.iter().zip(shared) {
             let is_same = |it: &Known| Arc::ptr_eq(&it.shared, shared);
@@ -366,7 +389,7 @@ impl Discovery {
             endpoints,
             reasons,
             sources,
-        } = state.assemble(&known.sources, known.file.as_deref());
+        } = state.assemble(name, &known.sources, known.file.as_deref());
         let is_new = endpoints != known.list;
         if is_new {
             log_changes(name, &known.list, &endpoints, &reasons);
@@ -379,12 +402,189 @@ impl Discovery {
         }
     }
 
+    /// Reads the state file, once. One that can't be read changes nothing.
+    async fn read_state(&self, path: &Path) {
+        if self.saved().is_read {
+            return;
+        }
+        let owned = path.to_owned();
+        let read = tokio::task::spawn_blocking(move || changes::read(&owned)).await;
+        let Ok(read) = read else { return };
+        let mut saved = self.saved();
+        saved.is_read = true;
+        match read {
+            Ok(changes) => {
+                self.state().changes.clone_from(&changes);
+                saved.changes = changes;
+            }
+            Err(Failure { word, text }) => {
+                saved.is_damaged = true;
+                self.shown.count_state_failure();
+                let shown = path.display();
+                tracing::error!(
+                    failure = word,
+                    "state file {shown}: {word}: {text}; endpoints are those of the \
+                     configuration, and the next one that is saved sets it aside as {shown}.bad"
+                );
+            }
+        }
+    }
+
+    /// Changes the list of an upstream, for `by`. Says in a sentence what the endpoint now
+    /// is. Blocks where it is to be saved.
+    ///
+    /// # Errors
+    /// Nothing was changed, and why.
+    pub fn change(
+        &self,
+        upstream: &str,
+        endpoint: &str,
+        change: &ListChange,
+        keep: Keep,
+        by: &str,
+    ) -> Result<String, String> {
+        let mut saved = self.saved();
+        let (listed, state_file) = {
+            let state = self.state();
+            let listed = state.check_change(upstream, endpoint, change)?;
+            (listed, state.state_file.clone())
+        };
+        if keep == Keep::Saved {
+            let path = state_file.ok_or("`server.state_file` names no file to save it in")?;
+            self.save(&mut saved, &path, upstream, endpoint, change, &listed)?;
+        }
+        let mut state = self.state();
+        let of = state.changes.entry(upstream.to_owned());
+        of.or_insert_with(|| Changes::of(listed))
+            .note(endpoint, change);
+        state.changes.retain(|_, it| !it.is_empty());
+        let what = match change {
+            ListChange::Add(_) => "added",
+            ListChange::Remove => "removed, and finishes what it has",
+            ListChange::Set(_) => "set",
+        };
+        let then = match keep {
+            Keep::Running => "until the program ends",
+            Keep::Saved => "saved for the next start",
+        };
+        tracing::info!(
+            upstream,
+            endpoint,
+            "upstream {upstream}: endpoint {endpoint} is {what}, {by}; {then}"
+        );
+        self.publish(&mut state, upstream);
+        Ok(format!("endpoint {upstream}/{endpoint} is {what}; {then}"))
+    }
+
+    /// Adds a change to the state file.
+    fn save(
+        &self,
+        saved: &mut SavedChanges,
+        path: &Path,
+        upstream: &str,
+        endpoint: &str,
+        change: &ListChange,
+        listed: &str,
+    ) -> Result<(), String> {
+        let mut changes = saved.changes.clone();
+        let lists = self.state().fingerprints();
+        // Those of lists that are written otherwise now hold no more.
+        changes.retain(|name, it| lists.get(name) == Some(&it.listed));
+        let of = changes.entry(upstream.to_owned());
+        of.or_insert_with(|| Changes::of(listed.to_owned()))
+            .note(endpoint, change);
+        changes.retain(|_, it| !it.is_empty());
+        if std::mem::take(&mut saved.is_damaged) {
+            changes::set_aside(path);
+        }
+        changes::write(path, &changes).map_err(|error| {
+            self.shown.count_state_failure();
+            format!("nothing was changed: write {}: {error}", path.display())
+        })?;
+        saved.changes = changes;
+        Ok(())
+    }
+
+    fn saved(&self) -> MutexGuard<'_, SavedChanges> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    /// How each list is written.
+    fn fingerprints(&self) -> HashMap<String, String> {
+        let upstreams = self.upstreams.iter();
+        let fingerprints = upstreams.map(|(name, it)| {
+            let listed = changes::fingerprint(&it.sources, it.file.as_deref());
+            (name.clone(), listed)
+        });
+        fingerprints.collect()
+    }
+
+    /// How the list is written that is to be changed.
+    ///
+    /// # Errors
+    /// The change makes no sense, and why.
+    fn check_change(
+        &self,
+        upstream: &str,
+        endpoint: &str,
+        change: &ListChange,
+    ) -> Result<String, String> {
+        let Some(known) = self.upstreams.get(upstream) else {
+            let names: Vec<_> = self.upstreams.keys().map(String::as_str).collect();
+            let upstream = upstream.escape_debug();
+            let names = names.join(", ");
+            return Err(format!(
+                "there is no upstream `{upstream}`; there are {names}"
+            ));
+        };
+        let member = known.list.iter().find(|it| it.name == endpoint);
+        let shown = endpoint.escape_debug();
+        match (change, member) {
+            (ListChange::Add(_), Some(_)) => {
+                return Err(format!(
+                    "upstream `{upstream}` has an endpoint `{shown}` already"
+                ));
+            }
+            (ListChange::Add(given), None) => {
+                given.endpoint(endpoint)?;
+            }
+            (ListChange::Remove | ListChange::Set(_), None) => {
+                return Err(format!("upstream `{upstream}` has no endpoint `{shown}`"));
+            }
+            (ListChange::Set(given), Some(member)) => given.apply(&mut member.clone())?,
+            (ListChange::Remove, Some(_)) => {}
+        }
+        Ok(changes::fingerprint(&known.sources, known.file.as_deref()))
+    }
+
+    /// Forgets what was changed of lists that are written otherwise now.
+    fn drop_changes(&mut self, config: &Config) {
+        let upstreams = config.upstreams.iter();
+        let listed = upstreams.map(|it| {
+            let listed = changes::fingerprint(&it.sources, it.endpoints_file.as_deref());
+            (it.name.as_str(), listed)
+        });
+        let listed: HashMap<_, _> = listed.collect();
+        self.changes.retain(|upstream, changes| {
+            let stays = listed.get(upstream.as_str()) == Some(&changes.listed);
+            if !stays {
+                let lost = changes.summary();
+                tracing::warn!(
+                    upstream,
+                    "upstream {upstream}: the configuration lists other endpoints than those \
+                     that the operator changed; the changes are lost: {lost}"
+                );
+            }
+            stays
+        });
+    }
+
     /// One line for each source of a new upstream that could not be read.
     fn log_failing(&self, upstream: &Upstream) {
         for source in &upstream.sources {

@@ -168,7 +168,7 @@ fn weights_follow_the_list_where_it_changes() {
     let (_, mut other, _) = site(&keys(3));
     other.upstreams[0].endpoints = discovery
         .state()
-        .assemble(&other.upstreams[0].sources, None)
+        .assemble("app", &other.upstreams[0].sources, None)
         .endpoints;
     let staying = crate::upstream::shared_upstreams(&other, &shared, clock::now());
     discovery.configure(&other, &staying);

@@ -2,6 +2,7 @@
 //! explanations read it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -14,7 +15,7 @@ use crate::observe::calendar::unix_time;
 pub struct SourceFigures {
     /// What is looked up or read, as written.
     pub source: String,
-    /// What it is: `name`, `service` or `file`.
+    /// What it is: `name`, `service`, `file` or `operator`.
     pub kind: &'static str,
     /// Endpoints that it has given.
     pub endpoints: usize,
@@ -49,7 +50,10 @@ struct Known {
 
 /// The sources of every upstream, by its name.
 #[derive(Debug, Default)]
-pub struct Discovered(Mutex<BTreeMap<String, Known>>);
+pub struct Discovered {
+    upstreams: Mutex<BTreeMap<String, Known>>,
+    state_failures: AtomicU64,
+}
 
 impl Discovered {
     /// Replaces what is known of an upstream: its sources, and why each endpoint is
@@ -82,7 +86,19 @@ impl Discovered {
         self.known().get(upstream)?.reasons.get(endpoint).cloned()
     }
 
+    /// Counts a state file that could not be read or written.
+    pub fn count_state_failure(&self) {
+        self.state_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Times that the state file could not be read or written.
+    pub fn state_failures(&self) -> u64 {
+        self.state_failures.load(Ordering::Relaxed)
+    }
+
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.upstreams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -165,6 +165,8 @@ figures! {
     given spans_lost: u64 => counter "spans_lost_total";
     /// Requests to the status listener that were refused for their token.
     given status_tokens_refused: u64 => counter "status_tokens_refused_total";
+    /// Times that the state file could not be read or written.
+    given state_file_failures: u64 => counter "state_file_failures_total";
     /// Workers that have not come round for a second.
     given workers_stalled: u64 => gauge "workers_stalled";
     /// Times that a worker did not come round within a second.
@@ -250,6 +252,7 @@ impl Sources {
             spans_sent: self.spans.sent.load(Ordering::Relaxed),
             spans_lost: self.spans_lost(),
             status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
+            state_file_failures: self.discovered.state_failures(),
             workers_stalled: self.worker_stalls.now(),
             worker_stalls: self.worker_stalls.so_far(),
             process: ProcessFigures::read(),

@@ -211,6 +211,7 @@ impl Process {
             discovery: discovery.clone(),
             admin: admin::Service::new(
                 current.clone(),
+                discovery.clone(),
                 admin_sockets,
                 admin_orders,
                 phase_receiver,

@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::process::Running;
+use evenkeel_testkit::process::{Running, run};
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, TempDir};
 
 use crate::control::{ask, json, site_of};
 use crate::in_flight::occupy;
-use crate::setup::{Site, nobody, test};
+use crate::setup::{Site, nobody, program, test};
 
 /// An origin that says this name.
 fn named(name: &str) -> OriginHandle {
@@ -481,5 +481,218 @@ fn a_file_of_endpoints_is_read_whenever_it_is_replaced() {
             source["failures"].as_u64() > Some(3) && source["failing"].is_null(),
             "{source}"
         );
+    });
+}
+
+fn ctl(proxy: &Proxy, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(program());
+    command.arg("ctl").arg("--socket");
+    command.arg(proxy.path("control.sock")).args(args);
+    let output = run(command, Duration::from_secs(20)).unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn an_operator_changes_the_list() {
+    test(|| {
+        let [first, second] = ["first", "second"].map(named);
+        let (one, two) = (first.address.to_string(), second.address.to_string());
+        let proxy = site_of("", std::slice::from_ref(&one));
+        assert_eq!(who(&proxy), "first");
+        let place = format!("app/{two}");
+        let (code, said) = ctl(
+            &proxy,
+            &["endpoint", "add", &place, "--weight", "3", "--tier", "1"],
+        );
+        assert_eq!(
+            (code, said.trim()),
+            (
+                Some(0),
+                &*format!("endpoint {place} is added; until the program ends")
+            )
+        );
+        let added = upstream(&proxy)["endpoints"][1].clone();
+        assert_eq!((&added["weight"], &added["tier"]), (&3.into(), &1.into()));
+        assert_eq!(who(&proxy), "first");
+        assert_eq!(
+            ctl(&proxy, &["endpoint", "set", &place, "--tier", "0"]).0,
+            Some(0)
+        );
+        until("both serve", || who(&proxy) == "second");
+        // What is in flight where it leaves is finished.
+        let removed = format!("app/{one}");
+        let mut slow = None;
+        until("an exchange is in flight there", || {
+            slow = Some(occupy(&proxy, "/slow/500"));
+            first.stats().in_flight > 0
+        });
+        assert_eq!(ctl(&proxy, &["endpoint", "remove", &removed]).0, Some(0));
+        assert_eq!(endpoint_names(&proxy), std::slice::from_ref(&two));
+        assert_eq!(slow.unwrap().read_response("GET").unwrap().status, 200);
+        assert_eq!(who(&proxy), "second");
+        let source = upstream(&proxy)["sources"][0].clone();
+        assert_eq!(source["kind"], "operator");
+        assert_eq!(source["source"], format!("added {two}; removed {one}"));
+        for (args, says) in [
+            (&["add", &place][..], "has an endpoint"),
+            (&["remove", &removed], "has no endpoint"),
+            (&["set", &place], "endpoint set takes weight"),
+            (
+                &["add", "app/app.internal:80"],
+                "`app.internal:80` is a name",
+            ),
+            (&["add", "app/10.0.0.1"], "no address"),
+            (
+                &["add", "other/10.0.0.1:80"],
+                "there is no upstream `other`; there are app",
+            ),
+            (
+                &["add", "app/10.0.0.1:80", "--save"],
+                "`server.state_file` names no file",
+            ),
+        ] {
+            let (code, said) = ctl(&proxy, &[&["endpoint"], args].concat());
+            assert_eq!(code, Some(1), "{args:?}: {said}");
+            assert!(said.contains(says), "{args:?}: {said}");
+        }
+        // It comes back as it was written.
+        assert_eq!(ctl(&proxy, &["endpoint", "add", &removed]).0, Some(0));
+        assert_eq!(endpoint_names(&proxy), [one, two]);
+        let log = proxy.stderr();
+        assert!(
+            log.contains("is added, by the operator, over the control socket as uid"),
+            "{log}"
+        );
+    });
+}
+
+#[test]
+fn haproxys_commands_change_the_list() {
+    test(|| {
+        let (port, _origins) = at_one_port(&["127.0.0.2", "127.0.0.3"]);
+        let [one, two] = [2, 3].map(|at| format!("127.0.0.{at}:{port}"));
+        let proxy = site_of("", std::slice::from_ref(&one));
+        let said = ask(&proxy, &format!("add server app/spare {two} weight 2"));
+        assert_eq!(said.trim(), "New server registered.");
+        assert_eq!(endpoint_names(&proxy), [one.clone(), "spare".to_owned()]);
+        assert_eq!(ask(&proxy, &format!("disable server app/{one}")).trim(), "");
+        assert_eq!(who(&proxy), "127.0.0.3");
+        let moved = ask(
+            &proxy,
+            &format!("set server app/spare addr 127.0.0.2 port {port}"),
+        );
+        assert_eq!(moved.trim(), "");
+        assert_eq!(who(&proxy), "127.0.0.2");
+        let states = ask(&proxy, "show servers state");
+        assert!(states.contains(" app 2 spare "), "{states}");
+        assert_eq!(
+            ask(&proxy, "del server app/spare").trim(),
+            "Server deleted."
+        );
+        assert!(ask(&proxy, "del server app/spare").contains("has no endpoint"));
+        assert_eq!(endpoint_names(&proxy), [one]);
+    });
+}
+
+#[test]
+fn changes_that_are_saved_hold_at_the_next_start() {
+    test(|| {
+        let [first, second, third] = ["first", "second", "third"].map(named);
+        let dir = TempDir::new().unwrap();
+        let file = dir.join("state.json");
+        let start = |endpoints: &[&OriginHandle]| {
+            let endpoints: Vec<_> = endpoints.iter().map(|it| it.address.to_string()).collect();
+            let server = format!(
+                "control = \"$DIR/control.sock\"\nstate_file = \"{}\"",
+                file.display()
+            );
+            let site = Site {
+                server: &server,
+                ..Site::default()
+            };
+            site.start(&endpoints)
+        };
+        let address = |it: &OriginHandle| it.address.to_string();
+        let proxy = start(&[&first]);
+        let [of_first, of_second, of_third] =
+            [&first, &second, &third].map(|it| format!("app/{}", it.address));
+        assert_eq!(
+            ctl(&proxy, &["endpoint", "add", &of_second, "--save"]).0,
+            Some(0)
+        );
+        assert_eq!(ctl(&proxy, &["endpoint", "add", &of_third]).0, Some(0));
+        assert_eq!(
+            ctl(&proxy, &["endpoint", "remove", &of_first, "--save"]).0,
+            Some(0)
+        );
+        drop(proxy);
+        // The one that was not saved is gone.
+        let proxy = start(&[&first]);
+        assert_eq!(endpoint_names(&proxy), [address(&second)]);
+        assert_eq!(who(&proxy), "second");
+        drop(proxy);
+        // Another list in the configuration wins.
+        let proxy = start(&[&first, &third]);
+        assert_eq!(endpoint_names(&proxy), [address(&first), address(&third)]);
+        let log = proxy.stderr();
+        let lost = format!(
+            "the changes are lost: added {}; removed {}",
+            address(&second),
+            address(&first)
+        );
+        assert!(log.contains(&lost), "{log}");
+        drop(proxy);
+        // One that is corrupt, or of a later version, is no failed start.
+        for (text, word) in [
+            ("{\"version\": 1, \"upstr", "state-malformed"),
+            ("{\"version\": 2, \"upstreams\": {}}", "state-version"),
+            (
+                "{\"version\": 1, \"upstreams\": {\"app\": {\"listed\": \"0\", \"added\": {\"x\": {}}}}}",
+                "state-malformed",
+            ),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let proxy = start(&[&first]);
+            let log = proxy.stderr();
+            assert!(log.contains(&format!(": {word}: ")), "{text}: {log}");
+            assert_eq!(endpoint_names(&proxy), [address(&first)]);
+            assert_eq!(
+                ctl(&proxy, &["endpoint", "add", &of_second, "--save"]).0,
+                Some(0)
+            );
+            let aside = std::fs::read_to_string(dir.join("state.json.bad")).unwrap();
+            assert_eq!(aside, text);
+        }
+        let proxy = start(&[&first]);
+        assert_eq!(endpoint_names(&proxy), [address(&first), address(&second)]);
+    });
+}
+
+#[test]
+fn explain_says_why_an_endpoint_is_there() {
+    test(|| {
+        let (port, _origins) = at_one_port(&["127.0.0.2", "127.0.0.3"]);
+        let mut dns = Dns::new();
+        dns.start("127.0.0.2 app.test\n", &[]);
+        let proxy = dns.site("", &[format!("app.test:{port}")]);
+        ask(&proxy, &format!("endpoint add app/127.0.0.3:{port}"));
+        let mut command = Command::new(program());
+        let config = std::fs::read_dir(proxy.dir()).unwrap();
+        let mut config = config.map(|it| it.unwrap().path());
+        let is_toml = |it: &PathBuf| it.extension().is_some_and(|it| it == "toml");
+        let config = config.find(is_toml);
+        command
+            .args(["explain", "--live", "--config"])
+            .arg(config.unwrap());
+        command.args(["GET", "http://test.example/"]);
+        command.current_dir(proxy.dir());
+        let output = run(command, Duration::from_secs(20)).unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(
+            said.contains(&format!("; from name app.test:{port}, TTL ")),
+            "{said}"
+        );
+        assert!(said.contains("; from added by the operator"), "{said}");
     });
 }

@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use evenkeel_net::Address;
 use evenkeel_policy::route::{Network, RouteTable};
@@ -75,6 +76,8 @@ pub use written::{
 pub struct Config {
     /// Process-wide settings.
     pub server: Server,
+    /// Where changes of endpoints are saved.
+    pub state_file: Option<PathBuf>,
     /// Where clients connect, in the order written.
     pub listeners: Vec<Listener>,
     /// The compiled matcher; the index it finds is one into `routes`.

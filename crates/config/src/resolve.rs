@@ -58,6 +58,7 @@ pub(super) fn resolve(
     let (access_logs, default_access_logs) = access_log::resolve(file)?;
     Some(Config {
         server: server.resolve()?,
+        state_file: (server.state_file.value.as_ref()).map(|it| surroundings.folder.join(&it.0)),
         listeners: listeners
             .map(|(i, it)| listener(it, i, &trusted))
             .collect::<Option<_>>()?,

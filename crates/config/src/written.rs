@@ -94,6 +94,10 @@ options! {
         /// The name servers that names of endpoints are asked of. Search domains
         /// and `/etc/hosts` are the system's in any case.
         resolvers: Vec<Placed<ResolverAddress>> = Optional("the system's"),
+        /// The file that `evenkeel ctl endpoint ... --save` writes, and that the next start
+        /// reads: an absolute path, or one from the folder of the configuration file. See
+        /// [discovery](discovery.md).
+        state_file: FilePath = Optional("nothing can be saved") => by_hand,
         /// Proxies whose word on the client is believed, on all listeners without
         /// `trusted_proxies` of their own.
         trusted_proxies: Vec<Placed<Peer>> = Default("[]") => by_hand,

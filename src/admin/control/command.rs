@@ -8,7 +8,7 @@ use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, operate};
 use crate::admin::order::{Order, order};
 use crate::admin::{Admin, Asker};
-use crate::config::{MAX_WEIGHT, Upstream};
+use crate::config::MAX_WEIGHT;
 use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::log_level;
@@ -41,13 +41,17 @@ stop UPSTREAM/ENDPOINT...    out of service, for the operator's reasons
 weight UPSTREAM/ENDPOINT N   another share of the traffic, 0 to 1000000
 reload                       load the configuration again
 diff                         what that would change, and what it would cost
+endpoint add PLACE ...       joins: weight N, max_in_flight N, tier N, backup, save
+endpoint set PLACE ...       another weight N, max_in_flight N, tier N, address A, save
+endpoint remove PLACE        finishes what it has, and leaves the list; or: ... save
 set log-level LEVEL          error, warn, info, debug or trace
 version                      the program's version
 help                         this text
 prompt, quit                 keep this connection for further commands; end it
 As HAProxy has them: show stat, show info, show servers state, show backend,
 set server B/S state ready|drain|maint, set server B/S weight N|N%,
-set weight B/S N|N%, get weight B/S, enable server B/S, disable server B/S.
+set weight B/S N|N%, get weight B/S, enable server B/S, disable server B/S,
+add server B/S [ADDRESS] ..., del server B/S, set server B/S addr IP [port N].
 UPSTREAM/* is every endpoint of an upstream. `json` before a command, except
 those of HAProxy, gives JSON. Several commands are separated by `;`.
 ";
@@ -240,6 +244,8 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
                 weight.escape_debug()
             )),
         },
+        ["endpoint", verb, ref words @ ..] => super::endpoint::run(caller, verb, words, format),
+        ["endpoint"] => Err("endpoint takes add, remove or set".to_owned()),
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
         ["set", "log-level", level] => set_log_level(level, caller.operator, format),
         ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
@@ -320,7 +326,7 @@ fn operate_all(
     changed.sort_unstable();
     changed.dedup();
     for (upstream, endpoint) in meant {
-        let is_now = operate(sources, upstream, endpoint, operation, caller.operator);
+        let is_now = operate(sources, upstream, &endpoint, operation, caller.operator);
         done.push(is_now.map_err(|error| error.to_string())?);
     }
     let empty = match operation {
@@ -355,9 +361,9 @@ fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// The endpoints that `UPSTREAM/ENDPOINT` or `UPSTREAM/*` stands for.
-fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
+fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, String)>, String> {
     let upstreams = &sources.config.upstreams;
-    if let Some(meant) = whole_place(upstreams, place) {
+    if let Some(meant) = whole_place(sources, place) {
         let place = place.escape_debug();
         return Err(format!(
             "`{place}` is no UPSTREAM/ENDPOINT: did you mean `{meant}`?"
@@ -369,33 +375,36 @@ fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, &'a 
             "`{place}` is no UPSTREAM/ENDPOINT: a slash is missing"
         ));
     };
-    let Some(found) = upstreams.iter().find(|it| it.name == upstream) else {
+    let Some(at) = upstreams.iter().position(|it| it.name == upstream) else {
         let error = Unknown::Upstream(upstream.escape_debug().to_string());
         return Err(with_names(&error, upstreams.iter().map(|it| &it.name)));
     };
-    let names = || found.endpoints.iter().map(|it| &it.name);
-    let meant: Vec<_> = names()
-        .filter(|name| endpoint == "*" || *name == endpoint)
-        .map(|name| (found.name.as_str(), name.as_str()))
+    // As they are now, whatever the configuration lists.
+    let members = sources.dispatchers[at].members();
+    let names = members.endpoints().iter().map(|it| it.name().to_owned());
+    let names: Vec<_> = names.collect();
+    let is_meant = |name: &&String| endpoint == "*" || *name == endpoint;
+    let meant = names.iter().filter(is_meant);
+    let meant: Vec<_> = meant
+        .map(|name| (upstreams[at].name.as_str(), name.clone()))
         .collect();
     if meant.is_empty() && endpoint != "*" {
         let endpoint = endpoint.escape_debug().to_string();
         let error = Unknown::Endpoint(upstream.to_owned(), endpoint);
-        return Err(with_names(&error, names()));
+        return Err(with_names(&error, names.iter()));
     }
     Ok(meant)
 }
 
 /// What was meant by the name of an upstream or an endpoint alone.
-fn whole_place(upstreams: &[Upstream], place: &str) -> Option<String> {
+fn whole_place(sources: &Sources, place: &str) -> Option<String> {
+    let upstreams = &sources.config.upstreams;
     if upstreams.iter().any(|it| it.name == place) {
         return Some(format!("{place}/*"));
     }
-    let mut of_name = upstreams.iter().filter(|upstream| {
-        let mut endpoints = upstream.endpoints.iter();
-        endpoints.any(|it| it.name == place)
-    });
-    Some(format!("{}/{place}", of_name.next()?.name))
+    let upstreams = upstreams.iter().zip(&sources.dispatchers);
+    let mut of_name = upstreams.filter(|(_, it)| it.members().named(place).is_some());
+    Some(format!("{}/{place}", of_name.next()?.0.name))
 }
 
 #[cfg(test)]
@@ -407,7 +416,7 @@ mod tests {
         for (words, expected) in [
             (
                 &["frob"][..],
-                "there are show, rates, drain, ready, stop, weight, set",
+                "there are show, rates, drain, ready, stop, weight, reload, diff, endpoint, set",
             ),
             (
                 &["show", "foo"],

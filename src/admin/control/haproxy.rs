@@ -11,6 +11,7 @@ use super::Caller;
 use crate::admin::Admin;
 use crate::admin::csv::{self, RowId, RowKind};
 use crate::admin::operate::{Operation, operate};
+use crate::config::Endpoint;
 use crate::net::Address;
 use crate::observe::figures::{AdminWord, EndpointStatus, Figures, Sources};
 
@@ -22,6 +23,9 @@ const MAX_WEIGHT: u32 = 256;
 pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
     let admin = caller.admin;
     let sources = &admin.sources();
+    if let Some(answer) = super::endpoint::haproxy(caller, words) {
+        return Some(answer);
+    }
     let make = |place: &str, wanted| change(caller, place, Operation::Admin(wanted));
     Some(match *words {
         ["show", "info"] => info(sources),
@@ -237,16 +241,19 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
             continue;
         }
         let members = sources.dispatchers[index].members();
-        let members = members.endpoints().iter().map(|it| (it.name(), &**it));
-        let members: HashMap<_, _> = members.collect();
-        for (place, endpoint) in upstream.endpoints.iter().enumerate() {
-            let Some(&state) = members.get(&*endpoint.name) else {
-                continue;
+        let configured = upstream.endpoints.iter().map(|it| (&*it.name, it));
+        let configured: HashMap<_, _> = configured.collect();
+        for (place, state) in members.endpoints().iter().enumerate() {
+            let listed = configured.get(state.name()).copied();
+            // One that joined later is called by its address, as a rule.
+            let joined = Endpoint::at(state.name()).ok();
+            let address = listed.or(joined.as_ref()).map(|it| &it.address);
+            let (address, port) = match address {
+                Some(Address::Tcp(address)) => (address.ip().to_string(), address.port()),
+                Some(Address::Unix(path)) => (path.display().to_string(), 0),
+                None => ("-".to_owned(), 0),
             };
-            let (address, port) = match &endpoint.address {
-                Address::Tcp(address) => (address.ip().to_string(), address.port()),
-                Address::Unix(path) => (path.display().to_string(), 0),
-            };
+            let initial_weight = listed.map_or(state.weight(), |it| it.weight);
             // 0 stopped, 1 starting, 2 running.
             let running = match EndpointStatus::of(state) {
                 EndpointStatus::Up | EndpointStatus::Trial | EndpointStatus::Draining => 2,
@@ -269,9 +276,9 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
                 first + index,
                 upstream.name,
                 place + 1,
-                endpoint.name,
+                state.name(),
                 state.weight(),
-                endpoint.weight,
+                initial_weight,
             );
         }
     }

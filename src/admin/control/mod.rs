@@ -8,6 +8,7 @@
 
 mod answer;
 mod command;
+mod endpoint;
 mod haproxy;
 mod show;
 mod table;
