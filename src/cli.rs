@@ -236,6 +236,38 @@ pub enum Verb {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Have another process take over from the running one, without losing a connection
+    #[command(
+        long_about = "Has the running process start another one, which takes over its listening \
+            sockets, what is known of endpoints, and the counters. The old process finishes what \
+            it has, and ends. Where the new one does not get ready, the old one goes on, and says \
+            why; the exit status is 1 then. USR2 does the same.",
+        after_help = "Examples:\n  evenkeel upgrade --config evenkeel.toml\n  \
+            evenkeel upgrade --binary /usr/local/bin/evenkeel-next"
+    )]
+    Upgrade {
+        /// Which process.
+        #[command(flatten)]
+        control: Control,
+        /// The program of the new process; otherwise the file that the running one was
+        /// started from
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
+    },
+    /// Have the running process finish what is open, and end
+    #[command(
+        long_about = "Has the running process accept nothing more, finish what is open within \
+            `server.drain_timeout`, and end. TERM does the same.",
+        after_help = "Examples:\n  evenkeel stop --config evenkeel.toml\n  evenkeel stop --now"
+    )]
+    Stop {
+        /// Which process.
+        #[command(flatten)]
+        control: Control,
+        /// Cut what is open, and end at once
+        #[arg(long)]
+        now: bool,
+    },
     /// Look at the running process, and change its endpoints
     #[command(
         long_about = "Sends a command to the running process, over the Unix socket that \

@@ -21,6 +21,21 @@ pub(crate) enum Phase {
     Drain {
         /// When to stop waiting.
         deadline: Instant,
+        manner: Manner,
+    },
+}
+
+/// What becomes of connections that a draining process has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Idle ones are closed at once.
+    Ending,
+    /// Another process has the addresses.
+    HandedOver {
+        /// Until then idle connections may bring one more request.
+        idle_until: Instant,
+        /// Until then tunnels go on.
+        tunnels_until: Instant,
     },
 }
 

@@ -35,6 +35,12 @@ fn main() -> ExitCode {
             };
             ctl::run(&control, false, &verb)
         }
+        cli::Verb::Upgrade { control, binary } => ctl::upgrade(&control, binary.as_deref()),
+        cli::Verb::Stop {
+            control,
+            now: false,
+        } => ctl::order(&control, "shutdown"),
+        cli::Verb::Stop { control, now: true } => ctl::order(&control, "shutdown now"),
         cli::Verb::Check { schema: true, .. } => print(&config::schema()),
         cli::Verb::Check {
             source,

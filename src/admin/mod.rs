@@ -33,6 +33,7 @@ use crate::config::machine::{self, Obstacle};
 use crate::discovery::Discovery;
 use crate::lifecycle::Phase;
 use crate::net::Address;
+use crate::net::given::{GivenSockets, SocketCopies};
 use crate::net::listen::{self, AcceptTurns, Accepting, BoundListener, Listener, Peer, SocketFile};
 use crate::observe::figures::{CurrentSources, Figures, Sources};
 use crate::observe::limits::{self, LimitWatch};
@@ -106,6 +107,8 @@ pub struct SocketFiles {
     pub status: Option<SocketFile>,
     /// Of the control socket.
     pub control: Option<SocketFile>,
+    /// Copies of the status page's socket.
+    pub status_copies: Option<SocketCopies>,
 }
 
 impl Sockets {
@@ -115,11 +118,20 @@ impl Sockets {
     }
 }
 
-/// Binds the sockets that the configuration names.
+/// The name of the status page among sockets that were given: no listener has it.
+pub(crate) const STATUS_PAGE: &str = "";
+
+/// Binds the sockets that the configuration names, or takes those that were given. The
+/// control socket's path may still be that of a process which this one takes over from:
+/// it is bound beside that.
 ///
 /// # Errors
 /// As [`listen::bind`], with the socket in the error's text.
-pub fn bind(config: &crate::config::Config) -> io::Result<(Sockets, SocketFiles)> {
+pub(crate) fn bind(
+    config: &crate::config::Config,
+    given: &mut GivenSockets,
+    control_of_another: Option<&Address>,
+) -> io::Result<(Sockets, SocketFiles)> {
     let named = |what: &str, address: &Address, error: io::Error| {
         let what = format!("{what}: bind {address}");
         machine::explained(&what, &error, Obstacle::of(address))
@@ -131,19 +143,27 @@ pub fn bind(config: &crate::config::Config) -> io::Result<(Sockets, SocketFiles)
     let mut files = SocketFiles {
         status: None,
         control: None,
+        status_copies: None,
     };
     let accepting = Accepting {
         backlog: BACKLOG,
         is_deferred: false,
     };
     if let Some(settings) = &config.status {
-        let bound = listen::bind(&settings.bind, accepting, 1);
+        let bound = given.bind(STATUS_PAGE, &settings.bind, accepting, 1, || {
+            listen::bind(&settings.bind, accepting, 1)
+        });
         let mut bound = bound.map_err(|error| named("status page", &settings.bind, error))?;
+        files.status_copies = Some(SocketCopies::of(&bound)?);
         sockets.status = bound.listeners.pop();
         files.status = bound.file;
     }
     if let Some(address @ Address::Unix(path)) = &config.server.control {
-        let bound = listen::bind_private(path, BACKLOG);
+        let bound = if control_of_another == Some(address) {
+            listen::aside(path).and_then(|path| listen::bind_private(&path, BACKLOG))
+        } else {
+            listen::bind_private(path, BACKLOG)
+        };
         let bound = bound.map_err(|error| named("control socket", address, error))?;
         sockets.control = Some(bound.0);
         files.control = Some(bound.1);

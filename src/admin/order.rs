@@ -1,5 +1,7 @@
 //! What an operator asks of the process as a whole. The control thread does it.
 
+use std::path::PathBuf;
+
 use tokio::sync::{mpsc, oneshot};
 
 /// How an order ended: what is said to the operator.
@@ -15,6 +17,12 @@ pub enum Order {
     Reload(oneshot::Sender<Outcome>),
     /// To say what the configuration, loaded again, would change.
     Diff(oneshot::Sender<Outcome>),
+    /// To have another process take over: of this program, or else of the one running.
+    Upgrade(Option<PathBuf>, oneshot::Sender<Outcome>),
+    /// To finish what is open, and stop.
+    Stop(oneshot::Sender<Outcome>),
+    /// To stop at once.
+    StopNow(oneshot::Sender<Outcome>),
 }
 
 /// Where orders are given.

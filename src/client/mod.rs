@@ -208,8 +208,9 @@ fn wait_for_request(
         if worker.wheel.has_fired(&connection.timer) || is_displaced(cx, worker, connection) {
             return Poll::Ready(false);
         }
-        let is_unwanted =
-            matches!(wait, Wait::ForNext(_)) && connection.client.listener.is_closing();
+        let is_unwanted = matches!(wait, Wait::ForNext(_))
+            && connection.client.listener.is_closing()
+            && !worker.is_lingering.get();
         // A request that is there already is served: the event loop is about
         // to say that it came.
         if is_unwanted && connection.http1.stream.peek() != Peeked::Data {

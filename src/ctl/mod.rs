@@ -4,6 +4,8 @@
 mod confirm;
 pub mod socket;
 
+use std::path::Path;
+
 use crate::cli::{
     Control, CtlVerb, EndpointVerb, GetVerb, ServerVerb, ServersVerb, SetVerb, ShowVerb,
 };
@@ -45,6 +47,29 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
     let warnings = warnings.iter().flat_map(|it| it.split("\nwarning: "));
     warnings.for_each(|it| crate::note(&format!("warning: {it}")));
     Ok(())
+}
+
+/// Has another process take over, of the program in this file if one is named.
+pub fn upgrade(control: &Control, binary: Option<&Path>) -> Result<(), Failed> {
+    match binary.map(std::path::absolute).transpose() {
+        Ok(None) => order(control, "upgrade"),
+        Ok(Some(binary)) => {
+            let binary = binary.to_string_lossy();
+            order(control, &format!("upgrade {}", quoted(&binary)))
+        }
+        Err(error) => Err(complain(&format!("the program to upgrade to: {error}"))),
+    }
+}
+
+/// Gives the process an order, and prints what it says.
+pub fn order(control: &Control, line: &str) -> Result<(), Failed> {
+    let answer = Socket::find(control).and_then(|it| it.ask(line, socket::LONG_TIMEOUT));
+    let answer = answer.map_err(|error| complain(&error))?;
+    let said = answer.trim_end();
+    match said.strip_prefix("error: ") {
+        Some(error) => Err(complain(error)),
+        None => crate::print(&format!("{said}\n")),
+    }
 }
 
 /// The answer of the process and where it was asked, or why there is none.

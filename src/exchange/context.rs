@@ -56,6 +56,10 @@ pub struct Worker {
     pub loop_id: LoopId,
     /// Whether the worker is finishing what it has.
     pub is_draining: Cell<bool>,
+    /// Whether idle connections may bring one more request although it is.
+    pub is_lingering: Cell<bool>,
+    /// Whether tunnels end, although exchanges go on.
+    pub ends_tunnels: Cell<bool>,
     /// Connections of clients that are open here.
     pub open_count: Cell<usize>,
     /// Heads of requests to be filled again.
@@ -253,6 +257,8 @@ impl Worker {
             ids: IdSource::default(),
             loop_id: identity::loop_id(),
             is_draining: Cell::new(false),
+            is_lingering: Cell::new(false),
+            ends_tunnels: Cell::new(false),
             open_count: Cell::new(0),
             heads: Heads::default(),
             scratch: RefCell::default(),

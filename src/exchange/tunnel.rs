@@ -48,7 +48,9 @@ pub(super) async fn carry(
             track.set_bytes_out(figures.bytes_out + down.bytes_written());
             exchange.set_timeout(idle_timeout);
         }
-        if exchange.has_timed_out() {
+        if exchange.context.ends_tunnels.get() {
+            Poll::Ready(Failure::Stopped.into())
+        } else if exchange.has_timed_out() {
             Poll::Ready(exchange.timed_out(Failure::TunnelIdle).into())
         } else {
             Poll::Pending

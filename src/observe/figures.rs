@@ -8,6 +8,7 @@
 pub mod counters;
 mod endpoint;
 mod exchanges;
+mod kept;
 mod listener;
 mod route;
 mod upstream;
@@ -29,6 +30,7 @@ use super::probes::Probes;
 use super::process::ProcessFigures;
 use super::reloads::{LoadedConfig, Reloads};
 use super::stalls::WorkerStalls;
+use super::upgrades::Upgrades;
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 
@@ -49,7 +51,7 @@ pub struct Sources {
     pub loaded: Started,
     /// The configuration that the indices of all the others are of.
     pub config: Arc<Config>,
-    /// Of each worker.
+    /// Of each worker; behind them what the process before an upgrade has counted.
     pub counters: Vec<Arc<Counters>>,
     /// Of each upstream.
     pub dispatchers: Vec<Arc<Dispatcher>>,
@@ -67,6 +69,8 @@ pub struct Sources {
     pub worker_stalls: Arc<WorkerStalls>,
     /// How often another configuration was asked for.
     pub reloads: Arc<Reloads>,
+    /// Upgrades that failed.
+    pub upgrades: Arc<Upgrades>,
     /// Whether no new connections are taken any more.
     pub is_draining: Arc<AtomicBool>,
     /// When the process began to serve.
@@ -155,6 +159,8 @@ figures! {
     given reloads: u64 => counter "reloads_total";
     /// Configurations that were refused: the one before stayed in force.
     given reloads_refused: u64 => counter "reloads_refused_total";
+    /// Upgrades in which no other process took over.
+    given upgrades_failed: u64 => counter "upgrades_failed_total";
     /// Access log lines for which the writer had no room.
     counter log_lines_dropped => "log_lines_dropped_total";
     /// Access log lines that could not be written.
@@ -241,12 +247,13 @@ impl Sources {
         let given = ProcessGiven {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            workers: self.counters.len(),
+            workers: config.server.workers,
             started_unix_ms: unix_time(self.started.wall).as_millis() as u64,
             uptime_ms: self.started.instant.elapsed().as_millis() as u64,
             generation: self.generation,
             reloads: self.reloads.done(),
             reloads_refused: self.reloads.refused(),
+            upgrades_failed: self.upgrades.failed(),
             draining: self.is_draining.load(Ordering::Relaxed),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
             spans_sent: self.spans.sent.load(Ordering::Relaxed),

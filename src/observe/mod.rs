@@ -17,5 +17,6 @@ pub mod rates;
 pub mod reloads;
 pub mod sessions;
 pub mod stalls;
+pub mod upgrades;
 
 pub use figures::counters;

@@ -142,6 +142,13 @@ impl UpstreamProbes {
         });
     }
 
+    /// Adds failures that the process before an upgrade has counted.
+    pub fn add_failures(&self, endpoint: EndpointId, failures: u64) {
+        if failures > 0 {
+            self.probed().entry(endpoint).or_default().failures += failures;
+        }
+    }
+
     /// What is known of an endpoint.
     pub fn of(&self, endpoint: EndpointId) -> Probed {
         self.probed().get(&endpoint).cloned().unwrap_or_default()

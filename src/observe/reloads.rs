@@ -54,6 +54,12 @@ impl Reloads {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Adds what the process before an upgrade has counted.
+    pub fn add(&self, done: u64, refused: u64) {
+        self.done.fetch_add(done, Ordering::Relaxed);
+        self.refused.fetch_add(refused, Ordering::Relaxed);
+    }
+
     /// Configurations that came into force after the first.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)

@@ -16,6 +16,11 @@ impl WorkerStalls {
         self.so_far.fetch_add(more, Ordering::Relaxed);
     }
 
+    /// Adds what the process before an upgrade has counted.
+    pub fn add(&self, count: u64) {
+        self.so_far.fetch_add(count, Ordering::Relaxed);
+    }
+
     /// Workers that do not come round now.
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)

@@ -11,27 +11,30 @@
 //! [`discovery`]: crate::discovery
 
 use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::ending::{join_workers, summarise};
+use super::ending::{NO_DEADLINE, join_workers, summarise};
+use super::handover::Inheritance;
 use super::heartbeat::{LOOK_INTERVAL, Watch};
 use super::reload::{Asker, Load, Loaded, Reloading};
 use super::service::ServiceManager;
 use super::signals::{Patience, Signals, Wish};
 use super::start::{Duties, Process, Writing};
+use super::upgrade::{Failed, Successor, Upgrading};
 use super::{Running, health};
-use crate::admin::Order;
+use crate::admin::{Order, Outcome};
 use crate::config::Config;
 use crate::discovery::Discovery;
-use crate::lifecycle::{Phase, ThreadEnded};
+use crate::lifecycle::ThreadEnded;
 use crate::metrics::quantity::counted;
 use crate::scheduling::step_back;
 
@@ -39,8 +42,9 @@ use crate::scheduling::step_back;
 /// such as `timeout`, signal a process and then its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Longer than any process lives.
-const NO_DEADLINE: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// How long the status page and the control socket wait for what the process before an
+/// upgrade has counted.
+const COUNTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An order to the control thread.
 #[derive(Debug)]
@@ -81,6 +85,7 @@ impl ControlThread {
 pub(super) fn start(
     mut config: Config,
     load: Option<Load>,
+    inheritance: Inheritance,
     signals: fn() -> io::Result<Signals>,
 ) -> io::Result<Running> {
     let (mailbox, messages) = mpsc::unbounded_channel();
@@ -93,7 +98,7 @@ pub(super) fn start(
         let in_runtime = runtime.enter();
         // Before anyone can connect: from then on a signal is to drain.
         let signals = signals()?;
-        let (process, duties) = Process::start(config, discovery)?;
+        let (process, duties) = Process::start(config, discovery, inheritance)?;
         let known = (
             process.current.clone(),
             process.status_address.clone(),
@@ -154,6 +159,8 @@ enum Cause {
     Caller,
     /// A thread ended by itself, or a duty of this one.
     Ended,
+    /// Another process has taken over.
+    Upgrade,
 }
 
 /// The state of the control thread.
@@ -163,6 +170,7 @@ struct Control {
     /// `None` once the caller is gone.
     messages: Option<mpsc::UnboundedReceiver<Message>>,
     reloading: Reloading,
+    upgrading: Upgrading,
     stage: Stage,
     watch: Watch,
     service: ServiceManager,
@@ -191,6 +199,7 @@ impl Control {
             signals,
             messages: Some(messages),
             reloading: Reloading::new(load),
+            upgrading: Upgrading::new(),
             stage: Stage::Serving,
             service,
             watch: Watch::new(&process.heartbeats, stalls),
@@ -239,6 +248,7 @@ impl Control {
         };
         let sources = &self.process.sources();
         summarise(&sources.config, &sources.counters, unwritten);
+        self.upgrading.tell_last_counts();
         match self.stage {
             Stage::Draining {
                 cause: Cause::Ended,
@@ -257,6 +267,7 @@ impl Control {
             message = next(&mut self.messages) => self.asked(message),
             Some(order) = self.process.asked.recv() => self.ordered(order),
             loaded = self.reloading.loaded() => self.loaded(loaded),
+            outcome = self.upgrading.outcome() => self.upgraded(outcome),
             Some(ThreadEnded) = self.process.ended.recv() => {
                 self.workers_running -= 1;
                 self.ended_by_itself();
@@ -291,6 +302,16 @@ impl Control {
         match order {
             Order::Reload(reply) => self.reload(Asker::Operator(reply)),
             Order::Diff(reply) => self.reloading.compare(self.process.sources(), reply),
+            Order::Upgrade(binary, reply) => self.upgrade(binary, Some(reply)),
+            Order::Stop(reply) => {
+                // Who asked may have given up meanwhile.
+                let _ = reply.send(Ok(self.stop_for_operator()));
+            }
+            Order::StopNow(reply) => {
+                self.stop_now("stop --now");
+                let pid = std::process::id();
+                let _ = reply.send(Ok(format!("process {pid} ends: what is open is cut")));
+            }
         }
     }
 
@@ -299,6 +320,9 @@ impl Control {
         if matches!(self.stage, Stage::Draining { .. }) {
             let reloads = &self.process.sources().reloads;
             asker.refuse(reloads, "the process drains", None);
+        } else if self.upgrading.is_under_way() {
+            let reloads = &self.process.sources().reloads;
+            asker.refuse(reloads, "an upgrade is under way", None);
         } else {
             self.service.reloading();
             let before = self.process.sources();
@@ -350,6 +374,7 @@ impl Control {
         let (name, patience) = match wish {
             Wish::Reopen => return self.process.log_sender.reopen(),
             Wish::Reload => return self.reload(Asker::Signal),
+            Wish::Upgrade => return self.upgrade(None, None),
             Wish::Stop(name, patience) => (name, patience),
         };
         self.stop(name, patience);
@@ -389,16 +414,63 @@ impl Control {
             } if *patience == Patience::Unlimited => {
                 (*since, *patience) = (Instant::now(), Patience::Limited);
                 tracing::info!("{name}: exchanges in flight have {timeout:?} from now on");
-                let deadline = *since + timeout;
-                self.process.phase.send_replace(Phase::Drain { deadline });
+                self.process.drain_until(*since + timeout);
+            }
+            Stage::Draining { .. } => self.stop_now(name),
+        }
+    }
+
+    /// Cuts what is open. `name` says who wants it.
+    fn stop_now(&mut self, name: &str) {
+        match &mut self.stage {
+            Stage::Serving => {
+                tracing::warn!("{name}: what is open is cut");
+                self.drain(Some(Duration::ZERO), Cause::Signal, Patience::Limited);
             }
             Stage::Draining { is_cut, .. } => {
                 *is_cut = true;
                 tracing::warn!("{name} again: what is open is cut");
-                let deadline = Instant::now();
-                self.process.phase.send_replace(Phase::Drain { deadline });
+                self.process.drain_until(Instant::now());
             }
         }
+    }
+
+    /// Drains, and says to the operator what that means.
+    fn stop_for_operator(&mut self) -> String {
+        let pid = std::process::id();
+        match self.stage {
+            Stage::Serving => {
+                let timeout = self.drain_timeout();
+                self.stop("stop", Patience::Limited);
+                format!("process {pid} accepts nothing more; exchanges in flight have {timeout:?}")
+            }
+            Stage::Draining { .. } => format!("process {pid} drains already"),
+        }
+    }
+
+    /// Has another process take over, of the program in this file, or else of the one
+    /// where this process's was.
+    fn upgrade(&mut self, binary: Option<PathBuf>, asker: Option<oneshot::Sender<Outcome>>) {
+        let is_draining = matches!(self.stage, Stage::Draining { .. });
+        self.upgrading
+            .begin(&self.process, is_draining, binary, asker);
+    }
+
+    /// A program is ready to take over, or is not.
+    fn upgraded(&mut self, outcome: Result<Successor, Failed>) {
+        let is_draining = matches!(self.stage, Stage::Draining { .. });
+        if !self
+            .upgrading
+            .end(&mut self.process, is_draining, outcome, &mut self.service)
+        {
+            return;
+        }
+        self.stage = Stage::Draining {
+            since: Instant::now(),
+            cause: Cause::Upgrade,
+            is_cut: false,
+            patience: Patience::Unlimited,
+        };
     }
 
     fn drain_timeout(&self) -> Duration {
@@ -408,6 +480,7 @@ impl Control {
     /// `None` is no deadline.
     fn drain(&mut self, timeout: Option<Duration>, cause: Cause, patience: Patience) {
         let since = Instant::now();
+        self.upgrading.give_up();
         self.process.drain(since + timeout.unwrap_or(NO_DEADLINE));
         self.service.stopping(&match timeout {
             Some(timeout) => format!("draining for at most {timeout:?}"),
@@ -441,10 +514,17 @@ impl Duties {
             admin,
             discovery,
             watched,
+            first_counts,
         } = self;
         // Tasks of their own: each has its turn, however much another has to do.
         let health = tokio::task::spawn_local(health::watch(watched));
-        let admin = tokio::task::spawn_local(admin.run());
+        let admin = tokio::task::spawn_local(async move {
+            if let Some(first) = first_counts {
+                // Without them it is served all the same.
+                let _ = tokio::time::timeout(COUNTS_TIMEOUT, first).await;
+            }
+            admin.run().await;
+        });
         let discovery = tokio::task::spawn_local(discovery.keep());
         let failed = tokio::select! {
             failed = poller.serve() => failed.err(),

@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::start::{Process, Writing};
 use crate::config::Config;
-use crate::lifecycle::Phase;
+use crate::lifecycle::{Manner, Phase};
 use crate::metrics::end::End;
 use crate::metrics::quantity::counted;
 use crate::net::listen::SocketFile;
 use crate::observe::counters::Counters;
+
+/// Longer than any process lives.
+pub(super) const NO_DEADLINE: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Longest wait for the access logs, and for spans, once the workers have ended.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,11 +30,59 @@ impl Process {
     pub fn drain(&mut self, deadline: Instant) {
         self.sources().is_draining.store(true, Ordering::Relaxed);
         self.listeners.remove_files();
+        self.status_copies = None;
         drop(self.status_file.take());
         if let Some(file) = self.control_file.take() {
             self.moved_control_file = move_aside(file);
         }
-        self.phase.send_replace(Phase::Drain { deadline });
+        self.drain_until(deadline);
+    }
+
+    /// Changes the moment up to which the workers drain.
+    pub fn drain_until(&self, deadline: Instant) {
+        self.phase.send_replace(Phase::Drain {
+            deadline,
+            manner: Manner::Ending,
+        });
+    }
+
+    /// Has the workers drain, as another process has all addresses.
+    ///
+    /// Invariant: files of Unix sockets stay, and so do the sockets: the other process
+    /// has both.
+    pub fn hand_over(&mut self, idle_until: Instant, tunnels_until: Instant) {
+        self.sources().is_draining.store(true, Ordering::Relaxed);
+        self.listeners.leave_files();
+        self.status_copies = None;
+        if let Some(file) = self.status_file.take() {
+            file.leave();
+        }
+        self.phase.send_replace(Phase::Drain {
+            deadline: Instant::now() + NO_DEADLINE,
+            manner: Manner::HandedOver {
+                idle_until,
+                tunnels_until,
+            },
+        });
+    }
+
+    /// Gives the control socket another path, over which the drain can be watched
+    /// still. Its path is for another process, which puts its own file there.
+    pub fn lend_control_path(&mut self) {
+        let Some(file) = self.control_file.take() else {
+            return;
+        };
+        match file.link_aside() {
+            Ok(Some(file)) => {
+                let path = file.path().display();
+                tracing::info!("control socket: at {path} while this process drains");
+                self.moved_control_file = Some(file);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!("control socket: of this process it has no path now: {error}");
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::config::machine::{self, Obstacle};
 use crate::config::{Config, Listener};
 use crate::exchange::context::SharedListener;
 use crate::net::Address;
+use crate::net::given::{GivenSockets, SocketCopies};
 use crate::net::listen::{self, BoundListener, SocketFile};
 use crate::observe::sessions::ListenerId;
 
@@ -33,6 +34,19 @@ struct OpenListener {
     shared: Arc<SharedListener>,
     /// The file of a Unix socket.
     file: Option<SocketFile>,
+    /// For a process that takes over; `None` once nothing more is accepted.
+    copies: Option<SocketCopies>,
+}
+
+/// Sockets that a new process gets.
+#[derive(Debug)]
+pub(super) struct Lent<'a> {
+    /// The listener's name, or that of the status page.
+    pub name: &'a str,
+    /// The address as configured.
+    pub wanted: &'a Address,
+    pub copies: &'a SocketCopies,
+    pub file: Option<&'a SocketFile>,
 }
 
 /// Sockets for the listeners of a configuration that are not there yet.
@@ -45,17 +59,17 @@ pub(super) struct NewSockets {
 #[derive(Debug)]
 enum ListenerPlace {
     Stays { at: usize },
-    New(listen::Bound),
+    New(listen::Bound, SocketCopies),
 }
 
 impl Listeners {
     /// Binds what this configuration has beyond the present listeners, once for each
-    /// worker, and writes the ports that port 0 became into it. Changes nothing of what
-    /// is there.
+    /// worker, and writes the ports that port 0 became into it. Sockets that were given
+    /// for a listener are taken. Changes nothing of what is there.
     ///
     /// # Errors
     /// A listener can't be bound; the error's text names it.
-    pub fn bind(&self, config: &mut Config) -> io::Result<NewSockets> {
+    pub fn bind(&self, config: &mut Config, given: &mut GivenSockets) -> io::Result<NewSockets> {
         let workers = config.server.workers;
         let stay = self.staying(&config.listeners);
         let mut places = Vec::with_capacity(config.listeners.len());
@@ -65,7 +79,11 @@ impl Listeners {
                     listener.bind = self.current[at].address.clone();
                     ListenerPlace::Stays { at }
                 }
-                None => ListenerPlace::New(self.bind_one(listener, workers)?),
+                None => {
+                    let bound = self.bind_one(listener, workers, given)?;
+                    let copies = SocketCopies::of(&bound)?;
+                    ListenerPlace::New(bound, copies)
+                }
             });
         }
         Ok(NewSockets { places })
@@ -92,16 +110,24 @@ impl Listeners {
         stay
     }
 
-    fn bind_one(&self, listener: &Listener, workers: usize) -> io::Result<listen::Bound> {
+    fn bind_one(
+        &self,
+        listener: &Listener,
+        workers: usize,
+        given: &mut GivenSockets,
+    ) -> io::Result<listen::Bound> {
         let Listener {
             bind, accepting, ..
         } = listener;
         let ours = self.current.iter().map(|it| &it.address);
-        let bound = if ours.chain(&self.left).any(|it| shares_port(it, bind)) {
-            listen::bind_beside(bind, *accepting, workers)
-        } else {
-            listen::bind(bind, *accepting, workers)
-        };
+        let is_beside = ours.chain(&self.left).any(|it| shares_port(it, bind));
+        let bound = given.bind(&listener.name, bind, *accepting, workers, || {
+            if is_beside {
+                listen::bind_beside(bind, *accepting, workers)
+            } else {
+                listen::bind(bind, *accepting, workers)
+            }
+        });
         bound.map_err(|error| {
             let what = format!("listener {}: bind {bind}", listener.name);
             machine::explained(&what, &error, Obstacle::of(bind))
@@ -124,8 +150,8 @@ impl Listeners {
         for (place, listener) in new.places.into_iter().zip(&mut config.listeners) {
             let stays = match place {
                 ListenerPlace::Stays { at } => before[at].take(),
-                ListenerPlace::New(bound) => {
-                    self.add(bound, listener, &mut by_worker);
+                ListenerPlace::New(bound, copies) => {
+                    self.add(bound, copies, listener, &mut by_worker);
                     continue;
                 }
             };
@@ -141,6 +167,7 @@ impl Listeners {
     fn add(
         &mut self,
         bound: listen::Bound,
+        copies: SocketCopies,
         listener: &mut Listener,
         by_worker: &mut [Vec<Option<BoundListener>>],
     ) {
@@ -160,6 +187,7 @@ impl Listeners {
             address: listener.bind.clone(),
             shared,
             file: bound.file,
+            copies: Some(copies),
         });
     }
 
@@ -183,9 +211,32 @@ impl Listeners {
         self.current.iter().map(|it| it.address.clone()).collect()
     }
 
-    /// Frees the paths of Unix sockets for a successor.
+    /// Frees the paths of Unix sockets for a successor. Workers alone have the sockets
+    /// from then on.
     pub fn remove_files(&mut self) {
-        self.current.iter_mut().for_each(|it| it.file = None);
+        for listener in &mut self.current {
+            (listener.file, listener.copies) = (None, None);
+        }
+    }
+
+    /// The same, where another process has the sockets: their files are its own.
+    pub fn leave_files(&mut self) {
+        for listener in &mut self.current {
+            listener.file.take().into_iter().for_each(SocketFile::leave);
+            listener.copies = None;
+        }
+    }
+
+    /// What a process that takes over gets of each.
+    pub fn lend(&self) -> impl Iterator<Item = Lent<'_>> {
+        self.current.iter().filter_map(|open| {
+            Some(Lent {
+                name: &open.name,
+                wanted: &open.wanted,
+                copies: open.copies.as_ref()?,
+                file: open.file.as_ref(),
+            })
+        })
     }
 }
 

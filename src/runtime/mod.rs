@@ -8,6 +8,7 @@ mod audience;
 mod changes;
 mod control;
 mod ending;
+mod handover;
 mod health;
 mod heartbeat;
 mod listeners;
@@ -16,6 +17,7 @@ mod reload;
 mod service;
 mod signals;
 mod start;
+mod upgrade;
 mod worker;
 
 pub use audience::Audience;
@@ -34,6 +36,7 @@ use crate::net::Address;
 use crate::observe::counters::Counters;
 use crate::observe::figures::{CurrentSources, Figures};
 use control::{ControlThread, Message};
+use handover::Inheritance;
 use signals::Signals;
 
 /// A running process, or a running part of one: workers and their control thread.
@@ -70,7 +73,8 @@ pub fn run(config: Config, load: Load) -> io::Result<()> {
     // A kernel that has none refuses.
     let _ = disable_transparent_huge_pages(true);
     raise_descriptor_limit();
-    control::start(config, Some(load), Signals::take)?
+    let inheritance = Inheritance::of_environment()?;
+    control::start(config, Some(load), inheritance, Signals::take)?
         .control
         .join()
 }
@@ -81,7 +85,7 @@ pub fn run(config: Config, load: Load) -> io::Result<()> {
 /// # Errors
 /// As for [`run`].
 pub fn start(config: Config) -> io::Result<Running> {
-    control::start(config, None, || Ok(Signals::Left))
+    control::start(config, None, Inheritance::default(), || Ok(Signals::Left))
 }
 
 impl Running {

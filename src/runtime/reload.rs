@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::files::Disks;
 use crate::metrics::quantity::counted;
+use crate::net::given::GivenSockets;
 use crate::net::listen::{Accepting, BoundListener};
 use crate::net::{Address, clock, memory};
 use crate::observe::access_log::Layout;
@@ -318,7 +319,9 @@ impl Process {
             opened,
             disks,
         } = prepared;
-        let new_sockets = self.listeners.bind(&mut config)?;
+        let new_sockets = self
+            .listeners
+            .bind(&mut config, &mut GivenSockets::default())?;
         let writing = self.writing.as_mut();
         let writing = writing.ok_or_else(|| io::Error::other("the process is stopping"))?;
         let lines = &config.access_logs.destinations;

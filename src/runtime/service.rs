@@ -84,7 +84,6 @@ impl ServiceManager {
     }
 
     /// Another process has the service's place.
-    #[expect(dead_code, reason = "upgrades come next")]
     pub fn succeeded_by(&mut self, pid: u32) {
         self.tell(&format!("MAINPID={pid}"));
         // From now on the service manager hears that one.

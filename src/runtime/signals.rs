@@ -16,6 +16,8 @@ pub(super) enum Signals {
         reopen: Signal,
         /// HUP.
         reload: Signal,
+        /// USR2.
+        upgrade: Signal,
     },
     /// The caller's: none is heard of.
     Left,
@@ -30,6 +32,8 @@ pub(super) enum Wish {
     Reopen,
     /// To load the configuration again.
     Reload,
+    /// To have another process take over.
+    Upgrade,
 }
 
 /// How long exchanges in flight are waited for.
@@ -51,6 +55,7 @@ impl Signals {
             stop: StopSignals::new()?,
             reopen: signal(SignalKind::user_defined1())?,
             reload: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -64,6 +69,7 @@ impl Signals {
                 stop,
                 reopen,
                 reload,
+                upgrade,
             } => tokio::select! {
                 name = stop.next() => {
                     let patience = match name {
@@ -74,6 +80,7 @@ impl Signals {
                 }
                 _ = reopen.recv() => Wish::Reopen,
                 _ = reload.recv() => Wish::Reload,
+                _ = upgrade.recv() => Wish::Upgrade,
             },
             Signals::Left => std::future::pending().await,
         }

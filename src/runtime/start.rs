@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use super::handover::Inheritance;
 use super::health;
 use super::heartbeat::{Beating, Heartbeat};
 use super::listeners::Listeners;
@@ -21,6 +22,7 @@ use crate::metrics::quantity::counted;
 use crate::net::Address;
 use crate::net::clock;
 use crate::net::descriptors;
+use crate::net::given::SocketCopies;
 use crate::net::listen::{BoundListener, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::access_log::Layout;
@@ -62,6 +64,8 @@ pub(super) struct Process {
     /// The same while the process drains.
     pub moved_control_file: Option<SocketFile>,
     pub status_address: Option<Address>,
+    /// Of the status page, for a process that takes over.
+    pub status_copies: Option<SocketCopies>,
 }
 
 /// Threads that still write when the workers have ended.
@@ -79,6 +83,9 @@ pub(super) struct Duties {
     pub poller: Poller,
     pub admin: admin::Service,
     pub discovery: Arc<Discovery>,
+    /// Ends once the counters come to what the process before has counted: nobody is to
+    /// see less.
+    pub first_counts: Option<oneshot::Receiver<()>>,
     pub watched: watch::Receiver<Arc<health::Watched>>,
 }
 
@@ -94,15 +101,19 @@ struct Opened {
     status_file: Option<SocketFile>,
     admin_sockets: admin::Sockets,
     control_file: Option<SocketFile>,
+    status_copies: Option<SocketCopies>,
 }
 
 impl Opened {
-    fn new(mut config: Config) -> io::Result<Self> {
+    fn new(mut config: Config, inheritance: &mut Inheritance) -> io::Result<Self> {
+        let control = inheritance.control_of_another();
+        let given = &mut inheritance.sockets;
         let mut listeners = Listeners::default();
-        let new = listeners.bind(&mut config)?;
+        let new = listeners.bind(&mut config, given)?;
         let workers = config.server.workers;
         let sockets = listeners.follow(new, &mut config, workers).into_iter();
-        let (admin_sockets, admin_files) = admin::bind(&config)?;
+        let (admin_sockets, admin_files) = admin::bind(&config, given, control.as_ref())?;
+        inheritance.close_rest();
         Ok(Opened {
             sockets: sockets
                 .map(|it| it.into_iter().flatten().collect())
@@ -115,6 +126,7 @@ impl Opened {
             status_file: admin_files.status,
             admin_sockets,
             control_file: admin_files.control,
+            status_copies: admin_files.status_copies,
         })
     }
 }
@@ -161,21 +173,40 @@ impl Observation {
 }
 
 impl Process {
-    /// Binds every listener and starts the workers. The duties are the calling
+    /// Binds every listener and starts the workers. Where this process takes over from
+    /// another one, it waits for its word to serve. The duties are the calling
     /// thread's. To be called within a runtime.
     ///
     /// # Errors
     /// A listener can't be bound, a log can't be opened, or a thread can't be
-    /// started.
-    pub fn start(config: Config, discovery: Arc<Discovery>) -> io::Result<(Self, Duties)> {
-        let mut opened = Opened::new(config)?;
+    /// started; the process before has been told so, and goes on.
+    pub fn start(
+        config: Config,
+        discovery: Arc<Discovery>,
+        mut inheritance: Inheritance,
+    ) -> io::Result<(Self, Duties)> {
+        let started = Self::begin(config, &discovery, &mut inheritance);
+        started.inspect_err(|error| inheritance.refuse(error))
+    }
+
+    fn begin(
+        config: Config,
+        discovery: &Arc<Discovery>,
+        inheritance: &mut Inheritance,
+    ) -> io::Result<(Self, Duties)> {
+        let mut opened = Opened::new(config, inheritance)?;
         discovery.configure(&opened.config, &opened.upstreams);
+        inheritance.teach(&opened.upstreams);
         let (observation, questions) = Observation::start(&opened)?;
         let (phase, phase_receiver) = watch::channel(Phase::Start);
         let (starting, none_lacking) = Starting::together(phase_receiver.clone());
         let (ends, ended) = ThreadEnds::new();
         let mut workers = Vec::with_capacity(questions.len());
-        let sources = sources(&opened, &observation, &discovery);
+        let mut sources = sources(&opened, &observation, discovery);
+        if inheritance.predecessor.is_some() {
+            let counters = Arc::new(Counters::new(&opened.config));
+            sources.counters.push(counters);
+        }
         let outlets = &observation.outlets;
         let plans = plans(&sources, &opened.listeners, &opened.upstreams, outlets);
         let mut orders = Vec::with_capacity(questions.len());
@@ -205,10 +236,11 @@ impl Process {
         let (watched, followed) = watch::channel(Arc::new(watched));
         let current = CurrentSources::new(sources);
         let (admin_orders, asked) = mpsc::unbounded_channel();
-        let duties = Duties {
+        let mut duties = Duties {
             poller: Poller::of_this_thread()?,
             watched: followed,
             discovery: discovery.clone(),
+            first_counts: None,
             admin: admin::Service::new(
                 current.clone(),
                 discovery.clone(),
@@ -221,6 +253,13 @@ impl Process {
         drop(starting);
         none_lacking.wait();
         descriptors::reserve(opened.config.server.reserved_descriptors);
+        if let Some(predecessor) = inheritance.predecessor.take() {
+            predecessor.ready()?;
+            take_control_path(&mut opened);
+            let (tell, first_counts) = oneshot::channel();
+            predecessor.follow_counts(current.clone(), tell);
+            duties.first_counts = Some(first_counts);
+        }
         phase.send_replace(Phase::Serve);
         let process = Process {
             phase,
@@ -234,7 +273,7 @@ impl Process {
             }),
             current,
             upstreams: opened.upstreams,
-            discovery,
+            discovery: discovery.clone(),
             listeners: opened.listeners,
             orders,
             asked,
@@ -243,6 +282,7 @@ impl Process {
             control_file: opened.control_file,
             moved_control_file: None,
             status_address,
+            status_copies: opened.status_copies,
         };
         process.announce();
         Ok((process, duties))
@@ -286,6 +326,20 @@ impl Process {
     }
 }
 
+/// Puts the control socket in the place of that of the process before.
+fn take_control_path(opened: &mut Opened) {
+    let Some(Address::Unix(path)) = &opened.config.server.control else {
+        return;
+    };
+    if let Some(file) = &mut opened.control_file
+        && file.path() != path
+        && let Err(error) = file.move_to(path)
+    {
+        let (at, path) = (file.path().display(), path.display());
+        tracing::warn!("control socket: at {at}, for it can't be moved to {path}: {error}");
+    }
+}
+
 /// Starts a worker's thread; `while_running` is dropped when it ends.
 fn spawn(
     worker: WorkerThread,
@@ -317,6 +371,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),
         reloads: Arc::default(),
+        upgrades: Arc::default(),
         is_draining: Arc::default(),
         started,
         disks: opened.disks.clone(),

@@ -14,7 +14,7 @@ use super::heartbeat::Heartbeat;
 use crate::client;
 use crate::exchange::context::{GenerationPlan, ListenerSide, Worker, WorkerParts};
 use crate::exchange::{Room, room};
-use crate::lifecycle::{Phase, Starting};
+use crate::lifecycle::{Manner, Phase, Starting};
 use crate::metrics::BufferMemory;
 use crate::net::clock;
 use crate::net::listen::{Accepting, BoundListener, Listener};
@@ -127,6 +127,7 @@ impl WorkerThread {
         let started = Instant::now();
         timer.set(TICK, TICK)?;
         let mut deadline = None;
+        let mut manner = Manner::Ending;
         let mut is_supervised = true;
         let is_idle = || worker.open_count.get() == 0 && Rc::strong_count(&accepting) == 1;
         while !is_over(deadline, is_idle()) {
@@ -134,15 +135,21 @@ impl WorkerThread {
                 () = timer.expired() => {
                     heartbeat.beat();
                     tick(&worker, started);
+                    lose_patience(&worker, manner, Instant::now());
                 }
                 changed = phase.changed(), if is_supervised => {
                     is_supervised = changed.is_ok();
                     deadline = match *phase.borrow_and_update() {
-                        Phase::Drain { deadline } => Some(deadline),
+                        Phase::Drain { deadline, manner: how } => {
+                            manner = how;
+                            Some(deadline)
+                        }
                         // Nothing can stop us later.
                         _ if !is_supervised => Some(Instant::now()),
                         Phase::Start | Phase::Serve => continue,
                     };
+                    let lingers = matches!(manner, Manner::HandedOver { .. });
+                    worker.is_lingering.set(lingers);
                     worker.drain();
                 }
                 Some(question) = questions.recv() => answer(&worker, index, question),
@@ -163,6 +170,23 @@ impl WorkerThread {
             .access_log
             .flush(&worker.counters.own.log_lines_dropped);
         Ok(())
+    }
+}
+
+/// Ends what another process's place does not need for ever: idle connections, tunnels.
+fn lose_patience(worker: &Worker, manner: Manner, now: Instant) {
+    let Manner::HandedOver {
+        idle_until,
+        tunnels_until,
+    } = manner
+    else {
+        return;
+    };
+    if now >= idle_until && worker.is_lingering.replace(false) {
+        worker.wheel.wake_all();
+    }
+    if now >= tunnels_until && !worker.ends_tunnels.replace(true) {
+        worker.wheel.wake_all();
     }
 }
 

@@ -110,6 +110,11 @@ impl SharedUpstream {
         upstream
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Slots, the queue, and the health of endpoints.
     pub fn dispatcher(&self) -> &Arc<Dispatcher> {
         &self.dispatcher

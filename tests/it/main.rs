@@ -63,4 +63,5 @@ mod tracing;
 mod trusted;
 mod tunnels;
 mod unix_endpoints;
+mod upgrade;
 mod upstream_faults;

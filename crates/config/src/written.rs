@@ -82,6 +82,11 @@ options! {
         /// How long TERM and INT wait for exchanges in flight before the
         /// process ends.
         drain_timeout: DurationValue = Default("'30s'"),
+        /// How long the program of an upgrade may take until it is ready to take over.
+        upgrade_timeout: DurationValue = Default("'30s'"),
+        /// How long tunnels, such as WebSockets, may go on in a process from which
+        /// another one has taken over.
+        tunnel_timeout: DurationValue = Default("'1h'"),
         /// Most memory for listings of folders, compressed files and slices of
         /// files until clients have taken them. Beyond it listings are answered
         /// 503, and files are sent uncompressed and in short slices.

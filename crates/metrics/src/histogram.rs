@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use crate::cells::{Counter, Gauge, Lazy};
+use crate::saved::Saved;
 
 /// Buckets to an octave.
 pub const PER_OCTAVE: usize = 8;
@@ -75,6 +76,35 @@ impl Histogram {
             cells.octaves.set(octaves | octave);
         }
         cells.buckets[bucket].add(1);
+    }
+
+    /// Its sum, and the counts of its buckets.
+    pub(crate) fn save(&self) -> Saved {
+        let Some(cells) = self.0.get() else {
+            return Saved::Nothing;
+        };
+        let mut counts = vec![cells.sum.value()];
+        counts.extend(cells.buckets.iter().map(Counter::value));
+        let used = counts.iter().rposition(|it| *it > 0);
+        counts.truncate(used.map_or(0, |last| last + 1));
+        Saved::numbers(counts)
+    }
+
+    /// Has at least these from now on; only the worker that owns the histogram may.
+    pub(crate) fn raise(&self, saved: &Saved) {
+        let Some((sum, counts)) = saved.values().split_first() else {
+            return;
+        };
+        let cells = self.0.get_or_init();
+        cells.sum.add(sum.saturating_sub(cells.sum.value()));
+        for (bucket, (cell, count)) in cells.buckets.iter().zip(counts).enumerate() {
+            let more = count.saturating_sub(cell.value());
+            if more > 0 {
+                let octave = 1 << bucket.div_ceil(PER_OCTAVE);
+                cells.octaves.set(cells.octaves.value() | octave);
+                cell.add(more);
+            }
+        }
     }
 
     /// Adds what another histogram has counted, which nobody adds to any more; only

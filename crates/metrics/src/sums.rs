@@ -5,6 +5,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::cells::{Counter, EndCounters, Gauge, Lazy};
 use crate::end::End;
 use crate::histogram::{Distribution, Histogram};
+use crate::saved::Saved;
 
 /// How much is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,22 @@ pub trait Cell {
 
     /// Adds what was counted so far.
     fn add_to(&self, sum: &mut Self::Sum, detail: Detail);
+
+    /// What was counted so far, for a process that goes on counting. Gauges are not.
+    fn save(&self) -> Saved;
+
+    /// Has at least these counts from now on; only the worker that owns the cells may.
+    fn raise(&self, saved: &Saved);
+}
+
+fn raise(counter: &Counter, count: u64) {
+    counter.add(count.saturating_sub(counter.value()));
+}
+
+fn raise_all(counters: &[Counter], saved: &Saved) {
+    for (counter, count) in counters.iter().zip(saved.values()) {
+        raise(counter, *count);
+    }
 }
 
 impl Cell for Counter {
@@ -30,6 +47,14 @@ impl Cell for Counter {
 
     fn add_to(&self, sum: &mut u64, _: Detail) {
         *sum += self.value();
+    }
+
+    fn save(&self) -> Saved {
+        Saved::number(self.value())
+    }
+
+    fn raise(&self, saved: &Saved) {
+        raise(self, saved.value());
     }
 }
 
@@ -39,6 +64,12 @@ impl Cell for Gauge {
     fn add_to(&self, sum: &mut u64, _: Detail) {
         *sum += self.value();
     }
+
+    fn save(&self) -> Saved {
+        Saved::Nothing
+    }
+
+    fn raise(&self, _: &Saved) {}
 }
 
 impl Cell for [Counter; 6] {
@@ -48,6 +79,14 @@ impl Cell for [Counter; 6] {
         for (sum, counter) in sum.0.iter_mut().zip(self) {
             *sum += counter.value();
         }
+    }
+
+    fn save(&self) -> Saved {
+        Saved::numbers(self.iter().map(Counter::value).collect())
+    }
+
+    fn raise(&self, saved: &Saved) {
+        raise_all(self, saved);
     }
 }
 
@@ -60,6 +99,17 @@ impl Cell for EndCounters {
             *sum += counter.value();
         }
     }
+
+    fn save(&self) -> Saved {
+        let ends = End::all().zip(self.iter());
+        Saved::named(ends.map(|(end, count)| (end.word(), Saved::number(count.value()))))
+    }
+
+    fn raise(&self, saved: &Saved) {
+        for (end, counter) in End::all().zip(self.iter()) {
+            raise(counter, saved.of(end.word()).value());
+        }
+    }
 }
 
 impl Cell for Histogram {
@@ -67,6 +117,14 @@ impl Cell for Histogram {
 
     fn add_to(&self, sum: &mut Distribution, _: Detail) {
         sum.add(self);
+    }
+
+    fn save(&self) -> Saved {
+        Histogram::save(self)
+    }
+
+    fn raise(&self, saved: &Saved) {
+        Histogram::raise(self, saved);
     }
 }
 
@@ -76,6 +134,16 @@ impl<T: Cell + Default> Cell for Lazy<T> {
     fn add_to(&self, sum: &mut T::Sum, detail: Detail) {
         if let Some(cells) = self.get() {
             cells.add_to(sum, detail);
+        }
+    }
+
+    fn save(&self) -> Saved {
+        self.get().map_or(Saved::Nothing, Cell::save)
+    }
+
+    fn raise(&self, saved: &Saved) {
+        if !saved.is_nothing() {
+            self.get_or_init().raise(saved);
         }
     }
 }

@@ -191,6 +191,14 @@ macro_rules! figures {
             fn add_to(&self, sum: &mut $figures, detail: $crate::Detail) {
                 sum.add(self, detail);
             }
+
+            fn save(&self) -> $crate::Saved {
+                self.save()
+            }
+
+            fn raise(&self, saved: &$crate::Saved) {
+                self.raise(saved);
+            }
         }
     };
     (
@@ -263,6 +271,21 @@ macro_rules! figures {
             $($($doc)* pub $name: $type,)*
         }
 
+        impl $cells {
+            /// What was counted so far, by the names of the figures.
+            pub fn save(&self) -> $crate::Saved {
+                $crate::Saved::named([
+                    $((stringify!($name), $crate::Cell::save(&self.$name)),)*
+                ])
+            }
+
+            /// Has at least these counts from now on; only the worker that owns the
+            /// cells may.
+            pub fn raise(&self, saved: &$crate::Saved) {
+                $($crate::Cell::raise(&self.$name, saved.of(stringify!($name)));)*
+            }
+        }
+
         impl $figures {
             /// Adds what these cells have counted.
             pub fn add(&mut self, cells: &$cells, detail: $crate::Detail) {
@@ -303,7 +326,7 @@ macro_rules! figures {
 #[cfg(test)]
 mod tests {
     use crate::family::{in_order, whole};
-    use crate::{Detail, Lazy};
+    use crate::{Cell, Detail, Lazy};
 
     figures! {
         /// Figures of a visit.
@@ -359,6 +382,29 @@ mod tests {
         let brief = given.with(&cells, Detail::Brief);
         assert_eq!((brief.knocks, brief.visits.people), (4, 5));
         assert_eq!(brief.visits.took_us.count(), 0);
+    }
+
+    #[test]
+    fn counts_go_on_in_another_process() {
+        let cells = DoorCounters::default();
+        cells.knocks.add(2);
+        assert!(cells.visits.save().is_nothing());
+        cells.visits.get_or_init().took_us.record(80);
+        let mut saved = cells.save();
+        saved.add(cells.save());
+        let next = DoorCounters::default();
+        // Once more, as when a later state follows.
+        for _ in 0..2 {
+            next.raise(&saved);
+            let figures = DoorGiven {
+                name: "front".into(),
+                open: true,
+            }
+            .with([&next], Detail::Full);
+            assert_eq!(figures.knocks, 4);
+            assert_eq!(figures.visits.took_us.count(), 2);
+            assert_eq!(figures.visits.took_us.sum(), 160);
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub mod buffer;
 pub mod clock;
 pub mod connect;
 pub mod descriptors;
+pub mod given;
+pub mod handover;
 pub mod listen;
 pub mod memory;
 pub mod pipe;

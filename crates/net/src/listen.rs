@@ -34,7 +34,9 @@ pub struct Accepting {
 /// A bound socket, not yet part of any event loop.
 #[derive(Debug)]
 pub struct BoundListener {
-    socket: Socket,
+    /// One, or several where this worker has those of others: an upgrade goes on with
+    /// all sockets, whatever the number of workers.
+    pub(crate) sockets: Vec<Socket>,
     /// The address bound, with the port that the kernel chose for port 0.
     pub address: Address,
 }
@@ -91,7 +93,7 @@ pub fn bind_private(path: &Path, backlog: u32) -> io::Result<(BoundListener, Soc
     rustix::fs::chmod(path, mode)?;
     socket.listen(self::backlog(backlog))?;
     let bound = BoundListener {
-        socket,
+        sockets: vec![socket],
         address: Address::Unix(path.to_owned()),
     };
     Ok((bound, file))
@@ -111,24 +113,39 @@ fn bind_tcp(
 ) -> io::Result<Vec<BoundListener>> {
     let mut bound = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let socket = tcp_socket(address)?;
-        socket.set_reuse_port(true)?;
-        // Accepted sockets inherit it: no system call per connection.
-        socket.set_tcp_nodelay(true)?;
-        if accepting.is_deferred {
-            defer_accept(&socket, true)?;
-        }
-        socket.bind(&address.into())?;
-        socket.listen(backlog(accepting.backlog))?;
+        let socket = sibling(address, accepting)?;
         if let Some(actual) = socket.local_addr()?.as_socket() {
             address = actual;
         }
         bound.push(BoundListener {
-            socket,
+            sockets: vec![socket],
             address: Address::Tcp(address),
         });
     }
     Ok(bound)
+}
+
+/// One of several sockets at a port.
+pub(crate) fn sibling(address: SocketAddr, accepting: Accepting) -> io::Result<Socket> {
+    let socket = tcp_socket(address)?;
+    socket.set_reuse_port(true)?;
+    // Accepted sockets inherit it: no system call per connection.
+    socket.set_tcp_nodelay(true)?;
+    if accepting.is_deferred {
+        defer_accept(&socket, true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(backlog(accepting.backlog))?;
+    Ok(socket)
+}
+
+/// Has a socket that listens already take connections in like this.
+pub(crate) fn prepare(socket: &Socket, address: &Address, accepting: Accepting) -> io::Result<()> {
+    if !address.is_unix() {
+        socket.set_tcp_nodelay(true)?;
+        defer_accept(socket, accepting.is_deferred)?;
+    }
+    socket.listen(backlog(accepting.backlog))
 }
 
 /// Has the kernel keep connections until the client has sent something, or for
@@ -173,7 +190,7 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Bound> {
     socket.listen(self::backlog(backlog))?;
     let listener = |_| {
         Ok(BoundListener {
-            socket: socket.try_clone()?,
+            sockets: vec![socket.try_clone()?],
             address: Address::Unix(path.to_owned()),
         })
     };
@@ -191,9 +208,14 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Bound> {
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
+    identity: FileIdentity,
 }
+
+/// Device and inode of a file.
+pub type FileIdentity = (u64, u64);
+
+/// No file has it.
+const NO_FILE: FileIdentity = (0, 0);
 
 impl SocketFile {
     fn bind(socket: &Socket, path: &Path) -> io::Result<Self> {
@@ -202,6 +224,37 @@ impl SocketFile {
             path: path.to_owned(),
             identity: identity(path)?,
         })
+    }
+
+    /// Gives the socket another path beside its own, with the process's id behind it;
+    /// the file is the one there from then on. The file at the path before stays, for
+    /// somebody who puts another in its place. `None` where the path is another's.
+    ///
+    /// # Errors
+    /// As [`move_aside`](Self::move_aside), but that the file stays.
+    pub fn link_aside(self) -> io::Result<Option<Self>> {
+        if !self.is_there() {
+            return Ok(None);
+        }
+        let aside = aside(&self.path)?;
+        remove_dead_socket(&aside)?;
+        std::fs::hard_link(&self.path, &aside)?;
+        let identity = self.identity;
+        self.leave();
+        Ok(Some(SocketFile {
+            path: aside,
+            identity,
+        }))
+    }
+
+    /// Moves the file to a path, whatever stands there.
+    ///
+    /// # Errors
+    /// As of [`std::fs::rename`]; the file stays where it is.
+    pub fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, path)?;
+        self.path = path.to_owned();
+        Ok(())
     }
 
     /// Frees the path for a successor, and keeps the socket reachable by another:
@@ -215,14 +268,26 @@ impl SocketFile {
         if !self.is_there() {
             return Ok(None);
         }
-        let mut aside = self.path.clone().into_os_string();
-        aside.push(format!(".{}", std::process::id()));
-        let aside = PathBuf::from(aside);
-        socket2::SockAddr::unix(&aside)?;
+        let aside = aside(&self.path)?;
         remove_dead_socket(&aside)?;
         std::fs::rename(&self.path, &aside)?;
         self.path = aside;
         Ok(Some(self))
+    }
+
+    /// The file of a socket that another process bound, and that is this one's now.
+    pub(crate) fn given(path: PathBuf, identity: FileIdentity) -> Self {
+        SocketFile { path, identity }
+    }
+
+    /// Tells the file from another one at its path: device and inode.
+    pub fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    /// Leaves the file where it is: it is another process's now.
+    pub fn leave(mut self) {
+        self.identity = NO_FILE;
     }
 
     /// The file's path.
@@ -244,8 +309,20 @@ impl Drop for SocketFile {
     }
 }
 
+/// A path with the process's id behind it.
+///
+/// # Errors
+/// It is too long for a socket.
+pub fn aside(path: &Path) -> io::Result<PathBuf> {
+    let mut aside = path.to_owned().into_os_string();
+    aside.push(format!(".{}", std::process::id()));
+    let aside = PathBuf::from(aside);
+    socket2::SockAddr::unix(&aside)?;
+    Ok(aside)
+}
+
 /// The device and the inode of a file.
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
+pub(crate) fn identity(path: &Path) -> io::Result<FileIdentity> {
     let meta = std::fs::symlink_metadata(path)?;
     Ok((meta.dev(), meta.ino()))
 }
@@ -268,11 +345,18 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A listening socket on a worker's event loop.
+/// A worker's listening sockets of one address, on its event loop.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Source<Socket>,
+    sockets: Vec<ListeningSocket>,
     kind: Kind,
+    /// The socket that is looked at first, so that each has its turn.
+    first: Cell<usize>,
+}
+
+#[derive(Debug)]
+struct ListeningSocket {
+    source: Source<Socket>,
     /// Whether the last readiness has brought a connection already.
     has_accepted: Cell<bool>,
 }
@@ -298,13 +382,19 @@ impl Listener {
     /// # Errors
     /// The event loop can't take it (out of file descriptors).
     pub fn register(bound: BoundListener) -> io::Result<Self> {
+        let sockets = bound.sockets.into_iter().map(|socket| {
+            Ok(ListeningSocket {
+                source: Source::new(socket, Interest::Read)?,
+                has_accepted: Cell::new(false),
+            })
+        });
         Ok(Listener {
-            socket: Source::new(bound.socket, Interest::Read)?,
+            sockets: sockets.collect::<io::Result<_>>()?,
             kind: match bound.address {
                 Address::Tcp(_) => Kind::Tcp,
                 Address::Unix(_) => Kind::Unix,
             },
-            has_accepted: Cell::new(false),
+            first: Cell::new(0),
         })
     }
 
@@ -313,22 +403,46 @@ impl Listener {
     /// # Errors
     /// The kernel refuses it.
     pub fn accept_as(&self, accepting: Accepting) -> io::Result<()> {
-        // To listen again changes the length of the queue.
-        rustix::net::listen(&self.socket, backlog(accepting.backlog))?;
-        match self.kind {
-            Kind::Tcp => defer_accept(&self.socket, accepting.is_deferred),
-            Kind::Unix => Ok(()),
+        for ListeningSocket { source, .. } in &self.sockets {
+            // To listen again changes the length of the queue.
+            rustix::net::listen(source, backlog(accepting.backlog))?;
+            if let Kind::Tcp = self.kind {
+                defer_accept(source, accepting.is_deferred)?;
+            }
         }
+        Ok(())
     }
 
     /// The next connection.
     pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<Incoming>> {
+        let (before, from) = self.sockets.split_at(self.first.get());
+        for (offset, socket) in from.iter().chain(before).enumerate() {
+            if let Poll::Ready(accepted) = socket.poll_accept(cx, self.kind) {
+                let next = self.first.get() + offset + 1;
+                self.first.set(next % self.sockets.len());
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Listener {
+    /// Copies of the sockets may be another process's, whose connections are no news
+    /// here.
+    fn drop(&mut self) {
+        self.sockets.iter().for_each(|it| it.source.unwatch());
+    }
+}
+
+impl ListeningSocket {
+    fn poll_accept(&self, cx: &Context<'_>, kind: Kind) -> Poll<io::Result<Incoming>> {
         loop {
-            ready!(self.socket.poll_ready(cx, Side::Read));
+            ready!(self.source.poll_ready(cx, Side::Read));
             // The kernel makes a file before it looks whether anybody waits:
             // to ask first is cheaper than an accept in vain.
             if !self.has_accepted.get() || self.somebody_waits() {
-                match self.accept() {
+                match self.accept(kind) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     accepted => {
                         self.has_accepted.set(true);
@@ -337,12 +451,12 @@ impl Listener {
                 }
             }
             self.has_accepted.set(false);
-            self.socket.note_blocked(Side::Read);
+            self.source.note_blocked(Side::Read);
         }
     }
 
     fn somebody_waits(&self) -> bool {
-        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+        let mut socket = [PollFd::new(&self.source, PollFlags::IN)];
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -351,11 +465,11 @@ impl Listener {
         rustix::event::poll(&mut socket, Some(&now)) != Ok(0)
     }
 
-    fn accept(&self) -> io::Result<Incoming> {
+    fn accept(&self, kind: Kind) -> io::Result<Incoming> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match self.kind {
+        match kind {
             Kind::Tcp => {
-                let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
+                let (socket, peer) = rustix::net::acceptfrom_with(&self.source, flags)?;
                 let peer = peer
                     .and_then(|peer| SocketAddr::try_from(peer).ok())
                     .ok_or(io::ErrorKind::ConnectionAborted)?;
@@ -367,7 +481,7 @@ impl Listener {
                 Ok(Incoming { socket, peer })
             }
             Kind::Unix => {
-                let socket = rustix::net::accept_with(&self.socket, flags)?;
+                let socket = rustix::net::accept_with(&self.source, flags)?;
                 Ok(Incoming {
                     socket,
                     peer: Peer::Unix,

@@ -243,6 +243,18 @@ impl EndpointState {
         }
     }
 
+    /// Goes on counting from what another process has counted.
+    pub fn raise_outages(&self, outages: Outages) {
+        let Outages {
+            ejections,
+            downs,
+            unreachables,
+        } = outages;
+        self.ejections.fetch_max(ejections, Ordering::Relaxed);
+        self.downs.fetch_max(downs, Ordering::Relaxed);
+        self.unreachables.fetch_max(unreachables, Ordering::Relaxed);
+    }
+
     /// Exchanges in flight over all workers.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)

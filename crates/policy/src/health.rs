@@ -9,6 +9,7 @@
 //! the endpoint's atomics.
 
 mod guard;
+mod kept;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::members::Members;
 use guard::Window;
 
 pub(crate) use guard::Guard;
+pub use kept::EndpointKept;
 
 /// The least share of its weight that a slow start begins with.
 const RAMP_MIN: f64 = 0.02;

@@ -1,5 +1,6 @@
 //! The commands of the control socket, and what each does.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ diff                         what that would change, and what it would cost
 endpoint add PLACE ...       joins: weight N, max_in_flight N, tier N, backup, save
 endpoint set PLACE ...       another weight N, max_in_flight N, tier N, address A, save
 endpoint remove PLACE        finishes what it has, and leaves the list; or: ... save
+upgrade [FILE]               have another process take over, of this program
+shutdown [now]               finish what is open and stop; or stop at once
 set log-level LEVEL          error, warn, info, debug or trace
 version                      the program's version
 help                         this text
@@ -195,6 +198,13 @@ async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<A
         },
         ["reload"] => ordered(order(&admin.orders, Order::Reload).await, format),
         ["diff"] => ordered(order(&admin.orders, Order::Diff).await, format),
+        ["upgrade", ref binary @ ..] if binary.len() <= 1 => {
+            let binary = binary.first().map(PathBuf::from);
+            let upgrade = |reply| Order::Upgrade(binary, reply);
+            ordered(order(&admin.orders, upgrade).await, format)
+        }
+        ["shutdown"] => ordered(order(&admin.orders, Order::Stop).await, format),
+        ["shutdown", "now"] => ordered(order(&admin.orders, Order::StopNow).await, format),
         ["rates"] => rates(admin, "1", format).await,
         ["rates", seconds] => rates(admin, seconds, format).await,
         // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.

@@ -50,6 +50,7 @@ fn sources(endpoints: usize) -> Sources {
         generation: 0,
         loaded: Started::now(),
         reloads: Arc::default(),
+        upgrades: Arc::default(),
         probes: Arc::new(Probes::new(&config)),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_metrics::{Cell, Counter, Detail};
+use evenkeel_metrics::{Cell, Counter, Detail, Saved};
 use evenkeel_policy::endpoint::{EndpointId, EndpointState};
 use evenkeel_policy::members::Members;
 
@@ -69,6 +69,29 @@ struct LeftCounters {
     displaced: Counter,
 }
 
+/// What the counts of endpoints that left are saved as: no endpoint has this name.
+const LEFT: &str = "";
+
+impl LeftCounters {
+    fn save(&self) -> Saved {
+        Saved::named([
+            ("phases", self.phases.save()),
+            ("displaced", self.displaced.save()),
+        ])
+    }
+
+    fn raise(&self, saved: &Saved) {
+        self.phases.raise(saved.of("phases"));
+        self.displaced.raise(saved.of("displaced"));
+    }
+
+    /// The part of an endpoint's counts that stays when it leaves.
+    fn part_of(endpoint: &Saved) -> Saved {
+        let names = ["phases", "displaced"];
+        Saved::named(names.map(|name| (name, endpoint.of(name).clone())))
+    }
+}
+
 /// An endpoint, as far as its counters go.
 #[derive(Debug)]
 struct CountedEndpoint {
@@ -111,6 +134,34 @@ impl CountersByEndpoint {
         let of_endpoints = counted.by_id.iter().flatten();
         let of_endpoints = of_endpoints.map(|it| it.counters.displaced.value());
         counted.left.displaced.value() + of_endpoints.sum::<u64>()
+    }
+
+    /// What was counted so far, by the names of endpoints.
+    pub(super) fn save(&self) -> Saved {
+        let counted = self.counted();
+        let endpoints = counted.by_id.iter().flatten();
+        let mut sum = Saved::named([(LEFT, counted.left.save())]);
+        for endpoint in endpoints {
+            // An endpoint may have had two ids.
+            sum.add(Saved::named([(&*endpoint.name, endpoint.counters.save())]));
+        }
+        sum
+    }
+
+    /// Has at least these counts from now on. Those of endpoints that are none of these
+    /// members count as those of endpoints that left.
+    pub(super) fn raise(&self, saved: &Saved, members: &Members) {
+        let members = members.endpoints().iter().map(|it| (it.name(), it));
+        let members: HashMap<&str, _> = members.collect();
+        let mut left = saved.of(LEFT).clone();
+        for (name, saved) in saved.iter().filter(|(name, _)| *name != LEFT) {
+            if let Some(endpoint) = members.get(name) {
+                self.begin(endpoint).raise(saved);
+            } else {
+                left.add(LeftCounters::part_of(saved));
+            }
+        }
+        self.counted().left.raise(&left);
     }
 
     /// Adds the phases of exchanges whose last endpoint is none of these members.

@@ -61,6 +61,13 @@ impl<T: AsFd> Source<T> {
         Ok(Source { descriptor, slot })
     }
 
+    /// Has the kernel forget it, although copies of it may stay open elsewhere: those
+    /// would go on waking this thread.
+    pub fn unwatch(&self) {
+        // It is closed next in any case.
+        let _ = epoll::delete(&self.slot.table.kernel.epoll, &self.descriptor);
+    }
+
     /// Lets go of it without a system call: it stays watched by this thread, and
     /// any thread may take it on. Whoever waits for it is not woken any more.
     pub fn detach(self) -> Detached<T> {

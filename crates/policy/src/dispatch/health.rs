@@ -8,7 +8,7 @@ use super::{Dispatcher, lock};
 use crate::Instant;
 use crate::chooser::Chooser;
 use crate::endpoint::{Admin, EndpointState, Flag, Reservation};
-use crate::health::{Change, ChangeKind, Guard, Probed, Records};
+use crate::health::{Change, ChangeKind, EndpointKept, Guard, Probed, Records};
 use crate::observation::{Answer, Observed};
 use crate::sync::{MutexGuard, Ordering};
 
@@ -181,6 +181,18 @@ impl Dispatcher {
     pub fn set_weight(&self, endpoint: &EndpointState, weight: u32, now: Instant) {
         let mut records = lock(&self.records.0);
         records.set_weight(endpoint, weight, now);
+        self.settle(records, now);
+    }
+
+    /// What another process is to know of the endpoint.
+    pub fn keep(&self, endpoint: &EndpointState, now: Instant) -> EndpointKept {
+        lock(&self.records.0).keep(endpoint, now)
+    }
+
+    /// Has an endpoint that is new go on from what another process knew.
+    pub fn restore(&self, endpoint: &EndpointState, kept: &EndpointKept, now: Instant) {
+        let mut records = lock(&self.records.0);
+        records.restore(endpoint, kept, now);
         self.settle(records, now);
     }
 

@@ -1,0 +1,117 @@
+//! What cells have counted, as one process leaves it to the next.
+//!
+//! Figures go by their names, so that a program with further figures, or fewer, can
+//! read what another one wrote.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Counts of one cell or of several.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Saved {
+    /// Nothing was counted.
+    #[default]
+    Nothing,
+    /// Of one counter.
+    Number(u64),
+    /// Of counters in a row.
+    Numbers(Vec<u64>),
+    /// Of cells with names.
+    Named(BTreeMap<String, Saved>),
+}
+
+impl Saved {
+    /// Cells with names, without those that counted nothing.
+    pub fn named<'a>(cells: impl IntoIterator<Item = (&'a str, Saved)>) -> Self {
+        let cells = cells.into_iter().filter(|(_, it)| !it.is_nothing());
+        let cells: BTreeMap<_, _> = cells.map(|(name, it)| (name.to_owned(), it)).collect();
+        if cells.is_empty() {
+            Saved::Nothing
+        } else {
+            Saved::Named(cells)
+        }
+    }
+
+    /// Counters in a row, unless none of them counted anything.
+    pub fn numbers(counts: Vec<u64>) -> Self {
+        if counts.iter().all(|it| *it == 0) {
+            Saved::Nothing
+        } else {
+            Saved::Numbers(counts)
+        }
+    }
+
+    /// A counter, unless it counted nothing.
+    pub fn number(count: u64) -> Self {
+        match count {
+            0 => Saved::Nothing,
+            _ => Saved::Number(count),
+        }
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Saved::Nothing)
+    }
+
+    /// What stands under a name.
+    pub fn of(&self, name: &str) -> &Saved {
+        match self {
+            Saved::Named(cells) => cells.get(name).unwrap_or(&Saved::Nothing),
+            _ => &Saved::Nothing,
+        }
+    }
+
+    /// Everything that stands under a name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Saved)> {
+        let cells = match self {
+            Saved::Named(cells) => Some(cells),
+            _ => None,
+        };
+        let cells = cells.into_iter().flatten();
+        cells.map(|(name, it)| (name.as_str(), it))
+    }
+
+    /// The number of a counter.
+    pub fn value(&self) -> u64 {
+        match self {
+            Saved::Number(count) => *count,
+            _ => 0,
+        }
+    }
+
+    /// The numbers of counters in a row.
+    pub fn values(&self) -> &[u64] {
+        match self {
+            Saved::Numbers(counts) => counts,
+            _ => &[],
+        }
+    }
+
+    /// Adds the counts of cells of the same kind.
+    pub fn add(&mut self, other: Saved) {
+        match (self, other) {
+            (_, Saved::Nothing) => {}
+            (Saved::Number(count), Saved::Number(more)) => *count += more,
+            (Saved::Numbers(counts), Saved::Numbers(more)) => {
+                counts.resize(counts.len().max(more.len()), 0);
+                counts
+                    .iter_mut()
+                    .zip(more)
+                    .for_each(|(it, more)| *it += more);
+            }
+            (Saved::Named(cells), Saved::Named(more)) => {
+                for (name, more) in more {
+                    cells.entry(name).or_default().add(more);
+                }
+            }
+            (this, other) => {
+                if this.is_nothing() {
+                    *this = other;
+                }
+            }
+        }
+    }
+}

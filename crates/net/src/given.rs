@@ -1,0 +1,408 @@
+//! Listening sockets that another process has opened for this one: the process that it
+//! takes over from, or the service manager.
+//!
+//! Invariant: a socket that was given is accepted from, or is closed once everything
+//! has bound what it wants. Connections in its queue are not lost where an address is
+//! still wanted, whatever the number of workers.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use socket2::{Socket, Type};
+
+use crate::address::Address;
+use crate::listen::{
+    Accepting, Bound, BoundListener, FileIdentity, SocketFile, identity, prepare, sibling,
+};
+
+/// Who has opened a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Giver {
+    /// The process that this one takes over from. A listener that has another address
+    /// now binds that.
+    Predecessor,
+    /// The service manager. A listener of the socket's name takes it, whatever its
+    /// address.
+    ServiceManager,
+}
+
+/// A listening socket from another process.
+#[derive(Debug)]
+pub struct GivenSocket {
+    giver: Giver,
+    /// The listener's name, or the name in the unit.
+    name: String,
+    /// The address in the configuration of the process before, where it was not the
+    /// socket's: port 0.
+    wanted: Option<Address>,
+    address: Address,
+    socket: Socket,
+    file: Option<FileIdentity>,
+}
+
+impl GivenSocket {
+    /// Makes sure that it is one to accept connections from.
+    ///
+    /// # Errors
+    /// It is no listening stream socket of an internet or Unix domain.
+    pub fn new(giver: Giver, name: &str, socket: OwnedFd) -> io::Result<Self> {
+        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        let socket = Socket::from(socket);
+        let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if socket.r#type()? != Type::STREAM {
+            return refused("it is no stream socket");
+        }
+        if !socket.is_listener()? {
+            return refused("it does not listen");
+        }
+        let local = socket.local_addr()?;
+        let address = match (local.as_socket(), local.as_pathname()) {
+            (Some(address), _) => Address::Tcp(address),
+            (None, Some(path)) => Address::Unix(path.to_owned()),
+            (None, None) => return refused("it has no address that could be configured"),
+        };
+        socket.set_nonblocking(true)?;
+        Ok(GivenSocket {
+            giver,
+            name: name.to_owned(),
+            wanted: None,
+            address,
+            socket,
+            file: None,
+        })
+    }
+
+    /// The same, of a listener with this address in its configuration.
+    pub fn wanted_at(self, address: Address) -> Self {
+        GivenSocket {
+            wanted: Some(address),
+            ..self
+        }
+    }
+
+    /// The same, with its file, which is this process's to remove.
+    pub fn with_file(self, file: Option<FileIdentity>) -> Self {
+        GivenSocket { file, ..self }
+    }
+
+    /// What it is called where it comes from.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether it is for a listener of this name and address.
+    fn is_for(&self, name: &str, address: &Address) -> bool {
+        let wanted = self.wanted.as_ref().unwrap_or(&self.address);
+        match self.giver {
+            Giver::Predecessor => {
+                let is_any_port = matches!(wanted, Address::Tcp(it) if it.port() == 0);
+                wanted == address && (self.name == name || !is_any_port)
+            }
+            Giver::ServiceManager => self.name == name || is_same(&self.address, address),
+        }
+    }
+}
+
+/// Whether two addresses are the same, or all addresses of a machine at the same port.
+fn is_same(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Tcp(one), Address::Tcp(other)) => {
+            let both_all = one.ip().is_unspecified() && other.ip().is_unspecified();
+            one == other || both_all && one.port() == other.port()
+        }
+        _ => one == other,
+    }
+}
+
+/// Sockets that nobody has taken yet.
+#[derive(Debug, Default)]
+pub struct GivenSockets(Vec<GivenSocket>);
+
+impl GivenSockets {
+    /// Adds one.
+    pub fn add(&mut self, socket: GivenSocket) {
+        self.0.push(socket);
+    }
+
+    /// Those that nobody took.
+    pub fn iter(&self) -> impl Iterator<Item = &GivenSocket> {
+        self.0.iter()
+    }
+
+    /// Takes those for a listener. Where one has the same name, those of other names
+    /// stay: several listeners may have had port 0.
+    fn take(&mut self, name: &str, address: &Address) -> Vec<GivenSocket> {
+        let mut all = self.0.iter();
+        let is_named = all.any(|it| it.name == name && it.is_for(name, address));
+        let is_wanted =
+            |it: &mut GivenSocket| it.is_for(name, address) && (!is_named || it.name == name);
+        self.0.extract_if(.., is_wanted).collect()
+    }
+
+    /// Takes the sockets that were given for an address, and gives each worker its own;
+    /// where there are none, it is bound.
+    ///
+    /// # Errors
+    /// A socket can't be prepared; those of `otherwise`, which binds.
+    pub fn bind(
+        &mut self,
+        name: &str,
+        address: &Address,
+        accepting: Accepting,
+        workers: usize,
+        otherwise: impl FnOnce() -> io::Result<Bound>,
+    ) -> io::Result<Bound> {
+        let given = self.take(name, address);
+        if given.is_empty() {
+            otherwise()
+        } else {
+            shared_out(given, accepting, workers)
+        }
+    }
+}
+
+/// The variables in which the service manager says what it gives (sd_listen_fds(3)).
+pub const SERVICE_MANAGER_VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+
+/// The first descriptor that the service manager gives.
+const FIRST_GIVEN: RawFd = 3;
+
+/// The sockets that the service manager has opened for this process. To be called once.
+///
+/// # Errors
+/// One of them is none that could be listened on.
+pub fn of_service_manager() -> io::Result<GivenSockets> {
+    let [pid, count, names] = SERVICE_MANAGER_VARIABLES.map(|it| std::env::var(it).ok());
+    let pid = pid.and_then(|it| it.parse::<u32>().ok());
+    let count = count.and_then(|it| it.parse::<u16>().ok()).unwrap_or(0);
+    let mut sockets = GivenSockets::default();
+    if pid != Some(std::process::id()) {
+        return Ok(sockets);
+    }
+    let names = names.unwrap_or_default();
+    let mut names = names.split(':');
+    for number in 0..RawFd::from(count) {
+        let name = names.next().unwrap_or_default();
+        // SAFETY: the service manager left it open for this process, whose id it named,
+        // and nobody else here knows of it.
+        let socket = unsafe { OwnedFd::from_raw_fd(FIRST_GIVEN + number) };
+        let socket = GivenSocket::new(Giver::ServiceManager, name, socket).map_err(|error| {
+            io::Error::other(format!(
+                "socket {number} of the service manager ({name}): {error}"
+            ))
+        })?;
+        sockets.add(socket);
+    }
+    Ok(sockets)
+}
+
+/// Gives each worker its sockets. Where there are more sockets than workers, a worker
+/// has several. Where there are fewer, others join them at the port; if that is not
+/// permitted, or it is a Unix socket, workers share them.
+fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> io::Result<Bound> {
+    let address = given[0].address.clone();
+    let giver = given[0].giver;
+    let identity_of = given[0].file;
+    let mut listeners: Vec<_> = (0..workers)
+        .map(|_| BoundListener {
+            sockets: Vec::new(),
+            address: address.clone(),
+        })
+        .collect();
+    let sockets: Vec<Socket> = given.into_iter().map(|it| it.socket).collect();
+    for socket in &sockets {
+        prepare(socket, &address, accepting)?;
+    }
+    for (at, listener) in listeners.iter_mut().enumerate().skip(sockets.len()) {
+        let shared = &sockets[at % sockets.len()];
+        let joined = match &address {
+            Address::Tcp(address) if shared.reuse_port()? => sibling(*address, accepting).ok(),
+            _ => None,
+        };
+        let socket = joined.map_or_else(|| shared.try_clone(), Ok)?;
+        listener.sockets.push(socket);
+    }
+    for (at, socket) in sockets.into_iter().enumerate() {
+        listeners[at % workers].sockets.push(socket);
+    }
+    let file = match (&address, giver) {
+        (Address::Unix(path), Giver::Predecessor) => file_of(path, identity_of),
+        // The service manager removes its own.
+        _ => None,
+    };
+    Ok(Bound { listeners, file })
+}
+
+/// The file of a Unix socket, unless another program has taken its path.
+fn file_of(path: &Path, given: Option<FileIdentity>) -> Option<SocketFile> {
+    let given = given?;
+    let is_there = identity(path).is_ok_and(|it| it == given);
+    is_there.then(|| SocketFile::given(path.to_owned(), given))
+}
+
+/// Copies of an address's listening sockets, for a process that takes over.
+///
+/// Invariant: dropped before this process stops accepting, or connections would wait
+/// for nobody.
+#[derive(Debug)]
+pub struct SocketCopies(Vec<OwnedFd>);
+
+impl SocketCopies {
+    /// Copies of these, each socket once.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn of(bound: &Bound) -> io::Result<Self> {
+        let mut known = Vec::new();
+        let mut copies = Vec::new();
+        for socket in bound.listeners.iter().flat_map(|it| &it.sockets) {
+            let inode = rustix::fs::fstat(socket)?.st_ino;
+            if !known.contains(&inode) {
+                known.push(inode);
+                copies.push(socket.as_fd().try_clone_to_owned()?);
+            }
+        }
+        Ok(SocketCopies(copies))
+    }
+
+    /// How many sockets they are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The copies.
+    pub fn iter(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(AsFd::as_fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::listen;
+
+    const ACCEPTING: Accepting = Accepting {
+        backlog: 8,
+        is_deferred: false,
+    };
+
+    fn loopback() -> Address {
+        Address::Tcp(([127, 0, 0, 1], 0).into())
+    }
+
+    /// Sockets of another process that had so many workers.
+    fn given_of(workers: usize) -> (GivenSockets, Address) {
+        let bound = listen::bind(&loopback(), ACCEPTING, workers).unwrap();
+        let copies = SocketCopies::of(&bound).unwrap();
+        assert_eq!(copies.count(), workers);
+        let mut given = GivenSockets::default();
+        for copy in copies.iter() {
+            let copy = copy.try_clone_to_owned().unwrap();
+            let socket = GivenSocket::new(Giver::Predecessor, "web", copy).unwrap();
+            given.add(socket.wanted_at(loopback()));
+        }
+        (given, bound.listeners[0].address.clone())
+    }
+
+    fn take(given: &mut GivenSockets, workers: usize) -> Bound {
+        let none = || Err(io::Error::other("nothing was given"));
+        given
+            .bind("web", &loopback(), ACCEPTING, workers, none)
+            .unwrap()
+    }
+
+    #[test]
+    fn every_socket_goes_on_whatever_the_number_of_workers() {
+        for (before, workers) in [(1, 1), (4, 4), (5, 2), (2, 5), (1, 3)] {
+            let (mut given, address) = given_of(before);
+            let bound = take(&mut given, workers);
+            assert_eq!(bound.listeners.len(), workers);
+            let all = bound.listeners.iter().flat_map(|it| &it.sockets);
+            assert_eq!(all.count(), before.max(workers), "{before} {workers}");
+            for listener in &bound.listeners {
+                assert!(!listener.sockets.is_empty(), "{before} {workers}");
+                assert_eq!(listener.address, address);
+            }
+            let Address::Tcp(address) = address else {
+                unreachable!("it was bound to one");
+            };
+            TcpStream::connect(address).unwrap();
+            assert_eq!(given.iter().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_waits_is_not_lost() {
+        let (mut given, address) = given_of(3);
+        let Address::Tcp(address) = address else {
+            unreachable!("it was bound to one");
+        };
+        let clients: Vec<_> = (0..12)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let bound = take(&mut given, 2);
+        let sockets = bound.listeners.iter().flat_map(|it| &it.sockets);
+        let accepted: usize = sockets
+            .map(|socket| std::iter::from_fn(|| socket.accept().ok()).count())
+            .sum();
+        assert_eq!(accepted, clients.len());
+    }
+
+    #[test]
+    fn a_listener_takes_its_own_sockets_alone() {
+        let (mut given, address) = given_of(1);
+        let other = || Err(io::Error::other("nothing was given"));
+        for (name, wanted) in [("other", loopback()), ("web", address)] {
+            let bound = given.bind(name, &wanted, ACCEPTING, 1, other);
+            assert!(bound.is_err(), "{name} {wanted}");
+        }
+        take(&mut given, 1);
+    }
+
+    #[test]
+    fn a_socket_of_a_unit_is_found_by_its_name_or_address() {
+        for (name, address, is_found) in [
+            ("web", "127.0.0.1:1", true),
+            ("other", "actual", true),
+            ("other", "127.0.0.1:1", false),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let actual = listener.local_addr().unwrap();
+            let address = address.parse().unwrap_or(actual);
+            let mut given = GivenSockets::default();
+            let socket = GivenSocket::new(Giver::ServiceManager, "web", listener.into());
+            given.add(socket.unwrap());
+            let address = Address::Tcp(address);
+            let none = || Err(io::Error::other("nothing was given"));
+            let bound = given.bind(name, &address, ACCEPTING, 3, none);
+            assert_eq!(bound.is_ok(), is_found, "{name} {address}");
+            if let Ok(bound) = bound {
+                // It can't be joined at its port: all share it.
+                assert_eq!(SocketCopies::of(&bound).unwrap().count(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_listened_on_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for socket in [OwnedFd::from(stream), udp.into(), file.into()] {
+            let number = socket.as_raw_fd();
+            let refused = GivenSocket::new(Giver::ServiceManager, "web", socket);
+            assert!(refused.is_err(), "{number}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What is known of an endpoint, as one process leaves it to the next.
+
+use std::time::Duration;
+
+use super::{Ejection, Record, Records};
+use crate::Instant;
+use crate::endpoint::{Admin, EndpointState, Flag, Outages};
+
+/// What another process is to know of an endpoint. Times are relative: clocks differ.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndpointKept {
+    /// What the operator wants.
+    pub admin: Admin,
+    /// Whether its probes fail.
+    pub is_down: bool,
+    /// Whether no probe has said yet whether it is well.
+    pub is_unprobed: bool,
+    /// Whether connections to it fail.
+    pub is_unreachable: bool,
+    /// Probes in a row that passed.
+    pub probes_passed: u32,
+    /// Probes in a row that failed.
+    pub probes_failed: u32,
+    /// For how long it is still out, for errors in a row; zero where its trial is due.
+    pub ejected_for: Option<Duration>,
+    /// Ejections without a success in between.
+    pub ejections_in_row: u32,
+    /// Since when its weight rises after a return.
+    pub returned_ago: Option<Duration>,
+    /// How often it was put out.
+    pub outages: Outages,
+}
+
+impl Records {
+    /// What is known of a member.
+    pub fn keep(&mut self, endpoint: &EndpointState, now: Instant) -> EndpointKept {
+        let outages = endpoint.outages();
+        let record = self.of(endpoint).map(|it| it.clone()).unwrap_or_default();
+        let is_out = endpoint.has(Flag::Ejected) || endpoint.has(Flag::Trial);
+        let until = record.ejected.filter(|_| is_out).map(|it| it.until);
+        EndpointKept {
+            admin: record.admin,
+            is_down: endpoint.has(Flag::Down),
+            is_unprobed: endpoint.has(Flag::Unprobed),
+            is_unreachable: endpoint.has(Flag::Unreachable),
+            probes_passed: record.probes_passed,
+            probes_failed: record.probes_failed,
+            ejected_for: until.map(|it| it.duration_since(now)),
+            ejections_in_row: record.ejections,
+            returned_ago: record.returned.map(|it| now.duration_since(it)),
+            outages,
+        }
+    }
+
+    /// Has a member that is new go on from what another process knew.
+    pub fn restore(&mut self, endpoint: &EndpointState, kept: &EndpointKept, now: Instant) {
+        let has_guard = self.settings.guard;
+        let Some(record) = self.of(endpoint) else {
+            return;
+        };
+        let ejected = kept.ejected_for.filter(|_| has_guard);
+        *record = Record {
+            admin: kept.admin,
+            probes_passed: kept.probes_passed,
+            probes_failed: kept.probes_failed,
+            ejections: kept.ejections_in_row,
+            ejected: ejected.map(|left| Ejection {
+                at: now,
+                until: now + left,
+            }),
+            returned: kept.returned_ago.map(|it| now - it),
+            ..Record::default()
+        };
+        for (flag, on) in [
+            (Flag::Down, kept.is_down),
+            (Flag::Unprobed, kept.is_unprobed),
+            (Flag::Unreachable, kept.is_unreachable),
+            (Flag::Drain, kept.admin == Admin::Drain),
+            (Flag::Stop, kept.admin == Admin::Stop),
+            (Flag::Ejected, ejected.is_some()),
+        ] {
+            endpoint.set(flag, on);
+        }
+        endpoint.raise_outages(kept.outages);
+        self.ramp_up(now);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::dispatch::Dispatcher;
+    use crate::endpoint::EndpointSettings;
+    use crate::health::HealthSettings;
+    use crate::queue::QueueSettings;
+
+    fn dispatcher(now: Instant) -> Dispatcher {
+        let settings = ["a", "b"].map(|name| EndpointSettings {
+            name,
+            fingerprint: 1,
+            weight: 1,
+            max_in_flight: None,
+            tier: 0,
+        });
+        let queue = QueueSettings::default();
+        Dispatcher::new(settings, &[], queue, HealthSettings::default(), now)
+    }
+
+    #[test]
+    fn another_process_goes_on_from_what_was_known() {
+        let now = Instant::from_nanos(5_000_000_000);
+        let before = dispatcher(now);
+        let members = before.members();
+        let [down, drained] = [0, 1].map(|it| members.endpoints()[it].clone());
+        for _ in 0..3 {
+            before.probed(&down, false, now);
+        }
+        before.set_admin(&drained, Admin::Drain, now);
+        // Its clock has begun somewhere else.
+        let now_there = Instant::from_nanos(7);
+        let after = dispatcher(now_there);
+        for (old, new) in members.endpoints().iter().zip(after.members().endpoints()) {
+            after.restore(new, &before.keep(old, now), now_there);
+            assert_eq!(after.keep(new, now_there), before.keep(old, now));
+            assert_eq!(new.is_eligible(), old.is_eligible());
+            assert_eq!(new.outages(), old.outages());
+        }
+        let members = after.members();
+        assert!(members.endpoints()[0].has(Flag::Down));
+        assert_eq!(after.admin(&members.endpoints()[1]), Admin::Drain);
+        // The probes there go on counting.
+        after.probed(&members.endpoints()[0], true, now_there);
+        assert!(members.endpoints()[0].has(Flag::Down));
+        after.probed(&members.endpoints()[0], true, now_there);
+        assert!(!members.endpoints()[0].has(Flag::Down));
+    }
+}

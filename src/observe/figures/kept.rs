@@ -1,0 +1,204 @@
+//! What was counted, as one process leaves it to the next.
+//!
+//! Counts go by the names of what they are of. The next process keeps them beside the
+//! counters of its workers, as those of one that only the process before raises.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use evenkeel_metrics::{Cell, Saved};
+use evenkeel_policy::endpoint::{EndpointState, Outages};
+
+use super::Sources;
+use super::counters::Counters;
+use crate::config::Config;
+
+impl Counters {
+    /// What this worker has counted so far, by the names of this configuration, which
+    /// its indices are of.
+    fn save(&self, config: &Config) -> Saved {
+        let listeners = config.listeners.iter().zip(&self.listeners);
+        let routes = || config.routes.iter();
+        let upstreams = || config.upstreams.iter();
+        let files = routes().zip(&self.files);
+        let files = files.filter_map(|(route, files)| Some((&*route.name, files.as_ref()?.save())));
+        Saved::named([
+            ("own", self.worker.own.save()),
+            ("spans_dropped", self.worker.spans_dropped.save()),
+            (
+                "listeners",
+                Saved::named(listeners.map(|(listener, it)| (&*listener.name, it.save()))),
+            ),
+            (
+                "routes",
+                Saved::named(
+                    routes()
+                        .zip(&self.routes)
+                        .map(|(route, it)| (&*route.name, it.save())),
+                ),
+            ),
+            ("files", Saved::named(files)),
+            (
+                "upstreams",
+                Saved::named(
+                    upstreams()
+                        .zip(&self.upstreams)
+                        .map(|(upstream, it)| (&*upstream.name, it.save())),
+                ),
+            ),
+            (
+                "endpoints",
+                Saved::named(
+                    upstreams()
+                        .zip(&self.endpoints)
+                        .map(|(upstream, it)| (&*upstream.name, it.save())),
+                ),
+            ),
+        ])
+    }
+}
+
+impl Sources {
+    /// The counters of the process before: they follow those of the workers.
+    fn inherited(&self) -> Option<&Arc<Counters>> {
+        self.counters.get(self.config.server.workers)
+    }
+
+    /// What was counted so far.
+    pub(crate) fn save(&self) -> Saved {
+        let mut sum = Saved::Nothing;
+        for counters in &self.counters {
+            sum.add(counters.save(&self.config));
+        }
+        sum.add(self.save_given());
+        sum
+    }
+
+    /// What no worker counts.
+    fn save_given(&self) -> Saved {
+        let process = [
+            (
+                "log_lines_lost",
+                self.log_lines_lost.load(Ordering::Relaxed),
+            ),
+            ("spans_sent", self.spans.sent.load(Ordering::Relaxed)),
+            ("spans_lost", self.spans.lost.load(Ordering::Relaxed)),
+            (
+                "status_tokens_refused",
+                self.status_tokens_refused.load(Ordering::Relaxed),
+            ),
+            ("worker_stalls", self.worker_stalls.so_far()),
+            ("reloads", self.reloads.done()),
+            ("reloads_refused", self.reloads.refused()),
+            ("upgrades_failed", self.upgrades.failed()),
+        ];
+        let of_endpoints = |of: &dyn Fn(usize, &EndpointState) -> Saved| {
+            let upstreams = self.config.upstreams.iter().enumerate();
+            Saved::named(upstreams.map(|(index, upstream)| {
+                let members = self.dispatchers[index].members();
+                let endpoints = members.endpoints().iter();
+                let endpoints = endpoints.map(|it| (it.name(), of(index, it)));
+                (&*upstream.name, Saved::named(endpoints))
+            }))
+        };
+        Saved::named([
+            (
+                "process",
+                Saved::named(process.map(|(name, count)| (name, Saved::number(count)))),
+            ),
+            (
+                "probe_failures",
+                of_endpoints(&|upstream, it| {
+                    Saved::number(self.probes.of(upstream, it.id()).failures)
+                }),
+            ),
+            (
+                "outages",
+                of_endpoints(&|_, it| {
+                    let Outages {
+                        ejections,
+                        downs,
+                        unreachables,
+                    } = it.outages();
+                    Saved::numbers([ejections, downs, unreachables].map(u64::from).into())
+                }),
+            ),
+        ])
+    }
+
+    /// Adds what no worker counts, as far as it is more than what was told `before`.
+    fn add_given(&self, saved: &Saved, before: &Saved) {
+        let (process, process_before) = (saved.of("process"), before.of("process"));
+        let more = |name| {
+            let count = process.of(name).value();
+            count.saturating_sub(process_before.of(name).value())
+        };
+        for (name, count) in [
+            ("log_lines_lost", &*self.log_lines_lost),
+            ("spans_sent", &self.spans.sent),
+            ("spans_lost", &self.spans.lost),
+            ("status_tokens_refused", &*self.status_tokens_refused),
+        ] {
+            count.fetch_add(more(name), Ordering::Relaxed);
+        }
+        self.worker_stalls.add(more("worker_stalls"));
+        self.reloads.add(more("reloads"), more("reloads_refused"));
+        self.upgrades.add(more("upgrades_failed"));
+        for (index, upstream) in self.config.upstreams.iter().enumerate() {
+            let failures = saved.of("probe_failures").of(&upstream.name);
+            let failures_before = before.of("probe_failures").of(&upstream.name);
+            let outages = saved.of("outages").of(&upstream.name);
+            for endpoint in self.dispatchers[index].members().endpoints() {
+                let name = endpoint.name();
+                let more = failures.of(name).value();
+                let more = more.saturating_sub(failures_before.of(name).value());
+                let probes = self.probes.of_upstream(index);
+                probes.add_failures(endpoint.id(), more);
+                if let [ejections, downs, unreachables] = outages.of(name).values() {
+                    endpoint.raise_outages(Outages {
+                        ejections: *ejections as u32,
+                        downs: *downs as u32,
+                        unreachables: *unreachables as u32,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Goes on from what the process before has counted: has these counts in place of
+    /// those that were told `before`. To be called by one thread.
+    pub(crate) fn inherit(&self, saved: &Saved, before: &Saved) {
+        self.add_given(saved, before);
+        self.raise(saved);
+    }
+
+    /// Has the counters of the process before come to at least these.
+    fn raise(&self, saved: &Saved) {
+        let Some(counters) = self.inherited() else {
+            return;
+        };
+        counters.worker.own.raise(saved.of("own"));
+        counters
+            .worker
+            .spans_dropped
+            .raise(saved.of("spans_dropped"));
+        let config = &*self.config;
+        let listeners = saved.of("listeners");
+        for (listener, cells) in config.listeners.iter().zip(&counters.listeners) {
+            cells.raise(listeners.of(&listener.name));
+        }
+        let (routes, files) = (saved.of("routes"), saved.of("files"));
+        for (index, route) in config.routes.iter().enumerate() {
+            counters.routes[index].raise(routes.of(&route.name));
+            if let Some(cells) = &counters.files[index] {
+                cells.raise(files.of(&route.name));
+            }
+        }
+        let (upstreams, endpoints) = (saved.of("upstreams"), saved.of("endpoints"));
+        for (index, upstream) in config.upstreams.iter().enumerate() {
+            counters.upstreams[index].raise(upstreams.of(&upstream.name));
+            let members = self.dispatchers[index].members();
+            counters.endpoints[index].raise(endpoints.of(&upstream.name), &members);
+        }
+    }
+}

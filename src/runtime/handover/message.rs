@@ -1,0 +1,98 @@
+//! What the two processes of an upgrade say to each other, as JSON.
+//!
+//! ```text
+//!   old                                          new
+//!    │ Offer, with all listening sockets          │
+//!    │───────────────────────────────────────────▶│ starts, as far as to accept
+//!    │                          Ready, or Refused │
+//!    │◀───────────────────────────────────────────│
+//!    │ Serve                                      │
+//!    │───────────────────────────────────────────▶│ accepts
+//!    │ drains                                     │
+//!    │ Counts, each second and at the end         │
+//!    │───────────────────────────────────────────▶│ goes on counting from there
+//! ```
+
+use evenkeel_metrics::Saved;
+use serde::{Deserialize, Serialize};
+
+use crate::net::Address;
+use crate::net::listen::FileIdentity;
+
+/// Version of the messages. A program that knows another one refuses the offer, and the
+/// old process goes on.
+pub(in crate::runtime) const VERSION: u32 = 1;
+
+/// Names the descriptor of the channel to the new process.
+pub(in crate::runtime) const CHANNEL_VARIABLE: &str = "EVENKEEL_HANDOVER";
+
+/// The version alone: all that is read of an offer of another one.
+#[derive(Debug, Deserialize)]
+pub(in crate::runtime) struct Versioned {
+    pub version: u32,
+}
+
+/// What the old process has for the new one. Its descriptors are those of all sockets,
+/// in their order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::runtime) struct Offer {
+    pub version: u32,
+    /// Version of the old program.
+    pub program: String,
+    pub sockets: Vec<OfferedSockets>,
+    /// Path of the control socket.
+    pub control: Option<String>,
+    /// What is known of endpoints.
+    #[serde(default)]
+    pub upstreams: super::state::Upstreams,
+}
+
+/// The sockets of one address.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::runtime) struct OfferedSockets {
+    pub role: Role,
+    /// The listener's name.
+    pub name: String,
+    /// The address as configured.
+    pub wanted: String,
+    /// How many descriptors they are.
+    pub count: usize,
+    /// Of a Unix socket.
+    pub file: Option<FileIdentity>,
+}
+
+/// What a socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::runtime) enum Role {
+    Listener,
+    StatusPage,
+}
+
+/// From the new process.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::runtime) enum Answer {
+    /// All that could fail has been done.
+    Ready,
+    /// It can't take over, for this reason.
+    Refused(String),
+}
+
+/// From the old process, to one that is ready.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::runtime) enum Word {
+    /// To accept connections: the old process stops doing so.
+    Serve,
+    /// What was counted so far.
+    Counts(Saved),
+}
+
+/// The address that a text of an offer stands for.
+pub(in crate::runtime) fn address(text: &str) -> Option<Address> {
+    match text.strip_prefix("unix:") {
+        Some(path) => Some(Address::Unix(path.into())),
+        None => text.parse().ok().map(Address::Tcp),
+    }
+}

@@ -1,0 +1,182 @@
+//! The new process's side: what it takes over, and when it begins to serve.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_metrics::Saved;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use super::message::{Answer, CHANNEL_VARIABLE, Offer, Role, VERSION, Versioned, Word, address};
+use super::state;
+use crate::admin::STATUS_PAGE;
+use crate::net::Address;
+use crate::net::given::{self, GivenSocket, GivenSockets, Giver};
+use crate::net::handover::Channel;
+use crate::observe::figures::CurrentSources;
+use crate::upstream::SharedUpstream;
+
+/// How long the old process has for its offer, and for its word to serve.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The process that this one takes over from.
+#[derive(Debug)]
+pub(in crate::runtime) struct Predecessor {
+    channel: Channel,
+    /// Address of its control socket.
+    control: Option<String>,
+    upstreams: state::Upstreams,
+}
+
+/// What a start begins with beside its configuration.
+#[derive(Debug, Default)]
+pub(in crate::runtime) struct Inheritance {
+    pub predecessor: Option<Predecessor>,
+    pub sockets: GivenSockets,
+}
+
+impl Inheritance {
+    /// What the old process offers, if one has started this; else what the service
+    /// manager does. Blocks.
+    ///
+    /// # Errors
+    /// The offer can't be taken; the old process has been told why.
+    pub fn of_environment() -> io::Result<Self> {
+        let Some(channel) = Channel::of_variable(CHANNEL_VARIABLE)? else {
+            return Ok(Inheritance {
+                predecessor: None,
+                sockets: given::of_service_manager()?,
+            });
+        };
+        channel.set_timeout(Some(TIMEOUT))?;
+        let taken = take(&channel);
+        match taken {
+            Ok((offer, sockets)) => Ok(Inheritance {
+                predecessor: Some(Predecessor {
+                    channel,
+                    control: offer.control,
+                    upstreams: offer.upstreams,
+                }),
+                sockets,
+            }),
+            Err(error) => {
+                refuse(&channel, &error.to_string());
+                Err(io::Error::other(format!("upgrade: {error}")))
+            }
+        }
+    }
+}
+
+impl Inheritance {
+    /// Where the control socket of the process before is.
+    pub fn control_of_another(&self) -> Option<Address> {
+        address(self.predecessor.as_ref()?.control.as_deref()?)
+    }
+
+    /// Closes the sockets that nobody wants any more, and says so.
+    pub fn close_rest(&mut self) {
+        for socket in std::mem::take(&mut self.sockets).iter() {
+            let (name, address) = (socket.name(), socket.address());
+            tracing::info!("the socket {name} at {address} is closed here: no listener takes it");
+        }
+    }
+
+    /// Has what the process before knew of endpoints hold here.
+    pub fn teach(&self, upstreams: &[Arc<SharedUpstream>]) {
+        if let Some(predecessor) = &self.predecessor {
+            state::restore(&predecessor.upstreams, upstreams);
+        }
+    }
+
+    /// Tells the process before why this one can't start.
+    pub fn refuse(&self, error: &io::Error) {
+        if let Some(predecessor) = &self.predecessor {
+            refuse(&predecessor.channel, &error.to_string());
+        }
+    }
+}
+
+/// Reads the offer.
+fn take(channel: &Channel) -> io::Result<(Offer, GivenSockets)> {
+    let received = channel.receive()?;
+    let (bytes, descriptors) = received.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let Versioned { version } = read(&bytes)?;
+    if version != VERSION {
+        return Err(io::Error::other(format!(
+            "the old process offers version {version} of the handover, and this program \
+             knows version {VERSION}"
+        )));
+    }
+    let offer: Offer = read(&bytes)?;
+    let mut sockets = GivenSockets::default();
+    let mut descriptors = descriptors.into_iter();
+    for offered in &offer.sockets {
+        for descriptor in descriptors.by_ref().take(offered.count) {
+            let name = match offered.role {
+                Role::Listener => &offered.name,
+                Role::StatusPage => STATUS_PAGE,
+            };
+            let mut socket = GivenSocket::new(Giver::Predecessor, name, descriptor)?;
+            if let Some(wanted) = address(&offered.wanted) {
+                socket = socket.wanted_at(wanted);
+            }
+            sockets.add(socket.with_file(offered.file));
+        }
+    }
+    Ok((offer, sockets))
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    serde_json::from_slice(bytes).map_err(io::Error::other)
+}
+
+fn refuse(channel: &Channel, why: &str) {
+    // Where it can't be told, it sees that this process ends.
+    let _ = say(channel, &Answer::Refused(why.to_owned()));
+}
+
+fn say(channel: &Channel, answer: &Answer) -> io::Result<()> {
+    channel.send(&serde_json::to_vec(answer)?, &[])
+}
+
+impl Predecessor {
+    /// Says that this process is ready, and waits until it is to serve. Blocks.
+    ///
+    /// # Errors
+    /// The old process goes on.
+    pub fn ready(&self) -> io::Result<()> {
+        say(&self.channel, &Answer::Ready)?;
+        match self.channel.receive() {
+            Ok(Some((bytes, _))) => match read(&bytes)? {
+                Word::Serve => Ok(()),
+                Word::Counts(_) => Err(io::ErrorKind::InvalidData.into()),
+            },
+            // It was killed: nobody else serves.
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Goes on counting from what the old process has counted, as long as it does.
+    /// `first` hears of the first counts.
+    pub fn follow_counts(self, current: CurrentSources, first: oneshot::Sender<()>) {
+        let thread = std::thread::Builder::new().name("upgrade".to_owned());
+        let follow = move || {
+            let (mut first, mut before) = (Some(first), Saved::Nothing);
+            let _ = self.channel.set_timeout(None);
+            // It ends with the old process.
+            while let Ok(Some((bytes, _))) = self.channel.receive() {
+                if let Ok(Word::Counts(counts)) = read(&bytes) {
+                    current.get().inherit(&counts, &before);
+                    before = counts;
+                }
+                // Who waits for it may have given up.
+                first.take().map(|it| it.send(()));
+            }
+        };
+        if let Err(error) = thread.spawn(follow) {
+            tracing::warn!("upgrade: counters begin anew: {error}");
+        }
+    }
+}

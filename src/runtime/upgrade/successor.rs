@@ -1,0 +1,294 @@
+//! The old process's side: it starts a program, and hands over to it once that is ready.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::net::given::SERVICE_MANAGER_VARIABLES;
+use crate::net::handover::Channel;
+use crate::observe::figures::CurrentSources;
+use crate::runtime::handover::message::{Answer, CHANNEL_VARIABLE, Offer, Word};
+use crate::runtime::service::WATCHDOG_PID_VARIABLE;
+
+/// Time between two messages with what was counted.
+const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a program that gave up has until it has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why the old process goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::runtime) enum Failed {
+    /// The program can't be started.
+    NotStarted { why: String },
+    /// It ended before it was ready.
+    Ended { how: String },
+    /// It said why it can't take over.
+    Refused { why: String },
+    /// It was not ready in time.
+    Timeout { after: Duration },
+    /// The old process is to stop.
+    Stopping,
+}
+
+impl Failed {
+    /// The word for it, in the event log and in the counter.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Failed::NotStarted { .. } => "not-started",
+            Failed::Ended { .. } => "ended",
+            Failed::Refused { .. } => "refused",
+            Failed::Timeout { .. } => "timeout",
+            Failed::Stopping => "stopping",
+        }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::NotStarted { why } => write!(out, "the program can't be started: {why}"),
+            Failed::Ended { how } => write!(out, "the program ended before it was ready: {how}"),
+            Failed::Refused { why } => write!(out, "the program refused to take over: {why}"),
+            Failed::Timeout { after } => write!(out, "the program was not ready within {after:?}"),
+            Failed::Stopping => write!(out, "the process is stopping"),
+        }
+    }
+}
+
+/// What a program is started with.
+#[derive(Debug)]
+pub(in crate::runtime) struct Plan {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    pub offer: Offer,
+    pub descriptors: Vec<OwnedFd>,
+    /// How long it may take to get ready.
+    pub timeout: Duration,
+}
+
+/// A program that is being started.
+#[derive(Debug)]
+pub(in crate::runtime) struct Starting {
+    child: SharedChild,
+    outcome: oneshot::Receiver<Result<Successor, Failed>>,
+}
+
+/// A process that is ready to take over.
+#[derive(Debug)]
+pub(in crate::runtime) struct Successor {
+    channel: Channel,
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// `None` before it is started, and once it is given up.
+#[derive(Debug, Clone, Default)]
+struct SharedChild(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Waiting,
+    Running(Child),
+    Stopped,
+}
+
+impl SharedChild {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the program, unless it is not to be.
+    fn start(&self, mut command: Command) -> Result<u32, Failed> {
+        let mut state = self.lock();
+        if let State::Stopped = *state {
+            return Err(Failed::Stopping);
+        }
+        match command.spawn() {
+            Ok(child) => {
+                let pid = child.id();
+                *state = State::Running(child);
+                Ok(pid)
+            }
+            Err(error) => Err(Failed::NotStarted {
+                why: format!("{}: {error}", Path::new(command.get_program()).display()),
+            }),
+        }
+    }
+
+    /// Ends it; how it ended, where it did by itself within this time.
+    fn stop(&self, patience: Duration) -> Option<String> {
+        let state = std::mem::replace(&mut *self.lock(), State::Stopped);
+        let State::Running(mut child) = state else {
+            return None;
+        };
+        let until = Instant::now() + patience;
+        while Instant::now() < until {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Some(status.to_string());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // It is gone as well.
+        let _ = child.kill();
+        let _ = child.wait();
+        None
+    }
+}
+
+impl Starting {
+    /// Starts the program on a thread of its own.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn begin(plan: Plan) -> io::Result<Self> {
+        let (tell, outcome) = oneshot::channel();
+        let child = SharedChild::default();
+        let of_thread = child.clone();
+        std::thread::Builder::new()
+            .name("upgrade".to_owned())
+            .spawn(move || {
+                let started = start(&plan, &of_thread);
+                // The process may have ended meanwhile.
+                let _ = tell.send(started);
+            })?;
+        Ok(Starting { child, outcome })
+    }
+
+    /// What became of it.
+    ///
+    /// # Cancellation
+    /// Nothing is lost by dropping the future.
+    pub async fn outcome(&mut self) -> Result<Successor, Failed> {
+        let ended = (&mut self.outcome).await;
+        ended.unwrap_or(Err(Failed::Stopping))
+    }
+
+    /// Ends the program: the process is to stop.
+    pub fn give_up(&self) {
+        self.child.stop(Duration::ZERO);
+    }
+}
+
+fn start(plan: &Plan, child: &SharedChild) -> Result<Successor, Failed> {
+    let not_started = |error: io::Error| Failed::NotStarted {
+        why: error.to_string(),
+    };
+    let (channel, theirs) = Channel::pair().map_err(not_started)?;
+    let mut command = Command::new(&plan.program);
+    command.args(&plan.arguments);
+    command.env(CHANNEL_VARIABLE, number(&theirs));
+    // The service manager is to take signs of life from the new process.
+    command.env_remove(WATCHDOG_PID_VARIABLE);
+    // Sockets of the service manager come from here too.
+    for variable in SERVICE_MANAGER_VARIABLES {
+        command.env_remove(variable);
+    }
+    let pid = child.start(command)?;
+    drop(theirs);
+    match converse(plan, &channel) {
+        Ok(()) => Ok(Successor { channel, pid }),
+        Err(Some(failed)) => {
+            child.stop(END_TIMEOUT);
+            Err(failed)
+        }
+        Err(None) => {
+            let how = child.stop(END_TIMEOUT);
+            let how = how.unwrap_or_else(|| "it closed its end".to_owned());
+            Err(Failed::Ended { how })
+        }
+    }
+}
+
+fn number(descriptor: &OwnedFd) -> String {
+    use std::os::fd::AsRawFd;
+    descriptor.as_raw_fd().to_string()
+}
+
+/// Makes the offer, and waits until the program is ready.
+///
+/// # Errors
+/// Why it is not; `None` where its end was closed.
+fn converse(plan: &Plan, channel: &Channel) -> Result<(), Option<Failed>> {
+    let timeout = Some(plan.timeout);
+    let told = |error: io::Error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Some(Failed::Timeout {
+            after: plan.timeout,
+        }),
+        _ => None,
+    };
+    channel.set_timeout(timeout).map_err(told)?;
+    let offer = serde_json::to_vec(&plan.offer).map_err(|error| told(error.into()))?;
+    let descriptors: Vec<_> = plan.descriptors.iter().map(AsFd::as_fd).collect();
+    channel.send(&offer, &descriptors).map_err(told)?;
+    let (bytes, _) = channel.receive().map_err(told)?.ok_or(None)?;
+    match serde_json::from_slice(&bytes) {
+        Ok(Answer::Ready) => Ok(()),
+        Ok(Answer::Refused(why)) => Err(Some(Failed::Refused { why })),
+        Err(error) => Err(Some(Failed::Refused {
+            why: format!("its answer is not understood: {error}"),
+        })),
+    }
+}
+
+impl Successor {
+    /// Has it serve.
+    ///
+    /// # Errors
+    /// It has ended meanwhile.
+    pub fn serve(&self) -> io::Result<()> {
+        self.channel.send(&serde_json::to_vec(&Word::Serve)?, &[])
+    }
+
+    /// Tells it each second what this process has counted, until that is stopped.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn tell_counts(self, current: CurrentSources) -> io::Result<CountsTeller> {
+        let is_over = Arc::<AtomicBool>::default();
+        let of_thread = is_over.clone();
+        let thread = std::thread::Builder::new().name("upgrade".to_owned());
+        let thread = thread.spawn(move || {
+            loop {
+                // What is counted after this is told as well.
+                let is_last = of_thread.load(Ordering::Acquire);
+                let counts = Word::Counts(current.get().save());
+                let told = serde_json::to_vec(&counts)
+                    .map_err(io::Error::from)
+                    .and_then(|bytes| self.channel.send(&bytes, &[]));
+                // A successor that has ended wants none.
+                if is_last || told.is_err() {
+                    return;
+                }
+                std::thread::park_timeout(COUNTS_INTERVAL);
+            }
+        })?;
+        Ok(CountsTeller { is_over, thread })
+    }
+}
+
+/// Tells the successor what is counted.
+#[derive(Debug)]
+pub(in crate::runtime) struct CountsTeller {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl CountsTeller {
+    /// Tells it once more. Blocks for a moment.
+    pub fn finish(self) {
+        self.is_over.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        // It panicked: there is nobody to tell.
+        let _ = self.thread.join();
+    }
+}

@@ -1,0 +1,472 @@
+//! An upgrade: another process takes over, and nobody notices.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use evenkeel_testkit::deadline::{STEP, holds_within, until, within};
+use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient};
+use rustix::process::{Pid, Signal};
+
+use crate::service_manager::Manager;
+use crate::setup::{Site, ask_status, assert_serves, figures, get, origin, program, test};
+
+/// The process that has taken over last; killed when dropped. To be dropped before the
+/// first one.
+struct Successors<'a>(&'a Proxy);
+
+impl Successors<'_> {
+    /// Of all that have taken over, in order.
+    fn pids(&self) -> Vec<u32> {
+        let said = self.0.stderr();
+        let lines = said.lines();
+        let pids = lines.filter_map(|it| {
+            it.split_once("upgrade: process ")?
+                .1
+                .split_once(" has taken over")
+        });
+        pids.map(|(pid, _)| pid.parse().unwrap()).collect()
+    }
+
+    /// Has the process at work replaced, by USR2 to it.
+    fn upgrade(&self) -> u32 {
+        let before = self.pids();
+        let at_work = before.last().copied().unwrap_or(self.0.pid());
+        signal(at_work, Signal::USR2);
+        until("another process has taken over", || {
+            self.pids().len() > before.len()
+        });
+        self.pids().pop().unwrap()
+    }
+}
+
+impl Drop for Successors<'_> {
+    fn drop(&mut self) {
+        self.pids()
+            .into_iter()
+            .for_each(|it| signal(it, Signal::KILL));
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid as i32).unwrap();
+    // It may have ended.
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|it| !it.contains(") Z "))
+}
+
+const ADMIN: &str = "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"";
+
+/// A site with a status page and a control socket.
+fn operated() -> (OriginHandle, Proxy) {
+    Site {
+        server: ADMIN,
+        ..Site::default()
+    }
+    .with_origin()
+}
+
+/// Runs `evenkeel VERB` for this process.
+fn evenkeel(proxy: &Proxy, verb: &[&str]) -> Output {
+    let mut command = Command::new(program());
+    command
+        .args(verb)
+        .arg("--socket")
+        .arg(proxy.path("control.sock"));
+    evenkeel_testkit::process::run(command, STEP).unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn another_process_takes_over_and_the_old_one_finishes() {
+    test(|| {
+        let (origin, mut proxy) = operated();
+        let mut idle = proxy.client();
+        assert_serves(&mut idle);
+        let mut busy = proxy.client();
+        busy.send(get("/slow/1500")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        let first = proxy.pid();
+        let next;
+        {
+            let successors = Successors(&proxy);
+            next = successors.upgrade();
+            assert_ne!(next, first);
+            assert_serves(&mut proxy.client());
+            assert_eq!(figures(&proxy)["pid"], next);
+            // The old one still has this connection.
+            let response = idle.ask(get("/ping")).unwrap();
+            assert_eq!(response.text(), "pong");
+            assert_eq!(response.field("connection"), Some("close"));
+            let response = busy.read_response("GET").unwrap();
+            assert_eq!(response.text(), "pong");
+            assert_eq!(response.field("connection"), Some("close"));
+            until("the old one has ended", || !is_running(first));
+            assert_serves(&mut proxy.client());
+            let shown = evenkeel(&proxy, &["ctl", "show", "info"]);
+            assert!(
+                text(&shown.stdout).contains(&format!("Pid: {next}")),
+                "{shown:?}"
+            );
+        }
+        assert!(proxy.wait(STEP).expect("it has ended").success());
+    });
+}
+
+#[test]
+fn a_drained_endpoint_and_the_counters_go_on() {
+    test(|| {
+        let (origin, proxy) = operated();
+        for _ in 0..20 {
+            assert_serves(&mut proxy.client());
+        }
+        let place = format!("app/{}", origin.address);
+        let drained = evenkeel(&proxy, &["ctl", "drain", &place]);
+        assert!(drained.status.success(), "{drained:?}");
+        let before = figures(&proxy);
+        let successors = Successors(&proxy);
+        successors.upgrade();
+        let requests = |figures: &serde_json::Value| {
+            ["listeners", "routes", "upstreams"]
+                .map(|it| figures[it][0]["requests"].as_u64().unwrap())
+        };
+        let endpoint = |figures: &serde_json::Value, key: &str| {
+            figures["upstreams"][0]["endpoints"][0][key].clone()
+        };
+        let after = figures(&proxy);
+        assert_eq!(requests(&after), requests(&before));
+        for key in [
+            "attempts", "connects", "status", "total_us", "state", "admin",
+        ] {
+            assert_eq!(endpoint(&after, key), endpoint(&before, key), "{key}");
+        }
+        assert_eq!(endpoint(&after, "admin"), "drain");
+    });
+}
+
+/// Each sample of a counter, by its name and labels.
+fn counters(proxy: &Proxy) -> Vec<(String, f64)> {
+    let metrics = ask_status(proxy, "/metrics", "").text();
+    let lines = metrics.lines().filter(|it| !it.starts_with('#'));
+    let samples = lines.filter_map(|it| it.rsplit_once(' '));
+    let is_counter = |name: &str| {
+        let name = name.split('{').next().unwrap_or_default();
+        // Those of a process begin with each process.
+        !name.starts_with("process_")
+            && ["_total", "_count", "_sum", "_bucket"]
+                .iter()
+                .any(|it| name.ends_with(it))
+    };
+    let samples = samples.filter(|(name, _)| is_counter(name));
+    samples
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+#[test]
+fn upgrades_under_load_lose_no_request_and_no_count() {
+    within(Duration::from_secs(60), || {
+        let (_origin, proxy) = operated();
+        let successors = Successors(&proxy);
+        let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for index in 0..6 {
+                let (proxy, is_over, done) = (&proxy, &is_over, &done);
+                scope.spawn(move || {
+                    let mut client = proxy.client();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let response = client.ask(get("/ping")).unwrap();
+                        assert_eq!(response.status, 200);
+                        done.fetch_add(1, Ordering::Relaxed);
+                        if index % 2 == 0 || response.field("connection") == Some("close") {
+                            client = proxy.client();
+                        }
+                    }
+                });
+            }
+            let mut before = counters(&proxy);
+            for _ in 0..5 {
+                let so_far = done.load(Ordering::Relaxed);
+                successors.upgrade();
+                let after = counters(&proxy);
+                for (name, value) in &before {
+                    let now = after.iter().find(|it| it.0 == *name);
+                    let now = now.unwrap_or_else(|| panic!("{name} is gone")).1;
+                    assert!(now >= *value, "{name}: {now} after {value}");
+                }
+                before = after;
+                until("the next one serves", || {
+                    done.load(Ordering::Relaxed) > so_far + 50
+                });
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        until("only the last one is left", || {
+            let mut pids = successors.pids();
+            pids.pop();
+            pids.push(proxy.pid());
+            !pids.into_iter().any(is_running)
+        });
+        let requests = &figures(&proxy)["listeners"][0]["requests"];
+        assert_eq!(requests.as_u64(), Some(done.load(Ordering::Relaxed)));
+    });
+}
+
+#[test]
+fn workers_may_be_more_or_fewer() {
+    test(|| {
+        let (_origin, proxy) = operated();
+        let successors = Successors(&proxy);
+        let path = proxy.path("evenkeel.toml");
+        for workers in [4, 2, 3] {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let (before, after) = text.split_once("workers = ").unwrap();
+            let rest = after.split_once('\n').unwrap().1;
+            std::fs::write(&path, format!("{before}workers = {workers}\n{rest}")).unwrap();
+            successors.upgrade();
+            assert_eq!(figures(&proxy)["workers"], workers);
+            for _ in 0..40 {
+                assert_serves(&mut proxy.client());
+            }
+        }
+    });
+}
+
+#[test]
+fn the_path_of_a_unix_listener_stays() {
+    test(|| {
+        let origin = origin();
+        let dir = evenkeel_testkit::TempDir::new().unwrap();
+        let web = dir.join("web.sock");
+        let bind = format!("unix:{}", web.display());
+        let proxy = Site {
+            bind: &bind,
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        let successors = Successors(&proxy);
+        for _ in 0..2 {
+            let next = successors.upgrade();
+            assert_serves(&mut RawClient::connect_unix(&web).unwrap());
+            until("the one before has ended", || {
+                let pids = successors.pids();
+                let before = pids.iter().rev().nth(1).copied().unwrap_or(proxy.pid());
+                !is_running(before)
+            });
+            assert_serves(&mut RawClient::connect_unix(&web).unwrap());
+            assert!(is_running(next));
+        }
+        let last = successors.pids().pop().unwrap();
+        signal(last, Signal::TERM);
+        until("the last one removes it", || !web.exists());
+    });
+}
+
+/// A program of a few lines, in the folder of the process.
+fn script(proxy: &Proxy, name: &str, lines: &str) -> PathBuf {
+    let path = proxy.path(name);
+    std::fs::write(&path, lines).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Reads the offer's version, and refuses it as a program would that knows another one.
+const REFUSES: &str = r#"#!/usr/bin/env python3
+import os, socket, struct
+channel = socket.socket(fileno=int(os.environ["EVENKEEL_HANDOVER"]))
+answer = b'{"refused":"it knows version 0 of the handover"}'
+channel.sendall(struct.pack(">II", len(answer), 0) + answer)
+"#;
+
+#[test]
+fn the_old_process_goes_on_where_the_new_one_fails() {
+    test(|| {
+        let server = format!("upgrade_timeout = \"700ms\"\n{ADMIN}");
+        let (_origin, proxy) = Site {
+            server: &server,
+            ..Site::default()
+        }
+        .with_origin();
+        let mut client = proxy.client();
+        assert_serves(&mut client);
+        for (binary, word, said) in [
+            (
+                script(&proxy, "crashes", "#!/bin/sh\nexit 3\n"),
+                "ended",
+                "exit status: 3",
+            ),
+            (
+                script(&proxy, "hangs", "#!/bin/sh\nexec sleep 600\n"),
+                "timeout",
+                "was not ready within 700ms",
+            ),
+            (
+                script(&proxy, "refuses", REFUSES),
+                "refused",
+                "it knows version 0 of the handover",
+            ),
+            (
+                proxy.path("nowhere"),
+                "not-started",
+                "No such file or directory",
+            ),
+            (
+                proxy.path("evenkeel.toml"),
+                "not-started",
+                "ermission denied",
+            ),
+        ] {
+            let failures = figures(&proxy)["upgrades_failed"].as_u64().unwrap();
+            let binary = binary.display().to_string();
+            let done = evenkeel(&proxy, &["upgrade", "--binary", &binary]);
+            assert_eq!(done.status.code(), Some(1), "{binary}: {done:?}");
+            assert!(text(&done.stderr).contains(said), "{binary}: {done:?}");
+            assert!(proxy.stderr().contains(said), "{binary}");
+            assert!(
+                proxy.stderr().contains(&format!("upgrade failed ({word})")),
+                "{word}"
+            );
+            assert_eq!(figures(&proxy)["upgrades_failed"], failures + 1);
+            assert_serves(&mut client);
+            assert_serves(&mut proxy.client());
+        }
+        // A configuration with a mistake is one that the new program does not start with.
+        let path = proxy.path("evenkeel.toml");
+        let config = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{config}\nbalance = 7\n")).unwrap();
+        let done = evenkeel(&proxy, &["upgrade"]);
+        assert_eq!(done.status.code(), Some(1), "{done:?}");
+        assert_serves(&mut client);
+        // And with it all right, it takes over.
+        std::fs::write(&path, config).unwrap();
+        let successors = Successors(&proxy);
+        let done = evenkeel(&proxy, &["upgrade"]);
+        assert!(done.status.success(), "{done:?}");
+        let next = successors.pids().pop().unwrap();
+        assert!(
+            text(&done.stdout).contains(&format!("process {next} has taken over")),
+            "{done:?}"
+        );
+        assert_eq!(
+            client.ask(get("/ping")).unwrap().field("connection"),
+            Some("close")
+        );
+    });
+}
+
+#[test]
+fn term_while_the_new_program_starts_ends_both() {
+    test(|| {
+        let (_origin, mut proxy) = operated();
+        let hangs = script(
+            &proxy,
+            "hangs",
+            "#!/bin/sh\necho $$ > \"$0.pid\"\nexec sleep 600\n",
+        );
+        let pid_file = proxy.path("hangs.pid");
+        let socket = proxy.path("control.sock");
+        let upgrade = std::thread::spawn(move || {
+            let mut command = Command::new(program());
+            command
+                .arg("upgrade")
+                .arg("--binary")
+                .arg(hangs)
+                .arg("--socket")
+                .arg(socket);
+            evenkeel_testkit::process::run(command, STEP).unwrap()
+        });
+        until("the new one runs", || {
+            std::fs::read_to_string(&pid_file).is_ok_and(|it| it.ends_with('\n'))
+        });
+        let pid = std::fs::read_to_string(&pid_file)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        let reload = evenkeel(&proxy, &["reload"]);
+        assert_eq!(reload.status.code(), Some(1), "{reload:?}");
+        assert!(
+            text(&reload.stderr).contains("an upgrade is under way"),
+            "{reload:?}"
+        );
+        proxy.terminate();
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        assert!(holds_within(STEP, || !is_running(pid)));
+        assert_eq!(upgrade.join().unwrap().status.code(), Some(1));
+    });
+}
+
+#[test]
+fn the_service_manager_hears_which_process_it_is_now() {
+    test(|| {
+        let (origin, manager) = (origin(), Manager::new());
+        let setup = ProxySetup {
+            env: manager.env(),
+            ..ProxySetup::default()
+        };
+        let proxy = Site::default().start_with(&[origin.address.to_string()], &setup);
+        assert!(manager.told().starts_with("READY=1"));
+        let successors = Successors(&proxy);
+        let next = successors.upgrade();
+        assert_eq!(manager.told(), format!("MAINPID={next}"));
+        // The old one says no more.
+        assert!(manager.told().starts_with("READY=1"));
+        signal(next, Signal::TERM);
+        assert!(manager.told().starts_with("STOPPING=1"));
+    });
+}
+
+#[test]
+fn a_process_is_stopped_by_its_control_socket() {
+    test(|| {
+        let (origin, mut proxy) = operated();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/60000")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        let done = evenkeel(&proxy, &["stop"]);
+        assert!(done.status.success(), "{done:?}");
+        assert!(
+            text(&done.stdout).contains("exchanges in flight have 30s"),
+            "{done:?}"
+        );
+        assert!(proxy.wait(Duration::from_millis(300)).is_none());
+        // It drains: its socket has another path.
+        let path = format!("control.sock.{}", proxy.pid());
+        let mut command = Command::new(program());
+        command
+            .args(["stop", "--now", "--socket"])
+            .arg(proxy.path(&path));
+        let done = evenkeel_testkit::process::run(command, STEP).unwrap();
+        assert!(done.status.success(), "{done:?}");
+        assert!(proxy.wait(STEP).expect("it ends").success());
+    });
+}
+
+/// The usual way: the file of the program is replaced first.
+#[test]
+fn a_program_whose_file_was_replaced_is_the_next_one() {
+    test(|| {
+        let (origin, dir) = (origin(), evenkeel_testkit::TempDir::new().unwrap());
+        let installed = dir.join("evenkeel");
+        std::fs::copy(program(), &installed).unwrap();
+        let config = Site::default().config(&[origin.address.to_string()]);
+        let proxy = Proxy::start(&installed, &config).unwrap();
+        let next = dir.join("next");
+        std::fs::copy(program(), &next).unwrap();
+        std::fs::rename(&next, &installed).unwrap();
+        let successors = Successors(&proxy);
+        let pid = successors.upgrade();
+        let running = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+        assert_eq!(running, installed);
+        assert_serves(&mut proxy.client());
+    });
+}
