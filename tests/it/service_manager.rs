@@ -175,3 +175,45 @@ fn the_socket_of_the_tests_is_one_that_systemd_notify_takes() {
         assert!(manager.told().contains("READY=1"));
     });
 }
+
+/// The program with sockets that `systemd-socket-activate` has opened.
+#[test]
+fn listeners_take_the_sockets_of_the_service_manager() {
+    test(|| {
+        let (origin, dir) = (origin(), TempDir::new().unwrap());
+        let by_path = dir.join("by-path.sock");
+        // Ports of sockets that are closed again: the kernel gives others first.
+        let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let [by_name, unwanted] = free.map(|it| it.local_addr().unwrap());
+        let config = format!(
+            "[server]\nworkers = 2\n\
+             [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:1\"\n\
+             [[listener]]\nname = \"path\"\nbind = \"unix:{}\"\n\
+             [[route]]\nupstream = \"app\"\n[upstream.app]\nendpoints = [\"{}\"]\n",
+            by_path.display(),
+            origin.address
+        );
+        let file = dir.join("evenkeel.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = std::process::Command::new("systemd-socket-activate");
+        command
+            .args(["--fdname=web:other:path"])
+            .args([
+                format!("--listen={by_name}"),
+                format!("--listen={unwanted}"),
+            ])
+            .arg(format!("--listen={}", by_path.display()))
+            .arg(crate::setup::program())
+            .args(["run", "--config"])
+            .arg(file);
+        let _running = evenkeel_testkit::process::Running::start(command).unwrap();
+        until("the socket by name is served", || {
+            evenkeel_testkit::RawClient::connect(by_name)
+                .is_ok_and(|mut it| it.get("/ping").is_ok_and(|it| it.status == 200))
+        });
+        for _ in 0..20 {
+            assert_serves(&mut evenkeel_testkit::RawClient::connect(by_name).unwrap());
+            assert_serves(&mut evenkeel_testkit::RawClient::connect_unix(&by_path).unwrap());
+        }
+    });
+}

@@ -330,11 +330,11 @@ fn the_old_process_goes_on_where_the_new_one_fails() {
             let done = evenkeel(&proxy, &["upgrade", "--binary", &binary]);
             assert_eq!(done.status.code(), Some(1), "{binary}: {done:?}");
             assert!(text(&done.stderr).contains(said), "{binary}: {done:?}");
-            assert!(proxy.stderr().contains(said), "{binary}");
-            assert!(
-                proxy.stderr().contains(&format!("upgrade failed ({word})")),
-                "{word}"
-            );
+            let logged = format!("upgrade failed ({word})");
+            until("the event log says so", || {
+                let log = proxy.stderr();
+                log.contains(&logged) && log.contains(said)
+            });
             assert_eq!(figures(&proxy)["upgrades_failed"], failures + 1);
             assert_serves(&mut client);
             assert_serves(&mut proxy.client());
