@@ -17,6 +17,7 @@ use super::bytes::ReadBytes;
 use super::compressed::Compressed;
 use super::direct::DirectReads;
 use super::figures::{DiskFigures, DiskGiven};
+use super::folder_id::FolderId;
 use super::held::{AnswerMemory, HeldPage, HeldPages};
 use super::io_queue::IoQueue;
 use super::memory::Memory;
@@ -51,24 +52,6 @@ pub struct Disks {
     folders: HashMap<u64, FolderId>,
     /// Folders that there were so far, of all configurations.
     folder_count: Arc<AtomicU32>,
-}
-
-/// A folder, with what is served of it and how.
-///
-/// Invariant: it names one folder for as long as the process lives. The queues are those
-/// of all configurations that are in use, and share what is asked for under one key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FolderId(u32);
-
-impl FolderId {
-    /// That of the first folder.
-    #[cfg(test)]
-    pub(super) const FIRST: FolderId = FolderId(0);
-
-    /// What keys begin with that are of the folder.
-    pub(super) fn to_bytes(self) -> [u8; 4] {
-        self.0.to_ne_bytes()
-    }
 }
 
 /// Where the folder of a route is.
@@ -233,7 +216,7 @@ impl Disks {
             return *folder;
         }
         let folder = before.and_then(|it| it.folders.get(&key).copied());
-        let new = || FolderId(self.folder_count.fetch_add(1, Ordering::Relaxed));
+        let new = || FolderId::new(self.folder_count.fetch_add(1, Ordering::Relaxed));
         let folder = folder.unwrap_or_else(new);
         self.folders.insert(key, folder);
         folder
@@ -296,7 +279,9 @@ mod tests {
 
     fn folders(disks: &Disks) -> Vec<u32> {
         let places = disks.of_route.iter().flatten();
-        places.map(|it| it.folder.0).collect()
+        places
+            .map(|it| u32::from_ne_bytes(it.folder.to_bytes()))
+            .collect()
     }
 
     #[test]

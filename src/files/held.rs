@@ -13,7 +13,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{FolderId, Missing};
+use super::Missing;
+use super::folder_id::FolderId;
 
 /// Memory held in all, and its bound.
 #[derive(Debug)]
@@ -220,7 +221,7 @@ mod tests {
 
     fn key(path: &str) -> PageKey {
         (
-            FolderId::FIRST,
+            FolderId::new(0),
             path.as_bytes().into(),
             path.as_bytes().into(),
         )
