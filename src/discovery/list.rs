@@ -1,12 +1,12 @@
 //! The list of an upstream, put together of what its sources have said.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::State;
 use super::changes::{Changes, fingerprint};
-use super::names::{Answer, Question, Target};
+use super::names::{Answer, Question, Target, is_local};
 use crate::config::{Endpoint, EndpointSource, NameSource, ResolveTo, ServiceSource};
 use crate::net::Address;
 use crate::observe::discovered::SourceFigures;
@@ -163,14 +163,3 @@ fn named_by_address(address: SocketAddr, pattern: &Endpoint) -> Endpoint {
         ..pattern.clone()
     }
 }
-
-/// Whether a name is that of this machine: RFC 6761, 6.3.
-pub(super) fn is_local(host: &str) -> bool {
-    host.trim_end_matches('.').eq_ignore_ascii_case("localhost")
-}
-
-/// The addresses of this machine, in the order in which they are tried.
-pub(super) const LOCAL: [IpAddr; 2] = [
-    IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-    IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
-];

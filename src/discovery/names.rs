@@ -3,7 +3,7 @@
 //! Search domains, `/etc/hosts` and the system's name servers are read again when their
 //! files change. `server.resolvers` takes the place of the name servers.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::Failure;
-use super::list::{LOCAL, is_local};
 use crate::config::{EndpointSource, Family};
 
 /// Most addresses of a name, and most hosts of a service.
@@ -94,6 +93,17 @@ impl Target {
         }
     }
 }
+
+/// Whether a name is that of this machine: RFC 6761, 6.3.
+pub(super) fn is_local(host: &str) -> bool {
+    host.trim_end_matches('.').eq_ignore_ascii_case("localhost")
+}
+
+/// The addresses of this machine, in the order in which they are tried.
+const LOCAL: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
+];
 
 impl Question {
     /// What a source asks; `None` for an address.

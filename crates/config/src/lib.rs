@@ -20,7 +20,6 @@ pub mod diagnostics;
 mod diff;
 mod docs;
 mod document;
-mod endpoint_source;
 mod file_value;
 mod form;
 mod input;
@@ -57,7 +56,6 @@ pub use candidate::Candidate;
 pub use diagnostics::{Colour, Report};
 pub use diff::{Change, ChangeKind, Subject, diff};
 pub use docs::reference;
-pub use endpoint_source::{EndpointSource, Family, NameSource, ResolveTo, ServiceSource};
 pub use evenkeel_policy::route::BalanceKey;
 pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, load, load_text};
@@ -66,9 +64,9 @@ pub use schema::schema;
 pub use secret::without_passwords;
 pub use surroundings::NameLookup;
 pub use written::{
-    Buffer, ClientTimeouts, Compression, Disk, Drain, Endpoint, Files, FixedAnswer, Interim,
-    Limits, Listener, Log, Otlp, Pool, Probe, Queue, QueueAnswer, Server, Upstream,
-    UpstreamTimeouts,
+    Buffer, ClientTimeouts, Compression, Disk, Drain, Endpoint, EndpointSource, Files, FixedAnswer,
+    Interim, Limits, Listener, Log, NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server,
+    ServiceSource, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -143,6 +141,26 @@ pub enum EventFormat {
     Json,
     /// The systemd journal.
     Journald,
+}
+
+/// How many endpoints a name with several addresses is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ResolveTo {
+    /// Each address is one.
+    Each,
+    /// One, at the first of them.
+    One,
+}
+
+/// Which addresses of a name count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Those of IPv4.
+    Ipv4,
+    /// Those of IPv6.
+    Ipv6,
+    /// All.
+    Both,
 }
 
 /// What is called what in the requests of a listener.

@@ -32,8 +32,9 @@ pub(super) use names::Names;
 pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
 pub(super) use route::{AnswerParts, actions};
 pub use upstream::{
-    Buffer, Endpoint, EndpointTable, HealthTable, Interim, Pool, Probe, Queue, QueueAnswer,
-    QueueAnswerTable, ShortEndpoint, Upstream, UpstreamTable, UpstreamTimeouts,
+    Buffer, Endpoint, EndpointSource, EndpointTable, HealthTable, Interim, NameSource, Pool, Probe,
+    Queue, QueueAnswer, QueueAnswerTable, ServiceSource, ShortEndpoint, Upstream, UpstreamTable,
+    UpstreamTimeouts,
 };
 pub(super) use upstream::{EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, UpstreamParts};
 
@@ -99,7 +100,7 @@ options! {
         /// The name servers that names of endpoints are asked of. Search domains
         /// and `/etc/hosts` are the system's in any case.
         resolvers: Vec<Placed<ResolverAddress>> = Optional("the system's"),
-        /// The file that `evenkeel ctl endpoint ... --save` writes, and that the next start
+        /// The file that `--save` of `evenkeel ctl endpoint` writes, and that the next start
         /// reads: an absolute path, or one from the folder of the configuration file. See
         /// [discovery](discovery.md).
         state_file: FilePath = Optional("nothing can be saved") => by_hand,

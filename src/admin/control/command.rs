@@ -426,7 +426,8 @@ mod tests {
         for (words, expected) in [
             (
                 &["frob"][..],
-                "there are show, rates, drain, ready, stop, weight, reload, diff, endpoint, set",
+                "there are show, rates, drain, ready, stop, weight, reload, diff, endpoint, upgrade, \
+                 shutdown, set",
             ),
             (
                 &["show", "foo"],

@@ -1,5 +1,7 @@
 //! Upstreams: groups of endpoints, the queue in front of them, and their probes.
 
+mod source;
+
 use std::path::PathBuf;
 
 use super::forms::{Switch, short_for, table_of};
@@ -15,12 +17,14 @@ use crate::value::{
     EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Method, Name, ProbePath,
     ServiceName, StatusRange, Text,
 };
-use crate::{BalanceKey, EndpointSource, Family, Lane, MAX_WEIGHT, ProbeRequest, ResolveTo};
+use crate::{BalanceKey, Family, Lane, MAX_WEIGHT, ProbeRequest, ResolveTo};
+
 use evenkeel_net::Address;
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::{HealthSettings, Initial};
 use evenkeel_policy::queue::{Discipline, QueueSettings};
 use evenkeel_proto::http1::write::{Forward, Via};
+pub use source::{EndpointSource, NameSource, ServiceSource};
 
 options! {
     /// A named group of endpoints.

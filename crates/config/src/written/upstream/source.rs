@@ -1,8 +1,9 @@
 //! Where the endpoints of an upstream come from.
 
 use super::Endpoint;
-use super::setting::FromText;
-use super::value::{Destination, EndpointAddress};
+use crate::setting::FromText;
+use crate::value::{Destination, EndpointAddress};
+use crate::{Family, ResolveTo};
 
 /// Where endpoints come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,26 +43,6 @@ pub struct ServiceSource {
     /// What each of its endpoints is but for its address, weight and tier, under the
     /// name as written.
     pub pattern: Endpoint,
-}
-
-/// How many endpoints a name with several addresses is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ResolveTo {
-    /// Each address is one.
-    Each,
-    /// One, at the first of them.
-    One,
-}
-
-/// Which addresses of a name count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// Those of IPv4.
-    Ipv4,
-    /// Those of IPv6.
-    Ipv6,
-    /// All.
-    Both,
 }
 
 impl EndpointSource {
