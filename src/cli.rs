@@ -73,11 +73,8 @@ fn tip(verbs: &str, word: &str) -> Option<String> {
         (None, "-c" | "--config" | "-f" | "--set" | "-v" | "--verbose") => {
             "options follow the verb: `evenkeel run --config FILE`, `evenkeel check --config FILE`"
         }
-        (None, "reload") => {
-            "reloading is not supported yet: stop the process with TERM, and run it anew"
-        }
         (None, "start" | "serve" | "server" | "up") => "`evenkeel run` runs the load balancer",
-        (None, "stop" | "quit" | "down") => "the signal TERM stops the process",
+        (None, "quit" | "down") => "`evenkeel stop` stops the process",
         (Some("ctl"), endpoint) if endpoint.contains('/') => {
             let own = match verbs.split_whitespace().nth(1) {
                 Some("disable") => "stop",

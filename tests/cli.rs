@@ -547,7 +547,7 @@ fn a_wrong_command_says_what_would_be_right() {
     for (arguments, expected) in [
         (
             &["chek"][..],
-            "there are run, check, explain, demo, origin, ctl",
+            "there are run, check, explain, demo, origin, reload, upgrade, stop, ctl",
         ),
         (
             &["ctl", "frob"],
@@ -583,7 +583,6 @@ fn a_wrong_command_says_what_would_be_right() {
         (&["check", "-f", "x"], "evenkeel check --config FILE"),
         (&["-t"], "`evenkeel check` checks"),
         (&["-c", "x", "check"], "options follow the verb"),
-        (&["reload"], "reloading is not supported yet"),
         (
             &["ctl", "disable", "app/10.0.0.1:80"],
             "did you mean `evenkeel ctl stop app/10.0.0.1:80`?",

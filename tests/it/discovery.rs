@@ -83,8 +83,10 @@ struct Dns {
 impl Dns {
     /// One that does not run yet.
     fn new() -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
+        // None of those that connections get: it is not held while the server is down.
+        let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000));
+        let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
+        let port = ports.find(is_free).unwrap();
         Dns {
             port,
             dir: TempDir::new().unwrap(),

@@ -166,7 +166,7 @@ def drain(url, first, second, token):
 def broken(url, gone):
     with browser() as driver:
         open_page(driver, url)
-        first = lambda: text(driver, "#problems li")
+        first = lambda: next((it.text for it in driver.find_elements(By.CSS_SELECTOR, "#problems li")), "")
         until("the top says what is down, and why", lambda: first().startswith("down") and gone in first() and "connection refused" in first())
         assert text(driver, "#verdict") == "1 problem"
         assert driver.title == "1 problem · Evenkeel"
