@@ -354,13 +354,13 @@ fn access_logs_go_to_another_file() {
 #[test]
 fn files_of_another_folder() {
     test(|| {
-        let (_origin, proxy) = site();
+        let (origin, proxy) = site();
         for name in ["a", "b"] {
             std::fs::create_dir(proxy.path(name)).unwrap();
             std::fs::write(proxy.path(name).join("x.txt"), name).unwrap();
         }
         let config = |routes: &str| {
-            let site = SITE.config(&["127.0.0.1:1".to_owned()]);
+            let site = SITE.config(&[origin.address.to_string()]);
             site.replacen("[[route]]", &format!("{routes}[[route]]"), 1)
         };
         let route = |name: &str| {
