@@ -351,6 +351,7 @@ fn the_old_process_goes_on_where_the_new_one_fails() {
         let successors = Successors(&proxy);
         let done = evenkeel(&proxy, &["upgrade"]);
         assert!(done.status.success(), "{done:?}");
+        until("the event log says so", || !successors.pids().is_empty());
         let next = successors.pids().pop().unwrap();
         assert!(
             text(&done.stdout).contains(&format!("process {next} has taken over")),
