@@ -25,7 +25,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::ending::{NO_DEADLINE, join_workers, summarise};
 use super::handover::Inheritance;
 use super::heartbeat::{LOOK_INTERVAL, Watch};
-use super::reload::{Asker, Load, Loaded, Reloading};
+use super::reload::{Asker, Load, Loaded, Rejected, Reloading};
 use super::service::ServiceManager;
 use super::signals::{Patience, Signals, Wish};
 use super::start::{Duties, Process, Writing};
@@ -319,10 +319,10 @@ impl Control {
     fn reload(&mut self, asker: Asker) {
         if matches!(self.stage, Stage::Draining { .. }) {
             let reloads = &self.process.sources().reloads;
-            asker.refuse(reloads, "the process drains", None);
+            asker.refuse(reloads, &Rejected::because("the process drains"));
         } else if self.upgrading.is_under_way() {
             let reloads = &self.process.sources().reloads;
-            asker.refuse(reloads, "an upgrade is under way", None);
+            asker.refuse(reloads, &Rejected::because("an upgrade is under way"));
         } else {
             self.service.reloading();
             let before = self.process.sources();
@@ -336,13 +336,10 @@ impl Control {
         let reloads = self.process.sources().reloads.clone();
         let followed = match loaded {
             Ok(_) if matches!(self.stage, Stage::Draining { .. }) => {
-                Err(("the process drains".to_owned(), None))
+                Err(Rejected::because("the process drains"))
             }
-            Ok(prepared) => {
-                let followed = self.process.follow(prepared);
-                followed.map_err(|error| (error.to_string(), None))
-            }
-            Err(rejected) => Err((rejected.summary, Some(rejected.diagnostics))),
+            Ok(prepared) => self.process.follow(prepared).map_err(Rejected::because),
+            Err(rejected) => Err(rejected),
         };
         let sources = self.process.sources();
         let askers = self.reloading.next(&sources, &self.process.discovery);
@@ -354,9 +351,9 @@ impl Control {
                 reloads.note_done();
                 tokio::task::spawn_local(in_force.confirm(sources, askers));
             }
-            Err((summary, diagnostics)) => {
+            Err(rejected) => {
                 for asker in askers {
-                    asker.refuse(&reloads, &summary, diagnostics.as_deref());
+                    asker.refuse(&reloads, &rejected);
                 }
             }
         }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::changes::with_costs;
 use super::heartbeat::LOOK_INTERVAL;
-use super::start::{Process, plans};
+use super::start::{Process, announce_listener, plans};
 use super::worker::{Follow, Order};
 use crate::admin::Outcome;
 use crate::config::Config;
@@ -53,15 +53,28 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    fn told(self) -> String {
-        format!("{}\n{}", self.summary, self.diagnostics)
+    /// For a reason that these words say in full.
+    pub(super) fn because(why: impl ToString) -> Self {
+        Rejected {
+            summary: why.to_string(),
+            diagnostics: String::new(),
+        }
     }
-}
 
-fn nothing_to_load() -> Rejected {
-    Rejected {
-        summary: "there is no file to load".to_owned(),
-        diagnostics: String::new(),
+    fn nothing_to_load() -> Self {
+        Rejected::because("there is no file to load")
+    }
+
+    fn loading_failed(error: JoinError) -> Self {
+        Rejected::because(format!("loading failed: {error}"))
+    }
+
+    /// The text for whoever asked.
+    fn told(&self) -> String {
+        match &*self.diagnostics {
+            "" => self.summary.clone(),
+            diagnostics => format!("{}\n{diagnostics}", self.summary),
+        }
     }
 }
 
@@ -90,16 +103,12 @@ impl Prepared {
         let missing = destinations.filter(|it| !before.access_logs.destinations.contains(it));
         let opened = writer::open(&missing.cloned().collect::<Vec<_>>());
         let disks = disks.following(&config);
-        let failed = |error: io::Error| Rejected {
-            summary: error.to_string(),
-            diagnostics: String::new(),
-        };
         Ok(Prepared {
             config,
             warnings,
             kept,
-            opened: opened.map_err(failed)?,
-            disks: disks.map_err(failed)?,
+            opened: opened.map_err(Rejected::because)?,
+            disks: disks.map_err(Rejected::because)?,
         })
     }
 }
@@ -117,17 +126,14 @@ pub(super) enum Asker {
 }
 
 impl Asker {
-    /// Says why the configuration stays as it is; `diagnostics` is for who waits.
-    pub fn refuse(self, reloads: &Reloads, why: &str, diagnostics: Option<&str>) {
+    /// Says why the configuration stays as it is.
+    pub fn refuse(self, reloads: &Reloads, rejected: &Rejected) {
         reloads.note_refused();
+        let why = &rejected.summary;
         tracing::error!("reload refused: {why}; the configuration stays as it is");
         if let Asker::Operator(reply) = self {
-            let told = match diagnostics {
-                Some(diagnostics) => format!("{why}\n{diagnostics}"),
-                None => why.to_owned(),
-            };
             // Who asked may have given up meanwhile.
-            let _ = reply.send(Err(told));
+            let _ = reply.send(Err(rejected.told()));
         }
     }
 
@@ -172,15 +178,10 @@ impl Reloading {
         let discovery = discovery.clone();
         let loading = tokio::task::spawn_blocking(move || match load {
             Some(load) => Prepared::load(&load, &before),
-            None => Err(nothing_to_load()),
+            None => Err(Rejected::nothing_to_load()),
         });
         self.loading = Some(tokio::task::spawn_local(async move {
-            let mut prepared = loading.await.unwrap_or_else(|error| {
-                Err(Rejected {
-                    summary: format!("loading failed: {error}"),
-                    diagnostics: String::new(),
-                })
-            })?;
+            let mut prepared = loading.await.map_err(Rejected::loading_failed)??;
             discovery.prepare(&mut prepared.config).await;
             Ok(prepared)
         }));
@@ -191,7 +192,8 @@ impl Reloading {
     pub fn compare(&self, sources: Arc<Sources>, reply: oneshot::Sender<Outcome>) {
         let load = self.load.clone();
         tokio::task::spawn_blocking(move || {
-            let outcome = match load.map_or_else(|| Err(nothing_to_load()), |load| load()) {
+            let loaded = load.ok_or_else(Rejected::nothing_to_load);
+            let outcome = match loaded.and_then(|load| load()) {
                 Ok(now) => Ok(with_costs(&sources.config, &now.config, &sources.read())),
                 Err(rejected) => Err(rejected.told()),
             };
@@ -215,12 +217,7 @@ impl Reloading {
         };
         let loaded = loading.await;
         self.loading = None;
-        loaded.unwrap_or_else(|error| {
-            Err(Rejected {
-                summary: format!("loading failed: {error}"),
-                diagnostics: String::new(),
-            })
-        })
+        loaded.map_err(Rejected::loading_failed)?
     }
 
     /// Those for whom it was loaded. Begins anew for those that came since, after the
@@ -344,7 +341,7 @@ impl Process {
         let sources = Arc::new(Sources {
             generation: before.generation + 1,
             loaded: Started::now(),
-            counters: counters.clone(),
+            counters,
             dispatchers: (self.upstreams.iter())
                 .map(|it| it.dispatcher().clone())
                 .collect(),
@@ -405,12 +402,7 @@ fn announce(before: &Config, now: &Config) {
     let has = |config: &Config, bind: &Address| config.listeners.iter().any(|it| it.bind == *bind);
     for listener in &now.listeners {
         if !has(before, &listener.bind) {
-            let (name, bind) = (&listener.name, listener.bind.to_string());
-            tracing::info!(
-                listener = name,
-                bind,
-                "listener {name}: listening on {bind}"
-            );
+            announce_listener(listener);
         }
     }
     for listener in &before.listeners {

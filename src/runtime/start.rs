@@ -12,7 +12,7 @@ use super::heartbeat::{Beating, Heartbeat};
 use super::listeners::Listeners;
 use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
 use crate::files::Disks;
@@ -314,16 +314,18 @@ impl Process {
         if let Some(address) = &config.server.control {
             tracing::info!("control socket: listening on {address}");
         }
-        for (listener, address) in config.listeners.iter().zip(self.listeners.addresses()) {
-            let name = listener.name.as_str();
-            let bind = address.to_string();
-            tracing::info!(
-                listener = name,
-                bind,
-                "listener {name}: listening on {bind}"
-            );
-        }
+        config.listeners.iter().for_each(announce_listener);
     }
+}
+
+/// Says where a listener listens.
+pub(super) fn announce_listener(listener: &Listener) {
+    let (name, bind) = (&listener.name, listener.bind.to_string());
+    tracing::info!(
+        listener = name,
+        bind,
+        "listener {name}: listening on {bind}"
+    );
 }
 
 /// Puts the control socket in the place of that of the process before.
