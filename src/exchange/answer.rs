@@ -390,7 +390,10 @@ fn leaves_connection_usable(head: &RequestHead, end: End) -> bool {
         // The body did not come, or nothing more is served.
         End::Failure(failure) => !matches!(
             failure,
-            Failure::BodyTimeout | Failure::ClientSlow | Failure::Stopped
+            Failure::BodyTimeout
+                | Failure::ClientSlow
+                | Failure::Stopped
+                | Failure::GenerationTimeout
         ),
         _ => false,
     };

@@ -96,7 +96,10 @@ impl Attempt {
     /// There is no connection to the endpoint.
     fn not_opened(failure: Failure) -> Self {
         let retry = match failure {
-            Failure::TotalTimeout | Failure::Stopped | Failure::ClientGone => Retry::Never,
+            Failure::TotalTimeout
+            | Failure::Stopped
+            | Failure::GenerationTimeout
+            | Failure::ClientGone => Retry::Never,
             Failure::Saturated => Retry::WhereThereIsRoom,
             _ => Retry::Elsewhere,
         };
@@ -453,7 +456,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             let Some(pump) = self.pump.as_deref_mut() else {
                 return Poll::Ready(Event::TimedOut);
             };
-            match pump.judge_by(&self.exchange.context.wheel, &self.exchange.timer) {
+            match pump.judge_by(self.exchange.context, &self.exchange.timer) {
                 Verdict::Silent => Poll::Ready(Event::TimedOut),
                 Verdict::Slow => Poll::Ready(Event::ClientSlow),
                 Verdict::InTime => Poll::Pending,

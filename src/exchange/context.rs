@@ -21,11 +21,10 @@ use crate::config::{self, Config};
 use crate::files::{Disks, Files};
 use crate::metrics::BufferMemory;
 use crate::metrics::end::Failure;
-use crate::net::timer::{Timer, Wheel};
+use crate::net::timer::{TICK, Timer, Wheel};
 use crate::observe::access_log::{AccessLog, Logs};
 use crate::observe::counters::{Counters, ListenerCounters, WorkerCounters};
 use crate::observe::failures::Failures;
-use crate::observe::inquiry::HeldGeneration;
 use crate::observe::otlp::SpanSender;
 use crate::observe::outlets::Outlets;
 use crate::observe::sessions::{Routed, RoutedNames, Sessions};
@@ -129,6 +128,20 @@ pub struct Generation {
     pub spans: Option<SpanSender>,
     /// The files that its routes serve.
     pub files: Rc<Files>,
+    /// Exchanges of it that are tunnels.
+    tunnels: Cell<u64>,
+    /// Whether its exchanges are to end at once.
+    is_over: Cell<bool>,
+}
+
+/// A tunnel that is counted as long as it goes on.
+#[derive(Debug)]
+pub(super) struct CountedTunnel<'a>(&'a Cell<u64>);
+
+impl Drop for CountedTunnel<'_> {
+    fn drop(&mut self) {
+        self.0.update(|it| it - 1);
+    }
 }
 
 impl Generation {
@@ -165,7 +178,15 @@ impl Generation {
             counters: counters.clone(),
             logs,
             spans: outlets.spans.clone(),
+            tunnels: Cell::default(),
+            is_over: Cell::default(),
         }
+    }
+
+    /// Counts a tunnel for as long as that is kept.
+    pub(super) fn count_tunnel(&self) -> CountedTunnel<'_> {
+        self.tunnels.update(|it| it + 1);
+        CountedTunnel(&self.tunnels)
     }
 }
 
@@ -174,7 +195,14 @@ impl Generation {
 pub struct CurrentGeneration {
     newest: RefCell<Rc<Generation>>,
     /// Those that were replaced, while an exchange has them.
-    replaced: RefCell<Vec<Weak<Generation>>>,
+    replaced: RefCell<Vec<Replaced>>,
+}
+
+#[derive(Debug)]
+struct Replaced {
+    generation: Weak<Generation>,
+    /// Tick of the worker's wheel at which another one came.
+    at: u64,
 }
 
 impl CurrentGeneration {
@@ -188,7 +216,8 @@ impl CurrentGeneration {
     /// Each that lives, the newest first.
     fn all(&self) -> Vec<Rc<Generation>> {
         let replaced = self.replaced.borrow();
-        let replaced = replaced.iter().rev().filter_map(Weak::upgrade);
+        let replaced = replaced.iter().rev();
+        let replaced = replaced.filter_map(|it| it.generation.upgrade());
         std::iter::once(self.get()).chain(replaced).collect()
     }
 
@@ -205,11 +234,14 @@ impl CurrentGeneration {
         self.newest.borrow().clone()
     }
 
-    fn replace(&self, generation: Rc<Generation>) {
+    fn replace(&self, generation: Rc<Generation>, now: u64) {
         let old = self.newest.replace(generation);
         let mut replaced = self.replaced.borrow_mut();
-        replaced.retain(|it| it.strong_count() > 0);
-        replaced.push(Rc::downgrade(&old));
+        replaced.retain(|it| it.generation.strong_count() > 0);
+        replaced.push(Replaced {
+            generation: Rc::downgrade(&old),
+            at: now,
+        });
         drop(replaced);
         // It is dropped once nothing is borrowed.
         drop(old);
@@ -236,6 +268,17 @@ impl Heads {
         if heads.len() < HEADS_KEPT {
             heads.push(head);
         }
+    }
+}
+
+impl CurrentGeneration {
+    /// Has the exchanges of those end that were replaced by this tick; whether there are
+    /// any.
+    fn end_replaced(&self, until: u64) -> bool {
+        let replaced = self.replaced.borrow();
+        let over = replaced.iter().filter(|it| it.at <= until);
+        let over = over.filter_map(|it| it.generation.upgrade());
+        over.filter(|it| !it.is_over.replace(true)).count() > 0
     }
 }
 
@@ -270,20 +313,31 @@ impl Worker {
         }
     }
 
-    /// The generations that something of the worker uses, the newest first.
-    pub fn held_generations(&self) -> Vec<HeldGeneration> {
+    /// Shows what goes on with each generation, and ends what goes on for too long with
+    /// one that was replaced. To be called now and then.
+    pub fn look_at_generations(&self) {
         let newest = self.generation.get();
-        let generations = self.generation.all().into_iter();
-        let held = generations.map(|it| {
-            // This list, the newest one's places, and listeners.
-            let newest = if Rc::ptr_eq(&it, &newest) { 2 } else { 0 };
-            let others = 1 + newest + self.listeners.count_of(&it);
-            HeldGeneration {
-                number: it.number,
-                connections: Rc::strong_count(&it).saturating_sub(others),
-            }
-        });
-        held.collect()
+        for generation in self.generation.all() {
+            // This one, the newest one's places, and listeners.
+            let newest = if Rc::ptr_eq(&generation, &newest) {
+                2
+            } else {
+                0
+            };
+            let others = 1 + newest + self.listeners.count_of(&generation);
+            let exchanges = Rc::strong_count(&generation).saturating_sub(others);
+            let shown = &generation.counters.generation;
+            shown.exchanges.set(exchanges as u64);
+            shown.tunnels.set(generation.tunnels.get());
+        }
+        let Some(timeout) = newest.config.server.generation_timeout else {
+            return;
+        };
+        let ticks = (timeout.as_millis() / TICK.as_millis()) as u64;
+        let until = self.wheel.now().checked_sub(ticks);
+        if until.is_some_and(|until| self.generation.end_replaced(until)) {
+            self.wheel.wake_all();
+        }
     }
 
     /// The names of an exchange's route, and of where it goes; `None` where the exchange
@@ -321,7 +375,7 @@ impl Worker {
         let generation = Rc::new(generation);
         drop(before);
         let (sides, has_lost) = self.listeners.follow(&generation, &plan.listeners);
-        self.generation.replace(generation);
+        self.generation.replace(generation, self.wheel.now());
         if self.is_draining.get() {
             self.listeners.close();
         }
@@ -421,6 +475,28 @@ impl Context {
     /// The generation that the exchange began with.
     pub fn generation(&self) -> &Generation {
         &self.generation
+    }
+
+    /// Whether the timer has fired, or the exchange is to end at once.
+    pub fn has_fired(&self, timer: &Timer) -> bool {
+        self.wheel.has_fired(timer) || self.generation.is_over.get()
+    }
+
+    /// Why the exchange is to end at once, where it is.
+    pub fn cut_off(&self) -> Option<Failure> {
+        if self.wheel.is_stopped() {
+            Some(Failure::Stopped)
+        } else if self.generation.is_over.get() {
+            Some(Failure::GenerationTimeout)
+        } else {
+            None
+        }
+    }
+
+    /// Why a timer fired: see [`Exchange::timed_out`](super::Exchange::timed_out).
+    pub(super) fn timed_out(&self, total_deadline: u64, failure: Failure) -> Failure {
+        let other = || self.worker.timed_out(total_deadline, failure);
+        self.cut_off().unwrap_or_else(other)
     }
 
     /// The configuration that the exchange began with.

@@ -128,13 +128,13 @@ impl<'a> Exchange<'a> {
         wheel.set(&self.timer, deadline);
     }
 
-    /// Whether the timer has fired.
+    /// Whether the timer has fired, or it is to end at once.
     pub fn has_timed_out(&self) -> bool {
-        self.context.wheel.has_fired(&self.timer)
+        self.context.has_fired(&self.timer)
     }
 
-    /// Why the timer fired: the program stops, the exchange has taken too long in
-    /// all, or else `failure`.
+    /// Why the timer fired: the program stops, the generation's time is up, the exchange
+    /// has taken too long in all, or else `failure`.
     pub fn timed_out(&self, failure: Failure) -> Failure {
         self.context.timed_out(self.total_deadline, failure)
     }

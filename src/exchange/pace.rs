@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenkeel_proto::RequestHead;
 
+use super::Context;
 use super::side::ClientSide;
 use crate::net::timer::Wheel;
 use crate::upstream::Upstream;
@@ -102,9 +103,10 @@ impl Pace {
     }
 
     /// Judges the wait, and begins the next window where it goes on.
-    pub fn judge(&mut self, wheel: &Wheel, moved: impl Fn() -> u64) -> Verdict {
+    pub fn judge(&mut self, context: &Context, moved: impl Fn() -> u64) -> Verdict {
+        let wheel = &context.wheel;
         let now = wheel.now();
-        if wheel.is_stopped() || self.silence.is_some_and(|silence| silence <= now) {
+        if context.cut_off().is_some() || self.silence.is_some_and(|silence| silence <= now) {
             return Verdict::Silent;
         }
         let Some(window) = self.window.filter(|window| window.end <= now) else {

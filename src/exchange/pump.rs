@@ -430,17 +430,17 @@ impl Pump {
     }
 
     /// Judges the wait of this request.
-    pub(super) fn judge(&mut self, wheel: &Wheel) -> Verdict {
+    pub(super) fn judge(&mut self, context: &super::Context) -> Verdict {
         let read = self.bytes_read;
-        self.pace.judge(wheel, || read)
+        self.pace.judge(context, || read)
     }
 
     /// Judges the wait of this request, whose timer has fired, and sets the timer
     /// for the next judgement where it goes on.
-    pub(super) fn judge_by(&mut self, wheel: &Wheel, timer: &Timer) -> Verdict {
-        let verdict = self.judge(wheel);
+    pub(super) fn judge_by(&mut self, context: &super::Context, timer: &Timer) -> Verdict {
+        let verdict = self.judge(context);
         if verdict == Verdict::InTime {
-            wheel.set(timer, self.pace.due());
+            context.wheel.set(timer, self.pace.due());
         }
         verdict
     }

@@ -97,8 +97,10 @@ impl Queueing<'_, '_> {
         *times.queue.get_or_insert_default() += clock::since(begun);
         match waited {
             // Nothing is begun any more.
-            Waited::Granted(_) if context.wheel.is_stopped() => Err(Failure::Stopped.into()),
-            Waited::Granted(slot) => Ok(slot),
+            Waited::Granted(slot) => match context.cut_off() {
+                Some(failure) => Err(failure.into()),
+                None => Ok(slot),
+            },
             Waited::Dismissed(Dismissed::Refused(refusal)) => Err(Unserved::Refused(refusal)),
             Waited::Dismissed(Dismissed::TimedOut) => Err(Failure::QueueTimeout.into()),
             Waited::ClientGone => Err(Failure::ClientGone.into()),

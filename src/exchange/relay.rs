@@ -280,7 +280,7 @@ impl Relay<'_, '_> {
             let is_long = bounds.are_too_many(request.bytes_read - bytes_before);
             // A slow client does not keep the slot either.
             let is_late =
-                wheel.has_fired(timer) && request.judge_by(wheel, timer) != Verdict::InTime;
+                context.has_fired(timer) && request.judge_by(context, timer) != Verdict::InTime;
             if is_long || is_late {
                 Poll::Ready(Err(request.waits_for()))
             } else {
@@ -420,21 +420,20 @@ impl Relay<'_, '_> {
             timer,
             ..
         } = &*self.exchange;
-        let wheel = &context.wheel;
-        if !wheel.has_fired(timer) {
+        if !context.has_fired(timer) {
             return None;
         }
         let taken = || taken(side, response.bytes_written);
-        let (mut verdict, mut due) = (self.pace.judge(wheel, taken), self.pace.due());
+        let (mut verdict, mut due) = (self.pace.judge(context, taken), self.pace.due());
         if let (Verdict::InTime, Some(request)) = (verdict, self.request.as_deref_mut()) {
-            verdict = request.judge(wheel);
+            verdict = request.judge(context);
             due = due.min(request.pace.due());
         }
         match verdict {
             Verdict::Silent => Some(Stop::TimedOut(waits_for)),
             Verdict::Slow => Some(Stop::ClientSlow),
             Verdict::InTime => {
-                wheel.set(timer, due);
+                context.wheel.set(timer, due);
                 None
             }
         }

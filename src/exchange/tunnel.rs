@@ -34,6 +34,7 @@ pub(super) async fn carry(
     // A tunnel may take as long as it likes in all.
     exchange.total_deadline = u64::MAX;
     exchange.set_timeout(idle_timeout);
+    let _counted = exchange.context.generation().count_tunnel();
     let end = poll_fn(|cx| {
         let client = &mut exchange.side.carrier();
         let endpoint = &mut (&mut stream).into();

@@ -143,9 +143,10 @@ impl Disks {
         Disks::after(Some(self), config)
     }
 
-    /// Has the queues keep within the bounds of this configuration, which has come into
-    /// force.
+    /// Has the queues and the memory of answers keep within the bounds of this
+    /// configuration, which has come into force.
     pub fn keep_within(&self, config: &Config) {
+        self.answer_memory.set_most(config.server.answer_memory);
         for disk in &self.queues {
             disk.queue.set_bounds(bounds(config));
         }

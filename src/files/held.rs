@@ -24,7 +24,7 @@ pub struct AnswerMemory {
     cached: AtomicU64,
     /// Answers that were not made for want of room.
     refused: AtomicU64,
-    most: u64,
+    most: AtomicU64,
 }
 
 impl AnswerMemory {
@@ -34,8 +34,17 @@ impl AnswerMemory {
             held: AtomicU64::new(0),
             cached: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            most,
+            most: AtomicU64::new(most),
         }
+    }
+
+    /// The most bytes that may be held from now on.
+    pub(super) fn set_most(&self, most: u64) {
+        self.most.store(most, Ordering::Relaxed);
+    }
+
+    fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed)
     }
 
     /// Bytes that are held for clients now.
@@ -52,13 +61,13 @@ impl AnswerMemory {
     /// Counts a slice of so many bytes where half of the room is still there: the
     /// other half is for what can't be made in short slices.
     pub fn hold_slice(self: &Arc<Self>, len: u64) -> Option<Holding> {
-        let is_half_left = self.held().saturating_add(len) <= self.most / 2;
+        let is_half_left = self.held().saturating_add(len) <= self.most() / 2;
         is_half_left.then(|| self.hold(len as usize))
     }
 
     /// Whether there is room for so many bytes more.
     pub(super) fn has_room(&self, len: u64) -> bool {
-        self.held().saturating_add(len) <= self.most
+        self.held().saturating_add(len) <= self.most()
     }
 
     /// The same; counts it where there is none.

@@ -8,6 +8,7 @@
 pub mod counters;
 mod endpoint;
 mod exchanges;
+mod generation;
 mod kept;
 mod listener;
 mod route;
@@ -28,7 +29,7 @@ use super::inquiry::Inquiry;
 use super::otlp::SpanCounts;
 use super::probes::Probes;
 use super::process::ProcessFigures;
-use super::reloads::{LoadedConfig, Reloads};
+use super::reloads::Reloads;
 use super::stalls::WorkerStalls;
 use super::upgrades::Upgrades;
 use crate::config::Config;
@@ -38,6 +39,7 @@ use counters::Counters;
 pub(crate) use endpoint::effective_weight;
 pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, EndpointStatus};
 pub use exchanges::{ExchangeFigures, PhaseFigures};
+pub use generation::{GenerationFigures, LoadedConfig};
 pub use listener::{ListenerFigures, ListenerGiven};
 pub use route::{FileFigures, FileGiven, RouteFigures, RouteGiven};
 pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
@@ -181,6 +183,8 @@ figures! {
     given process: ProcessFigures;
     /// Which configuration it runs on.
     given config: ConfigFigures;
+    /// Configurations that are in use, the newest first.
+    given generations: Vec<GenerationFigures>;
     /// In the order of the configuration.
     given listeners: Vec<ListenerFigures>;
     /// In the order of the configuration.
@@ -232,6 +236,9 @@ impl Sources {
             generation: self.generation,
             hash: self.config.hash_text(),
             since: self.loaded.instant,
+            counters: (self.counters.iter())
+                .map(|it| it.generation.clone())
+                .collect(),
         }
     }
 
@@ -267,6 +274,12 @@ impl Sources {
                 hash: config.hash_text(),
                 loaded_unix_ms: unix_time(self.loaded.wall).as_millis() as u64,
             },
+            generations: self
+                .reloads
+                .alive()
+                .iter()
+                .map(LoadedConfig::read)
+                .collect(),
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index, detail))
                 .collect(),

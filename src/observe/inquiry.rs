@@ -25,8 +25,6 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 pub enum Question {
     /// At most this many open connections.
     Sessions(usize, oneshot::Sender<SessionList>),
-    /// The generations that something of the worker uses.
-    Generations(oneshot::Sender<Vec<HeldGeneration>>),
     /// The last exchanges that failed.
     Failures(oneshot::Sender<Vec<FailedExchange>>),
     /// What would become of an exchange that asks the upstream with this dispatcher.
@@ -56,15 +54,6 @@ pub enum Spare {
     SilentClient(Instant),
     /// A client's connection that waits for a further request.
     IdleClient(Instant),
-}
-
-/// A generation in a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldGeneration {
-    /// Its number.
-    pub number: u32,
-    /// Connections whose exchange began with it.
-    pub connections: usize,
 }
 
 /// What would become of an exchange, were it this worker's next.

@@ -1,10 +1,14 @@
 //! What happened between two readings of the figures: what `evenkeel top`
 //! shows. The names here are those of the control socket's `json rates`.
 
+use std::cell::LazyCell;
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::figures::{
-    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures, UpstreamFigures,
+    EndpointFigures, ExchangeFigures, Figures, GenerationFigures, ListenerFigures, RouteFigures,
+    UpstreamFigures,
 };
 use crate::metrics::histogram::Distribution;
 
@@ -21,6 +25,8 @@ pub struct Rates {
     pub uptime_ms: u64,
     /// The time that the rates are of.
     pub window_ms: u64,
+    /// Configurations that are in use, the newest first.
+    pub generations: Vec<GenerationRates>,
     /// In the order of the configuration.
     pub listeners: Vec<ListenerRates>,
     /// In the order of the configuration.
@@ -44,6 +50,33 @@ pub struct Traffic {
     pub p50_us: Option<f64>,
     /// 99 % of the exchanges took less.
     pub p99_us: Option<f64>,
+}
+
+/// A configuration that is in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationRates {
+    /// How often another one had come into force before it.
+    pub generation: u32,
+    /// Its hash.
+    pub config: String,
+    /// Time since it came into force.
+    pub age_ms: u64,
+    /// Exchanges that began with it and go on.
+    pub exchanges: u64,
+    /// Those of them that are tunnels.
+    pub tunnels: u64,
+}
+
+impl From<&GenerationFigures> for GenerationRates {
+    fn from(figures: &GenerationFigures) -> Self {
+        GenerationRates {
+            generation: figures.generation,
+            config: figures.config.clone(),
+            age_ms: figures.age_ms,
+            exchanges: figures.exchanges,
+            tunnels: figures.tunnels,
+        }
+    }
 }
 
 /// A listener.
@@ -134,21 +167,36 @@ impl Rates {
             started_unix_ms: now.started_unix_ms,
             uptime_ms: now.uptime_ms,
             window_ms,
-            listeners: pairs(&before.listeners, &now.listeners)
+            generations: now.generations.iter().map(Into::into).collect(),
+            listeners: pairs(&before.listeners, &now.listeners, |it| &it.name)
                 .map(|(before, now)| window.listener(before, now))
                 .collect(),
-            routes: pairs(&before.routes, &now.routes)
+            routes: pairs(&before.routes, &now.routes, |it| &it.name)
                 .map(|(before, now)| window.route(before, now))
                 .collect(),
-            upstreams: pairs(&before.upstreams, &now.upstreams)
+            upstreams: pairs(&before.upstreams, &now.upstreams, |it| &it.name)
                 .map(|(before, now)| window.upstream(before, now))
                 .collect(),
         }
     }
 }
 
-fn pairs<'a, T>(before: &'a [T], now: &'a [T]) -> impl Iterator<Item = (&'a T, &'a T)> {
-    before.iter().zip(now)
+/// Each of those that are there now, with what it was before: they come and go. One that
+/// is new begins as it is now.
+fn pairs<'a, T>(
+    before: &'a [T],
+    now: &'a [T],
+    name: impl Fn(&T) -> &String + Copy + 'a,
+) -> impl Iterator<Item = (&'a T, &'a T)> {
+    let by_name = LazyCell::new(move || {
+        let named = before.iter().map(|it| (name(it), it));
+        named.collect::<HashMap<_, _>>()
+    });
+    now.iter().enumerate().map(move |(at, now)| {
+        let near = before.get(at).filter(|it| name(it) == name(now));
+        let before = near.or_else(|| by_name.get(name(now)).copied());
+        (before.unwrap_or(now), now)
+    })
 }
 
 impl Window {
@@ -194,7 +242,7 @@ impl Window {
             queue_max: now.queue_max,
             eligible: now.eligible,
             traffic: self.traffic(&before.exchanges, &now.exchanges),
-            endpoints: pairs(&before.endpoints, &now.endpoints)
+            endpoints: pairs(&before.endpoints, &now.endpoints, |it| &it.name)
                 .map(|(before, now)| self.endpoint(before, now))
                 .collect(),
         }

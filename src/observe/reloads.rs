@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+
+use super::figures::LoadedConfig;
 
 /// Reloads so far.
 #[derive(Debug, Default)]
@@ -11,17 +12,6 @@ pub struct Reloads {
     done: AtomicU64,
     refused: AtomicU64,
     alive: Mutex<Vec<LoadedConfig>>,
-}
-
-/// A configuration that came into force, and that something uses.
-#[derive(Debug, Clone)]
-pub struct LoadedConfig {
-    /// The number of its generation.
-    pub generation: u32,
-    /// Its hash, as it is shown.
-    pub hash: String,
-    /// When it came into force.
-    pub since: Instant,
 }
 
 impl Reloads {

@@ -98,7 +98,11 @@ impl Prepared {
             mut config,
             warnings,
         } = load()?;
-        let kept = keep_fixed(before, &mut config);
+        let kept = config.keep_fixed(before).into_iter();
+        let kept = kept.map(|key| {
+            format!("{key} stays as it is: only a restart or an upgrade of the program changes it")
+        });
+        let kept = kept.collect();
         let destinations = config.access_logs.destinations.iter();
         let missing = destinations.filter(|it| !before.access_logs.destinations.contains(it));
         let opened = writer::open(&missing.cloned().collect::<Vec<_>>());
@@ -351,6 +355,8 @@ impl Process {
             ..Sources::clone(&before)
         });
         sources.disks.keep_within(&sources.config);
+        let memory = sources.config.server.buffer_memory;
+        sources.buffer_memory.set_limit(memory);
         let followed = self.order(&sources, lines, spans, sockets, &options);
         announce(&before.config, &sources.config);
         sources.reloads.begin(sources.loaded_config());
@@ -415,29 +421,4 @@ fn announce(before: &Config, now: &Config) {
             );
         }
     }
-}
-
-/// Leaves settings as they are that only another process can change, and says so.
-fn keep_fixed(before: &Config, config: &mut Config) -> Vec<String> {
-    let mut kept = Vec::new();
-    let mut keep = |key: &str| {
-        kept.push(format!(
-            "{key} stays as it is: only a start of the program changes it"
-        ));
-    };
-    macro_rules! keep {
-        ($key:literal, $($setting:tt)*) => {
-            if before.$($setting)* != config.$($setting)* {
-                keep($key);
-                config.$($setting)*.clone_from(&before.$($setting)*);
-            }
-        };
-    }
-    keep!("server.workers", server.workers);
-    keep!("server.control", server.control);
-    keep!("server.buffer_memory", server.buffer_memory);
-    keep!("server.answer_memory", server.answer_memory);
-    keep!("server.reserved_descriptors", server.reserved_descriptors);
-    keep!("status", status);
-    kept
 }

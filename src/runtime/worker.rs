@@ -249,9 +249,6 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
                 let _ = reply.send(list);
             });
         }
-        Question::Generations(reply) => {
-            let _ = reply.send(worker.held_generations());
-        }
         Question::Failures(reply) => {
             let _ = reply.send(worker.failures.list());
         }
@@ -313,6 +310,7 @@ fn tick(worker: &Worker, started: Instant) {
     let now = worker.wheel.now();
     if now.is_multiple_of(SWEEP_TICKS) {
         worker.access_log.synchronise_clock();
+        worker.look_at_generations();
         let files = worker.generation.get().files.clone();
         files.check_folders(now);
         let open_files = files.open_count();

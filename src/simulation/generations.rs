@@ -43,6 +43,7 @@ impl Simulation {
 
     /// What a worker does once a second.
     fn sweep(&self) {
+        self.worker.look_at_generations();
         self.worker.upstreams.forget_gone();
         let sides = self.worker.upstreams.all();
         sides
@@ -137,6 +138,48 @@ fn an_upstream_goes_with_the_last_generation_that_has_it() {
     simulation.sweep();
     assert_eq!(simulation.worker.upstreams.all().len(), 1);
     assert!(!received(&mut simulation.endpoint).1);
+}
+
+#[test]
+fn what_goes_on_with_an_older_generation_is_shown_and_ends_in_time() {
+    const REPLACED: &str = "[server]\ngeneration_timeout = '3s'\n";
+    let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n\r\n";
+    let begins = [
+        (GET.to_owned(), String::new(), 0),
+        (
+            GET.replace("\r\n\r\n", &format!("\r\n{upgrade}")),
+            format!("HTTP/1.1 101 Switching Protocols\r\n{upgrade}"),
+            1,
+        ),
+    ];
+    for (request, answer, tunnels) in begins {
+        let config = with_endpoints(&[1], "");
+        let mut simulation = Simulation::of(&config);
+        simulation.client_sends(&request);
+        received(&mut simulation.endpoint);
+        simulation.endpoint_sends(&answer);
+        received(&mut simulation.client);
+        let counters = simulation.worker.generation.get().counters.clone();
+        let shown = &counters.generation;
+        let shown = || (shown.exchanges.value(), shown.tunnels.value());
+        simulation.sweep();
+        assert_eq!(shown(), (1, tunnels));
+        simulation.pass(Duration::from_secs(9));
+        simulation.reload(&format!("{REPLACED}{config}"));
+        let newest = simulation.worker.generation.get().counters.clone();
+        simulation.pass(Duration::from_secs(2));
+        simulation.sweep();
+        assert_eq!(shown(), (1, tunnels), "its time is not over");
+        assert_eq!(newest.generation.exchanges.value(), 0);
+        simulation.pass(Duration::from_secs(1));
+        simulation.sweep();
+        simulation.pass(TICK);
+        let (answer, _) = received(&mut simulation.client);
+        let refused = "the configuration of this request was replaced too long ago";
+        assert_eq!(answer.contains(refused), tunnels == 0, "{answer}");
+        let expected = End::Failure(Failure::GenerationTimeout);
+        assert_eq!(simulation.failures(), [expected]);
+    }
 }
 
 /// An upstream of one endpoint, with these settings of both.

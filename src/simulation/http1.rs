@@ -52,7 +52,7 @@ impl Simulation {
     }
 
     /// Moves time on, tick by tick.
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         for _ in 0..time.as_millis() / TICK.as_millis() {
             self.time.tick(&self.worker);
             self.run();

@@ -7,7 +7,7 @@ mod table;
 use std::time::Duration;
 
 use evenkeel::observe::rates::{EndpointRates, Traffic, UpstreamRates};
-use evenkeel_metrics::quantity::{bytes, rate, span, time};
+use evenkeel_metrics::quantity::{bytes, counted, rate, span, time};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -69,15 +69,20 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
     let (last, last_height) = paragraph(&text);
     let (detail, detail_height) = paragraph(&detail(model, &columns));
     let below = last_height + detail_height;
-    let table_height = area.height - 2 - below;
+    let older = older_configurations(model).filter(|_| area.height > below + 3);
+    let above = 2 + u16::from(older.is_some());
+    let table_height = area.height - above - below;
     frame.render_widget(
         Paragraph::new(summary(model, paint, area.width)),
         line(0, 1),
     );
+    if let Some(older) = older {
+        frame.render_widget(Paragraph::new(older), line(1, 1));
+    }
     let titles = Paragraph::new(titles(&columns, model, usize::from(area.width)));
-    frame.render_widget(titles.style(paint.title()), line(1, 1));
+    frame.render_widget(titles.style(paint.title()), line(above - 1, 1));
     let lines = table(model, paint, &columns, area.width, table_height);
-    frame.render_widget(Paragraph::new(lines), line(2, table_height));
+    frame.render_widget(Paragraph::new(lines), line(above, table_height));
     frame.render_widget(detail, line(area.height - below, detail_height));
     let place = line(area.height - last_height, last_height);
     frame.render_widget(last.style(style), place);
@@ -162,6 +167,27 @@ fn summary(model: &Model, paint: Paint, width: u16) -> Line<'static> {
     spans.push(Span::styled(format!("{} err/s", rate(errors)), style));
     spans.push(Span::raw(format!("  {open} connections")));
     Line::from(spans)
+}
+
+/// What goes on with configurations that were replaced; `None` where nothing does.
+fn older_configurations(model: &Model) -> Option<String> {
+    let [newest, older @ ..] = &*model.rates.as_ref()?.generations else {
+        return None;
+    };
+    let oldest = older.last()?;
+    let exchanges: u64 = older.iter().map(|it| it.exchanges).sum();
+    let tunnels: u64 = older.iter().map(|it| it.tunnels).sum();
+    let tunnels = match tunnels {
+        0 => String::new(),
+        some => format!(", {} among them", counted(some, "tunnel")),
+    };
+    Some(format!(
+        "generation {}; {} with {}, the oldest from {} ago{tunnels}",
+        newest.generation,
+        counted(exchanges, "exchange"),
+        counted(older.len() as u64, "older configuration"),
+        span(Duration::from_millis(oldest.age_ms)),
+    ))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 
 use evenkeel_testkit::deadline::{STEP, until};
-use evenkeel_testkit::{OriginHandle, Proxy, RawClient};
+use evenkeel_testkit::{OriginHandle, Proxy, RawClient, TempDir};
 use rustix::process::Signal;
 
 use crate::control::ask;
-use crate::setup::{Site, assert_serves, figures, get, origin, program, test};
+use crate::setup::{Site, ask_status, assert_serves, figures, get, origin, program, test};
+use crate::status::order;
 
 /// With a control socket and a status page.
 const SITE: Site<'_> = Site {
@@ -313,13 +314,92 @@ fn a_reload_while_the_process_drains_is_refused() {
 }
 
 #[test]
+fn what_goes_on_with_an_older_configuration_is_shown_and_ends_in_time() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut tunnel = proxy.client();
+        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                       Upgrade: echo\r\n\r\n";
+        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        let timeout = "generation_timeout = \"3s\"\ncontrol =";
+        reload(&proxy, &config.replace("control =", timeout));
+        until("it is held by a tunnel", || {
+            let generations = &figures(&proxy)["generations"];
+            let of_it = |it: &str| generations[1][it].as_u64();
+            ["generation", "exchanges", "tunnels"].map(of_it) == [Some(0), Some(1), Some(1)]
+        });
+        let shown = ask(&proxy, "show generations");
+        let lines: Vec<_> = shown.trim_end().lines().collect();
+        assert!(
+            lines.len() == 3 && lines[2].ends_with(" 1        1"),
+            "{shown}"
+        );
+        let metrics = ask_status(&proxy, "/metrics", "").text();
+        let held = "evenkeel_generation_exchanges{generation=\"0\",";
+        assert!(metrics.contains(held), "{metrics}");
+        assert!(ask(&proxy, "show sessions").contains("tunnel"));
+        until("it is over", || tunnel.is_closed());
+        until("it is forgotten", || {
+            figures(&proxy)["generations"].as_array().unwrap().len() == 1
+        });
+        let line = &proxy.access_log_json()[0];
+        assert_eq!(line["end"], "generation-timeout");
+    });
+}
+
+#[test]
+fn memory_and_the_token_of_the_status_page_change() {
+    test(|| {
+        let origin = origin();
+        let dir = TempDir::new().unwrap();
+        let server = |token: &str| {
+            let path = dir.join(token);
+            std::fs::write(&path, token).unwrap();
+            format!(
+                "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"\n\
+                 token_file = {path:?}"
+            )
+        };
+        let before = server("0123456789abcdef");
+        let site = Site {
+            server: &before,
+            ..SITE
+        };
+        let endpoints = [origin.address.to_string()];
+        let proxy = site.start(&endpoints);
+        let after = server("fedcba9876543210");
+        let limits = "buffer_memory = 65536\nanswer_memory = \"1MiB\"\ncontrol =";
+        let after = after.replace("control =", limits);
+        let site = Site {
+            server: &after,
+            ..SITE
+        };
+        let answer = reload(&proxy, &site.config(&endpoints));
+        assert!(!answer.contains("stays as it is"), "{answer}");
+        let figures = figures(&proxy);
+        assert_eq!(figures["buffer_limit_bytes"], 65536);
+        assert_eq!(figures["answer_memory"]["limit"], 1024 * 1024);
+        for (token, status) in [("0123456789abcdef", 401), ("fedcba9876543210", 200)] {
+            let fields = format!("Authorization: Bearer {token}\r\n");
+            let fields = format!("Content-Type: application/json\r\n{fields}");
+            let drain = format!(
+                "{{\"upstream\":\"app\",\"endpoint\":\"{}\",\"admin\":\"drain\"}}",
+                endpoints[0]
+            );
+            assert_eq!(order(&proxy, &fields, &drain).status, status, "{token}");
+        }
+    });
+}
+
+#[test]
 fn what_only_a_start_changes_is_named() {
     test(|| {
         let (origin, proxy) = site();
         let config = SITE.config(&[origin.address.to_string()]);
         let answer = reload(&proxy, &config.replace("workers = 1", "workers = 3"));
         assert!(
-            answer.contains("warning: server.workers stays as it is"),
+            answer.contains("warning: server.workers stays as it is: only a restart or an upgrade of the program"),
             "{answer}"
         );
         assert_serves(&mut proxy.client());

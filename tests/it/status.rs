@@ -50,7 +50,7 @@ fn look(proxy: &Proxy, path: &str) -> Response {
 }
 
 /// Sends an order with these fields beside the body's.
-fn order(proxy: &Proxy, fields: &str, body: &str) -> Response {
+pub fn order(proxy: &Proxy, fields: &str, body: &str) -> Response {
     let address = proxy.status_address();
     let len = body.len();
     let request = format!(

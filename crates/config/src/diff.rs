@@ -18,16 +18,54 @@ use super::shape::{Shape, TableShape};
 use super::tree::{self, Node, SourcePlace, TableEntry, Value};
 use super::written::File;
 
-/// What only another process can change.
-const FIXED: [&str; 7] = [
-    "server.workers",
-    "server.control",
-    "server.answer_memory",
-    "server.buffer_memory",
-    "server.reserved_descriptors",
-    "status.bind",
-    "status.token",
+/// A setting that only another process can change.
+struct Fixed {
+    key: &'static str,
+    /// Takes it over from the configuration before; whether that was another one.
+    keep: fn(&mut Config, &Config) -> bool,
+}
+
+const FIXED: [Fixed; 4] = [
+    Fixed {
+        key: "server.workers",
+        keep: |config, before| keep(&mut config.server.workers, &before.server.workers),
+    },
+    Fixed {
+        key: "server.control",
+        keep: |config, before| keep(&mut config.server.control, &before.server.control),
+    },
+    Fixed {
+        key: "server.reserved_descriptors",
+        keep: |config, before| {
+            let before = &before.server.reserved_descriptors;
+            keep(&mut config.server.reserved_descriptors, before)
+        },
+    },
+    Fixed {
+        key: "status.bind",
+        keep: |config, before| match (&mut config.status, &before.status) {
+            (Some(status), Some(before)) => keep(&mut status.bind, &before.bind),
+            (status, before) => keep(status, before),
+        },
+    },
 ];
+
+fn keep<T: PartialEq + Clone>(setting: &mut T, before: &T) -> bool {
+    let is_other = *setting != *before;
+    if is_other {
+        setting.clone_from(before);
+    }
+    is_other
+}
+
+impl Config {
+    /// Leaves settings as they were `before` that only another process can change.
+    /// Gives the keys of those that would have been others.
+    pub fn keep_fixed(&mut self, before: &Config) -> Vec<&'static str> {
+        let kept = FIXED.iter().filter(|it| (it.keep)(self, before));
+        kept.map(|it| it.key).collect()
+    }
+}
 
 /// What the layers of a configuration say, defaults left out. Of secrets it has what
 /// tells one from another.
@@ -113,7 +151,9 @@ impl Change {
     /// Whether only another process can do it.
     pub fn is_fixed(&self) -> bool {
         match (&self.of, &self.kind) {
-            (Subject::Process, ChangeKind::Setting { key, .. }) => FIXED.contains(&&**key),
+            (Subject::Process, ChangeKind::Setting { key, .. }) => {
+                FIXED.iter().any(|it| it.key == key)
+            }
             _ => false,
         }
     }

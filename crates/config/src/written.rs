@@ -88,6 +88,9 @@ options! {
         /// How long tunnels, such as WebSockets, may go on in a process from which
         /// another one has taken over.
         tunnel_timeout: DurationValue = Default("'1h'"),
+        /// How long exchanges may go on with a configuration that another one has
+        /// replaced. Then they end as `generation-timeout`.
+        generation_timeout: DurationValue = Optional("until they are over"),
         /// Most memory for listings of folders, compressed files and slices of
         /// files until clients have taken them. Beyond it listings are answered
         /// 503, and files are sent uncompressed and in short slices.

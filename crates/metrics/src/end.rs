@@ -94,6 +94,9 @@ reasons! {
         DiskTimeout => 504, "disk-timeout", "the disk did not answer in time";
         /// The proxy was stopped before the exchange was over.
         Stopped => 503, "stopped", "the proxy was stopped";
+        /// The configuration that the exchange began with was replaced longer ago than
+        /// `generation_timeout`.
+        GenerationTimeout => 503, "generation-timeout", "the configuration of this request was replaced too long ago";
     }
 }
 

@@ -41,7 +41,7 @@ impl OpenCount {
 /// that were reserved and not released.
 #[derive(Debug)]
 pub struct BufferMemory {
-    limit: u64,
+    limit: AtomicU64,
     held: AtomicU64,
 }
 
@@ -49,14 +49,15 @@ impl BufferMemory {
     /// None of it is held.
     pub fn new(limit_bytes: u64) -> Self {
         BufferMemory {
-            limit: limit_bytes,
+            limit: AtomicU64::new(limit_bytes),
             held: AtomicU64::new(0),
         }
     }
 
     /// Takes `len` bytes of it; `false`, and nothing taken, where fewer are left.
     pub fn try_reserve(&self, len: u64) -> bool {
-        let within = |held: u64| held.checked_add(len).filter(|sum| *sum <= self.limit);
+        let limit = self.limit();
+        let within = |held: u64| held.checked_add(len).filter(|sum| *sum <= limit);
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
             .is_ok()
@@ -74,6 +75,11 @@ impl BufferMemory {
 
     /// Bytes that may be held.
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Has at most so many bytes be held from now on. What is held already may be more.
+    pub fn set_limit(&self, limit_bytes: u64) {
+        self.limit.store(limit_bytes, Ordering::Relaxed);
     }
 }

@@ -190,7 +190,7 @@ async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<A
             Ok(count) => sessions(admin, count, format).await,
             Err(error) => Err(error),
         },
-        ["show", "generations"] => show::generations(&admin.sources(), format).await,
+        ["show", "generations"] => show::generations(&admin.sources(), format),
         ["show", "errors"] => show::errors(sources, DEFAULT_ROWS, format).await,
         ["show", "errors", count] => match rows(count) {
             Ok(count) => show::errors(sources, count, format).await,

@@ -129,7 +129,7 @@ const RESOURCES: [(&str, Method, Resource, &str); 12] = [
 #[derive(Debug)]
 struct Site {
     admin: Arc<Admin>,
-    tokens: Option<Tokens>,
+    tokens: Tokens,
     viewers: Viewers,
     connections: RefCell<Vec<Rc<Activity>>>,
     long_answers: Arc<Semaphore>,
@@ -229,24 +229,17 @@ impl Site {
     fn open(admin: Arc<Admin>) -> Rc<Self> {
         let config = admin.sources().config.clone();
         let settings = config.status.as_ref();
-        let token = settings.and_then(|it| it.token.clone());
         let refused = admin.sources().status_tokens_refused.clone();
         let site = Rc::new(Site {
-            tokens: token.map(|token| Tokens::new(token, refused)),
+            tokens: Tokens::new(refused),
             viewers: Viewers::default(),
             connections: RefCell::default(),
             long_answers: Arc::new(Semaphore::new(MOST_LONG_ANSWERS)),
             is_loopback: settings.is_some_and(|it| is_loopback(&it.bind)),
             admin,
         });
-        if site.tokens.is_some() {
-            let site = site.clone();
-            tokio::task::spawn_local(async move {
-                if let Some(tokens) = &site.tokens {
-                    tokens.watch().await;
-                }
-            });
-        }
+        let watched = site.clone();
+        tokio::task::spawn_local(async move { watched.tokens.watch().await });
         site
     }
 
@@ -354,7 +347,7 @@ impl Site {
             }
             Resource::Health => text(StatusCode::OK, "ok\n"),
             Resource::Ready => ready(admin),
-            Resource::Change => operation::change(admin, self.tokens.as_ref(), from, request).await,
+            Resource::Change => operation::change(admin, &self.tokens, from, request).await,
             Resource::Events if is_head => with_type(StatusCode::OK, "text/event-stream", ""),
             Resource::Events => self.viewers.stream(admin),
             Resource::Plots => match request.uri().query() {

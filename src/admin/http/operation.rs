@@ -65,20 +65,22 @@ impl Order {
 /// Changes an endpoint, or says why not.
 pub(super) async fn change(
     admin: &Admin,
-    tokens: Option<&Tokens>,
+    tokens: &Tokens,
     from: Option<IpAddr>,
     request: Request<Incoming>,
 ) -> Answer {
-    let Some(tokens) = tokens else {
+    let config = admin.sources().config.clone();
+    let settings = config.status.as_ref();
+    let Some(expected) = settings.and_then(|it| it.token.as_deref()) else {
         return text(StatusCode::FORBIDDEN, NO_TOKEN);
     };
     if let Some(refusal) = refusal_of_others(request.headers()) {
         return refusal;
     }
-    let Some(token) = bearer(request.headers()) else {
+    let Some(given) = bearer(request.headers()) else {
         return unauthorised("this takes a token, as `Authorization: Bearer …`\n");
     };
-    match tokens.check(from, token).await {
+    match tokens.check(expected, from, given).await {
         Verdict::Right => {}
         Verdict::Wrong => return unauthorised("that is not the token\n"),
         Verdict::TooMany => {

@@ -31,10 +31,9 @@ pub(super) enum Verdict {
     TooMany,
 }
 
-/// The token, and how often another one came.
+/// How often another token than the right one came.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    expected: String,
     refused: Arc<AtomicU64>,
     wrong_in_row: Cell<u32>,
     last_wrong: Cell<Option<Instant>>,
@@ -69,9 +68,8 @@ impl Drop for Waiting<'_> {
 
 impl Tokens {
     /// `refused` counts what is refused.
-    pub(super) fn new(expected: String, refused: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(refused: Arc<AtomicU64>) -> Self {
         Tokens {
-            expected,
             refused,
             wrong_in_row: Cell::new(0),
             last_wrong: Cell::new(None),
@@ -80,12 +78,17 @@ impl Tokens {
         }
     }
 
-    /// Looks at a token from an address, after a wait where wrong ones came
-    /// before. The first wrong one is logged.
+    /// Looks at a token that was `given` from an address, after a wait where wrong ones
+    /// came before. The first wrong one is logged.
     ///
     /// # Cancellation
     /// Dropped while it waits, nothing was looked at.
-    pub(super) async fn check(&self, from: Option<IpAddr>, given: &[u8]) -> Verdict {
+    pub(super) async fn check(
+        &self,
+        expected: &str,
+        from: Option<IpAddr>,
+        given: &[u8],
+    ) -> Verdict {
         if let Some(wait) = self.wait() {
             let Some(_waiting) = Waiting::new(&self.waiting, from) else {
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +96,7 @@ impl Tokens {
             };
             tokio::time::sleep(wait).await;
         }
-        if is_same(self.expected.as_bytes(), given) {
+        if is_same(expected.as_bytes(), given) {
             self.wrong_in_row.set(0);
             return Verdict::Right;
         }
@@ -154,10 +157,7 @@ mod tests {
 
     fn tokens() -> (Tokens, Arc<AtomicU64>) {
         let refused = Arc::<AtomicU64>::default();
-        (
-            Tokens::new("0123456789abcdef".into(), refused.clone()),
-            refused,
-        )
+        (Tokens::new(refused.clone()), refused)
     }
 
     #[test]
@@ -188,23 +188,25 @@ mod tests {
 
     #[tokio::test]
     async fn one_of_each_address_waits() {
-        const RIGHT: &[u8] = b"0123456789abcdef";
+        const EXPECTED: &str = "0123456789abcdef";
+        const RIGHT: &[u8] = EXPECTED.as_bytes();
         let address = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
         let (tokens, refused) = tokens();
-        assert_eq!(tokens.check(address(1), b"wrong").await, Verdict::Wrong);
+        let check = |from, given| tokens.check(EXPECTED, from, given);
+        assert_eq!(check(address(1), b"wrong").await, Verdict::Wrong);
         let mut waiting: Vec<_> = (0..100)
-            .map(|last| Box::pin(tokens.check(address(last), b"wrong")))
+            .map(|last| Box::pin(check(address(last), b"wrong")))
             .collect();
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         for one in &mut waiting {
             assert!(one.as_mut().poll(&mut cx).is_pending());
         }
-        assert_eq!(tokens.check(address(7), RIGHT).await, Verdict::TooMany);
+        assert_eq!(check(address(7), RIGHT).await, Verdict::TooMany);
         // After the wait that the one wrong token costs.
-        assert_eq!(tokens.check(address(200), RIGHT).await, Verdict::Right);
-        assert_eq!(tokens.check(None, RIGHT).await, Verdict::Right);
+        assert_eq!(check(address(200), RIGHT).await, Verdict::Right);
+        assert_eq!(check(None, RIGHT).await, Verdict::Right);
         drop(waiting);
-        assert_eq!(tokens.check(address(7), RIGHT).await, Verdict::Right);
+        assert_eq!(check(address(7), RIGHT).await, Verdict::Right);
         // The wrong one, and the one that nobody looked at.
         assert_eq!(refused.load(Ordering::Relaxed), 2);
     }

@@ -8,8 +8,8 @@ use super::endpoint_labels;
 use super::family::{Labels, Writer, each};
 use crate::files::DiskFigures;
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, FileFigures, LaneFigures, ListenerFigures,
-    PhaseFigures, RouteFigures, UpstreamFigures,
+    EndpointFigures, ExchangeFigures, Figures, FileFigures, GenerationFigures, LaneFigures,
+    ListenerFigures, PhaseFigures, RouteFigures, UpstreamFigures,
 };
 
 /// Of the process, by the names that every exporter has for them.
@@ -52,6 +52,7 @@ pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     each(&[BUILD], "evenkeel_", &[(&version, figures)], out).await;
     let hash = Labels::new(&[("hash", figures.config.hash.as_str())]);
     each(&[CONFIG], "evenkeel_", &[(&hash, figures)], out).await;
+    generations(figures, out).await;
     listeners(figures, out).await;
     routes(figures, out).await;
     disks(figures, out).await;
@@ -82,6 +83,19 @@ async fn exchanges<T>(
     each(ExchangeFigures::METRICS, scope, &exchanges, out).await;
     let phases: Vec<_> = exchanges.iter().map(|(it, of)| (*it, &of.phases)).collect();
     each(PhaseFigures::METRICS, scope, &phases, out).await;
+}
+
+async fn generations(figures: &Figures, out: &mut impl Writer) {
+    let label = |it: &GenerationFigures| {
+        Labels::new(&[
+            ("generation", &*it.generation.to_string()),
+            ("hash", &it.config),
+        ])
+    };
+    let labels: Vec<_> = figures.generations.iter().map(label).collect();
+    let generations: Vec<_> = labels.iter().zip(&figures.generations).collect();
+    let scope = "evenkeel_generation_";
+    each(GenerationFigures::METRICS, scope, &generations, out).await;
 }
 
 async fn listeners(figures: &Figures, out: &mut impl Writer) {

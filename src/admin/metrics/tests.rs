@@ -45,7 +45,7 @@ fn sources(endpoints: usize) -> Sources {
     let dispatchers = upstreams.map(|it| SharedUpstream::new(it).dispatcher().clone());
     let dispatchers: Vec<_> = dispatchers.collect();
     let members = dispatchers[0].members();
-    Sources {
+    let sources = Sources {
         discovered: Arc::default(),
         generation: 0,
         loaded: Started::now(),
@@ -70,7 +70,9 @@ fn sources(endpoints: usize) -> Sources {
         spans: Arc::default(),
         started: Started::now(),
         inquiries: Vec::new(),
-    }
+    };
+    sources.reloads.begin(sources.loaded_config());
+    sources
 }
 
 fn seen(sources: &Sources) -> SeenOfAll {

@@ -242,6 +242,8 @@ pub(in crate::admin) struct Look {
     pub(in crate::admin) number: u64,
     pub(super) unix_ms: u64,
     pub(super) all: String,
+    /// Configurations in use, as JSON.
+    pub(super) generations: String,
     pub(super) listeners: Vec<String>,
     pub(super) routes: Vec<String>,
     pub(super) disks: Vec<String>,
@@ -262,6 +264,10 @@ impl Look {
             "{{\"number\":{},\"unix_ms\":{},\"all\":{}",
             self.number, self.unix_ms, self.all
         );
+        if !self.generations.is_empty() {
+            // Writing to a string does not fail.
+            let _ = write!(text, ",\"generations\":{}", self.generations);
+        }
         let none = Look::default();
         let before = before.unwrap_or(&none);
         for (name, rows, before) in [

@@ -454,6 +454,7 @@ impl Past {
             number: self.number,
             unix_ms,
             all: self.all(&figures, phase, seconds, unix_ms),
+            generations: json(&figures.generations),
             events: self.events(),
             start: self.start.clone(),
             ..Look::default()

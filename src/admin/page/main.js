@@ -127,6 +127,7 @@ class Page {
     this.diskTable.update();
     this.listenerTable.update();
     this.updateTops();
+    this.updateGenerations();
     this.updateEvents();
     this.dialog.update();
   }
@@ -172,6 +173,15 @@ class Page {
     const failing = routes.filter((it) => it.minute_errors > 0).sort((a, b) => b.minute_errors - a.minute_errors);
     showTop(byId("slowest"), slow, (it) => timeText(it.p99), "no request in the last minute");
     showTop(byId("failing"), failing, (it) => `${count(it.minute_errors)} of ${count(it.minute_requests)}`, "no route failed in the last minute");
+  }
+
+  updateGenerations() {
+    const lines = this.model.generations.map(({ generation, config, age_ms: age, exchanges, tunnels }, index) => {
+      const going = plural(exchanges, "exchange") + (tunnels ? `, ${plural(tunnels, "tunnel")} among them` : "");
+      const state = index === 0 ? `in force for ${duration(age)}` : `replaced; came into force ${duration(age)} ago`;
+      return make("li", {}, make("span", {}, `generation ${generation}`), make("span", { class: "hash" }, config), make("p", {}, `${state} · ${going}`));
+    });
+    byId("generation-list").replaceChildren(...lines);
   }
 
   updateEvents() {

@@ -25,6 +25,7 @@ class Model {
       return upstream;
     });
     this.events = [];
+    this.generations = [];
     this.span = "minute";
   }
 
@@ -41,6 +42,7 @@ class Model {
     this.number = message.number;
     this.unixMs = message.unix_ms;
     this.fill(this.all, this.start.columns.all, message.all);
+    this.generations = message.generations ?? [];
     for (const kind of KINDS) {
       const changed = message[kind] ?? [];
       const columns = this.start.columns[kind];

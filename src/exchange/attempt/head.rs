@@ -282,13 +282,13 @@ impl Sent<'_, '_> {
     /// Whether the wait for the response is over. The end of a window by which the
     /// client's pace is judged is no such end.
     fn is_too_late(&mut self) -> bool {
-        let wheel = &self.exchange.context.wheel;
+        let context = self.exchange.context;
         let has_fired = self.exchange.has_timed_out();
         let Some(pump) = self.pump.as_deref_mut().filter(|_| has_fired) else {
             return has_fired;
         };
         // A slow client is for the next wait to find.
-        pump.judge_by(wheel, &self.exchange.timer) == Verdict::Silent
+        pump.judge_by(context, &self.exchange.timer) == Verdict::Silent
     }
 
     /// Counts the interim response whose head was parsed last, and holds it

@@ -286,7 +286,12 @@ async fn missing<'a>(request: &FileRequest<'a>, exchange: &mut Exchange<'_>) -> 
                 found.status = 404;
                 return Answering::File(found);
             }
-            Err(failure @ (Failure::ClientGone | Failure::DiskTimeout | Failure::Stopped)) => {
+            Err(
+                failure @ (Failure::ClientGone
+                | Failure::DiskTimeout
+                | Failure::Stopped
+                | Failure::GenerationTimeout),
+            ) => {
                 return Answering::Refused(failure);
             }
             Ok(None) | Err(_) => {}

@@ -58,7 +58,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         Failure::DiskTimeout => (b's', b'H'),
         Failure::FileFailed => (b'S', b'H'),
         Failure::FileChanged => (b'S', b'D'),
-        Failure::Stopped => (b'K', at),
+        Failure::Stopped | Failure::GenerationTimeout => (b'K', at),
     }
 }
 
@@ -133,6 +133,7 @@ mod tests {
             (F::Stopped, Head, "KR--"),
             (F::Stopped, Queue, "KQ--"),
             (F::Stopped, Data, "KD--"),
+            (F::GenerationTimeout, Data, "KD--"),
         ] {
             assert_eq!(shown(failure, phase), expected, "{failure:?} in {phase:?}");
         }

@@ -13,6 +13,7 @@ pub use super::OwnCounters;
 pub use super::endpoint::EndpointCounters;
 use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
+pub use super::generation::GenerationCounters;
 pub use super::listener::ListenerCounters;
 pub use super::route::{FileCounters, RouteCounters};
 pub use super::upstream::UpstreamCounters;
@@ -26,6 +27,8 @@ use crate::config::Config;
 pub struct Counters {
     /// Those that no configuration changes.
     pub worker: Arc<WorkerCounters>,
+    /// Those of the configuration itself.
+    pub generation: Arc<GenerationCounters>,
     /// Per listener.
     pub listeners: Vec<Arc<ListenerCounters>>,
     /// Per route.
@@ -207,6 +210,7 @@ impl Counters {
                 own: OwnCounters::default(),
                 spans_dropped: Counter::default(),
             }),
+            generation: Arc::default(),
             listeners: zero(config.listeners.len()),
             routes: zero(config.routes.len()),
             files: config
@@ -234,6 +238,7 @@ impl Counters {
         let upstreams: Vec<_> = upstreams.collect();
         Counters {
             worker: self.worker.clone(),
+            generation: Arc::default(),
             listeners: kept_or_zero(
                 &self.listeners,
                 (config.listeners.iter()).map(|it| listeners.get(&*it.name).copied()),

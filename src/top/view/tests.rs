@@ -35,6 +35,7 @@ fn rates() -> Rates {
         started_unix_ms: 1,
         uptime_ms: 7_500_000,
         window_ms: 1000,
+        generations: Vec::new(),
         listeners: vec![ListenerRates {
             name: "web".to_owned(),
             bind: "127.0.0.1:80".to_owned(),

@@ -1,0 +1,54 @@
+//! Of a configuration that is in use.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use evenkeel_metrics::family::{Reading, Value};
+use evenkeel_metrics::{Detail, figures};
+
+figures! {
+    /// Figures of a configuration that is in use.
+    figures GenerationFigures;
+    /// What a worker shows of a configuration, once a second.
+    cells GenerationCounters;
+    /// What is known of a configuration otherwise.
+    given GenerationGiven;
+
+    /// How often another one had come into force before it.
+    given generation: u32;
+    /// Its hash.
+    given config: String;
+    /// Time since it came into force, in milliseconds.
+    given age_ms: u64;
+    /// Time since it came into force.
+    family gauge "age_seconds", |it| Reading::One(Value::Millis(it.age_ms));
+    /// Exchanges that began with it and go on.
+    gauge exchanges => "exchanges";
+    /// Those of them that are tunnels.
+    gauge tunnels => "tunnels";
+}
+
+/// A configuration that came into force, and that something uses.
+#[derive(Debug, Clone)]
+pub struct LoadedConfig {
+    /// The number of its generation.
+    pub generation: u32,
+    /// Its hash, as it is shown.
+    pub hash: String,
+    /// When it came into force.
+    pub since: Instant,
+    /// Of each worker.
+    pub counters: Vec<Arc<GenerationCounters>>,
+}
+
+impl LoadedConfig {
+    /// What goes on with it.
+    pub fn read(&self) -> GenerationFigures {
+        let given = GenerationGiven {
+            generation: self.generation,
+            config: self.hash.clone(),
+            age_ms: self.since.elapsed().as_millis() as u64,
+        };
+        given.with(self.counters.iter().map(|it| &**it), Detail::Full)
+    }
+}
