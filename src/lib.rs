@@ -20,6 +20,7 @@ pub mod scheduling;
 #[cfg(test)]
 mod simulation;
 pub mod upstream;
+pub mod watching;
 
 pub use evenkeel_config as config;
 use evenkeel_metrics as metrics;

@@ -34,9 +34,10 @@ const CRATES: [&str; 10] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 13] = [
     "scheduling",
     "lifecycle",
+    "watching",
     "files",
     "observe",
     "upstream",

@@ -5,27 +5,21 @@
 //! rename: the folder is watched, not the file.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use serde_json::{Map, Value};
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
 
 use super::Failure;
 use crate::config::{Endpoint, MAX_WEIGHT};
+use crate::watching::{FileWatch, WatchedPaths};
 
 /// Largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Most endpoints in one.
 const MOST_ENDPOINTS: usize = 20_000;
-/// How often the file is read again where nobody tells of changes, and where a change was
-/// missed.
-const POLL: Duration = Duration::from_secs(10);
 /// What is written in several steps is read when this long nothing more was written.
-const SETTLE: Duration = Duration::from_millis(50);
+const QUIET: Duration = Duration::from_millis(50);
 
 fn failure(word: &'static str, text: impl Into<String>) -> Failure {
     Failure {
@@ -183,60 +177,13 @@ fn either<'a>(value: &'a Value, snake: &str, camel: &str) -> Option<&'a Value> {
     value.get(snake).or_else(|| value.get(camel))
 }
 
-/// Hears of changes of a file.
-#[derive(Debug)]
-pub(super) struct Watch {
-    changed: Arc<Notify>,
-    /// `None` where the folder can't be watched: it is looked at from time to time.
-    _watcher: Option<RecommendedWatcher>,
-}
-
-impl Watch {
-    /// Waits until the file may have changed.
-    pub async fn changed(&self) {
-        let told = timeout(POLL, self.changed.notified()).await;
-        if told.is_ok() {
-            sleep(SETTLE).await;
-        }
-    }
-}
-
-/// Watches the folder that the file is in.
-pub(super) fn watch(path: &Path) -> Watch {
-    let changed = Arc::new(Notify::new());
-    let told = changed.clone();
-    let (name, folder) = (path.file_name().map(PathBuf::from), path.parent());
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Whatever cannot be told apart is looked at. A link may lead into another folder.
-        let is_of_others = event.is_ok_and(|event| {
-            let is_it = |it: &PathBuf| it.file_name().map(PathBuf::from) == name;
-            let is_read = matches!(event.kind, notify::EventKind::Access(access)
-                if !matches!(access, notify::event::AccessKind::Close(notify::event::AccessMode::Write)));
-            is_read || !event.paths.iter().any(is_it)
-        });
-        if !is_of_others {
-            told.notify_one();
-        }
-    });
-    let folder = match folder {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
+/// Watches the file from now on.
+pub(super) async fn watch(path: &Path) -> FileWatch {
+    let paths = WatchedPaths {
+        files: vec![path.to_owned()],
+        folders: Vec::new(),
     };
-    let watcher = watcher.and_then(|mut it| {
-        it.watch(folder, RecursiveMode::NonRecursive)?;
-        Ok(it)
-    });
-    if let Err(error) = &watcher {
-        let shown = folder.display();
-        tracing::warn!(
-            "the folder {shown} can't be watched ({error}): its files are read every {} s",
-            POLL.as_secs()
-        );
-    }
-    Watch {
-        changed,
-        _watcher: watcher.ok(),
-    }
+    FileWatch::begin(paths, QUIET).await
 }
 
 #[cfg(test)]

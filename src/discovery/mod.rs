@@ -373,10 +373,11 @@ impl Discovery {
 
     /// Reads a file whenever it is replaced.
     async fn follow_file(self: Arc<Self>, path: PathBuf) {
-        let changes = file::watch(&path);
+        let mut watch = file::watch(&path).await;
         loop {
-            changes.changed().await;
+            // It may have changed before it was watched.
             self.read_file(&path).await;
+            watch.changed().await;
         }
     }
 
