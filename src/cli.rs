@@ -1,10 +1,11 @@
 //! The command line: verbs and their options.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use evenkeel::admin::MAX_ROWS;
+use evenkeel::admin::{MAX_ROWS, NewEndpoints, ReloadOptions, confirm_time};
 use evenkeel::config::MAX_WEIGHT;
 use evenkeel_origin::OriginOptions;
 
@@ -148,11 +149,15 @@ pub enum Verb {
     /// Run the load balancer
     #[command(after_help = "Examples:\n  evenkeel run --config evenkeel.toml\n  \
         evenkeel run --set listener.0.bind=:9090 --set server.workers=2\n  \
+        evenkeel run --watch\n  \
         EVENKEEL_SERVER__WORKERS=2 evenkeel run")]
     Run {
         /// Where the configuration comes from.
         #[command(flatten)]
         source: FileSource,
+        /// Load the configuration again whenever its files change
+        #[arg(long)]
+        watch: bool,
     },
     /// Check the configuration: every mistake with its place
     #[command(after_help = "Examples:\n  evenkeel check --config evenkeel.toml\n  \
@@ -223,6 +228,7 @@ pub enum Verb {
             the one before stays in force. HUP does the same.",
         after_help = "Examples:\n  evenkeel reload --config evenkeel.toml\n  \
             evenkeel reload --dry-run\n  \
+            evenkeel reload --confirm 60s, and then evenkeel confirm\n  \
             evenkeel reload --socket /run/evenkeel/control.sock"
     )]
     Reload {
@@ -230,8 +236,23 @@ pub enum Verb {
         #[command(flatten)]
         control: Control,
         /// Only say what would change, and what it would cost
-        #[arg(long)]
+        #[arg(long, conflicts_with = "ReloadArgs")]
         dry_run: bool,
+        /// How it comes into force.
+        #[command(flatten)]
+        options: ReloadArgs,
+    },
+    /// Have a configuration stay that was loaded with `reload --confirm`
+    #[command(
+        long_about = "Has the configuration in force stay, which was loaded with \
+            `evenkeel reload --confirm TIME` and would go back by itself. Where nothing waits to \
+            be confirmed, the exit status is 1.",
+        after_help = "Example:\n  evenkeel confirm --config evenkeel.toml"
+    )]
+    Confirm {
+        /// Which process.
+        #[command(flatten)]
+        control: Control,
     },
     /// Have another process take over from the running one, without losing a connection
     #[command(
@@ -395,8 +416,15 @@ pub enum CtlVerb {
         weight: u32,
     },
     /// Have the configuration loaded again
-    #[command(after_help = "Example:\n  evenkeel ctl reload")]
-    Reload,
+    #[command(after_help = "Examples:\n  evenkeel ctl reload\n  evenkeel ctl reload --confirm 60s")]
+    Reload {
+        /// How it comes into force.
+        #[command(flatten)]
+        options: ReloadArgs,
+    },
+    /// Have a configuration stay that was loaded with `reload --confirm`
+    #[command(after_help = "Example:\n  evenkeel ctl confirm")]
+    Confirm,
     /// Say what loading the configuration again would change, and what it would cost
     #[command(after_help = "Example:\n  evenkeel ctl diff")]
     Diff,
@@ -440,6 +468,32 @@ pub enum CtlVerb {
         #[command(subcommand)]
         what: ServerVerb,
     },
+}
+
+/// How a configuration comes into force that is loaded again.
+#[derive(Debug, Args)]
+pub struct ReloadArgs {
+    /// Have it go back by itself, unless `evenkeel confirm` follows within this time, such
+    /// as 60s
+    #[arg(long, value_name = "TIME", value_parser = confirm_time)]
+    confirm: Option<Duration>,
+    /// Refuse it where an upstream has new endpoints only, and none of them passes a probe
+    #[arg(long)]
+    require_healthy: bool,
+}
+
+impl ReloadArgs {
+    /// The same, as the process has it.
+    pub fn options(&self) -> ReloadOptions {
+        ReloadOptions {
+            confirm_within: self.confirm,
+            new_endpoints: if self.require_healthy {
+                NewEndpoints::Healthy
+            } else {
+                NewEndpoints::Any
+            },
+        }
+    }
 }
 
 /// How the list of an upstream changes.

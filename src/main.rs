@@ -7,13 +7,15 @@ mod demo;
 mod top;
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
-use evenkeel::runtime::{Audience, Load, Rejected, Reloaded};
+use evenkeel::runtime::{Audience, ConfigSource, Load, Rejected, Reloaded};
+use evenkeel::watching::WatchedPaths;
 use evenkeel_metrics::quantity::counted;
 use evenkeel_net::memory;
 use evenkeel_origin::{Origin, OriginOptions};
@@ -26,15 +28,20 @@ static ALLOCATOR: memory::Allocator = memory::Allocator;
 fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
     let outcome = match cli::parse().verb {
-        cli::Verb::Run { source } => run(source.any()),
-        cli::Verb::Reload { control, dry_run } => {
+        cli::Verb::Run { source, watch } => run(source.any(), watch),
+        cli::Verb::Reload {
+            control,
+            dry_run,
+            options,
+        } => {
             let verb = if dry_run {
                 cli::CtlVerb::Diff
             } else {
-                cli::CtlVerb::Reload
+                cli::CtlVerb::Reload { options }
             };
             ctl::run(&control, false, &verb)
         }
+        cli::Verb::Confirm { control } => ctl::run(&control, false, &cli::CtlVerb::Confirm),
         cli::Verb::Upgrade { control, binary } => ctl::upgrade(&control, binary.as_deref()),
         cli::Verb::Stop {
             control,
@@ -69,8 +76,10 @@ fn main() -> ExitCode {
 /// The work failed, and standard error says why.
 struct Failed;
 
-fn run(source: cli::Source) -> Result<(), Failed> {
-    let Loaded { mut config, .. } = load(&source, NameLookup::Later)?;
+fn run(source: cli::Source, is_watched: bool) -> Result<(), Failed> {
+    let loaded = load(&source, NameLookup::Later)?;
+    let watched = is_watched.then(|| watched(&loaded));
+    let Loaded { mut config, .. } = loaded;
     memory::give_back();
     let log = start_event_log(config.log);
     if let Some(reason) = Audience::of_this_process().reason()
@@ -82,37 +91,58 @@ fn run(source: cli::Source) -> Result<(), Failed> {
         );
     }
     let load: Load = Arc::new(move || reload(&source));
-    let ended = evenkeel::runtime::run(config, load);
+    let source = ConfigSource {
+        load: Some(load),
+        watched,
+    };
+    let ended = evenkeel::runtime::run(config, source);
     drop(log);
     ended.map_err(|error| complain(&error.to_string()))
 }
 
 /// Loads the configuration again, for the process that runs.
 fn reload(source: &cli::Source) -> Result<Reloaded, Rejected> {
-    let rejected = |summary: String, diagnostics| Rejected {
+    let path = source.path().map_err(|summary| Rejected {
         summary,
-        diagnostics,
-    };
-    let loaded = source
-        .path()
-        .map_err(|error| rejected(error, String::new()))?;
-    let loaded = config::load(&loaded, &source.sets, variables(), NameLookup::Later);
+        diagnostics: String::new(),
+        read: WatchedPaths::default(),
+    })?;
+    let loaded = config::load(&path, &source.sets, variables(), NameLookup::Later);
+    let loaded = loaded.map_err(|report| Rejected {
+        summary: mistakes_of(&report),
+        diagnostics: report.render(Colour::Off),
+        read: WatchedPaths {
+            files: report.files().map(PathBuf::from).collect(),
+            folders: Vec::new(),
+        },
+    })?;
+    let read = watched(&loaded);
     let Loaded {
         mut config,
         warnings,
         ..
-    } = loaded.map_err(|report| {
-        let mistakes = counted(report.mistake_count() as u64, "mistake");
-        let summary = format!("{mistakes} in the configuration");
-        rejected(summary, report.render(Colour::Off))
-    })?;
+    } = loaded;
     if Audience::of_this_process().reason().is_some() {
         config.log_by_default();
     }
     Ok(Reloaded {
         config,
         warnings: warnings.render(Colour::Off),
+        read,
     })
+}
+
+/// What a configuration was read from, and may come from tomorrow.
+fn watched(loaded: &Loaded) -> WatchedPaths {
+    let mut files = loaded.files.clone();
+    let local = files
+        .first()
+        .map(|it| it.with_file_name(config::LOCAL_FILE));
+    files.extend(local.filter(|it| !loaded.files.contains(it)));
+    WatchedPaths {
+        files,
+        folders: loaded.folders.clone(),
+    }
 }
 
 fn demo(load: bool) -> Result<(), Failed> {
@@ -230,9 +260,14 @@ fn load_quietly(source: &cli::Source, lookup: NameLookup) -> Result<Loaded, Stri
     config::load(&path, &source.sets, variables(), lookup).map_err(|report| {
         note_local(&report);
         show(&report);
-        let mistakes = counted(report.mistake_count() as u64, "mistake");
-        format!("{mistakes} in the configuration")
+        mistakes_of(&report)
     })
+}
+
+/// How many mistakes there are, for the end of what is shown of them.
+fn mistakes_of(report: &Report) -> String {
+    let mistakes = counted(report.mistake_count() as u64, "mistake");
+    format!("{mistakes} in the configuration")
 }
 
 /// Variables of the environment. One that is not Unicode can't be one of ours.

@@ -547,11 +547,11 @@ fn a_wrong_command_says_what_would_be_right() {
     for (arguments, expected) in [
         (
             &["chek"][..],
-            "there are run, check, explain, demo, origin, reload, upgrade, stop, ctl",
+            "there are run, check, explain, demo, origin, reload, confirm, upgrade, stop, ctl",
         ),
         (
             &["ctl", "frob"],
-            "there are show, rates, drain, ready, stop, weight, reload, diff, endpoint, set",
+            "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, set",
         ),
         (
             &["ctl", "show", "foo"],

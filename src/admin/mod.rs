@@ -41,6 +41,7 @@ use monitor::{Monitor, SeenOfAll};
 use order::Orders;
 
 pub use control::MAX_ROWS;
+pub use order::{NewEndpoints, ReloadOptions, confirm_time};
 pub(crate) use order::{Order, Outcome};
 
 /// Connections that may wait to be accepted.

@@ -24,6 +24,7 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
         }
         Err(error) => return Err(complain(&error)),
     };
+    socket.warn_of_mistakes(&answer);
     if is_refused(&answer, verb, json) {
         let said = answer.trim_end();
         return Err(if json {
@@ -63,8 +64,10 @@ pub fn upgrade(control: &Control, binary: Option<&Path>) -> Result<(), Failed> {
 
 /// Gives the process an order, and prints what it says.
 pub fn order(control: &Control, line: &str) -> Result<(), Failed> {
-    let answer = Socket::find(control).and_then(|it| it.ask(line, socket::LONG_TIMEOUT));
+    let socket = Socket::find(control).map_err(|error| complain(&error))?;
+    let answer = socket.ask(line, socket::LONG_TIMEOUT);
     let answer = answer.map_err(|error| complain(&error))?;
+    socket.warn_of_mistakes(&answer);
     let said = answer.trim_end();
     match said.strip_prefix("error: ") {
         Some(error) => Err(complain(error)),
@@ -122,7 +125,8 @@ fn command(verb: &CtlVerb) -> String {
         CtlVerb::Weight { endpoint, weight } => {
             vec!["weight".into(), endpoint.clone(), weight.to_string()]
         }
-        CtlVerb::Reload => vec!["reload".into()],
+        CtlVerb::Reload { options } => with("reload", &options.options().words()),
+        CtlVerb::Confirm => vec!["confirm".into()],
         CtlVerb::Diff => vec!["diff".into()],
         CtlVerb::Endpoint { what } => endpoint(what),
         CtlVerb::Set { what } => match what {

@@ -2,14 +2,15 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel::config::{Config, NameLookup};
+use evenkeel::config::{self, Config, NameLookup, Report};
 use evenkeel_net::Address;
 
 use crate::cli::{Control, Source};
-use crate::{load_quietly, note};
+use crate::{mistakes_of, note, note_local, show, variables};
 
 /// Longest silence of the process where `rates` may be asked for, which is
 /// silent for as long as it is told to be.
@@ -23,6 +24,19 @@ const MAX_ANSWER_LEN: u64 = 256 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Socket {
     path: PathBuf,
+    /// Of the file that names it.
+    mistakes: Option<Mistakes>,
+}
+
+/// What is wrong with the configuration that names a socket: the process is asked all
+/// the same.
+#[derive(Debug, Clone)]
+struct Mistakes {
+    file: String,
+    /// How many there are.
+    summary: String,
+    /// All of them.
+    report: Arc<Report>,
 }
 
 impl Socket {
@@ -32,10 +46,45 @@ impl Socket {
     /// A sentence that says what is wrong and what to do.
     pub fn find(control: &Control) -> Result<Self, String> {
         if let Some(path) = &control.socket {
-            return Ok(Socket { path: path.clone() });
+            return Ok(Socket::at(path));
         }
-        let loaded = load_quietly(&control.source, NameLookup::Skip)?;
-        Socket::configured(&loaded.config, &control.source)
+        let source = &control.source;
+        let file = source.path()?;
+        let report = match config::load(&file, &source.sets, variables(), NameLookup::Skip) {
+            Ok(loaded) => return Socket::configured(&loaded.config, source),
+            Err(report) => report,
+        };
+        let mistakes = Mistakes {
+            file: file.display().to_string(),
+            summary: mistakes_of(&report),
+            report: Arc::new(report),
+        };
+        match config::control_socket(&file, &source.sets, variables()) {
+            Some(path) => Ok(Socket {
+                path,
+                mistakes: Some(mistakes),
+            }),
+            None => Err(mistakes.show()),
+        }
+    }
+
+    fn at(path: &Path) -> Self {
+        Socket {
+            path: path.to_owned(),
+            mistakes: None,
+        }
+    }
+
+    /// Says that the file which names the socket has mistakes, unless the process has
+    /// said what they are.
+    pub fn warn_of_mistakes(&self, answer: &str) {
+        if let Some(Mistakes { file, summary, .. }) = &self.mistakes
+            && !answer.contains(summary)
+        {
+            note(&format!(
+                "warning: {file}: {summary}; `evenkeel check` shows them"
+            ));
+        }
     }
 
     /// The one of a configuration.
@@ -48,7 +97,7 @@ impl Socket {
                 if source.verbose > 0 {
                     note(&format!("control socket {}", path.display()));
                 }
-                Ok(Socket { path: path.clone() })
+                Ok(Socket::at(path))
             }
             _ => Err(format!(
                 "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel/control.sock\"\n\n\
@@ -64,8 +113,10 @@ impl Socket {
     /// # Errors
     /// A sentence that says what is wrong and what to do.
     pub fn ask(&self, line: &str, timeout: Duration) -> Result<String, String> {
-        let mut stream =
-            UnixStream::connect(&self.path).map_err(|error| self.unreachable(&error))?;
+        let mut stream = UnixStream::connect(&self.path).map_err(|error| match &self.mistakes {
+            Some(mistakes) => mistakes.show(),
+            None => self.unreachable(&error),
+        })?;
         let mut exchange = || -> io::Result<Vec<u8>> {
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
@@ -110,5 +161,14 @@ impl Socket {
             ),
             _ => format!("{path}: {error}"),
         }
+    }
+}
+
+impl Mistakes {
+    /// Shows all of them. Gives a line for the end.
+    fn show(&self) -> String {
+        note_local(&self.report);
+        show(&self.report);
+        self.summary.clone()
     }
 }

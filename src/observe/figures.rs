@@ -161,6 +161,8 @@ figures! {
     given reloads: u64 => counter "reloads_total";
     /// Configurations that were refused: the one before stayed in force.
     given reloads_refused: u64 => counter "reloads_refused_total";
+    /// Configurations that went back, as nobody confirmed them in time.
+    given reloads_reverted: u64 => counter "reloads_reverted_total";
     /// Upgrades in which no other process took over.
     given upgrades_failed: u64 => counter "upgrades_failed_total";
     /// Access log lines for which the writer had no room.
@@ -260,6 +262,7 @@ impl Sources {
             generation: self.generation,
             reloads: self.reloads.done(),
             reloads_refused: self.reloads.refused(),
+            reloads_reverted: self.reloads.reverted(),
             upgrades_failed: self.upgrades.failed(),
             draining: self.is_draining.load(Ordering::Relaxed),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),

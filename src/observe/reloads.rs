@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::figures::LoadedConfig;
 
@@ -11,7 +12,18 @@ use super::figures::LoadedConfig;
 pub struct Reloads {
     done: AtomicU64,
     refused: AtomicU64,
+    reverted: AtomicU64,
     alive: Mutex<Vec<LoadedConfig>>,
+    unconfirmed: Mutex<Option<Unconfirmed>>,
+}
+
+/// A configuration in force that goes back by itself unless it is confirmed.
+#[derive(Debug, Clone)]
+pub struct Unconfirmed {
+    /// When.
+    pub until: Instant,
+    /// The hash of the configuration that comes back, as it is shown.
+    pub back_to: String,
 }
 
 impl Reloads {
@@ -35,6 +47,21 @@ impl Reloads {
         self.lock().iter().rev().cloned().collect()
     }
 
+    /// Whether the configuration in force is to be confirmed from now on.
+    pub fn await_confirmation(&self, unconfirmed: Option<Unconfirmed>) {
+        *self
+            .unconfirmed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = unconfirmed;
+    }
+
+    /// What becomes of the configuration in force unless it is confirmed; `None` where it
+    /// stays.
+    pub fn unconfirmed(&self) -> Option<Unconfirmed> {
+        let unconfirmed = self.unconfirmed.lock();
+        unconfirmed.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<LoadedConfig>> {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,8 +71,14 @@ impl Reloads {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// One was not confirmed, and the one of before came back.
+    pub fn note_reverted(&self) {
+        self.reverted.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Adds what the process before an upgrade has counted.
-    pub fn add(&self, done: u64, refused: u64) {
+    pub fn add(&self, done: u64, refused: u64, reverted: u64) {
+        self.reverted.fetch_add(reverted, Ordering::Relaxed);
         self.done.fetch_add(done, Ordering::Relaxed);
         self.refused.fetch_add(refused, Ordering::Relaxed);
     }
@@ -53,6 +86,11 @@ impl Reloads {
     /// Configurations that came into force after the first.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
+    }
+
+    /// Configurations that went back, as nobody confirmed them.
+    pub fn reverted(&self) -> u64 {
+        self.reverted.load(Ordering::Relaxed)
     }
 
     /// Configurations that were refused.

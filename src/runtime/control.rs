@@ -22,16 +22,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::confirmation::Confirmation;
 use super::ending::{NO_DEADLINE, join_workers, summarise};
 use super::handover::Inheritance;
 use super::heartbeat::{LOOK_INTERVAL, Watch};
-use super::reload::{Asker, Load, Loaded, Rejected, Reloading};
+use super::reload::{Asker, ConfigSource, Job, Kept, Read, Rejected, Reloading, Said, Wanted};
 use super::service::ServiceManager;
 use super::signals::{Patience, Signals, Wish};
+use super::source_watch::SourceWatch;
 use super::start::{Duties, Process, Writing};
 use super::upgrade::{Failed, Successor, Upgrading};
 use super::{Running, health};
-use crate::admin::{Order, Outcome};
+use crate::admin::{Order, Outcome, ReloadOptions};
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::lifecycle::ThreadEnded;
@@ -84,7 +86,7 @@ impl ControlThread {
 /// The process can't be started.
 pub(super) fn start(
     mut config: Config,
-    load: Option<Load>,
+    source: ConfigSource,
     inheritance: Inheritance,
     signals: fn() -> io::Result<Signals>,
 ) -> io::Result<Running> {
@@ -106,7 +108,7 @@ pub(super) fn start(
         );
         // The caller waits for it.
         let _ = started.send(known);
-        let control = Control::new(process, load, signals, messages);
+        let control = Control::new(process, source, signals, messages);
         drop(in_runtime);
         control.run(&runtime, duties)
     })?;
@@ -163,6 +165,15 @@ enum Cause {
     Upgrade,
 }
 
+/// An upgrade that is asked for.
+#[derive(Debug, Default)]
+struct WantedUpgrade {
+    /// The file of the program; `None` is the one where this process's was.
+    binary: Option<PathBuf>,
+    /// `None` for a signal.
+    asker: Option<oneshot::Sender<Outcome>>,
+}
+
 /// The state of the control thread.
 struct Control {
     process: Process,
@@ -170,7 +181,14 @@ struct Control {
     /// `None` once the caller is gone.
     messages: Option<mpsc::UnboundedReceiver<Message>>,
     reloading: Reloading,
+    confirmation: Confirmation,
+    /// `None` where the files are not watched.
+    source_watch: Option<SourceWatch>,
+    /// What the file said last.
+    said: Said,
     upgrading: Upgrading,
+    /// Those that wait until no configuration is being loaded.
+    later_upgrades: Vec<WantedUpgrade>,
     stage: Stage,
     watch: Watch,
     service: ServiceManager,
@@ -183,7 +201,7 @@ impl Control {
     /// To be called within a runtime.
     fn new(
         process: Process,
-        load: Option<Load>,
+        source: ConfigSource,
         signals: Signals,
         messages: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
@@ -198,8 +216,14 @@ impl Control {
         Control {
             signals,
             messages: Some(messages),
-            reloading: Reloading::new(load),
+            reloading: Reloading::new(source.load),
+            source_watch: source.watched.map(SourceWatch::new),
+            said: Said::Config {
+                hash: process.sources().config.hash,
+            },
+            confirmation: Confirmation::new(process.sources().reloads.clone()),
             upgrading: Upgrading::new(),
+            later_upgrades: Vec::new(),
             stage: Stage::Serving,
             service,
             watch: Watch::new(&process.heartbeats, stalls),
@@ -223,6 +247,9 @@ impl Control {
     /// Does its duties until every worker has ended: until then whoever waits in a
     /// queue may still be served.
     async fn serve(&mut self, duties: Duties) {
+        if let Some(watch) = &self.source_watch {
+            tokio::task::spawn_local(watch.keep());
+        }
         let mut ended = pin!(duties.run());
         let mut is_able = true;
         while self.workers_running > 0 {
@@ -266,7 +293,13 @@ impl Control {
         tokio::select! {
             message = next(&mut self.messages) => self.asked(message),
             Some(order) = self.process.asked.recv() => self.ordered(order),
-            loaded = self.reloading.loaded() => self.loaded(loaded),
+            job = self.reloading.loaded() => self.loaded(job),
+            // An upgrade that fails leaves it to this process.
+            () = changed(&self.source_watch), if self.is_steady() => {
+                self.reload(Asker::Watch, ReloadOptions::default());
+            }
+            // What is being loaded may settle it.
+            () = self.confirmation.is_over(), if !self.reloading.is_busy() => self.revert(),
             outcome = self.upgrading.outcome() => self.upgraded(outcome),
             Some(ThreadEnded) = self.process.ended.recv() => {
                 self.workers_running -= 1;
@@ -300,9 +333,16 @@ impl Control {
 
     fn ordered(&mut self, order: Order) {
         match order {
-            Order::Reload(reply) => self.reload(Asker::Operator(reply)),
+            Order::Reload(options, reply) => self.reload(Asker::Operator(reply), options),
+            Order::Confirm(reply) => {
+                // Who asked may have given up meanwhile.
+                let _ = reply.send(self.confirm());
+            }
             Order::Diff(reply) => self.reloading.compare(self.process.sources(), reply),
-            Order::Upgrade(binary, reply) => self.upgrade(binary, Some(reply)),
+            Order::Upgrade(binary, reply) => self.upgrade(WantedUpgrade {
+                binary,
+                asker: Some(reply),
+            }),
             Order::Stop(reply) => {
                 // Who asked may have given up meanwhile.
                 let _ = reply.send(Ok(self.stop_for_operator()));
@@ -316,7 +356,7 @@ impl Control {
     }
 
     /// Has the configuration loaded, unless the process drains.
-    fn reload(&mut self, asker: Asker) {
+    fn reload(&mut self, asker: Asker, options: ReloadOptions) {
         if matches!(self.stage, Stage::Draining { .. }) {
             let reloads = &self.process.sources().reloads;
             asker.refuse(reloads, &Rejected::because("the process drains"));
@@ -324,16 +364,28 @@ impl Control {
             let reloads = &self.process.sources().reloads;
             asker.refuse(reloads, &Rejected::because("an upgrade is under way"));
         } else {
-            self.service.reloading();
-            let before = self.process.sources();
-            let discovery = &self.process.discovery;
-            self.reloading.begin(asker, &before, discovery);
+            // Whether there is anything new turns out then.
+            if !matches!(asker, Asker::Watch) {
+                self.service.reloading();
+            }
+            self.reloading.begin(asker, options, &self.process);
         }
     }
 
     /// Puts a configuration in force that was loaded, unless it is wrong.
-    fn loaded(&mut self, loaded: Loaded) {
+    fn loaded(&mut self, job: Job) {
+        let Job {
+            wanted,
+            askers,
+            read,
+            loaded,
+        } = job;
+        let is_news = read.is_none_or(|it| self.note_read(it));
+        if !is_news && askers.iter().all(|it| matches!(it, Asker::Watch)) {
+            return self.go_on_loading();
+        }
         let reloads = self.process.sources().reloads.clone();
+        let before = Kept::now(&self.process);
         let followed = match loaded {
             Ok(_) if matches!(self.stage, Stage::Draining { .. }) => {
                 Err(Rejected::because("the process drains"))
@@ -342,21 +394,109 @@ impl Control {
             Err(rejected) => Err(rejected),
         };
         let sources = self.process.sources();
-        let askers = self.reloading.next(&sources, &self.process.discovery);
-        if matches!(self.stage, Stage::Serving) && !self.reloading.is_busy() {
-            self.service.ready(&status_line(&self.process));
-        }
-        match followed {
-            Ok(in_force) => {
+        match (followed, wanted) {
+            (Ok(in_force), wanted) => {
                 reloads.note_done();
-                tokio::task::spawn_local(in_force.confirm(sources, askers));
+                let then = match wanted {
+                    Wanted::File(options) => {
+                        self.confirmation.begin(options.confirm_within, before)
+                    }
+                    Wanted::Kept(_) => {
+                        reloads.note_reverted();
+                        self.confirmation.settle();
+                        let (hash, now) = (before.hash(), sources.config.hash_text());
+                        tracing::warn!(
+                            "reload reverted: configuration {hash} was not confirmed in time; \
+                             configuration {now} comes back"
+                        );
+                        None
+                    }
+                };
+                tokio::task::spawn_local(in_force.announce(sources, askers, then));
             }
-            Err(rejected) => {
+            (Err(rejected), Wanted::File(_)) => {
                 for asker in askers {
                     asker.refuse(&reloads, &rejected);
                 }
             }
+            (Err(rejected), Wanted::Kept(kept)) => self.not_reverted(kept, &rejected),
         }
+        self.go_on_loading();
+    }
+
+    /// Loads what was asked for since.
+    fn go_on_loading(&mut self) {
+        self.reloading.go_on(&self.process);
+        if matches!(self.stage, Stage::Serving) && !self.reloading.is_busy() {
+            self.service.ready(&status_line(&self.process));
+        }
+        if !self.reloading.is_busy() {
+            let later = std::mem::take(&mut self.later_upgrades);
+            later.into_iter().for_each(|it| self.upgrade(it));
+        }
+    }
+
+    /// Notes what the file says. Whether it said something else before, and says something
+    /// else than what is in force.
+    fn note_read(&mut self, Read { said, paths }: Read) -> bool {
+        if let Some(watch) = &self.source_watch {
+            match said {
+                Said::Config { .. } => watch.follow(paths),
+                Said::Mistakes(_) => watch.follow_mistaken(paths),
+            }
+        }
+        // What is in force may have been written again after mistakes.
+        let in_force = Said::Config {
+            hash: self.process.sources().config.hash,
+        };
+        let is_news = said != self.said && said != in_force;
+        self.said = said;
+        is_news
+    }
+
+    /// Whether the process serves, and nobody is about to take over.
+    fn is_steady(&self) -> bool {
+        matches!(self.stage, Stage::Serving) && !self.upgrading.is_under_way()
+    }
+
+    /// Has the configuration in force stay.
+    fn confirm(&mut self) -> Outcome {
+        let sources = self.process.sources();
+        let (hash, number) = (sources.config.hash_text(), sources.generation);
+        let in_force = format!("configuration {hash} is in force, generation {number}");
+        match self.confirmation.confirm() {
+            Ok(before) => {
+                let told = format!("confirmed: configuration {hash} stays, generation {number}");
+                tracing::info!("reload {told}; configuration {before} does not come back");
+                Ok(told)
+            }
+            Err(why) => Err(format!("{why}: {in_force}")),
+        }
+    }
+
+    /// Has the last configuration come back that was to stay.
+    fn revert(&mut self) {
+        if let Some(kept) = self.confirmation.revert() {
+            self.service.reloading();
+            self.reloading.go_back(kept, &self.process);
+        }
+    }
+
+    /// The one that was to come back can't come into force now.
+    fn not_reverted(&mut self, kept: Kept, rejected: &Rejected) {
+        if matches!(self.stage, Stage::Draining { .. }) {
+            // The drain has dropped it.
+            return;
+        }
+        let sources = self.process.sources();
+        sources.reloads.note_refused();
+        let (hash, now) = (kept.hash(), sources.config.hash_text());
+        let why = &rejected.summary;
+        let pause = self.confirmation.try_again(kept);
+        tracing::error!(
+            "reload refused: {why}; configuration {hash} can't come back, and {now} stays; \
+             the next try is in {pause:?}"
+        );
     }
 
     /// A worker or a duty has ended, which only a drain makes right.
@@ -370,8 +510,8 @@ impl Control {
     fn signalled(&mut self, wish: Wish) {
         let (name, patience) = match wish {
             Wish::Reopen => return self.process.log_sender.reopen(),
-            Wish::Reload => return self.reload(Asker::Signal),
-            Wish::Upgrade => return self.upgrade(None, None),
+            Wish::Reload => return self.reload(Asker::Signal, ReloadOptions::default()),
+            Wish::Upgrade => return self.upgrade(WantedUpgrade::default()),
             Wish::Stop(name, patience) => (name, patience),
         };
         self.stop(name, patience);
@@ -445,12 +585,27 @@ impl Control {
         }
     }
 
-    /// Has another process take over, of the program in this file, or else of the one
-    /// where this process's was.
-    fn upgrade(&mut self, binary: Option<PathBuf>, asker: Option<oneshot::Sender<Outcome>>) {
-        let is_draining = matches!(self.stage, Stage::Draining { .. });
-        self.upgrading
-            .begin(&self.process, is_draining, binary, asker);
+    /// Has another process take over. While a configuration is being loaded, that waits
+    /// until it is in force: its sockets are handed over as well.
+    fn upgrade(&mut self, wanted: WantedUpgrade) {
+        let is_serving = matches!(self.stage, Stage::Serving);
+        if is_serving && self.reloading.is_busy() {
+            self.later_upgrades.push(wanted);
+            return;
+        }
+        let allowed = if !is_serving {
+            Err(Failed::Stopping)
+        } else if self.confirmation.is_settled() {
+            Ok(())
+        } else {
+            let why = "the configuration in force waits to be confirmed, and the new process \
+                       would keep it: `evenkeel confirm` comes first";
+            Err(Failed::NotStarted {
+                why: why.to_owned(),
+            })
+        };
+        let WantedUpgrade { binary, asker } = wanted;
+        self.upgrading.begin(&self.process, allowed, binary, asker);
     }
 
     /// A program is ready to take over, or is not.
@@ -478,6 +633,10 @@ impl Control {
     fn drain(&mut self, timeout: Option<Duration>, cause: Cause, patience: Patience) {
         let since = Instant::now();
         self.upgrading.give_up();
+        if !self.confirmation.is_settled() {
+            tracing::info!("reload: nothing waits to be confirmed any more: the process drains");
+            self.confirmation.settle();
+        }
         self.process.drain(since + timeout.unwrap_or(NO_DEADLINE));
         self.service.stopping(&match timeout {
             Some(timeout) => format!("draining for at most {timeout:?}"),
@@ -532,6 +691,14 @@ impl Duties {
         if let Some(error) = failed {
             tracing::error!("the control thread failed: {error}");
         }
+    }
+}
+
+/// Waits until the files of the configuration may say something else.
+async fn changed(watch: &Option<SourceWatch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
     }
 }
 

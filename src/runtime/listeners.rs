@@ -227,6 +227,11 @@ impl Listeners {
         }
     }
 
+    /// Where each was to listen: port 0 is any.
+    pub fn wanted(&self) -> Vec<Address> {
+        self.current.iter().map(|it| it.wanted.clone()).collect()
+    }
+
     /// What a process that takes over gets of each.
     pub fn lend(&self) -> impl Iterator<Item = Lent<'_>> {
         self.current.iter().filter_map(|open| {

@@ -6,6 +6,7 @@
 
 mod audience;
 mod changes;
+mod confirmation;
 mod control;
 mod ending;
 mod handover;
@@ -16,12 +17,13 @@ mod permits;
 mod reload;
 mod service;
 mod signals;
+mod source_watch;
 mod start;
 mod upgrade;
 mod worker;
 
 pub use audience::Audience;
-pub use reload::{Load, Rejected, Reloaded};
+pub use reload::{ConfigSource, Load, Rejected, Reloaded};
 
 use std::io;
 use std::sync::Arc;
@@ -62,19 +64,19 @@ fn raise_descriptor_limit() {
 
 /// Runs until TERM, INT or QUIT, then drains, after QUIT without a deadline. A later TERM
 /// or INT that is not the same wish cuts what is still open. USR1 opens the files of the
-/// access logs anew. HUP, and an operator, have the configuration loaded again by `load`.
+/// access logs anew. HUP, and an operator, have the configuration loaded again from `source`.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
 /// started; or a thread ended without being told to.
-pub fn run(config: Config, load: Load) -> io::Result<()> {
+pub fn run(config: Config, source: ConfigSource) -> io::Result<()> {
     // The allocator asks for them, of which each thread fills little: with 64
     // connections that is 90 MB in place of 20, and page cache that files lack.
     // A kernel that has none refuses.
     let _ = disable_transparent_huge_pages(true);
     raise_descriptor_limit();
     let inheritance = Inheritance::of_environment()?;
-    control::start(config, Some(load), inheritance, Signals::take)?
+    control::start(config, source, inheritance, Signals::take)?
         .control
         .join()
 }
@@ -85,7 +87,12 @@ pub fn run(config: Config, load: Load) -> io::Result<()> {
 /// # Errors
 /// As for [`run`].
 pub fn start(config: Config) -> io::Result<Running> {
-    control::start(config, None, Inheritance::default(), || Ok(Signals::Left))
+    control::start(
+        config,
+        ConfigSource::default(),
+        Inheritance::default(),
+        || Ok(Signals::Left),
+    )
 }
 
 impl Running {

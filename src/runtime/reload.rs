@@ -3,6 +3,7 @@
 //! It is loaded and checked as a whole on a thread aside. Then all that could fail is
 //! done first, so that a configuration is in force as a whole or not at all.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::io;
@@ -14,12 +15,12 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::changes::with_costs;
+use super::health::{NewUpstream, require_healthy};
 use super::heartbeat::LOOK_INTERVAL;
 use super::start::{Process, announce_listener, plans};
 use super::worker::{Follow, Order};
-use crate::admin::Outcome;
+use crate::admin::{NewEndpoints, Outcome, ReloadOptions};
 use crate::config::Config;
-use crate::discovery::Discovery;
 use crate::files::Disks;
 use crate::metrics::quantity::counted;
 use crate::net::given::GivenSockets;
@@ -28,11 +29,13 @@ use crate::net::{Address, clock, memory};
 use crate::observe::access_log::Layout;
 use crate::observe::access_log::writer::{self, LogSender};
 use crate::observe::figures::{Sources, Started};
+use crate::observe::inquiry::Inquiry;
 use crate::observe::log_level;
 use crate::observe::otlp::SpanSender;
 use crate::observe::outlets::Outlets;
 use crate::observe::reloads::Reloads;
-use crate::upstream::shared_upstreams;
+use crate::upstream::{SharedUpstream, shared_upstreams};
+use crate::watching::WatchedPaths;
 
 /// A configuration that was loaded, and is fine.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub struct Reloaded {
     pub config: Config,
     /// What is doubtful about it, for whoever asked; may be empty.
     pub warnings: String,
+    /// Where it was read.
+    pub read: WatchedPaths,
 }
 
 /// Why a configuration can't be used.
@@ -50,6 +55,8 @@ pub struct Rejected {
     pub summary: String,
     /// Everything that is wrong, for whoever asked.
     pub diagnostics: String,
+    /// Where it was read.
+    pub read: WatchedPaths,
 }
 
 impl Rejected {
@@ -58,6 +65,7 @@ impl Rejected {
         Rejected {
             summary: why.to_string(),
             diagnostics: String::new(),
+            read: WatchedPaths::default(),
         }
     }
 
@@ -81,6 +89,80 @@ impl Rejected {
 /// Loads the configuration again, from where the first one came. May block.
 pub type Load = Arc<dyn Fn() -> Result<Reloaded, Rejected> + Send + Sync>;
 
+/// A configuration that was in force, to be put in force again.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    config: Arc<Config>,
+    /// The addresses of its listeners as configured: port 0 is any.
+    binds: Vec<Address>,
+}
+
+impl Kept {
+    /// The configuration that is in force.
+    pub fn now(process: &Process) -> Self {
+        Kept {
+            config: process.sources().config.clone(),
+            binds: process.listeners.wanted(),
+        }
+    }
+
+    /// Its hash as it is shown.
+    pub fn hash(&self) -> String {
+        self.config.hash_text()
+    }
+
+    /// Loads it in place of what the file says now.
+    pub fn load(self) -> Load {
+        Arc::new(move || {
+            let mut config = Config::clone(&self.config);
+            for (listener, bind) in config.listeners.iter_mut().zip(&self.binds) {
+                listener.bind.clone_from(bind);
+            }
+            Ok(Reloaded {
+                config,
+                warnings: String::new(),
+                read: WatchedPaths::default(),
+            })
+        })
+    }
+}
+
+/// Where configurations come from.
+#[derive(Default)]
+pub struct ConfigSource {
+    /// `None` where there is nothing to load again from.
+    pub load: Option<Load>,
+    /// Where the first one was read, if it is to be loaded again whenever that changes.
+    pub watched: Option<WatchedPaths>,
+}
+
+/// What the file said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Config { hash: u64 },
+    Mistakes(String),
+}
+
+/// What the file said, and which files that were.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub said: Said,
+    pub paths: WatchedPaths,
+}
+
+impl Read {
+    fn of(loaded: &Result<Reloaded, Rejected>) -> Self {
+        let (said, paths) = match loaded {
+            Ok(Reloaded { config, read, .. }) => (Said::Config { hash: config.hash }, read),
+            Err(rejected) => (Said::Mistakes(rejected.told()), &rejected.read),
+        };
+        Read {
+            said,
+            paths: paths.clone(),
+        }
+    }
+}
+
 /// A configuration that was loaded, with what takes time to be had.
 pub(super) struct Prepared {
     config: Config,
@@ -91,13 +173,14 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Loads a configuration that is to come after `before`. May block.
-    fn load(load: &Load, before: &Sources) -> Loaded {
+    /// Makes ready what was loaded, and is to come after `before`. May block.
+    fn new(loaded: Reloaded, before: &Sources) -> Loaded {
         let (disks, before) = (&before.disks, &before.config);
         let Reloaded {
             mut config,
             warnings,
-        } = load()?;
+            ..
+        } = loaded;
         let kept = config.keep_fixed(before).into_iter();
         let kept = kept.map(|key| {
             format!("{key} stays as it is: only a restart or an upgrade of the program changes it")
@@ -117,6 +200,26 @@ impl Prepared {
     }
 }
 
+impl Prepared {
+    /// The same, unless an upstream has endpoints that were not there before, and none of
+    /// them is well.
+    async fn if_healthy(self, before: Vec<Arc<SharedUpstream>>, inquiries: &[Inquiry]) -> Loaded {
+        let new = tokio::task::spawn_blocking(move || {
+            let new = NewUpstream::all(&self.config, &before);
+            (self, new)
+        });
+        let (prepared, new) = new.await.map_err(Rejected::loading_failed)?;
+        match require_healthy(new, inquiries).await {
+            Ok(()) => Ok(prepared),
+            Err(found) => Err(Rejected {
+                summary: found.summary(),
+                diagnostics: found.details(),
+                read: WatchedPaths::default(),
+            }),
+        }
+    }
+}
+
 /// What came of loading.
 pub(super) type Loaded = Result<Prepared, Rejected>;
 
@@ -127,6 +230,8 @@ pub(super) enum Asker {
     Operator(oneshot::Sender<Outcome>),
     /// HUP.
     Signal,
+    /// Who watches the files: they may have changed.
+    Watch,
 }
 
 impl Asker {
@@ -141,22 +246,46 @@ impl Asker {
         }
     }
 
-    fn confirm(self, told: &str) {
+    fn tell(self, told: &str) {
         if let Asker::Operator(reply) = self {
             let _ = reply.send(Ok(told.to_owned()));
         }
     }
 }
 
+/// What is to come into force.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// What the file says now.
+    File(ReloadOptions),
+    /// What was in force before.
+    Kept(Kept),
+}
+
+/// A configuration that was loaded.
+pub(super) struct Job {
+    pub wanted: Wanted,
+    /// Those for whom it was loaded.
+    pub askers: Vec<Asker>,
+    /// `None` where no file was read.
+    pub read: Option<Read>,
+    pub loaded: Loaded,
+}
+
+/// A configuration that is being loaded.
+struct Loading {
+    wanted: Wanted,
+    askers: Vec<Asker>,
+    task: JoinHandle<(Option<Read>, Loaded)>,
+}
+
 /// Loads a configuration at a time.
 pub(super) struct Reloading {
     /// `None` where there is nothing to load from.
     load: Option<Load>,
-    loading: Option<JoinHandle<Loaded>>,
-    /// Those for whom it is being loaded.
-    askers: Vec<Asker>,
-    /// Those that came since: the file may have changed again.
-    later: Vec<Asker>,
+    loading: Option<Loading>,
+    /// What is loaded then: the file may have changed again.
+    later: VecDeque<(ReloadOptions, Vec<Asker>)>,
 }
 
 impl Reloading {
@@ -165,30 +294,68 @@ impl Reloading {
         Reloading {
             load,
             loading: None,
-            askers: Vec::new(),
-            later: Vec::new(),
+            later: VecDeque::new(),
         }
     }
 
-    /// Loads the configuration on a thread beside this one. Where that is going on
-    /// already, it is loaded once more after it, for all who ask meanwhile.
-    pub fn begin(&mut self, asker: Asker, before: &Arc<Sources>, discovery: &Arc<Discovery>) {
-        if self.loading.is_some() {
-            self.later.push(asker);
-            return;
+    /// Loads the configuration on a thread beside this one. Where one is being loaded
+    /// already, it is loaded once more after that, for all who ask meanwhile and want
+    /// the same.
+    pub fn begin(&mut self, asker: Asker, options: ReloadOptions, process: &Process) {
+        if self.loading.is_none() {
+            return self.start(Wanted::File(options), vec![asker], process);
         }
-        self.askers.push(asker);
-        let (load, before) = (self.load.clone(), before.clone());
-        let discovery = discovery.clone();
-        let loading = tokio::task::spawn_blocking(move || match load {
-            Some(load) => Prepared::load(&load, &before),
-            None => Err(Rejected::nothing_to_load()),
+        match self.later.back_mut() {
+            Some((of, askers)) if *of == options => askers.push(asker),
+            _ => self.later.push_back((options, vec![asker])),
+        }
+    }
+
+    /// Loads a configuration that was in force before. To be called while none is being
+    /// loaded.
+    pub fn go_back(&mut self, kept: Kept, process: &Process) {
+        self.start(Wanted::Kept(kept), Vec::new(), process);
+    }
+
+    fn start(&mut self, wanted: Wanted, askers: Vec<Asker>, process: &Process) {
+        let load = match &wanted {
+            Wanted::File(_) => self.load.clone(),
+            Wanted::Kept(kept) => Some(kept.clone().load()),
+        };
+        let before = process.sources();
+        let required = match &wanted {
+            Wanted::File(options) => options.new_endpoints,
+            Wanted::Kept(_) => NewEndpoints::Any,
+        };
+        let (discovery, upstreams) = (process.discovery.clone(), process.upstreams.clone());
+        let inquiries = before.inquiries.clone();
+        let is_of_file = matches!(wanted, Wanted::File(_));
+        let loading = tokio::task::spawn_blocking(move || {
+            let loaded = load.map_or_else(|| Err(Rejected::nothing_to_load()), |load| load());
+            let read = is_of_file.then(|| Read::of(&loaded));
+            (read, loaded.and_then(|it| Prepared::new(it, &before)))
         });
-        self.loading = Some(tokio::task::spawn_local(async move {
-            let mut prepared = loading.await.map_err(Rejected::loading_failed)??;
+        let task = tokio::task::spawn_local(async move {
+            let (read, prepared) = match loading.await {
+                Ok(loaded) => loaded,
+                Err(error) => (None, Err(Rejected::loading_failed(error))),
+            };
+            let mut prepared = match prepared {
+                Ok(prepared) => prepared,
+                Err(rejected) => return (read, Err(rejected)),
+            };
             discovery.prepare(&mut prepared.config).await;
-            Ok(prepared)
-        }));
+            let prepared = match required {
+                NewEndpoints::Any => Ok(prepared),
+                NewEndpoints::Healthy => prepared.if_healthy(upstreams, &inquiries).await,
+            };
+            (read, prepared)
+        });
+        self.loading = Some(Loading {
+            wanted,
+            askers,
+            task,
+        });
     }
 
     /// Loads the configuration on a thread beside this one, and says what it would
@@ -211,29 +378,36 @@ impl Reloading {
         self.loading.is_some()
     }
 
-    /// What was loaded, once it is.
+    /// What was loaded, once it is, and for whom.
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
-    pub async fn loaded(&mut self) -> Loaded {
+    pub async fn loaded(&mut self) -> Job {
         let Some(loading) = &mut self.loading else {
             return std::future::pending().await;
         };
-        let loaded = loading.await;
-        self.loading = None;
-        loaded.map_err(Rejected::loading_failed)?
+        let ended = (&mut loading.task).await;
+        let (read, loaded) = match ended {
+            Ok(ended) => ended,
+            Err(error) => (None, Err(Rejected::loading_failed(error))),
+        };
+        match self.loading.take() {
+            Some(Loading { wanted, askers, .. }) => Job {
+                wanted,
+                askers,
+                read,
+                loaded,
+            },
+            // It was there above.
+            None => std::future::pending().await,
+        }
     }
 
-    /// Those for whom it was loaded. Begins anew for those that came since, after the
-    /// configuration that is in force now.
-    pub fn next(&mut self, now: &Arc<Sources>, discovery: &Arc<Discovery>) -> Vec<Asker> {
-        let askers = std::mem::take(&mut self.askers);
-        let mut later = std::mem::take(&mut self.later);
-        if let Some(first) = later.pop() {
-            self.begin(first, now, discovery);
-            self.askers.append(&mut later);
+    /// Loads what was asked for since, after the configuration that is in force now.
+    pub fn go_on(&mut self, process: &Process) {
+        if let Some((options, askers)) = self.later.pop_front() {
+            self.start(Wanted::File(options), askers, process);
         }
-        askers
     }
 }
 
@@ -253,9 +427,9 @@ pub(super) struct InForce {
 }
 
 impl InForce {
-    /// Says so once every worker has it, and drops the one before when nothing uses it
-    /// any more.
-    pub async fn confirm(self, now: Arc<Sources>, askers: Vec<Asker>) {
+    /// Says so once every worker has it, with what follows from it, and drops the one
+    /// before when nothing uses it any more.
+    pub async fn announce(self, now: Arc<Sources>, askers: Vec<Asker>, then: Option<String>) {
         let deadline = Instant::now() + FOLLOW_TIMEOUT;
         let mut late = 0;
         for followed in self.followed {
@@ -269,6 +443,11 @@ impl InForce {
             "reloaded: configuration {hash} is in force, generation {number}"
         );
         let mut told = format!("reloaded: configuration {hash} is in force, generation {number}");
+        if let Some(then) = then {
+            tracing::info!("reload: {then}");
+            told.push('\n');
+            told.push_str(&then);
+        }
         for kept in &self.kept {
             tracing::warn!("reload: {kept}");
             told.push_str("\nwarning: ");
@@ -285,7 +464,7 @@ impl InForce {
         if !self.warnings.is_empty() {
             let _ = write!(told, "\n{}", self.warnings);
         }
-        askers.into_iter().for_each(|it| it.confirm(&told));
+        askers.into_iter().for_each(|it| it.tell(&told));
         drop_aside(self.before).await;
     }
 }

@@ -66,14 +66,14 @@ pub fn json(proxy: &Proxy, command: &str) -> Value {
 }
 
 /// `evenkeel ctl` with the socket of this program.
-fn ctl(proxy: &Proxy, args: &[&str]) -> Output {
+pub fn ctl(proxy: &Proxy, args: &[&str]) -> Output {
     let mut command = Command::new(program());
     command.arg("ctl").arg("--socket");
     command.arg(proxy.path("control.sock")).args(args);
     run(command, Duration::from_secs(20)).unwrap()
 }
 
-fn texts(output: &Output) -> (Option<i32>, String, String) {
+pub fn texts(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (
         output.status.code(),

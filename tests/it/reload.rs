@@ -8,26 +8,26 @@ use evenkeel_testkit::deadline::{STEP, until};
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, TempDir};
 use rustix::process::Signal;
 
-use crate::control::ask;
+use crate::control::{ask, texts};
 use crate::setup::{Site, ask_status, assert_serves, figures, get, origin, program, test};
 use crate::status::order;
 
 /// With a control socket and a status page.
-const SITE: Site<'_> = Site {
+pub const SITE: Site<'_> = Site {
     bind: "127.0.0.1:0",
     listener: "",
     upstream: "",
     server: "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"",
 };
 
-fn site() -> (OriginHandle, Proxy) {
+pub fn site() -> (OriginHandle, Proxy) {
     let origin = origin();
     let proxy = SITE.start(&[origin.address.to_string()]);
     (origin, proxy)
 }
 
 /// Puts another configuration in the file's place.
-fn write(proxy: &Proxy, config: &str) {
+pub fn write(proxy: &Proxy, config: &str) {
     let dir = proxy.dir().display().to_string();
     let config = config.replace("$DIR", &dir);
     std::fs::write(proxy.path("evenkeel.toml"), config).unwrap();
@@ -43,7 +43,7 @@ fn evenkeel_reload(proxy: &Proxy) -> Output {
 
 /// Has it loaded; it must be fine.
 #[track_caller]
-fn reload(proxy: &Proxy, config: &str) -> String {
+pub fn reload(proxy: &Proxy, config: &str) -> String {
     write(proxy, config);
     let answer = ask(proxy, "reload");
     assert!(answer.starts_with("reloaded: "), "{answer}");
@@ -51,7 +51,7 @@ fn reload(proxy: &Proxy, config: &str) -> String {
 }
 
 /// Where a listener that came with a reload listens.
-fn listening(proxy: &Proxy, name: &str) -> SocketAddr {
+pub fn listening(proxy: &Proxy, name: &str) -> SocketAddr {
     let said = format!("listener {name}: listening on ");
     until("it listens", || proxy.stderr().contains(&said));
     let stderr = proxy.stderr();
@@ -62,7 +62,7 @@ fn listening(proxy: &Proxy, name: &str) -> SocketAddr {
 const HELLO: &str = "[[route]]\nmatch = { path = \"/hello\" }\nanswer = { body = \"hello\" }\n";
 
 /// The configuration with another route first.
-fn with_hello(config: &str) -> String {
+pub fn with_hello(config: &str) -> String {
     config.replacen("[[route]]", &format!("{HELLO}[[route]]"), 1)
 }
 
@@ -134,7 +134,7 @@ fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
         assert!(said.contains("`retrys`"), "{said}");
         proxy.signal(Signal::HUP);
         let line = "reload refused: 2 mistakes in the configuration";
-        until("it is said", || proxy.stderr().matches(line).count() == 3);
+        until("it is said", || proxy.stderr().matches(line).count() == 4);
         std::fs::remove_file(proxy.path("evenkeel.toml")).unwrap();
         let answer = ask(&proxy, "reload");
         assert!(answer.starts_with("error: "), "{answer}");
@@ -144,11 +144,11 @@ fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
         assert_serves(&mut client);
         let figures = figures(&proxy);
         assert_eq!(figures["reloads"], 0);
-        assert_eq!(figures["reloads_refused"], 7);
+        assert_eq!(figures["reloads_refused"], 8);
     });
 }
 
-const OTHER: &str = "[[listener]]\nname = \"other\"\nbind = \"127.0.0.1:0\"\n";
+pub const OTHER: &str = "[[listener]]\nname = \"other\"\nbind = \"127.0.0.1:0\"\n";
 
 #[test]
 fn listeners_come_and_go() {
@@ -512,5 +512,49 @@ fn what_would_change_is_said_with_its_cost() {
         assert_eq!(figures(&proxy)["generation"], 1);
         write(&proxy, "[[listener]");
         assert!(ask(&proxy, "diff").starts_with("error: "));
+    });
+}
+
+#[test]
+fn a_file_with_mistakes_names_the_process_all_the_same() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let evenkeel = |verb: &str, more: &[&str]| {
+            let mut command = Command::new(program());
+            command.arg(verb).arg("--config");
+            command.arg(proxy.path("evenkeel.toml")).args(more);
+            texts(&command.output().unwrap())
+        };
+        for (turn, wrong) in [
+            config.replace("workers = 1", "workers = -1"),
+            config.replace("[[route]]", "[[route]"),
+            format!("{config}[upstream.app]\n"),
+        ]
+        .iter()
+        .enumerate()
+        {
+            write(&proxy, wrong);
+            let (code, _, said) = evenkeel("reload", &[]);
+            assert_eq!(code, Some(1), "{said}");
+            assert!(said.contains("in the configuration\n"), "{said}");
+            assert!(said.contains("evenkeel.toml:"), "{said}");
+            assert!(!said.contains("warning: "), "{said}");
+            assert_eq!(figures(&proxy)["reloads_refused"], turn + 1);
+            let (code, shown, said) = evenkeel("ctl", &["show", "generations"]);
+            assert_eq!(code, Some(0), "{said}");
+            assert!(shown.starts_with("GENERATION"), "{shown}");
+            assert!(said.contains("`evenkeel check` shows them"), "{said}");
+        }
+        // Without a process they are shown here.
+        let away = config.replace("control.sock", "away.sock");
+        write(&proxy, &away.replace("workers = 1", "workers = -1"));
+        let (code, _, said) = evenkeel("reload", &[]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("evenkeel.toml:"), "{said}");
+        assert!(
+            said.ends_with("evenkeel: 1 mistake in the configuration\n"),
+            "{said}"
+        );
     });
 }

@@ -15,11 +15,11 @@ use crate::setup::{Site, ask_status, assert_serves, figures, get, origin, progra
 
 /// The process that has taken over last; killed when dropped. To be dropped before the
 /// first one.
-struct Successors<'a>(&'a Proxy);
+pub struct Successors<'a>(pub &'a Proxy);
 
 impl Successors<'_> {
     /// Of all that have taken over, in order.
-    fn pids(&self) -> Vec<u32> {
+    pub fn pids(&self) -> Vec<u32> {
         let said = self.0.stderr();
         let lines = said.lines();
         let pids = lines.filter_map(|it| {
@@ -31,7 +31,7 @@ impl Successors<'_> {
     }
 
     /// Has the process at work replaced, by USR2 to it.
-    fn upgrade(&self) -> u32 {
+    pub fn upgrade(&self) -> u32 {
         let before = self.pids();
         let at_work = before.last().copied().unwrap_or(self.0.pid());
         signal(at_work, Signal::USR2);

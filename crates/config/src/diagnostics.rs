@@ -159,6 +159,16 @@ impl Report {
         })
     }
 
+    /// The files that were read, in their order.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.sources
+            .iter()
+            .filter_map(|source| match &source.origin {
+                Origin::File(path) => Some(path.as_str()),
+                Origin::Variable | Origin::Set => None,
+            })
+    }
+
     /// Has the texts at these places shown as stars, and all passwords in URLs.
     /// Places stay what they are.
     pub(super) fn hide(&mut self, secrets: &[SourcePlace]) {

@@ -69,7 +69,7 @@ impl Config {
 
 /// What the layers of a configuration say, defaults left out. Of secrets it has what
 /// tells one from another.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Written(Box<str>);
 
 impl fmt::Debug for Written {

@@ -58,8 +58,9 @@ pub use diff::{Change, ChangeKind, Subject, diff};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
 pub use level::Level;
-pub use load::{LOCAL_FILE, Loaded, load, load_text};
+pub use load::{LOCAL_FILE, Loaded, control_socket, load, load_text};
 pub use location::{Location, LocationPart, Variable};
+pub use quantity::duration;
 pub use schema::schema;
 pub use secret::without_passwords;
 pub use surroundings::NameLookup;
@@ -70,7 +71,7 @@ pub use written::{
 };
 
 /// Everything the process runs on, checked and with every default filled in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Process-wide settings.
     pub server: Server,

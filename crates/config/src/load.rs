@@ -3,17 +3,20 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use evenkeel_net::Address;
+
 use super::Config;
 use super::diagnostics::Report;
 use super::diff::Written;
 use super::layers;
 use super::print;
 use super::resolve::resolve;
-use super::setting::Setting;
+use super::setting::{FromText, Setting};
 use super::source_files::{self, SourceFiles};
 use super::surroundings::{NameLookup, Surroundings};
 use super::tree::Node;
 use super::unknown;
+use super::value::SocketPath;
 use super::written::File;
 
 /// The file beside the configuration file that overrides it.
@@ -56,20 +59,47 @@ pub fn load(
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
     let mut report = Report::default();
+    match read_layers(path, sets, variables, &mut report) {
+        Some((root, files)) => finish(root, surroundings(path, lookup), files, report),
+        None => Err(report),
+    }
+}
+
+/// The control socket that a configuration names, whatever else is wrong with it.
+pub fn control_socket(
+    path: &Path,
+    sets: &[String],
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Option<PathBuf> {
+    let (root, _) = read_layers(path, sets, variables, &mut Report::default())?;
+    let text = root.entry("server")?.node.text_of("control")?;
+    match SocketPath::from_text(text).ok()?.0 {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) => None,
+    }
+}
+
+/// All layers as one tree; `None` where the file can't be read.
+fn read_layers(
+    path: &Path,
+    sets: &[String],
+    variables: impl IntoIterator<Item = (String, String)>,
+    report: &mut Report,
+) -> Option<(Node, SourceFiles)> {
     let mut files = SourceFiles::default();
     let local = path.with_file_name(LOCAL_FILE);
     if local != path {
         files.reserve(&local);
     }
-    let mut root = match files.read(path, &mut report) {
+    let mut root = match files.read(path, report) {
         Ok(root) => root,
         Err(error) => {
             report.mistake_without_place(format!("read {}: {error}", path.display()));
-            return Err(report);
+            return None;
         }
     };
     if local != path {
-        match files.read(&local, &mut report) {
+        match files.read(&local, report) {
             Ok(over) => layers::merge(&mut root, over),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
@@ -77,11 +107,11 @@ pub fn load(
             }
         }
     }
-    layers::apply_variables(&mut root, variables, &mut report);
+    layers::apply_variables(&mut root, variables, report);
     for set in sets {
-        layers::apply_set(&mut root, set, &mut report);
+        layers::apply_set(&mut root, set, report);
     }
-    finish(root, surroundings(path, lookup), files, report)
+    Some((root, files))
 }
 
 /// Loads `bytes` alone, as if they stood in a file of this name. Nothing is included.

@@ -63,6 +63,17 @@ impl FromText for DurationValue {
     }
 }
 
+/// Reads a duration as the file has it, such as `1m30s`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let value = DurationValue::from_text(text);
+    value
+        .map(|it| it.0)
+        .map_err(|Fault { what, help }| help.map_or(what.clone(), |help| format!("{what}: {help}")))
+}
+
 fn duration_fault(text: &str) -> Fault {
     let fault = Fault::new(format!("`{text}` is no duration"));
     if text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -55,7 +55,7 @@ pub trait Facts {
 }
 
 /// What one route asks of a request: every condition in it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Rule {
     /// In the order in which they are asked.
     conditions: Box<[Condition]>,
@@ -98,7 +98,7 @@ impl Rule {
 }
 
 /// The compiled matcher.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RouteTable {
     rules: Box<[Rule]>,
     /// `None` where the rules are so few that each is tried.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::answer::{Answer, Format, with_names};
 use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, operate};
-use crate::admin::order::{Order, order};
+use crate::admin::order::{Order, ReloadOptions, order};
 use crate::admin::{Admin, Asker};
 use crate::config::MAX_WEIGHT;
 use crate::explain::live;
@@ -40,7 +40,8 @@ drain UPSTREAM/ENDPOINT...   finish what is in flight there, send nothing new
 ready UPSTREAM/ENDPOINT...   send requests there again
 stop UPSTREAM/ENDPOINT...    out of service, for the operator's reasons
 weight UPSTREAM/ENDPOINT N   another share of the traffic, 0 to 1000000
-reload                       load the configuration again
+reload ...                   load the configuration again: confirm TIME, require-healthy
+confirm                      have it stay that goes back otherwise
 diff                         what that would change, and what it would cost
 endpoint add PLACE ...       joins: weight N, max_in_flight N, tier N, backup, save
 endpoint set PLACE ...       another weight N, max_in_flight N, tier N, address A, save
@@ -196,7 +197,14 @@ async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<A
             Ok(count) => show::errors(sources, count, format).await,
             Err(error) => Err(error),
         },
-        ["reload"] => ordered(order(&admin.orders, Order::Reload).await, format),
+        ["reload", ref options @ ..] => match ReloadOptions::parse(options) {
+            Ok(options) => {
+                let reload = |reply| Order::Reload(options, reply);
+                ordered(order(&admin.orders, reload).await, format)
+            }
+            Err(error) => Err(error),
+        },
+        ["confirm"] => ordered(order(&admin.orders, Order::Confirm).await, format),
         ["diff"] => ordered(order(&admin.orders, Order::Diff).await, format),
         ["upgrade", ref binary @ ..] if binary.len() <= 1 => {
             let binary = binary.first().map(PathBuf::from);
@@ -426,8 +434,8 @@ mod tests {
         for (words, expected) in [
             (
                 &["frob"][..],
-                "there are show, rates, drain, ready, stop, weight, reload, diff, endpoint, upgrade, \
-                 shutdown, set",
+                "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, \
+                 upgrade, shutdown, set",
             ),
             (
                 &["show", "foo"],

@@ -90,6 +90,7 @@ impl Sources {
             ("worker_stalls", self.worker_stalls.so_far()),
             ("reloads", self.reloads.done()),
             ("reloads_refused", self.reloads.refused()),
+            ("reloads_reverted", self.reloads.reverted()),
             ("upgrades_failed", self.upgrades.failed()),
         ];
         let of_endpoints = |of: &dyn Fn(usize, &EndpointState) -> Saved| {
@@ -142,7 +143,11 @@ impl Sources {
             count.fetch_add(more(name), Ordering::Relaxed);
         }
         self.worker_stalls.add(more("worker_stalls"));
-        self.reloads.add(more("reloads"), more("reloads_refused"));
+        self.reloads.add(
+            more("reloads"),
+            more("reloads_refused"),
+            more("reloads_reverted"),
+        );
         self.upgrades.add(more("upgrades_failed"));
         for (index, upstream) in self.config.upstreams.iter().enumerate() {
             let failures = saved.of("probe_failures").of(&upstream.name);

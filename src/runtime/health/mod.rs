@@ -11,7 +11,10 @@
 
 mod admission;
 mod probing;
+mod required;
 mod trying;
+
+pub(super) use required::{NewUpstream, require_healthy};
 
 use std::cell::{Ref, RefCell};
 use std::collections::HashMap;

@@ -7,10 +7,10 @@ use tokio::time::sleep_until;
 
 use super::admission::Admission;
 use super::{LONGEST_TRY, Watch};
-use crate::config::Probe;
+use crate::config::{Endpoint, Probe};
 use crate::metrics::quantity::counted;
 use crate::net::clock;
-use crate::observe::inquiry::make_room;
+use crate::observe::inquiry::{Inquiry, make_room};
 use crate::observe::probes::ProbeEnd;
 use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe, probed_address};
 
@@ -91,13 +91,7 @@ impl Watch {
             return Seen::Exchange;
         }
         let begun = Instant::now();
-        let mut outcome = probe(&endpoint.address, settings, endpoint.authority()).await;
-        let is_lacking = outcome
-            .as_ref()
-            .is_err_and(ProbeFailure::is_out_of_descriptors);
-        if is_lacking && make_room(&self.upstream.common.inquiries).await {
-            outcome = probe(&endpoint.address, settings, endpoint.authority()).await;
-        }
+        let outcome = probe_once(endpoint, settings, &self.upstream.common.inquiries).await;
         let (took, answer) = match &outcome {
             Ok(passed) => (passed.elapsed, passed.to_string()),
             Err(failure) => (begun.elapsed(), failure.to_string()),
@@ -145,6 +139,22 @@ impl Watch {
         };
         self.log(change, Some(&detail));
     }
+}
+
+/// Probes an endpoint. Where no descriptor is left for that, idle connections give way.
+pub(super) async fn probe_once(
+    endpoint: &Endpoint,
+    settings: &Probe,
+    inquiries: &[Inquiry],
+) -> Result<Passed, ProbeFailure> {
+    let outcome = probe(&endpoint.address, settings, endpoint.authority()).await;
+    let is_lacking = outcome
+        .as_ref()
+        .is_err_and(ProbeFailure::is_out_of_descriptors);
+    if is_lacking && make_room(inquiries).await {
+        return probe(&endpoint.address, settings, endpoint.authority()).await;
+    }
+    outcome
 }
 
 /// In milliseconds: whole ones from 10 on.

@@ -35,19 +35,20 @@ impl Upgrading {
         }
     }
 
-    /// Starts a program that is to take over. Where that can't be, the process goes on.
+    /// Starts a program that is to take over, if that is allowed. Where that can't be, the
+    /// process goes on.
     pub fn begin(
         &mut self,
         process: &Process,
-        is_draining: bool,
+        allowed: Result<(), Failed>,
         binary: Option<PathBuf>,
         asker: Option<oneshot::Sender<Outcome>>,
     ) {
         let refused = |why: &str| Failed::NotStarted {
             why: why.to_owned(),
         };
-        let begun = if is_draining {
-            Err(Failed::Stopping)
+        let begun = if let Err(failed) = allowed {
+            Err(failed)
         } else if self.starting.is_some() {
             Err(refused("an upgrade is under way"))
         } else if std::process::id() == FIRST_PROCESS {

@@ -51,7 +51,7 @@ macro_rules! conditions {
     ($($kind:ident,)*) => {
         /// One thing that a rule asks of a request. Where it holds a list, one item
         /// of the list is enough.
-        #[derive(Debug)]
+        #[derive(Debug, Clone)]
         pub enum Condition {
             $(
                 #[doc = concat!("See [`", stringify!($kind), "`](struct@", stringify!($kind), ").")]

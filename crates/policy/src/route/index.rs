@@ -41,7 +41,7 @@ impl List {
 }
 
 /// The rules of one host, or of one suffix of hosts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Bucket {
     all: List,
     /// `None` where they are so few that each is tried.
@@ -49,7 +49,7 @@ struct Bucket {
 }
 
 /// The rules of a bucket by what they ask of the path.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ByPath {
     /// The rules that the trie does not have.
     others: List,
@@ -58,7 +58,7 @@ struct ByPath {
 }
 
 /// Which rules a host and a path may meet.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     hosts: HostTable,
     /// The first has the rules for every host.

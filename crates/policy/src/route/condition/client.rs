@@ -4,7 +4,7 @@ use super::Ask;
 use crate::route::{Facts, Network, RoutedRequest};
 
 /// The client's address lies in one of these networks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Client(pub Vec<Network>);
 
 impl Ask for Client {

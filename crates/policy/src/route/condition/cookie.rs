@@ -5,7 +5,7 @@ use super::value::{ValuePattern, split_at_equals};
 use crate::route::{Facts, RoutedRequest};
 
 /// A cookie.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cookie {
     /// Its name.
     pub name: String,

@@ -6,7 +6,7 @@ use crate::route::{Facts, RoutedRequest};
 
 /// A field of this name, or of one that endpoints take for it. The lines of all of
 /// them count as lines of one field.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Header {
     /// Its name.
     pub name: String,

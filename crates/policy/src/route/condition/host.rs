@@ -4,7 +4,7 @@ use super::Ask;
 use crate::route::{Facts, HostPattern, RoutedRequest};
 
 /// The host matches one of these.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Host(pub Vec<HostPattern>);
 
 impl Ask for Host {

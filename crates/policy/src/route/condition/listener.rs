@@ -4,7 +4,7 @@ use super::Ask;
 use crate::route::{Facts, RoutedRequest};
 
 /// The connection came by one of these listeners, by index.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Listener(pub Vec<usize>);
 
 impl Ask for Listener {

@@ -7,7 +7,7 @@ use crate::route::{Facts, RoutedRequest};
 ///
 /// Deviation: methods have a case (RFC 9110 section 9.1), but some endpoints take
 /// `delete` for `DELETE`. A rule on one is a rule on both.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Method(pub Vec<String>);
 
 impl Ask for Method {

@@ -4,7 +4,7 @@ use super::Ask;
 use crate::route::{Facts, PathPattern, RoutedRequest};
 
 /// The normal form of the path matches one of these.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Path(pub Vec<PathPattern>);
 
 impl Ask for Path {

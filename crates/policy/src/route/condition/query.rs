@@ -5,7 +5,7 @@ use super::value::{ValuePattern, split_at_equals};
 use crate::route::{Facts, RoutedRequest, path::decode_pair};
 
 /// A parameter of the query, percent-decoded and with `+` for a space.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Query {
     /// Its name.
     pub name: String,

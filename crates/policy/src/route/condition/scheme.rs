@@ -4,7 +4,7 @@ use super::Ask;
 use crate::route::{Facts, RoutedRequest};
 
 /// The client asked by this scheme: `http` or `https`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Scheme(pub &'static str);
 
 impl Ask for Scheme {

@@ -10,7 +10,7 @@ use crate::route::HostPattern;
 /// The hash goes over a host from its end, byte by byte, so that one pass gives the
 /// hash of each suffix as well. Only the configuration adds names: a client can make
 /// up a host of the same hash as one of them, and that costs one comparison.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct HostTable {
     entries: HashTable<HostEntry>,
     /// The names of all entries, one behind the other.
@@ -21,7 +21,7 @@ pub(super) struct HostTable {
     max_suffix_len: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct HostEntry {
     kind: Kind,
     start: u32,

@@ -10,7 +10,7 @@ use crate::route::PathPattern;
 ///
 /// A path leads from node to node by its segments, and ends at the first segment
 /// that no pattern has. So a path costs no more than the longest pattern.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct PathTrie {
     nodes: Box<[Node]>,
     children: HashTable<Child>,
@@ -29,7 +29,7 @@ struct Node {
 }
 
 /// The way from a node to another, by a segment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Child {
     parent: u32,
     start: u32,

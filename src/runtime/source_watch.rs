@@ -1,0 +1,86 @@
+//! The files of the configuration, watched: where they change, it is loaded again.
+//!
+//! A task of the control thread tells when they may say something else. What they say
+//! then is compared with what they said last (`reload`).
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::watching::{FileWatch, WatchedPaths};
+
+/// A change counts when this long nothing more was written.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Hears of changes of the configuration's files.
+#[derive(Debug)]
+pub(super) struct SourceWatch {
+    paths: watch::Sender<WatchedPaths>,
+    changed: Arc<Notify>,
+}
+
+impl SourceWatch {
+    /// Of these files, once [`keep`](Self::keep) runs.
+    pub fn new(paths: WatchedPaths) -> Self {
+        SourceWatch {
+            paths: watch::Sender::new(paths),
+            changed: Arc::default(),
+        }
+    }
+
+    /// Watches for ever. To be run as a task.
+    pub fn keep(&self) -> impl Future<Output = ()> + use<> {
+        let (mut paths, changed) = (self.paths.subscribe(), self.changed.clone());
+        async move {
+            loop {
+                let now = paths.borrow_and_update().clone();
+                let mut watch = FileWatch::begin(now, QUIET).await;
+                // They may have changed before they were watched.
+                changed.notify_one();
+                loop {
+                    tokio::select! {
+                        follows = paths.changed() => match follows {
+                            Ok(()) => break,
+                            // The process is ending.
+                            Err(_) => return,
+                        },
+                        () = watch.changed() => changed.notify_one(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the files may say something else.
+    ///
+    /// # Cancellation
+    /// Nothing is lost by dropping the future.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Watches the files of the newest configuration.
+    pub fn follow(&self, read: WatchedPaths) {
+        self.paths.send_if_modified(|paths| {
+            let is_other = *paths != read;
+            *paths = read;
+            is_other
+        });
+    }
+
+    /// Watches files with mistakes beside those of the configuration in force: who puts
+    /// them right may change any.
+    pub fn follow_mistaken(&self, read: WatchedPaths) {
+        self.paths.send_if_modified(|paths| {
+            let before = paths.files.len();
+            for file in read.files {
+                if !paths.files.contains(&file) {
+                    paths.files.push(file);
+                }
+            }
+            paths.files.len() > before
+        });
+    }
+}

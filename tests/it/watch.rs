@@ -1,0 +1,191 @@
+//! `evenkeel run --watch`: the configuration is loaded again whenever its files change.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient};
+use rustix::process::Signal;
+
+use crate::control::ask;
+use crate::reload::{SITE, with_hello, write};
+use crate::setup::{assert_serves, figures, get, origin, test};
+use crate::upgrade::Successors;
+
+fn watched() -> (OriginHandle, Proxy, String) {
+    let origin = origin();
+    let config = SITE.config(&[origin.address.to_string()]);
+    let setup = ProxySetup {
+        args: vec!["--watch".to_owned()],
+        ..ProxySetup::default()
+    };
+    let proxy = SITE.start_with(&[origin.address.to_string()], &setup);
+    (origin, proxy, config)
+}
+
+/// The configuration with a route for this path first.
+fn with_path(config: &str, path: &str) -> String {
+    with_hello(config).replace("/hello", path)
+}
+
+fn status(client: &mut RawClient, path: &str) -> u16 {
+    client.ask(get(path)).unwrap().status
+}
+
+#[track_caller]
+fn answers(client: &mut RawClient, path: &str) {
+    until(path, || status(client, path) == 200);
+}
+
+/// Puts a file in another one's place, as editors do.
+fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, file).unwrap();
+}
+
+#[test]
+fn a_changed_file_is_loaded() {
+    test(|| {
+        let (_origin, proxy, config) = watched();
+        let mut client = proxy.client();
+        write(&proxy, &with_path(&config, "/written"));
+        answers(&mut client, "/written");
+        let file = proxy.path("evenkeel.toml");
+        let dir = proxy.dir().display().to_string();
+        let config = config.replace("$DIR", &dir);
+        replace(&file, &with_path(&config, "/renamed"));
+        answers(&mut client, "/renamed");
+        // Nothing new, whatever it looks like.
+        let renamed = with_path(&config, "/renamed");
+        replace(&file, &format!("# A comment.\n{renamed}"));
+        // Mistakes are said once.
+        let refused = "reload refused: 1 mistake in the configuration";
+        write(&proxy, &config.replace("workers = 1", "workers = -1"));
+        until("it is refused", || proxy.stderr().contains(refused));
+        write(&proxy, &config.replace("workers = 1", "workers = -1"));
+        replace(&file, &renamed);
+        // The file beside it overrides it.
+        replace(
+            &proxy.path("local.toml"),
+            "[server]\ndrain_timeout = \"7s\"\n",
+        );
+        until("it is loaded", || figures(&proxy)["generation"] == 3);
+        fs::remove_file(proxy.path("local.toml")).unwrap();
+        until("it is loaded", || figures(&proxy)["generation"] == 4);
+        fs::remove_file(&file).unwrap();
+        until("that is a mistake", || {
+            figures(&proxy)["reloads_refused"] == 2
+        });
+        fs::write(&file, with_path(&config, "/anew")).unwrap();
+        answers(&mut client, "/anew");
+        assert_eq!(
+            proxy.stderr().matches(refused).count(),
+            1,
+            "{}",
+            proxy.stderr()
+        );
+        let figures = figures(&proxy);
+        assert_eq!(figures["generation"], 5);
+        assert_eq!(figures["reloads_refused"], 2);
+        assert_eq!(figures["listeners"][0]["open"], 1);
+    });
+}
+
+#[test]
+fn included_files_and_their_folders() {
+    test(|| {
+        let (_origin, proxy, config) = watched();
+        let mut client = proxy.client();
+        let folder = proxy.path("conf.d");
+        let included = |name: &str, path: &str| {
+            let text = format!(
+                "[[route]]\nname = \"{name}\"\nmatch = {{ path = \"{path}\" }}\nanswer = {{ body = \"x\" }}\n"
+            );
+            replace(&folder.join(format!("{name}.toml")), &text);
+        };
+        write(&proxy, &format!("include = [\"conf.d/*.toml\"]\n{config}"));
+        fs::create_dir(&folder).unwrap();
+        included("one", "/one");
+        answers(&mut client, "/one");
+        included("two", "/two");
+        answers(&mut client, "/two");
+        included("one", "/other");
+        answers(&mut client, "/other");
+        fs::remove_dir_all(&folder).unwrap();
+        until("they are gone", || status(&mut client, "/two") == 404);
+        fs::create_dir(&folder).unwrap();
+        included("three", "/three");
+        answers(&mut client, "/three");
+    });
+}
+
+#[test]
+fn a_config_map_of_kubernetes() {
+    test(|| {
+        let (_origin, proxy, config) = watched();
+        let mut client = proxy.client();
+        let dir = proxy.dir().display().to_string();
+        let config = config.replace("$DIR", &dir);
+        let version = |number: u32, config: &str| {
+            let folder = format!("..{number}");
+            fs::create_dir(proxy.path(&folder)).unwrap();
+            fs::write(proxy.path(&folder).join("evenkeel.toml"), config).unwrap();
+            let new = proxy.path("..data_tmp");
+            symlink(&folder, &new).unwrap();
+            fs::rename(&new, proxy.path("..data")).unwrap();
+        };
+        version(1, &config);
+        symlink("..data/evenkeel.toml", proxy.path("link")).unwrap();
+        fs::rename(proxy.path("link"), proxy.path("evenkeel.toml")).unwrap();
+        for number in 2..5 {
+            let path = format!("/version-{number}");
+            version(number, &with_path(&config, &path));
+            answers(&mut client, &path);
+            fs::remove_dir_all(proxy.path(&format!("..{}", number - 1))).unwrap();
+        }
+        assert_eq!(figures(&proxy)["reloads"], 3);
+        assert_eq!(figures(&proxy)["reloads_refused"], 0);
+    });
+}
+
+#[test]
+fn with_hup_and_a_reload_to_confirm() {
+    test(|| {
+        let (_origin, proxy, config) = watched();
+        let mut client = proxy.client();
+        for turn in 0..5 {
+            let path = format!("/turn-{turn}");
+            write(&proxy, &with_path(&config, &path));
+            proxy.signal(Signal::HUP);
+            answers(&mut client, &path);
+        }
+        assert_serves(&mut client);
+        // One that went back comes again with another content only.
+        write(&proxy, &with_path(&config, "/trial"));
+        let answer = ask(&proxy, "reload confirm 1s");
+        assert!(answer.starts_with("reloaded: "), "{answer}");
+        let is_back = || figures(&proxy)["reloads_reverted"] == 1;
+        until("it goes back", is_back);
+        let generation = figures(&proxy)["generation"].as_u64().unwrap();
+        write(&proxy, &with_path(&config, "/trial"));
+        write(&proxy, &with_path(&config, "/last"));
+        answers(&mut client, "/last");
+        assert_eq!(figures(&proxy)["generation"], generation + 1);
+    });
+}
+
+#[test]
+fn the_process_after_an_upgrade_watches_as_well() {
+    test(|| {
+        let (_origin, proxy, config) = watched();
+        let successors = Successors(&proxy);
+        successors.upgrade();
+        write(&proxy, &with_path(&config, "/after"));
+        until("it is loaded", || {
+            status(&mut proxy.client(), "/after") == 200
+        });
+        assert_eq!(figures(&proxy)["pid"], successors.pids()[0]);
+    });
+}
