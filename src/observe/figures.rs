@@ -8,7 +8,6 @@
 pub mod counters;
 mod endpoint;
 mod exchanges;
-mod generation;
 mod kept;
 mod listener;
 mod route;
@@ -35,11 +34,11 @@ use super::upgrades::Upgrades;
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 
+pub use super::generation::{GenerationFigures, LoadedConfig};
 use counters::Counters;
 pub(crate) use endpoint::effective_weight;
 pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, EndpointStatus};
 pub use exchanges::{ExchangeFigures, PhaseFigures};
-pub use generation::{GenerationFigures, LoadedConfig};
 pub use listener::{ListenerFigures, ListenerGiven};
 pub use route::{FileFigures, FileGiven, RouteFigures, RouteGiven};
 pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};

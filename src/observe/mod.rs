@@ -6,6 +6,7 @@ pub mod discovered;
 pub mod events;
 pub mod failures;
 pub mod figures;
+mod generation;
 pub mod inquiry;
 pub mod limits;
 pub mod log_level;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::figures::LoadedConfig;
+use super::generation::LoadedConfig;
 
 /// Reloads so far.
 #[derive(Debug, Default)]

@@ -13,11 +13,11 @@ pub use super::OwnCounters;
 pub use super::endpoint::EndpointCounters;
 use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
-pub use super::generation::GenerationCounters;
 pub use super::listener::ListenerCounters;
 pub use super::route::{FileCounters, RouteCounters};
 pub use super::upstream::UpstreamCounters;
 use crate::config::Config;
+pub use crate::observe::generation::GenerationCounters;
 
 /// Counters of one worker; the indices are those of one configuration.
 ///
