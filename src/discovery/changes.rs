@@ -34,7 +34,7 @@ pub struct EndpointChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<u16>,
     /// Who did it; the state file does not say.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
 
@@ -179,6 +179,16 @@ impl Changes {
         self.added.is_empty() && self.removed.is_empty() && self.set.is_empty()
     }
 
+    /// Says that the configuration has won.
+    pub fn log_lost(&self, upstream: &str) {
+        let lost = self.summary();
+        tracing::warn!(
+            upstream,
+            "upstream {upstream}: the configuration lists other endpoints than those that the \
+             operator changed; the changes are lost: {lost}"
+        );
+    }
+
     /// What is changed, in a few words.
     pub fn summary(&self) -> String {
         let names = |verb: &str, names: Vec<&String>| {
@@ -275,9 +285,14 @@ pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
 
 /// Replaces the state file as a whole. Blocks until it is on the disk.
 pub(super) fn write(path: &Path, saved: &Saved) -> std::io::Result<()> {
+    let mut upstreams = saved.clone();
+    for changes in upstreams.values_mut() {
+        let changed = changes.added.values_mut().chain(changes.set.values_mut());
+        changed.for_each(|it| it.by.clear());
+    }
     let file = StateFile {
         version: VERSION,
-        upstreams: saved.clone(),
+        upstreams,
     };
     let text = serde_json::to_string_pretty(&file).map_err(std::io::Error::other)?;
     let new = with_end(path, "new");

@@ -79,7 +79,8 @@ fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, Failure> {
     }
 }
 
-fn own(items: &[Value]) -> Result<Vec<Endpoint>, String> {
+/// The endpoints of an array of our own.
+pub(super) fn own(items: &[Value]) -> Result<Vec<Endpoint>, String> {
     let endpoints = items.iter().enumerate().map(|(at, item)| {
         let within = |text: String| format!("item {at}: {text}");
         match item {

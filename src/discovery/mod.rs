@@ -1,8 +1,9 @@
 //! Discovery: where the endpoints of upstreams come from while the program runs.
 //!
 //! Owns the list of each upstream: addresses as written, names and services that are
-//! looked up (`names`), files (`file`), and what operators change (`changes`). [`Discovery`] puts them together (`list`)
-//! and hands the list to the [`SharedUpstream`], which keeps what is known of endpoints
+//! looked up (`names`), files (`file`), and what operators change (`changes`).
+//! [`Discovery`] puts them together (`list`), leaves them to a process that takes over
+//! (`kept`), and hands the list to the [`SharedUpstream`], which keeps what is known of endpoints
 //! that stay. One for the process. Tasks of the control thread ask the sources; workers
 //! never wait for them.
 //!
@@ -10,7 +11,9 @@
 //! and how old that is can be seen.
 
 mod changes;
+mod compared;
 mod file;
+mod kept;
 mod list;
 mod names;
 
@@ -31,6 +34,8 @@ use crate::observe::discovered::{Discovered, SourceFigures};
 use crate::upstream::SharedUpstream;
 use changes::{Changes, Saved};
 pub use changes::{EndpointChange, Keep, ListChange};
+pub use compared::OperatorChange;
+pub use kept::{ChangesKept, SourcesKept};
 use list::List;
 use names::{Answer, Names, Question};
 
@@ -415,7 +420,13 @@ impl Discovery {
         saved.is_read = true;
         match read {
             Ok(changes) => {
-                self.state().changes.clone_from(&changes);
+                let mut state = self.state();
+                for (upstream, changes) in &changes {
+                    // What was changed since the start is newer.
+                    let of = state.changes.entry(upstream.clone());
+                    of.or_insert_with(|| changes.clone());
+                }
+                drop(state);
                 saved.changes = changes;
             }
             Err(Failure { word, text }) => {
@@ -567,20 +578,12 @@ impl State {
     /// Forgets what was changed of lists that are written otherwise now.
     fn drop_changes(&mut self, config: &Config) {
         let upstreams = config.upstreams.iter();
-        let listed = upstreams.map(|it| {
-            let listed = changes::fingerprint(&it.sources, it.endpoints_file.as_deref());
-            (it.name.as_str(), listed)
-        });
+        let listed = upstreams.map(|it| (it.name.as_str(), listed(it)));
         let listed: HashMap<_, _> = listed.collect();
         self.changes.retain(|upstream, changes| {
             let stays = listed.get(upstream.as_str()) == Some(&changes.listed);
             if !stays {
-                let lost = changes.summary();
-                tracing::warn!(
-                    upstream,
-                    "upstream {upstream}: the configuration lists other endpoints than those \
-                     that the operator changed; the changes are lost: {lost}"
-                );
+                changes.log_lost(upstream);
             }
             stays
         });
@@ -605,6 +608,11 @@ impl State {
             log_source(&upstream.name, &shown, Some(failure), stays);
         }
     }
+}
+
+/// How the list of an upstream is written: another one, another text.
+pub fn listed(upstream: &Upstream) -> String {
+    changes::fingerprint(&upstream.sources, upstream.endpoints_file.as_deref())
 }
 
 fn no_answer_yet() -> Failure {

@@ -16,7 +16,7 @@ use super::Found;
 use super::bytes::ReadBytes;
 use super::compressed::Compressed;
 use super::direct::DirectReads;
-use super::figures::{DiskFigures, DiskGiven};
+use super::figures::{DiskFigures, DiskGiven, IoCounters};
 use super::folder_id::FolderId;
 use super::held::{AnswerMemory, HeldPage, HeldPages};
 use super::io_queue::IoQueue;
@@ -24,7 +24,7 @@ use super::memory::Memory;
 use super::open::{FileId, Missing};
 use super::root::Root;
 use crate::config::{self, Config};
-use crate::metrics::Detail;
+use crate::metrics::{Cell, Counter, Detail, Saved};
 
 /// Files that may wait to be compressed.
 const COMPRESSING_MAX: usize = 1000;
@@ -71,12 +71,41 @@ pub struct Disk {
     pub queue: Arc<IoQueue<DiskRequest, Fetched>>,
     /// What of it is read past the page cache.
     pub direct_reads: Arc<DirectReads>,
+    /// What the process before an upgrade has counted there; one thread raises it.
+    inherited: Arc<Inherited>,
     /// Its number; `None` where the folder is not there yet, which has a queue of its
     /// own.
     device: Option<u64>,
 }
 
+/// What the process before an upgrade has counted at a disk.
+#[derive(Debug, Default)]
+struct Inherited {
+    counters: IoCounters,
+    direct: Counter,
+}
+
 impl Disk {
+    /// What was counted so far, for a process that goes on counting.
+    pub(crate) fn save(&self) -> Saved {
+        let mut counters = self.queue.counters().save();
+        counters.add(self.inherited.counters.save());
+        Saved::named([
+            ("counters", counters),
+            ("direct", Saved::number(self.direct())),
+        ])
+    }
+
+    /// Has what the process before has counted come to at least this.
+    pub(crate) fn raise(&self, saved: &Saved) {
+        self.inherited.counters.raise(saved.of("counters"));
+        self.inherited.direct.raise(saved.of("direct"));
+    }
+
+    fn direct(&self) -> u64 {
+        self.direct_reads.count() + self.inherited.direct.value()
+    }
+
     /// Reads its figures.
     pub fn figures(&self, settings: &config::Disk) -> DiskFigures {
         let load = self.queue.load();
@@ -86,9 +115,12 @@ impl Disk {
             queue_max: settings.queue_max,
             in_flight: load.in_flight,
             max_in_flight: settings.in_flight,
-            direct: self.direct_reads.count(),
+            direct: self.direct(),
         };
-        given.with([self.queue.counters()], Detail::Full)
+        given.with(
+            [self.queue.counters(), &self.inherited.counters],
+            Detail::Full,
+        )
     }
 }
 
@@ -196,6 +228,7 @@ impl Disks {
                             name,
                             queue: Arc::new(IoQueue::start("disk", bounds(config))?),
                             direct_reads: Arc::new(DirectReads::new(memory.clone())),
+                            inherited: Arc::default(),
                             device,
                         },
                     };

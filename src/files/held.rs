@@ -58,6 +58,11 @@ impl AnswerMemory {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Adds what the process before an upgrade has counted.
+    pub(crate) fn add_refused(&self, count: u64) {
+        self.refused.fetch_add(count, Ordering::Relaxed);
+    }
+
     /// Counts a slice of so many bytes where half of the room is still there: the
     /// other half is for what can't be made in short slices.
     pub fn hold_slice(self: &Arc<Self>, len: u64) -> Option<Holding> {

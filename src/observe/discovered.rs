@@ -22,6 +22,8 @@ pub struct SourceFigures {
     /// When it was last read without a mistake, in milliseconds since 1970; `null`
     /// where it never was.
     pub read_unix_ms: Option<u64>,
+    /// How long ago that was, in milliseconds.
+    pub age_ms: Option<u64>,
     /// For how long what it said holds, in seconds, where it says that.
     pub ttl_s: Option<u64>,
     /// Times that it could not be read.
@@ -46,6 +48,8 @@ struct Known {
     sources: Vec<SourceFigures>,
     /// By the name of an endpoint, why it is there.
     reasons: HashMap<String, String>,
+    /// Times that a source could not be read, those that are gone included.
+    failures: u64,
 }
 
 /// The sources of every upstream, by its name.
@@ -64,8 +68,15 @@ impl Discovered {
         sources: Vec<SourceFigures>,
         reasons: HashMap<String, String>,
     ) {
-        let known = Known { sources, reasons };
-        self.known().insert(upstream.to_owned(), known);
+        let mut all = self.known();
+        let known = all.entry(upstream.to_owned()).or_default();
+        for source in &sources {
+            let mut before = known.sources.iter();
+            let before = before.find(|it| it.source == source.source);
+            let before = before.map_or(0, |it| it.failures);
+            known.failures += source.failures.saturating_sub(before);
+        }
+        (known.sources, known.reasons) = (sources, reasons);
     }
 
     /// Forgets upstreams that are no more.
@@ -81,6 +92,19 @@ impl Discovered {
             .map_or(Vec::new(), |it| it.sources.clone())
     }
 
+    /// Times that a source of an upstream could not be read: it never decreases,
+    /// whichever sources go.
+    pub fn source_failures(&self, upstream: &str) -> u64 {
+        self.known().get(upstream).map_or(0, |it| it.failures)
+    }
+
+    /// Adds what the process before an upgrade has counted.
+    pub fn add_source_failures(&self, upstream: &str, failures: u64) {
+        if let Some(known) = self.known().get_mut(upstream) {
+            known.failures += failures;
+        }
+    }
+
     /// Why the upstream has this endpoint.
     pub fn reason(&self, upstream: &str, endpoint: &str) -> Option<String> {
         self.known().get(upstream)?.reasons.get(endpoint).cloned()
@@ -89,6 +113,11 @@ impl Discovered {
     /// Counts a state file that could not be read or written.
     pub fn count_state_failure(&self) {
         self.state_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds what the process before an upgrade has counted.
+    pub fn add_state_failures(&self, count: u64) {
+        self.state_failures.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Times that the state file could not be read or written.

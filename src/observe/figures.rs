@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use evenkeel_metrics::family::{Reading, Value, whole};
-use evenkeel_metrics::{BufferMemory, Detail, figures, sum};
+use evenkeel_metrics::{BufferMemory, Detail, Reasons, figures, sum};
 use evenkeel_policy::dispatch::Dispatcher;
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ pub struct Sources {
     pub worker_stalls: Arc<WorkerStalls>,
     /// How often another configuration was asked for.
     pub reloads: Arc<Reloads>,
-    /// Upgrades that failed.
+    /// Upgrades so far.
     pub upgrades: Arc<Upgrades>,
     /// Whether no new connections are taken any more.
     pub is_draining: Arc<AtomicBool>,
@@ -162,8 +162,12 @@ figures! {
     given reloads_refused: u64 => counter "reloads_refused_total";
     /// Configurations that went back, as nobody confirmed them in time.
     given reloads_reverted: u64 => counter "reloads_reverted_total";
+    /// Times that another process has taken over.
+    given upgrades: u64 => counter "upgrades_total";
     /// Upgrades in which no other process took over.
-    given upgrades_failed: u64 => counter "upgrades_failed_total";
+    given upgrades_failed: u64;
+    /// Upgrades in which no other process took over, by reason.
+    given upgrades_failed_by_reason: Reasons => counter "upgrades_failed_total";
     /// Access log lines for which the writer had no room.
     counter log_lines_dropped => "log_lines_dropped_total";
     /// Access log lines that could not be written.
@@ -252,6 +256,7 @@ impl Sources {
     /// As [`read`](Self::read), with some distributions left out.
     pub(crate) fn read_with(&self, detail: Detail) -> Figures {
         let config = &*self.config;
+        let failed = self.upgrades.failed();
         let given = ProcessGiven {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -262,7 +267,9 @@ impl Sources {
             reloads: self.reloads.done(),
             reloads_refused: self.reloads.refused(),
             reloads_reverted: self.reloads.reverted(),
-            upgrades_failed: self.upgrades.failed(),
+            upgrades: self.upgrades.done(),
+            upgrades_failed: failed.total(),
+            upgrades_failed_by_reason: failed,
             draining: self.is_draining.load(Ordering::Relaxed),
             log_lines_lost: self.log_lines_lost.load(Ordering::Relaxed),
             spans_sent: self.spans.sent.load(Ordering::Relaxed),
@@ -271,7 +278,7 @@ impl Sources {
             state_file_failures: self.discovered.state_failures(),
             workers_stalled: self.worker_stalls.now(),
             worker_stalls: self.worker_stalls.so_far(),
-            process: ProcessFigures::read(),
+            process: self.process(),
             config: ConfigFigures {
                 hash: config.hash_text(),
                 loaded_unix_ms: unix_time(self.loaded.wall).as_millis() as u64,
@@ -303,6 +310,12 @@ impl Sources {
                 .collect(),
         };
         given.with(self.counters.iter().map(|it| &it.worker.own), detail)
+    }
+
+    fn process(&self) -> ProcessFigures {
+        let mut process = ProcessFigures::read();
+        process.cpu_us += self.upgrades.cpu_us_before();
+        process
     }
 
     /// Spans for which there was no room, or that could not be sent.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::balance::Learned;
+use evenkeel_policy::balance::{Balance, Learned};
+use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::endpoint::EndpointId;
 use tokio::sync::{mpsc, oneshot};
@@ -34,6 +35,8 @@ pub enum Question {
         Asking<'static>,
         oneshot::Sender<WorkerOutlook>,
     ),
+    /// What its balancers have learned.
+    Learned(oneshot::Sender<Vec<LearnedSide>>),
     /// What the worker could close first to make room.
     Spare(Need, oneshot::Sender<Option<Spare>>),
     /// To close what it could close first; the answer is whether it did.
@@ -65,6 +68,17 @@ pub struct WorkerOutlook {
     pub outlook: Outlook,
     /// What its balancer has learned of endpoints.
     pub learned: Vec<(EndpointId, Learned)>,
+}
+
+/// What a worker's balancer of an upstream has learned, as a copy of it.
+#[derive(Debug)]
+pub struct LearnedSide {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// The balancer.
+    pub balance: Balance,
+    /// The copy.
+    pub chooser: Chooser,
 }
 
 /// Where a worker is asked.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_policy::endpoint::EndpointId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::observe::calendar::unix_time;
@@ -15,7 +15,7 @@ use crate::observe::calendar::unix_time;
 const MAX_ANSWER_LEN: usize = 200;
 
 /// How a probe ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeEnd {
     /// The connection opened, and nothing was to be asked.
@@ -51,7 +51,7 @@ impl ProbeEnd {
 }
 
 /// What came of a probe.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastProbe {
     /// When it was done, in milliseconds since 1970.
     pub unix_ms: u64,
@@ -74,6 +74,8 @@ pub struct Probed {
     pub last: Option<LastProbe>,
     /// Those that failed.
     pub failures: u64,
+    /// Whether it is of the process before, and its own probes have not begun.
+    is_inherited: bool,
 }
 
 /// The probes of every endpoint of every upstream, in the order of a configuration.
@@ -112,9 +114,22 @@ impl Probes {
 }
 
 impl UpstreamProbes {
-    /// Notes that the probes of an endpoint begin: none was made yet.
+    /// Notes that the probes of an endpoint begin: none was made yet, but for those of
+    /// the process before.
     pub fn begin(&self, endpoint: EndpointId) {
-        self.probed().insert(endpoint, Probed::default());
+        let mut probed = self.probed();
+        let probed = probed.entry(endpoint).or_default();
+        if !std::mem::take(&mut probed.is_inherited) {
+            *probed = Probed::default();
+        }
+    }
+
+    /// Notes the last probe that the process before has made of an endpoint, whose own
+    /// probes have not begun.
+    pub fn inherit(&self, endpoint: EndpointId, last: Option<LastProbe>) {
+        let mut probed = self.probed();
+        let probed = probed.entry(endpoint).or_default();
+        (probed.last, probed.is_inherited) = (last, true);
     }
 
     /// Notes a probe that is just done: how it ended, with the status and the

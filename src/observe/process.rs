@@ -12,7 +12,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct ProcessFigures {
     /// Processor time of all its threads, in the kernel and out of it, in
-    /// microseconds.
+    /// microseconds; with that of the processes before an upgrade.
     pub cpu_us: u64,
     /// Memory that it has in RAM.
     pub resident_bytes: Option<u64>,
@@ -27,17 +27,22 @@ pub struct ProcessFigures {
 impl ProcessFigures {
     /// Reads them.
     pub fn read() -> Self {
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let pages = memory_pages();
         let bytes = |pages: u64| pages * rustix::param::page_size() as u64;
         ProcessFigures {
-            cpu_us: cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1_000,
+            cpu_us: cpu_us(),
             resident_bytes: pages.map(|(_, resident)| bytes(resident)),
             virtual_bytes: pages.map(|(mapped, _)| bytes(mapped)),
             open_fds: open_fds(),
             max_fds: getrlimit(Resource::Nofile).current,
         }
     }
+}
+
+/// Processor time of this process so far, in microseconds.
+pub(super) fn cpu_us() -> u64 {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    cpu.tv_sec as u64 * 1_000_000 + cpu.tv_nsec as u64 / 1_000
 }
 
 /// Mapped and resident, from proc(5).

@@ -3,22 +3,32 @@
 use std::fmt::Write;
 
 use crate::config::{Change, ChangeKind, Config, Subject, diff};
+use crate::discovery::OperatorChange;
 use crate::metrics::quantity::counted;
 use crate::observe::figures::{EndpointFigures, Figures, UpstreamFigures};
 
 /// A line for each change to the configuration `now`, with its cost by the figures of
-/// this moment. May take long where there are thousands of routes.
-pub(super) fn with_costs(before: &Config, now: &Config, figures: &Figures) -> String {
+/// this moment; then one for each list that operators have changed. May take long where
+/// there are thousands of routes.
+pub(super) fn with_costs(
+    before: &Config,
+    now: &Config,
+    figures: &Figures,
+    by_operators: &[OperatorChange],
+) -> String {
     let changes = diff(before, now);
-    if changes.is_empty() {
-        return "nothing changes\n".to_owned();
-    }
     let mut text = String::new();
+    if changes.is_empty() {
+        text += "nothing changes\n";
+    }
     for change in changes {
         let cost = cost(&change, figures);
         let cost = cost.map(|it| format!(" ({it})")).unwrap_or_default();
         // A text takes all that is written to it.
         let _ = writeln!(text, "{change}{cost}");
+    }
+    for change in by_operators {
+        let _ = writeln!(text, "{change}");
     }
     text
 }

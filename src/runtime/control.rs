@@ -96,6 +96,9 @@ pub(super) fn start(
     let thread = thread.spawn(move || {
         let runtime = runtime()?;
         let discovery = Arc::<Discovery>::default();
+        if let Some(discovered) = inheritance.discovered() {
+            discovery.restore_sources(discovered);
+        }
         runtime.block_on(discovery.prepare(&mut config));
         let in_runtime = runtime.enter();
         // Before anyone can connect: from then on a signal is to drain.
@@ -338,7 +341,11 @@ impl Control {
                 // Who asked may have given up meanwhile.
                 let _ = reply.send(self.confirm());
             }
-            Order::Diff(reply) => self.reloading.compare(self.process.sources(), reply),
+            Order::Diff(reply) => {
+                let discovery = self.process.discovery.clone();
+                let sources = self.process.sources();
+                self.reloading.compare(sources, discovery, reply);
+            }
             Order::Upgrade(binary, reply) => self.upgrade(WantedUpgrade {
                 binary,
                 asker: Some(reply),

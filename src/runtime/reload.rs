@@ -21,6 +21,7 @@ use super::start::{Process, announce_listener, plans};
 use super::worker::{Follow, Order};
 use crate::admin::{NewEndpoints, Outcome, ReloadOptions};
 use crate::config::Config;
+use crate::discovery::Discovery;
 use crate::files::Disks;
 use crate::metrics::quantity::counted;
 use crate::net::given::GivenSockets;
@@ -360,12 +361,21 @@ impl Reloading {
 
     /// Loads the configuration on a thread beside this one, and says what it would
     /// change. Nothing comes of it.
-    pub fn compare(&self, sources: Arc<Sources>, reply: oneshot::Sender<Outcome>) {
+    pub fn compare(
+        &self,
+        sources: Arc<Sources>,
+        discovery: Arc<Discovery>,
+        reply: oneshot::Sender<Outcome>,
+    ) {
         let load = self.load.clone();
         tokio::task::spawn_blocking(move || {
             let loaded = load.ok_or_else(Rejected::nothing_to_load);
             let outcome = match loaded.and_then(|load| load()) {
-                Ok(now) => Ok(with_costs(&sources.config, &now.config, &sources.read())),
+                Ok(now) => {
+                    let by_operators = discovery.operator_changes(&now.config);
+                    let (before, now) = (&sources.config, &now.config);
+                    Ok(with_costs(before, now, &sources.read(), &by_operators))
+                }
                 Err(rejected) => Err(rejected.told()),
             };
             // Who asked may have given up meanwhile.

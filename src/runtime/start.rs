@@ -196,7 +196,6 @@ impl Process {
     ) -> io::Result<(Self, Duties)> {
         let mut opened = Opened::new(config, inheritance)?;
         discovery.configure(&opened.config, &opened.upstreams);
-        inheritance.teach(&opened.upstreams);
         let (observation, questions) = Observation::start(&opened)?;
         let (phase, phase_receiver) = watch::channel(Phase::Start);
         let (starting, none_lacking) = Starting::together(phase_receiver.clone());
@@ -254,7 +253,13 @@ impl Process {
         none_lacking.wait();
         descriptors::reserve(opened.config.server.reserved_descriptors);
         if let Some(predecessor) = inheritance.predecessor.take() {
-            predecessor.ready()?;
+            let known = predecessor.ready()?;
+            let learned = known.restore(&current.get(), &opened.upstreams, discovery);
+            let learned = Arc::new(learned);
+            for orders in &orders {
+                // A worker that has ended learns nothing.
+                let _ = orders.send(Order::Learn(learned.clone()));
+            }
             take_control_path(&mut opened);
             let (tell, first_counts) = oneshot::channel();
             predecessor.follow_counts(current.clone(), tell);

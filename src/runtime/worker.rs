@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use evenkeel_policy::dispatch::Asking;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::handover::LearnedByUpstream;
 use super::heartbeat::Heartbeat;
 use crate::client;
 use crate::exchange::context::{GenerationPlan, ListenerSide, Worker, WorkerParts};
@@ -31,6 +32,8 @@ use crate::scheduling::ask_for_short_slices;
 pub(super) enum Order {
     /// To go on with another generation.
     Follow(Box<Follow>),
+    /// To go on from what the workers of the process before have learned.
+    Learn(Arc<LearnedByUpstream>),
 }
 
 /// Another generation for a worker.
@@ -153,9 +156,10 @@ impl WorkerThread {
                     worker.drain();
                 }
                 Some(question) = questions.recv() => answer(&worker, index, question),
-                Some(Order::Follow(order)) = orders.recv() => {
-                    follow(&worker, &accepting, &mut open, *order);
-                }
+                Some(order) = orders.recv() => match order {
+                    Order::Follow(order) => follow(&worker, &accepting, &mut open, *order),
+                    Order::Learn(learned) => learned.teach(index, &worker.upstreams),
+                },
             }
         }
         let open = worker.open_count.get();
@@ -248,6 +252,10 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
                 list.look_up(listener, |it| worker.names_of(it)).await;
                 let _ = reply.send(list);
             });
+        }
+        Question::Learned(reply) => {
+            let sides = worker.upstreams.all();
+            let _ = reply.send(sides.iter().map(|it| it.learned()).collect());
         }
         Question::Failures(reply) => {
             let _ = reply.send(worker.failures.list());

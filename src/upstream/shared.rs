@@ -22,6 +22,9 @@ use super::pool::IdleStream;
 use crate::config;
 use crate::net::clock;
 
+/// Weights that are named one by one in a sentence.
+const MOST_SHOWN: usize = 8;
+
 /// What the workers share of an upstream.
 #[derive(Debug)]
 pub struct SharedUpstream {
@@ -142,6 +145,36 @@ impl SharedUpstream {
         ids.filter_map(|id| self.endpoint(id)).collect()
     }
 
+    /// Members whose weight was changed at run time.
+    pub fn reweighted(&self) -> Vec<Arc<EndpointState>> {
+        let followed = self.followed();
+        let given = followed.given.iter().map(|it| (&*it.name, it.weight));
+        let given: HashMap<&str, u32> = given.collect();
+        let members = self.dispatcher.members();
+        let is_changed = |it: &&Arc<EndpointState>| {
+            let given = given.get(it.name());
+            given.is_some_and(|given| *given != it.weight())
+        };
+        members
+            .endpoints()
+            .iter()
+            .filter(is_changed)
+            .cloned()
+            .collect()
+    }
+
+    /// The same in a few words; `None` where there are none.
+    pub fn reweighted_summary(&self) -> Option<String> {
+        let all = self.reweighted();
+        let shown = all.iter().take(MOST_SHOWN);
+        let shown = shown.map(|it| format!("weight {} of {}", it.weight(), it.name()));
+        let mut shown: Vec<_> = shown.collect();
+        if all.len() > MOST_SHOWN {
+            shown.push(format!("{} further weights", all.len() - MOST_SHOWN));
+        }
+        (!shown.is_empty()).then(|| shown.join(", "))
+    }
+
     /// Goes on with another configuration of this upstream. To be called by one thread.
     ///
     /// Where the list of endpoints is as before, members, weights and limits stay as they
@@ -170,6 +203,14 @@ impl SharedUpstream {
             }
         }
         if !is_listed {
+            if let Some(lost) = self.reweighted_summary() {
+                let upstream = &self.name;
+                tracing::warn!(
+                    upstream,
+                    "upstream {upstream}: the configuration lists other endpoints than those \
+                     that the operator changed; the changes are lost: {lost}"
+                );
+            }
             self.replace_members(&config.endpoints, now);
             let members = self.dispatcher.members();
             for (state, settings) in members.endpoints().iter().zip(&config.endpoints) {

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Learned};
 use evenkeel_policy::budget::Tally;
-use evenkeel_policy::chooser::Chooser;
+use evenkeel_policy::chooser::{Chooser, ChooserKept};
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::endpoint::EndpointId;
 
@@ -19,6 +20,7 @@ use super::endpoint::{Endpoint, Endpoints};
 use super::shared::SharedUpstream;
 use crate::config;
 use crate::observe::counters::CountersByEndpoint;
+use crate::observe::inquiry::LearnedSide;
 
 /// One worker's side of an upstream.
 #[derive(Debug)]
@@ -92,6 +94,32 @@ impl UpstreamSide {
         let ids = chooser.members().endpoints().iter().map(|it| it.id());
         let learned = ids.filter_map(|id| Some((id, chooser.learned(id, asking.now)?)));
         (outlook, learned.collect())
+    }
+
+    /// A copy of what chooses endpoints here, for another process to learn from.
+    pub fn learned(&self) -> LearnedSide {
+        LearnedSide {
+            upstream: self.shared.name().to_owned(),
+            balance: self.balance.get(),
+            chooser: self.chooser.borrow().clone(),
+        }
+    }
+
+    /// Goes on from what another process has learned, with the newest members.
+    pub fn learn(&self, kept: &ChooserKept, now: Instant) {
+        let mut chooser = self.chooser.borrow_mut();
+        self.dispatcher.update(&mut chooser);
+        chooser.restore(kept, now);
+    }
+
+    /// How it balances.
+    pub fn balance(&self) -> Balance {
+        self.balance.get()
+    }
+
+    /// The upstream's name.
+    pub fn name(&self) -> &str {
+        self.shared.name()
     }
 
     /// Shows each endpoint that this worker has used.

@@ -11,7 +11,7 @@ use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, TempDir};
 
 use crate::control::{ask, json, site_of};
 use crate::in_flight::occupy;
-use crate::setup::{Site, nobody, program, test};
+use crate::setup::{Site, ask_status, nobody, program, test};
 
 /// An origin that says this name.
 fn named(name: &str) -> OriginHandle {
@@ -74,7 +74,7 @@ fn a_retry_goes_to_the_next_tier() {
 }
 
 /// A name server of Debian's, at a free port of 127.0.0.1.
-struct Dns {
+pub(crate) struct Dns {
     port: u16,
     dir: TempDir,
     running: Option<Running>,
@@ -82,7 +82,7 @@ struct Dns {
 
 impl Dns {
     /// One that does not run yet.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // None of those that connections get: it is not held while the server is down.
         let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000));
         let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
@@ -95,7 +95,7 @@ impl Dns {
     }
 
     /// Answers with these lines of a file of hosts, and these further arguments.
-    fn start(&mut self, hosts: &str, args: &[String]) {
+    pub(crate) fn start(&mut self, hosts: &str, args: &[String]) {
         self.stop();
         let file = self.dir.join("hosts");
         std::fs::write(&file, hosts).unwrap();
@@ -133,7 +133,7 @@ impl Dns {
         log.lines().filter(|it| it.contains(&asked)).count()
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.terminate();
             running.wait(Duration::from_secs(10));
@@ -141,7 +141,7 @@ impl Dns {
     }
 
     /// The program, with a control socket, that asks this name server.
-    fn site(&self, upstream: &str, endpoints: &[String]) -> Proxy {
+    pub(crate) fn site(&self, upstream: &str, endpoints: &[String]) -> Proxy {
         let server = format!(
             "control = \"$DIR/control.sock\"\nresolvers = [\"127.0.0.1:{}\"]",
             self.port
@@ -156,7 +156,7 @@ impl Dns {
 }
 
 /// Origins at the same port of several addresses of this machine.
-fn at_one_port(addresses: &[&str]) -> (u16, Vec<OriginHandle>) {
+pub(crate) fn at_one_port(addresses: &[&str]) -> (u16, Vec<OriginHandle>) {
     let listen = |address: &str, port: u16| {
         Origin::listen(OriginOptions {
             name: address.to_owned(),
@@ -177,11 +177,11 @@ fn at_one_port(addresses: &[&str]) -> (u16, Vec<OriginHandle>) {
     panic!("no port is free at all of {addresses:?}")
 }
 
-fn upstream(proxy: &Proxy) -> serde_json::Value {
+pub(crate) fn upstream(proxy: &Proxy) -> serde_json::Value {
     json(proxy, "show upstreams")[0].clone()
 }
 
-fn endpoint_names(proxy: &Proxy) -> Vec<String> {
+pub(crate) fn endpoint_names(proxy: &Proxy) -> Vec<String> {
     let upstream = upstream(proxy);
     let endpoints = upstream["endpoints"].as_array().unwrap().iter();
     endpoints
@@ -423,7 +423,7 @@ fn localhost_is_one_endpoint_at_the_address_that_accepts() {
 }
 
 /// Replaces a file as a whole.
-fn replace(path: &Path, text: &str) {
+pub(crate) fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(&new, path).unwrap();
@@ -696,5 +696,81 @@ fn explain_says_why_an_endpoint_is_there() {
             "{said}"
         );
         assert!(said.contains("; from added by the operator"), "{said}");
+    });
+}
+
+#[test]
+fn the_diff_names_what_operators_have_changed() {
+    test(|| {
+        let [one, two, three] =
+            ["first", "second", "third"].map(|it| named(it).address.to_string());
+        let proxy = site_of("", std::slice::from_ref(&one));
+        assert_eq!(ask(&proxy, "diff").trim(), "nothing changes");
+        ask(&proxy, &format!("endpoint add app/{two}"));
+        ask(&proxy, &format!("weight app/{one} 5"));
+        let changed = format!("added {two}; weight 5 of {one}");
+        let expected = format!(
+            "nothing changes\nupstream app: the running list is not the file's: {changed} \
+             (not saved: until the program ends)"
+        );
+        assert_eq!(ask(&proxy, "diff").trim(), expected);
+        // What the file changes beside does not touch them.
+        let path = proxy.path("evenkeel.toml");
+        let config = std::fs::read_to_string(&path).unwrap();
+        let retried = config.replace("[upstream.app]", "[upstream.app]\nretries = 1");
+        std::fs::write(&path, &retried).unwrap();
+        let said = ask(&proxy, "reload");
+        assert!(said.starts_with("reloaded: "), "{said}");
+        assert_eq!(ask(&proxy, "diff").trim(), expected);
+        // Another list wins.
+        let listed = format!("endpoints = [\"{one}\"");
+        let other = format!("endpoints = [\"{three}\", \"{one}\"");
+        std::fs::write(&path, retried.replace(&listed, &other)).unwrap();
+        let said = ask(&proxy, "diff");
+        let lost = format!(
+            "upstream app: what the operator changed is lost, for the file's list is another \
+             one: {changed}"
+        );
+        assert!(said.contains(&lost), "{said}");
+        let said = ask(&proxy, "reload");
+        assert!(said.starts_with("reloaded: "), "{said}");
+        assert_eq!(endpoint_names(&proxy), [three, one.clone()]);
+        let log = proxy.stderr();
+        for lost in [format!("added {two}"), format!("weight 5 of {one}")] {
+            assert!(
+                log.contains(&format!("the changes are lost: {lost}")),
+                "{log}"
+            );
+        }
+        assert_eq!(ask(&proxy, "diff").trim(), "nothing changes");
+    });
+}
+
+#[test]
+fn the_age_of_a_list_is_a_metric() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let file = dir.join("app.json");
+        let keys = format!("endpoints_file = {file:?}");
+        let site = Site {
+            upstream: &keys,
+            server: "[status]\nbind = \"127.0.0.1:0\"",
+            ..Site::default()
+        };
+        let proxy = site.start(&[]);
+        let age = || {
+            let metrics = ask_status(&proxy, "/metrics", "").text();
+            let name = "evenkeel_source_age_seconds{";
+            let mut lines = metrics.lines().filter_map(|it| it.strip_prefix(name));
+            let (labels, value) = lines.next()?.split_once("} ")?;
+            assert_eq!(labels, format!("upstream=\"app\",source={file:?}"));
+            value.parse::<f64>().ok()
+        };
+        // It was never read.
+        assert_eq!(age(), None);
+        replace(&file, "[\"127.0.0.1:1\"]");
+        until("it is read", || age().is_some());
+        replace(&file, "[");
+        until("it grows", || age() > Some(0.2));
     });
 }

@@ -345,7 +345,7 @@ fn start(a: &str, b: &str) -> Proxy {
     Proxy::start(program(), &config).unwrap()
 }
 
-fn live(proxy: &Proxy, args: &[&str]) -> Value {
+pub fn live(proxy: &Proxy, args: &[&str]) -> Value {
     let config = proxy.path("evenkeel.toml");
     json(&explain(&config, &[&["--json", "--live"], args].concat()))
 }

@@ -2,6 +2,7 @@
 //! in it. Formats are made elsewhere.
 
 use crate::histogram::Distribution;
+use crate::reasons::Reasons;
 use crate::sums::{Ends, StatusFigures};
 
 /// What becomes of a family's values over time.
@@ -48,6 +49,8 @@ pub enum Reading<'a> {
     },
     /// By how exchanges ended: those words that occurred.
     Ends(&'a Ends),
+    /// By reason: every word.
+    Reasons(&'a Reasons),
     /// 1 for the state that is, 0 for the others.
     State {
         /// Every state.
@@ -205,5 +208,11 @@ impl Shown for StatusFigures {
             names: &StatusFigures::CLASSES,
             status: self,
         }
+    }
+}
+
+impl Shown for Reasons {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Reasons(self)
     }
 }

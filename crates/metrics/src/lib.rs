@@ -11,6 +11,7 @@ pub mod family;
 pub mod histogram;
 mod levels;
 pub mod quantity;
+mod reasons;
 mod saved;
 mod sums;
 mod table;
@@ -19,6 +20,7 @@ pub use cells::{Counter, EndCounters, Gauge, Lazy};
 pub use end::{End, Failure};
 pub use family::Shown;
 pub use levels::{BufferMemory, OpenCount};
+pub use reasons::{ReasonCounts, Reasons};
 pub use saved::Saved;
 pub use sums::{Cell, Detail, Ends, StatusFigures, sum};
 

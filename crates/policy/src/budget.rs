@@ -53,13 +53,26 @@ impl RetryBudget {
         }
     }
 
+    /// Retries that are left now.
+    pub fn left(&self, now: Instant) -> f64 {
+        let mut allowance = lock(&self.0);
+        allowance.let_pass(now);
+        allowance.retries
+    }
+
+    /// Goes on from what another process has left.
+    pub fn restore(&self, left: f64, now: Instant) {
+        let mut allowance = lock(&self.0);
+        allowance.last = Some(now);
+        // What is no number allows nothing.
+        allowance.retries = left.max(0.0).min(most());
+    }
+
     /// Takes a retry out of the budget, if there is one in it.
     pub fn try_retry(&self, tally: &mut Tally, now: Instant) -> bool {
         let mut allowance = lock(&self.0);
         allowance.earn(tally);
-        let passed = now.duration_since(*allowance.last.get_or_insert(now));
-        allowance.last = allowance.last.max(Some(now));
-        allowance.add(passed.as_secs_f64() * PER_SECOND);
+        allowance.let_pass(now);
         let is_allowed = allowance.retries >= 1.0;
         if is_allowed {
             allowance.retries -= 1.0;
@@ -71,6 +84,12 @@ impl RetryBudget {
 impl Allowance {
     fn earn(&mut self, tally: &mut Tally) {
         self.add(f64::from(std::mem::take(&mut tally.0)) * PER_REQUEST);
+    }
+
+    fn let_pass(&mut self, now: Instant) {
+        let passed = now.duration_since(*self.last.get_or_insert(now));
+        self.last = self.last.max(Some(now));
+        self.add(passed.as_secs_f64() * PER_SECOND);
     }
 
     fn add(&mut self, retries: f64) {
@@ -132,5 +151,19 @@ mod tests {
         }
         let burst = (0..1000).filter(|_| budget.try_retry(&mut tally, START));
         assert_eq!(burst.count(), 100);
+    }
+
+    #[test]
+    fn another_process_has_what_is_left() {
+        let [before, after] = [(); 2].map(|()| RetryBudget::default());
+        let mut tally = Tally::default();
+        (0..70).for_each(|_| _ = before.try_retry(&mut tally, START));
+        after.restore(before.left(START), START);
+        let burst = (0..1000).filter(|_| after.try_retry(&mut tally, START));
+        assert_eq!(burst.count(), 30);
+        after.restore(f64::NAN, START);
+        assert!(!after.try_retry(&mut tally, START));
+        after.restore(f64::INFINITY, START);
+        assert_eq!(after.left(START), 100.0);
     }
 }

@@ -471,6 +471,11 @@ impl EndpointState {
         debug_assert!(before > 0, "a slot was given back twice");
     }
 
+    /// Phantom exchanges.
+    pub(crate) fn ghosts(&self) -> u32 {
+        self.ghosts.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_ghosts(&self, count: u32) {
         self.ghosts.store(count, Ordering::Relaxed);
     }
@@ -482,6 +487,18 @@ impl EndpointState {
     /// Errors since the last success.
     pub fn errors_in_row(&self) -> u16 {
         self.errors_in_row.load(Ordering::Relaxed)
+    }
+
+    /// Connections in a row that could not be opened.
+    pub(crate) fn unreachable_in_row(&self) -> u16 {
+        self.unreachable_in_row.load(Ordering::Relaxed)
+    }
+
+    /// Goes on from what another process has counted.
+    pub(crate) fn set_errors(&self, errors_in_row: u16, unreachable_in_row: u16) {
+        self.errors_in_row.store(errors_in_row, Ordering::Relaxed);
+        self.unreachable_in_row
+            .store(unreachable_in_row, Ordering::Relaxed);
     }
 
     /// Counts an error, and gives how many there were in a row.

@@ -7,6 +7,7 @@ use evenkeel_metrics::family::{Metric, Reading, Value, maybe, metric, whole};
 use super::endpoint_labels;
 use super::family::{Labels, Writer, each};
 use crate::files::DiskFigures;
+use crate::observe::discovered::SourceFigures;
 use crate::observe::figures::{
     EndpointFigures, ExchangeFigures, Figures, FileFigures, GenerationFigures, LaneFigures,
     ListenerFigures, PhaseFigures, RouteFigures, UpstreamFigures,
@@ -57,6 +58,7 @@ pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     routes(figures, out).await;
     disks(figures, out).await;
     upstreams(figures, out).await;
+    sources(figures, out).await;
     lanes(figures, out).await;
     endpoints(figures, out).await;
 }
@@ -133,6 +135,34 @@ async fn upstreams(figures: &Figures, out: &mut impl Writer) {
     let scope = "evenkeel_upstream_";
     each(UpstreamFigures::METRICS, scope, &upstreams, out).await;
     exchanges(scope, &upstreams, |it| &it.exchanges, out).await;
+}
+
+/// Of a name, a service or a file that gives endpoints.
+const SOURCE: &[Metric<SourceFigures>] = &[metric(
+    "age_seconds",
+    Gauge,
+    "Time since it was last read without a mistake; absent where it never was.",
+    |it| {
+        let age = it.age_ms.map(|it| Reading::One(Value::Millis(it)));
+        age.unwrap_or(Reading::Absent)
+    },
+)];
+
+async fn sources(figures: &Figures, out: &mut impl Writer) {
+    let mut labelled = Vec::new();
+    for upstream in &figures.upstreams {
+        for (at, source) in upstream.sources.iter().enumerate() {
+            // The same name may stand there twice, for other families of addresses.
+            let is_same = |it: &SourceFigures| it.source == source.source;
+            if !upstream.sources[..at].iter().any(is_same) {
+                let name = source.source.as_str();
+                let names = [("upstream", upstream.name.as_str()), ("source", name)];
+                labelled.push((Labels::new(&names), source));
+            }
+        }
+    }
+    let sources: Vec<_> = labelled.iter().map(|(labels, it)| (labels, *it)).collect();
+    each(SOURCE, "evenkeel_source_", &sources, out).await;
 }
 
 async fn lanes(figures: &Figures, out: &mut impl Writer) {

@@ -92,6 +92,11 @@ pub(super) trait Writer {
                     self.sample(labels, Some(("end", end.word())), Value::Whole(count));
                 }
             }
+            Reading::Reasons(reasons) => {
+                for (word, count) in reasons.iter() {
+                    self.sample(labels, Some(("reason", word)), Value::Whole(count));
+                }
+            }
             Reading::State { all, is } => {
                 for one in all {
                     let value = Value::Whole(u64::from(*one == is));

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use evenkeel_metrics::{Cell, Saved};
 use evenkeel_policy::endpoint::{EndpointState, Outages};
 
+use super::super::process;
 use super::Sources;
 use super::counters::Counters;
 use crate::config::Config;
@@ -91,7 +92,8 @@ impl Sources {
             ("reloads", self.reloads.done()),
             ("reloads_refused", self.reloads.refused()),
             ("reloads_reverted", self.reloads.reverted()),
-            ("upgrades_failed", self.upgrades.failed()),
+            ("state_file_failures", self.discovered.state_failures()),
+            ("answer_memory_refused", self.disks.answer_memory.refused()),
         ];
         let of_endpoints = |of: &dyn Fn(usize, &EndpointState) -> Saved| {
             let upstreams = self.config.upstreams.iter().enumerate();
@@ -102,7 +104,16 @@ impl Sources {
                 (&*upstream.name, Saved::named(endpoints))
             }))
         };
+        let upstreams = self.config.upstreams.iter().map(|it| {
+            let failures = self.discovered.source_failures(&it.name);
+            (&*it.name, Saved::number(failures))
+        });
+        let disks = self.disks.all().iter();
+        let disks = disks.map(|it| (&*it.name, it.save()));
         Saved::named([
+            ("upgrades", self.upgrades.save(process::cpu_us())),
+            ("source_failures", Saved::named(upstreams)),
+            ("disks", Saved::named(disks)),
             (
                 "process",
                 Saved::named(process.map(|(name, count)| (name, Saved::number(count)))),
@@ -148,7 +159,21 @@ impl Sources {
             more("reloads_refused"),
             more("reloads_reverted"),
         );
-        self.upgrades.add(more("upgrades_failed"));
+        self.discovered
+            .add_state_failures(more("state_file_failures"));
+        let answer_memory = &self.disks.answer_memory;
+        answer_memory.add_refused(more("answer_memory_refused"));
+        self.upgrades
+            .add(saved.of("upgrades"), before.of("upgrades"));
+        let (sources, sources_before) = (saved.of("source_failures"), before.of("source_failures"));
+        for (upstream, failures) in sources.iter() {
+            let before = sources_before.of(upstream).value();
+            let more = failures.value().saturating_sub(before);
+            self.discovered.add_source_failures(upstream, more);
+        }
+        for disk in self.disks.all() {
+            disk.raise(saved.of("disks").of(&disk.name));
+        }
         for (index, upstream) in self.config.upstreams.iter().enumerate() {
             let failures = saved.of("probe_failures").of(&upstream.name);
             let failures_before = before.of("probe_failures").of(&upstream.name);

@@ -1,5 +1,7 @@
 //! Of an upstream and its lanes.
 
+use std::time::SystemTime;
+
 use evenkeel_metrics::family::whole;
 use evenkeel_metrics::{Detail, Lazy, figures};
 use evenkeel_policy::dispatch::Dispatcher;
@@ -8,6 +10,7 @@ use super::Sources;
 use super::endpoint::EndpointFigures;
 use super::exchanges::ExchangeCounters;
 use crate::config;
+use crate::observe::calendar::unix_time;
 use crate::observe::discovered::SourceFigures;
 
 figures! {
@@ -73,7 +76,11 @@ impl Sources {
             .map(|endpoint| self.endpoint(index, endpoint, detail))
             .collect();
         let eligible = members.endpoints().iter().filter(|it| it.is_eligible());
-        let sources = self.discovered.sources(&settings.name);
+        let mut sources = self.discovered.sources(&settings.name);
+        let now = unix_time(SystemTime::now()).as_millis() as u64;
+        for source in &mut sources {
+            source.age_ms = source.read_unix_ms.map(|it| now.saturating_sub(it));
+        }
         let given = UpstreamGiven {
             name: settings.name.clone(),
             balance: settings.balance.word(),
@@ -81,7 +88,7 @@ impl Sources {
             waiting: dispatcher.waiting() as u64,
             queue_max: settings.queue.settings.max as u64,
             eligible: eligible.count(),
-            source_failures: sources.iter().map(|it| it.failures).sum(),
+            source_failures: self.discovered.source_failures(&settings.name),
             sources,
             lanes: lanes(settings, dispatcher),
             endpoints,

@@ -6,6 +6,8 @@
 //!    │───────────────────────────────────────────▶│ starts, as far as to accept
 //!    │                          Ready, or Refused │
 //!    │◀───────────────────────────────────────────│
+//!    │ Known                                      │
+//!    │───────────────────────────────────────────▶│
 //!    │ Serve                                      │
 //!    │───────────────────────────────────────────▶│ accepts
 //!    │ drains                                     │
@@ -16,12 +18,14 @@
 use evenkeel_metrics::Saved;
 use serde::{Deserialize, Serialize};
 
+use super::state::Known;
+use crate::discovery::SourcesKept;
 use crate::net::Address;
 use crate::net::listen::FileIdentity;
 
 /// Version of the messages. A program that knows another one refuses the offer, and the
 /// old process goes on.
-pub(in crate::runtime) const VERSION: u32 = 1;
+pub(in crate::runtime) const VERSION: u32 = 2;
 
 /// Names the descriptor of the channel to the new process.
 pub(in crate::runtime) const CHANNEL_VARIABLE: &str = "EVENKEEL_HANDOVER";
@@ -42,9 +46,9 @@ pub(in crate::runtime) struct Offer {
     pub sockets: Vec<OfferedSockets>,
     /// Path of the control socket.
     pub control: Option<String>,
-    /// What is known of endpoints.
+    /// What the sources of endpoints have answered.
     #[serde(default)]
-    pub upstreams: super::state::Upstreams,
+    pub discovered: SourcesKept,
 }
 
 /// The sockets of one address.
@@ -83,6 +87,9 @@ pub(in crate::runtime) enum Answer {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::runtime) enum Word {
+    /// What is known of upstreams and endpoints at this moment. It comes before
+    /// `Serve`.
+    Known(Box<Known>),
     /// To accept connections: the old process stops doing so.
     Serve,
     /// What was counted so far.

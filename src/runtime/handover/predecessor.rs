@@ -1,7 +1,6 @@
 //! The new process's side: what it takes over, and when it begins to serve.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_metrics::Saved;
@@ -9,13 +8,13 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use super::message::{Answer, CHANNEL_VARIABLE, Offer, Role, VERSION, Versioned, Word, address};
-use super::state;
+use super::state::Known;
 use crate::admin::STATUS_PAGE;
+use crate::discovery::SourcesKept;
 use crate::net::Address;
 use crate::net::given::{self, GivenSocket, GivenSockets, Giver};
 use crate::net::handover::Channel;
 use crate::observe::figures::CurrentSources;
-use crate::upstream::SharedUpstream;
 
 /// How long the old process has for its offer, and for its word to serve.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,7 +25,7 @@ pub(in crate::runtime) struct Predecessor {
     channel: Channel,
     /// Address of its control socket.
     control: Option<String>,
-    upstreams: state::Upstreams,
+    discovered: SourcesKept,
 }
 
 /// What a start begins with beside its configuration.
@@ -56,7 +55,7 @@ impl Inheritance {
                 predecessor: Some(Predecessor {
                     channel,
                     control: offer.control,
-                    upstreams: offer.upstreams,
+                    discovered: offer.discovered,
                 }),
                 sockets,
             }),
@@ -82,11 +81,9 @@ impl Inheritance {
         }
     }
 
-    /// Has what the process before knew of endpoints hold here.
-    pub fn teach(&self, upstreams: &[Arc<SharedUpstream>]) {
-        if let Some(predecessor) = &self.predecessor {
-            state::restore(&predecessor.upstreams, upstreams);
-        }
+    /// What the sources of endpoints have answered to the process before.
+    pub fn discovered(&self) -> Option<&SourcesKept> {
+        Some(&self.predecessor.as_ref()?.discovered)
     }
 
     /// Tells the process before why this one can't start.
@@ -141,20 +138,24 @@ fn say(channel: &Channel, answer: &Answer) -> io::Result<()> {
 }
 
 impl Predecessor {
-    /// Says that this process is ready, and waits until it is to serve. Blocks.
+    /// Says that this process is ready, and waits until it is to serve. Gives what the
+    /// process before knows at that moment. Blocks.
     ///
     /// # Errors
     /// The old process goes on.
-    pub fn ready(&self) -> io::Result<()> {
+    pub fn ready(&self) -> io::Result<Known> {
         say(&self.channel, &Answer::Ready)?;
-        match self.channel.receive() {
-            Ok(Some((bytes, _))) => match read(&bytes)? {
-                Word::Serve => Ok(()),
-                Word::Counts(_) => Err(io::ErrorKind::InvalidData.into()),
-            },
-            // It was killed: nobody else serves.
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
+        let mut known = Known::default();
+        loop {
+            let Some((bytes, _)) = self.channel.receive()? else {
+                // It was killed: nobody else serves.
+                return Ok(known);
+            };
+            match read(&bytes)? {
+                Word::Known(told) => known = *told,
+                Word::Serve => return Ok(known),
+                Word::Counts(_) => return Err(io::ErrorKind::InvalidData.into()),
+            }
         }
     }
 

@@ -1,29 +1,56 @@
-//! What is known of endpoints, by the names of upstreams and endpoints.
+//! What is known of upstreams and endpoints, by their names.
+//!
+//! It is told when the new process is ready, as late as can be: what was learned fades
+//! within seconds. What is not there holds as for an endpoint that is new.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_policy::endpoint::{Admin, Outages};
+use evenkeel_policy::balance::Evidence;
+use evenkeel_policy::chooser::ChooserKept;
+use evenkeel_policy::endpoint::{Admin, EndpointState, Outages};
 use evenkeel_policy::health::EndpointKept;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::discovery::{ChangesKept, Discovery, listed};
 use crate::net::clock;
-use crate::observe::figures::AdminWord;
-use crate::upstream::SharedUpstream;
+use crate::observe::figures::{AdminWord, Sources};
+use crate::observe::inquiry::LearnedSide;
+use crate::observe::probes::LastProbe;
+use crate::upstream::{SharedUpstream, UpstreamSides};
 
-/// Endpoints by upstream and name.
-pub(in crate::runtime) type Upstreams = BTreeMap<String, BTreeMap<String, Endpoint>>;
-
-/// An endpoint. What is not there holds as for a new one.
+/// What is known of upstreams.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(in crate::runtime) struct Endpoint {
+pub(in crate::runtime) struct Known {
+    upstreams: BTreeMap<String, Upstream>,
+    /// What operators have changed of the lists of endpoints.
+    changes: ChangesKept,
+    /// Of each worker: what its balancers have learned, by upstream.
+    learned: Vec<BTreeMap<String, Learned>>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Upstream {
+    /// How its list is written.
+    listed: String,
+    /// Retries that its budget has left.
+    retries: Option<f64>,
+    /// By name.
+    endpoints: BTreeMap<String, Endpoint>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Endpoint {
     /// Another address is another endpoint, whatever its name.
     address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     admin: Option<String>,
-    /// Where it is not the one configured.
+    /// Where it was changed at run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
     is_down: bool,
@@ -39,78 +66,221 @@ pub(in crate::runtime) struct Endpoint {
     ejections: u32,
     downs: u32,
     unreachables: u32,
+    errors_in_row: u16,
+    unreachable_in_row: u16,
+    /// Phantoms, and for how many milliseconds they stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ghosts: Option<(u32, u64)>,
+    /// Answers of the last seconds, this one first, and errors among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<[u32; 2]>,
+    /// In the form of `/status.json`.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    last_probe: Value,
 }
 
-/// What is known of all endpoints.
-pub(in crate::runtime) fn save(upstreams: &[Arc<SharedUpstream>]) -> Upstreams {
-    let now = clock::now();
-    let of_upstream = |upstream: &Arc<SharedUpstream>| {
-        let members = upstream.members().into_iter();
-        let endpoints = members.map(|endpoint| {
-            let kept = upstream.dispatcher().keep(&endpoint.state, now);
-            let weight = endpoint.state.weight();
-            let saved = Endpoint {
-                address: endpoint.settings.address.to_string(),
-                admin: (kept.admin != Admin::Ready)
-                    .then(|| AdminWord(kept.admin).word().to_owned()),
-                weight: (weight != endpoint.settings.weight).then_some(weight),
-                is_down: kept.is_down,
-                is_unprobed: kept.is_unprobed,
-                is_unreachable: kept.is_unreachable,
-                probes_passed: kept.probes_passed,
-                probes_failed: kept.probes_failed,
-                ejected_for_ms: kept.ejected_for.map(millis),
-                ejections_in_row: kept.ejections_in_row,
-                returned_ago_ms: kept.returned_ago.map(millis),
-                ejections: kept.outages.ejections,
-                downs: kept.outages.downs,
-                unreachables: kept.outages.unreachables,
+/// What a balancer has learned.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Learned {
+    /// The balancer: another one has another measure.
+    balance: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean: Option<f64>,
+    /// By name: the sum of what answers said, and how many answers that counts for.
+    endpoints: BTreeMap<String, (f64, f64)>,
+}
+
+impl Known {
+    /// Reads what is known now. Takes milliseconds where there are thousands of
+    /// endpoints.
+    pub fn of(
+        sources: &Sources,
+        upstreams: &[Arc<SharedUpstream>],
+        discovery: &Discovery,
+        learned: Vec<Vec<LearnedSide>>,
+    ) -> Self {
+        let indices = sources.config.upstreams.iter().enumerate();
+        let of_upstream = |((index, config), shared): ((usize, _), &Arc<SharedUpstream>)| {
+            let known = Upstream {
+                listed: listed(config),
+                retries: Some(shared.dispatcher().retries.left(clock::now())),
+                endpoints: endpoints(sources, index, shared),
             };
-            (endpoint.state.name().to_owned(), saved)
-        });
-        (upstream.name().to_owned(), endpoints.collect())
-    };
-    upstreams.iter().map(of_upstream).collect()
-}
-
-/// Has all of it hold for the endpoints that are there again.
-pub(in crate::runtime) fn restore(saved: &Upstreams, upstreams: &[Arc<SharedUpstream>]) {
-    let now = clock::now();
-    for upstream in upstreams {
-        let Some(endpoints) = saved.get(upstream.name()) else {
-            continue;
+            (shared.name().to_owned(), known)
         };
-        for endpoint in upstream.members() {
-            let state = &endpoint.state;
-            let Some(saved) = endpoints.get(state.name()) else {
-                continue;
-            };
-            if saved.address != endpoint.settings.address.to_string() {
-                continue;
+        Known {
+            upstreams: indices.zip(upstreams).map(of_upstream).collect(),
+            changes: discovery.keep_changes(),
+            learned: learned.into_iter().map(learned_by_upstream).collect(),
+        }
+    }
+
+    /// Has all of it hold for the endpoints that are there again. Gives what is for the
+    /// workers. May block.
+    pub fn restore(
+        self,
+        sources: &Sources,
+        upstreams: &[Arc<SharedUpstream>],
+        discovery: &Discovery,
+    ) -> LearnedByUpstream {
+        discovery.restore_changes(self.changes);
+        let configured = sources.config.upstreams.iter().enumerate();
+        for ((index, config), shared) in configured.zip(upstreams) {
+            if let Some(known) = self.upstreams.get(shared.name()) {
+                let is_listed = known.listed == listed(config);
+                known.restore(sources, index, shared, is_listed);
             }
-            let kept = EndpointKept {
-                admin: match saved.admin.as_deref() {
-                    Some("drain") => Admin::Drain,
-                    Some("stop") => Admin::Stop,
-                    _ => Admin::Ready,
-                },
-                is_down: saved.is_down,
-                is_unprobed: saved.is_unprobed,
-                is_unreachable: saved.is_unreachable,
-                probes_passed: saved.probes_passed,
-                probes_failed: saved.probes_failed,
-                ejected_for: saved.ejected_for_ms.map(Duration::from_millis),
-                ejections_in_row: saved.ejections_in_row,
-                returned_ago: saved.returned_ago_ms.map(Duration::from_millis),
-                outages: Outages {
-                    ejections: saved.ejections,
-                    downs: saved.downs,
-                    unreachables: saved.unreachables,
-                },
-            };
-            upstream.dispatcher().restore(state, &kept, now);
-            if let Some(weight) = saved.weight {
-                upstream.dispatcher().set_weight(state, weight, now);
+        }
+        LearnedByUpstream(self.learned)
+    }
+}
+
+fn endpoints(
+    sources: &Sources,
+    index: usize,
+    upstream: &SharedUpstream,
+) -> BTreeMap<String, Endpoint> {
+    let now = clock::now();
+    let reweighted = upstream.reweighted().into_iter();
+    let reweighted: HashMap<_, _> = reweighted.map(|it| (it.id(), it.weight())).collect();
+    let members = upstream.members().into_iter();
+    let endpoints = members.map(|endpoint| {
+        let state = &endpoint.state;
+        let kept = upstream.dispatcher().keep(state, now);
+        let mut answers = kept.answers.to_vec();
+        let used = answers.iter().rposition(|it| *it != [0, 0]);
+        answers.truncate(used.map_or(0, |last| last + 1));
+        let last_probe = sources.probes.of(index, state.id()).last;
+        let saved = Endpoint {
+            address: endpoint.settings.address.to_string(),
+            admin: (kept.admin != Admin::Ready).then(|| AdminWord(kept.admin).word().to_owned()),
+            weight: reweighted.get(&state.id()).copied(),
+            is_down: kept.is_down,
+            is_unprobed: kept.is_unprobed,
+            is_unreachable: kept.is_unreachable,
+            probes_passed: kept.probes_passed,
+            probes_failed: kept.probes_failed,
+            ejected_for_ms: kept.ejected_for.map(millis),
+            ejections_in_row: kept.ejections_in_row,
+            returned_ago_ms: kept.returned_ago.map(millis),
+            ejections: kept.outages.ejections,
+            downs: kept.outages.downs,
+            unreachables: kept.outages.unreachables,
+            errors_in_row: kept.errors_in_row,
+            unreachable_in_row: kept.unreachable_in_row,
+            ghosts: kept.ghosts.map(|(count, left)| (count, millis(left))),
+            answers,
+            last_probe: last_probe.map_or(Value::Null, |it| serde_json::json!(it)),
+        };
+        (state.name().to_owned(), saved)
+    });
+    endpoints.collect()
+}
+
+impl Upstream {
+    /// Where the list is written otherwise than it was, weights are those of the list.
+    fn restore(&self, sources: &Sources, index: usize, shared: &SharedUpstream, is_listed: bool) {
+        let now = clock::now();
+        let dispatcher = shared.dispatcher();
+        let members = shared.members();
+        let members = members.iter().filter_map(|endpoint| {
+            let saved = self.endpoints.get(endpoint.state.name())?;
+            let is_same = saved.address == endpoint.settings.address.to_string();
+            is_same.then_some((&*endpoint.state, saved))
+        });
+        let members: Vec<(&EndpointState, &Endpoint)> = members.collect();
+        let kept = members.iter().map(|(state, saved)| (*state, saved.kept()));
+        dispatcher.restore(kept, now);
+        for (state, saved) in members {
+            if let Some(weight) = saved.weight.filter(|_| is_listed) {
+                dispatcher.set_weight(state, weight, now);
+            }
+            // One of a form that is not known is as if there was none.
+            let last_probe = LastProbe::deserialize(&saved.last_probe).ok();
+            let probes = sources.probes.of_upstream(index);
+            probes.inherit(state.id(), last_probe);
+        }
+        if let Some(retries) = self.retries {
+            dispatcher.retries.restore(retries, now);
+        }
+    }
+}
+
+impl Endpoint {
+    fn kept(&self) -> EndpointKept {
+        let mut answers = EndpointKept::default().answers;
+        let known = answers.iter_mut().zip(&self.answers);
+        known.for_each(|(it, known)| *it = *known);
+        let time = Duration::from_millis;
+        EndpointKept {
+            admin: match self.admin.as_deref() {
+                Some("drain") => Admin::Drain,
+                Some("stop") => Admin::Stop,
+                _ => Admin::Ready,
+            },
+            is_down: self.is_down,
+            is_unprobed: self.is_unprobed,
+            is_unreachable: self.is_unreachable,
+            probes_passed: self.probes_passed,
+            probes_failed: self.probes_failed,
+            ejected_for: self.ejected_for_ms.map(time),
+            ejections_in_row: self.ejections_in_row,
+            returned_ago: self.returned_ago_ms.map(time),
+            outages: Outages {
+                ejections: self.ejections,
+                downs: self.downs,
+                unreachables: self.unreachables,
+            },
+            errors_in_row: self.errors_in_row,
+            unreachable_in_row: self.unreachable_in_row,
+            ghosts: self.ghosts.map(|(count, left)| (count, time(left))),
+            answers,
+        }
+    }
+}
+
+/// What a worker has learned; upstreams of which that is nothing are left out.
+fn learned_by_upstream(sides: Vec<LearnedSide>) -> BTreeMap<String, Learned> {
+    let now = clock::now();
+    let sides = sides.into_iter().filter_map(|side| {
+        let ChooserKept { mean, endpoints } = side.chooser.keep(now)?;
+        let endpoints = endpoints.into_iter();
+        let endpoints = endpoints.map(|(name, it)| (name, (it.sum, it.answers)));
+        let learned = Learned {
+            balance: side.balance.word().to_owned(),
+            mean,
+            endpoints: endpoints.collect(),
+        };
+        Some((side.upstream, learned))
+    });
+    sides.collect()
+}
+
+/// What the workers of the process before have learned.
+#[derive(Debug)]
+pub(in crate::runtime) struct LearnedByUpstream(Vec<BTreeMap<String, Learned>>);
+
+impl LearnedByUpstream {
+    /// Has a worker go on from what one of the process before has learned. Of workers
+    /// that are more than there were, several go on from the same.
+    pub fn teach(&self, worker: usize, sides: &UpstreamSides) {
+        let Some(of) = worker.checked_rem(self.0.len()) else {
+            return;
+        };
+        let now = clock::now();
+        for side in sides.all() {
+            let learned = self.0[of].get(side.name());
+            let learned = learned.filter(|it| it.balance == side.balance().word());
+            if let Some(learned) = learned {
+                let endpoints = learned.endpoints.iter();
+                let evidence = |&(sum, answers): &(f64, f64)| Evidence { sum, answers };
+                let endpoints = endpoints.map(|(name, it)| (name.clone(), evidence(it)));
+                let kept = ChooserKept {
+                    mean: learned.mean,
+                    endpoints: endpoints.collect(),
+                };
+                side.learn(&kept, now);
             }
         }
     }

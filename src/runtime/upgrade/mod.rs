@@ -17,12 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handover::message::{Offer, OfferedSockets, Role, VERSION};
-use super::handover::state;
 use super::listeners::Lent;
 use crate::admin::STATUS_PAGE;
 use crate::config::Config;
+use crate::discovery::{Discovery, SourcesKept};
 use crate::net::listen::SocketFile;
-use crate::upstream::SharedUpstream;
 use successor::Plan;
 
 pub(super) use successor::{Failed, Successor};
@@ -63,7 +62,7 @@ impl Invocation {
         binary: Option<PathBuf>,
         lent: &[Lent<'_>],
         config: &Config,
-        upstreams: &[Arc<SharedUpstream>],
+        discovery: &Arc<Discovery>,
         timeout: Duration,
     ) -> std::io::Result<Plan> {
         let mut descriptors = Vec::new();
@@ -92,8 +91,9 @@ impl Invocation {
                 program: env!("CARGO_PKG_VERSION").to_owned(),
                 sockets,
                 control: control.map(ToString::to_string),
-                upstreams: state::save(upstreams),
+                discovered: SourcesKept::default(),
             },
+            discovery: discovery.clone(),
             descriptors,
             timeout,
         })

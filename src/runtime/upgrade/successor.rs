@@ -8,16 +8,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_local};
 
+use crate::discovery::Discovery;
 use crate::net::given::SERVICE_MANAGER_VARIABLES;
 use crate::net::handover::Channel;
-use crate::observe::figures::CurrentSources;
+use crate::observe::figures::{CurrentSources, Sources};
+use crate::observe::inquiry::{Question, ask};
+use crate::runtime::handover::Known;
 use crate::runtime::handover::message::{Answer, CHANNEL_VARIABLE, Offer, Word};
 use crate::runtime::service::WATCHDOG_PID_VARIABLE;
+use crate::upstream::SharedUpstream;
 
 /// Time between two messages with what was counted.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,7 +74,9 @@ impl fmt::Display for Failed {
 pub(in crate::runtime) struct Plan {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
+    /// It lacks what is discovered.
     pub offer: Offer,
+    pub discovery: Arc<Discovery>,
     pub descriptors: Vec<OwnedFd>,
     /// How long it may take to get ready.
     pub timeout: Duration,
@@ -79,7 +86,32 @@ pub(in crate::runtime) struct Plan {
 #[derive(Debug)]
 pub(in crate::runtime) struct Starting {
     child: SharedChild,
-    outcome: oneshot::Receiver<Result<Successor, Failed>>,
+    outcome: JoinHandle<Result<Successor, Failed>>,
+}
+
+/// What the process that takes over is told when it is ready.
+#[derive(Debug)]
+pub(in crate::runtime) struct Teller {
+    pub sources: Arc<Sources>,
+    pub upstreams: Vec<Arc<SharedUpstream>>,
+    pub discovery: Arc<Discovery>,
+}
+
+impl Teller {
+    /// Tells it what is known by now. Work of milliseconds is done on a thread beside.
+    async fn tell(self, successor: Successor) -> Result<Successor, Failed> {
+        let asked = ask(&self.sources.inquiries, Question::Learned).await;
+        let told = tokio::task::spawn_blocking(move || {
+            let Teller {
+                sources,
+                upstreams,
+                discovery,
+            } = self;
+            let known = Known::of(&sources, &upstreams, &discovery, asked.answers);
+            successor.tell(known).map(|()| successor)
+        });
+        told.await.unwrap_or(Err(Failed::Stopping))
+    }
 }
 
 /// A process that is ready to take over.
@@ -136,7 +168,7 @@ impl SharedChild {
             if let Ok(Some(status)) = child.try_wait() {
                 return Some(status.to_string());
             }
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
         // It is gone as well.
         let _ = child.kill();
@@ -146,21 +178,29 @@ impl SharedChild {
 }
 
 impl Starting {
-    /// Starts the program on a thread of its own.
+    /// Starts the program on a thread of its own, and tells it what is known once it is
+    /// ready. To be called in a local set.
     ///
     /// # Errors
     /// The thread can't be started.
-    pub fn begin(plan: Plan) -> io::Result<Self> {
-        let (tell, outcome) = oneshot::channel();
+    pub fn begin(plan: Plan, teller: Teller) -> io::Result<Self> {
+        let (tell, started) = oneshot::channel();
         let child = SharedChild::default();
         let of_thread = child.clone();
-        std::thread::Builder::new()
+        thread::Builder::new()
             .name("upgrade".to_owned())
             .spawn(move || {
+                let mut plan = plan;
+                plan.offer.discovered = plan.discovery.keep_sources();
                 let started = start(&plan, &of_thread);
                 // The process may have ended meanwhile.
                 let _ = tell.send(started);
             })?;
+        let outcome = spawn_local(async move {
+            // Nobody tells where the thread panicked.
+            let started = started.await.unwrap_or(Err(Failed::Stopping));
+            teller.tell(started?).await
+        });
         Ok(Starting { child, outcome })
     }
 
@@ -241,6 +281,19 @@ fn converse(plan: &Plan, channel: &Channel) -> Result<(), Option<Failed>> {
 }
 
 impl Successor {
+    /// Tells it what is known at this moment. Blocks.
+    ///
+    /// # Errors
+    /// It has ended meanwhile, or takes nothing.
+    pub fn tell(&self, known: Known) -> Result<(), Failed> {
+        let word = Word::Known(Box::new(known));
+        let told = serde_json::to_vec(&word).map_err(io::Error::from);
+        let told = told.and_then(|bytes| self.channel.send(&bytes, &[]));
+        told.map_err(|error| Failed::Ended {
+            how: error.to_string(),
+        })
+    }
+
     /// Has it serve.
     ///
     /// # Errors
@@ -256,7 +309,7 @@ impl Successor {
     pub fn tell_counts(self, current: CurrentSources) -> io::Result<CountsTeller> {
         let is_over = Arc::<AtomicBool>::default();
         let of_thread = is_over.clone();
-        let thread = std::thread::Builder::new().name("upgrade".to_owned());
+        let thread = thread::Builder::new().name("upgrade".to_owned());
         let thread = thread.spawn(move || {
             loop {
                 // What is counted after this is told as well.
@@ -269,7 +322,7 @@ impl Successor {
                 if is_last || told.is_err() {
                     return;
                 }
-                std::thread::park_timeout(COUNTS_INTERVAL);
+                thread::park_timeout(COUNTS_INTERVAL);
             }
         })?;
         Ok(CountsTeller { is_over, thread })
@@ -280,7 +333,7 @@ impl Successor {
 #[derive(Debug)]
 pub(in crate::runtime) struct CountsTeller {
     is_over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    thread: thread::JoinHandle<()>,
 }
 
 impl CountsTeller {

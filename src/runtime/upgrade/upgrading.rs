@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use super::Invocation;
-use super::successor::{CountsTeller, Failed, Starting, Successor};
+use super::successor::{CountsTeller, Failed, Starting, Successor, Teller};
 use crate::admin::{Outcome, STATUS_PAGE};
 use crate::runtime::listeners::Lent;
 use crate::runtime::service::ServiceManager;
@@ -110,6 +110,7 @@ impl Upgrading {
             }
         };
         let pid = successor.pid;
+        process.sources().upgrades.note_done();
         service.succeeded_by(pid);
         let server = &process.sources().config.server;
         let now = Instant::now();
@@ -166,15 +167,20 @@ fn start(
         });
     }
     let timeout = config.server.upgrade_timeout;
-    let plan = invocation.plan(binary, &lent, &config, &process.upstreams, timeout)?;
+    let plan = invocation.plan(binary, &lent, &config, &process.discovery, timeout)?;
     tracing::info!("upgrade: starting {}", plan.program.display());
-    Starting::begin(plan)
+    let teller = Teller {
+        sources: process.sources(),
+        upstreams: process.upstreams.clone(),
+        discovery: process.discovery.clone(),
+    };
+    Starting::begin(plan, teller)
 }
 
 /// The process goes on, and says why.
 fn fail(process: &Process, failed: &Failed, asker: Option<oneshot::Sender<Outcome>>) {
-    process.sources().upgrades.note_failed();
     let reason = failed.word();
+    process.sources().upgrades.note_failed(reason);
     tracing::error!(
         reason,
         "upgrade failed ({reason}): {failed}; this process goes on"

@@ -28,7 +28,7 @@ use crate::Instant;
 
 use super::draw::Draw;
 use super::least::{Compared, Least, Share};
-use super::{Learned, LearnsFrom, Promises, Ranking, Split, View};
+use super::{BalancerKept, Learned, LearnsFrom, Promises, Ranking, Split, View, kept};
 use crate::members::Moved;
 use crate::observation::{Answer, Observation};
 
@@ -294,6 +294,38 @@ impl Ranking for Adaptive {
 
     fn learned(&self, index: usize, _now: Instant) -> Option<Learned> {
         self.slowness(index).map(Learned::Slowness)
+    }
+
+    fn keep(&self, now: Instant) -> Option<BalancerKept> {
+        let kept = self.evidence.iter().map(|evidence| {
+            let mut evidence = *evidence;
+            evidence.at?;
+            evidence.fade(now);
+            (evidence.answers >= NOTHING).then_some(kept::Evidence {
+                sum: evidence.sum,
+                answers: evidence.answers,
+            })
+        });
+        let kept = BalancerKept {
+            mean: self.mean,
+            endpoints: kept.collect(),
+        };
+        (!kept.is_empty()).then_some(kept)
+    }
+
+    fn restore(&mut self, kept: &BalancerKept, now: Instant) {
+        self.mean = kept.finite_mean();
+        self.resize(kept.endpoints.len());
+        for (index, kept::Evidence { sum, answers }) in kept.evidence() {
+            let most = MOST * answers;
+            let evidence = Evidence {
+                sum: sum.clamp(-most, most),
+                answers,
+                at: Some(now),
+            };
+            self.factors[index] = evidence.slowness().exp() as f32;
+            self.evidence[index] = evidence;
+        }
     }
 
     fn follow(&mut self, moved: &Moved) {

@@ -15,6 +15,7 @@ mod cursor;
 mod draw;
 mod fair;
 mod first;
+mod kept;
 mod least;
 mod least_connections;
 mod peak_ewma;
@@ -26,6 +27,7 @@ mod turns;
 mod two_choices;
 
 pub use fair::{FairOptions, WeightMode};
+pub use kept::{BalancerKept, Evidence};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,6 +142,21 @@ macro_rules! balancers {
             pub fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
                 match &self.0 {
                     $( BalancerState::$name(it) => it.learned(index, now), )*
+                }
+            }
+
+            /// What it has learned, for another process; `None` where that is nothing.
+            pub(crate) fn keep(&self, now: Instant) -> Option<BalancerKept> {
+                match &self.0 {
+                    $( BalancerState::$name(it) => it.keep(now), )*
+                }
+            }
+
+            /// Goes on from what a balancer of the same kind has learned in another
+            /// process, of endpoints at these positions.
+            pub(crate) fn restore(&mut self, kept: &BalancerKept, now: Instant) {
+                match &mut self.0 {
+                    $( BalancerState::$name(it) => it.restore(kept, now), )*
                 }
             }
 
@@ -265,6 +282,14 @@ trait Ranking {
     fn learned(&self, _index: usize, _now: Instant) -> Option<Learned> {
         None
     }
+
+    /// What it has learned, for another process.
+    fn keep(&self, _now: Instant) -> Option<BalancerKept> {
+        None
+    }
+
+    /// Goes on from what another process has learned.
+    fn restore(&mut self, _kept: &BalancerKept, _now: Instant) {}
 
     /// Most exchanges in flight that it allows the endpoint.
     fn cap(&self, _view: &View<'_>, _index: usize) -> u32 {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::Instant;
 
 use super::draw::Draw;
-use super::{Learned, LearnsFrom, Promises, Ranking, Split, View};
+use super::{BalancerKept, Evidence, Learned, LearnsFrom, Promises, Ranking, Split, View};
 use crate::members::Moved;
 use crate::observation::{Answer, Observation};
 
@@ -31,6 +31,9 @@ const MEAN_PART: f64 = 1.0 / 128.0;
 
 /// The least chance of an idle endpoint that was drawn first.
 const LEAST_CHANCE: f64 = 0.05;
+
+/// Longer than an answer takes: what another process tells beyond it is no time.
+const MOST_SECONDS: f64 = 1e6;
 
 /// Per-worker state.
 #[derive(Debug, Clone)]
@@ -140,6 +143,27 @@ impl Ranking for PeakEwma {
     fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
         let seconds = self.seconds(index, now)?;
         Some(Learned::Time(Duration::from_secs_f64(seconds)))
+    }
+
+    fn keep(&self, now: Instant) -> Option<BalancerKept> {
+        let endpoints = (0..self.costs.len()).map(|index| {
+            let sum = self.seconds(index, now)?;
+            Some(Evidence { sum, answers: 1.0 })
+        });
+        let kept = BalancerKept {
+            mean: self.mean,
+            endpoints: endpoints.collect(),
+        };
+        (!kept.is_empty()).then_some(kept)
+    }
+
+    fn restore(&mut self, kept: &BalancerKept, now: Instant) {
+        let is_time = |seconds: f64| (0.0..MOST_SECONDS).contains(&seconds);
+        self.mean = kept.finite_mean().filter(|it| is_time(*it));
+        self.costs.resize(kept.endpoints.len(), None);
+        for (index, Evidence { sum: seconds, .. }) in kept.evidence() {
+            self.costs[index] = is_time(seconds).then_some(Cost { seconds, at: now });
+        }
     }
 
     fn follow(&mut self, moved: &Moved) {

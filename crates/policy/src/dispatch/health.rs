@@ -189,10 +189,17 @@ impl Dispatcher {
         lock(&self.records.0).keep(endpoint, now)
     }
 
-    /// Has an endpoint that is new go on from what another process knew.
-    pub fn restore(&self, endpoint: &EndpointState, kept: &EndpointKept, now: Instant) {
+    /// Has endpoints that are new go on from what another process knew.
+    pub fn restore<'a>(
+        &self,
+        kept: impl IntoIterator<Item = (&'a EndpointState, EndpointKept)>,
+        now: Instant,
+    ) {
         let mut records = lock(&self.records.0);
-        records.restore(endpoint, kept, now);
+        for (endpoint, kept) in kept {
+            records.restore(endpoint, &kept, now);
+        }
+        records.ramp_up(now);
         self.settle(records, now);
     }
 

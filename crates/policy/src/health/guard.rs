@@ -22,7 +22,7 @@ const LEAST_FAILURE_RATE: f64 = 0.01;
 /// How often a worker hands over what it has counted.
 const HAND_OVER: Duration = Duration::from_millis(100);
 /// Seconds over which failures are compared.
-const WINDOW: usize = 10;
+pub(super) const WINDOW: usize = 10;
 const FIRST_EJECTION: Duration = Duration::from_secs(1);
 const LONGEST_EJECTION: Duration = Duration::from_secs(16);
 const LONGEST_GHOST: Duration = Duration::from_secs(32);
@@ -60,6 +60,31 @@ impl Window {
         let mut sum = Answers::default();
         self.seconds.iter().for_each(|it| sum.add(*it));
         sum
+    }
+
+    /// The seconds as they are now, this one first: answers, and errors among them.
+    pub fn keep(&mut self, now: Instant) -> [[u32; 2]; WINDOW] {
+        self.pass(now);
+        std::array::from_fn(|back| {
+            // A window that has just begun has no second before its first.
+            let second = self.last + (WINDOW - back) as u64;
+            let Answers { count, errors } = self.seconds[(second % WINDOW as u64) as usize];
+            [count, errors]
+        })
+    }
+
+    /// A window with these seconds, this one first.
+    pub fn restored(kept: &[[u32; 2]; WINDOW], now: Instant) -> Self {
+        let mut window = Window::default();
+        window.pass(now);
+        for (back, [count, errors]) in kept.iter().enumerate() {
+            let second = window.last + (WINDOW - back) as u64;
+            window.seconds[(second % WINDOW as u64) as usize] = Answers {
+                count: *count,
+                errors: *errors.min(count),
+            };
+        }
+        window
     }
 
     /// Forgets the seconds that are over.
@@ -253,6 +278,12 @@ mod tests {
         window.add(one, at(2));
         assert_eq!(window.sum(at(12)).errors, 2);
         assert_eq!(window.sum(at(13)).errors, 1);
+        // Another process goes on with the same seconds.
+        let mut other = Window::restored(&window.keep(at(13)), at(13));
+        assert_eq!(other.sum(at(13)).errors, 1);
+        assert_eq!(other.keep(at(13)), window.keep(at(13)));
+        assert_eq!(other.sum(at(22)).errors, window.sum(at(22)).errors);
+        assert_eq!(other.sum(at(500)).errors, 0);
         assert_eq!(window.sum(at(500)).errors, 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::guard::{WINDOW, Window};
 use super::{Ejection, Record, Records};
 use crate::Instant;
 use crate::endpoint::{Admin, EndpointState, Flag, Outages};
@@ -29,13 +30,21 @@ pub struct EndpointKept {
     pub returned_ago: Option<Duration>,
     /// How often it was put out.
     pub outages: Outages,
+    /// Errors since the last success.
+    pub errors_in_row: u16,
+    /// Connections in a row that could not be opened.
+    pub unreachable_in_row: u16,
+    /// Phantom exchanges that stand for its errors, and for how long they do.
+    pub ghosts: Option<(u32, Duration)>,
+    /// Its answers of the last seconds, this one first, and the errors among them.
+    pub answers: [[u32; 2]; WINDOW],
 }
 
 impl Records {
     /// What is known of a member.
     pub fn keep(&mut self, endpoint: &EndpointState, now: Instant) -> EndpointKept {
         let outages = endpoint.outages();
-        let record = self.of(endpoint).map(|it| it.clone()).unwrap_or_default();
+        let mut record = self.of(endpoint).map(|it| it.clone()).unwrap_or_default();
         let is_out = endpoint.has(Flag::Ejected) || endpoint.has(Flag::Trial);
         let until = record.ejected.filter(|_| is_out).map(|it| it.until);
         EndpointKept {
@@ -49,16 +58,23 @@ impl Records {
             ejections_in_row: record.ejections,
             returned_ago: record.returned.map(|it| now.duration_since(it)),
             outages,
+            errors_in_row: endpoint.errors_in_row(),
+            unreachable_in_row: endpoint.unreachable_in_row(),
+            ghosts: (record.ghost_until)
+                .map(|until| (endpoint.ghosts(), until.duration_since(now))),
+            answers: record.answers.keep(now),
         }
     }
 
-    /// Has a member that is new go on from what another process knew.
+    /// Has a member that is new go on from what another process knew. Weights are for
+    /// [`ramp_up`](Self::ramp_up).
     pub fn restore(&mut self, endpoint: &EndpointState, kept: &EndpointKept, now: Instant) {
         let has_guard = self.settings.guard;
         let Some(record) = self.of(endpoint) else {
             return;
         };
         let ejected = kept.ejected_for.filter(|_| has_guard);
+        let ghosts = kept.ghosts.filter(|_| has_guard);
         *record = Record {
             admin: kept.admin,
             probes_passed: kept.probes_passed,
@@ -68,9 +84,12 @@ impl Records {
                 at: now,
                 until: now + left,
             }),
+            ghost_until: ghosts.map(|(_, left)| now + left),
             returned: kept.returned_ago.map(|it| now - it),
-            ..Record::default()
+            answers: Window::restored(&kept.answers, now),
         };
+        endpoint.set_ghosts(ghosts.map_or(0, |(count, _)| count));
+        endpoint.set_errors(kept.errors_in_row, kept.unreachable_in_row);
         for (flag, on) in [
             (Flag::Down, kept.is_down),
             (Flag::Unprobed, kept.is_unprobed),
@@ -82,16 +101,18 @@ impl Records {
             endpoint.set(flag, on);
         }
         endpoint.raise_outages(kept.outages);
-        self.ramp_up(now);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::balance::Balance;
+    use crate::chooser::Chooser;
     use crate::dispatch::Dispatcher;
     use crate::endpoint::EndpointSettings;
     use crate::health::HealthSettings;
+    use crate::observation::Observed;
     use crate::queue::QueueSettings;
 
     fn dispatcher(now: Instant) -> Dispatcher {
@@ -106,6 +127,16 @@ mod tests {
         Dispatcher::new(settings, &[], queue, HealthSettings::default(), now)
     }
 
+    /// Has so many exchanges fail there.
+    fn fail(dispatcher: &Dispatcher, endpoint: &EndpointState, count: u32, now: Instant) {
+        let mut chooser = Chooser::new(dispatcher.members(), Balance::ALL[0], 0);
+        for _ in 0..count {
+            let slot = endpoint.try_reserve(u32::MAX).expect("it has no limit");
+            dispatcher.report(&mut chooser, endpoint, slot, Observed::Failed, now);
+            endpoint.release();
+        }
+    }
+
     #[test]
     fn another_process_goes_on_from_what_was_known() {
         let now = Instant::from_nanos(5_000_000_000);
@@ -116,11 +147,22 @@ mod tests {
             before.probed(&down, false, now);
         }
         before.set_admin(&drained, Admin::Drain, now);
+        fail(&before, &drained, 3, now);
+        let kept = before.keep(&drained, now);
+        assert_eq!(kept.errors_in_row, 3);
+        assert_eq!(kept.answers[0], [3, 3]);
+        assert!(kept.ghosts.is_some_and(|(count, _)| count == 1), "{kept:?}");
         // Its clock has begun somewhere else.
         let now_there = Instant::from_nanos(7);
         let after = dispatcher(now_there);
-        for (old, new) in members.endpoints().iter().zip(after.members().endpoints()) {
-            after.restore(new, &before.keep(old, now), now_there);
+        let both = members.endpoints().iter();
+        let there = after.members();
+        let both: Vec<_> = both.zip(there.endpoints()).collect();
+        let kept = both
+            .iter()
+            .map(|(old, new)| (&***new, before.keep(old, now)));
+        after.restore(kept, now_there);
+        for (old, new) in both {
             assert_eq!(after.keep(new, now_there), before.keep(old, now));
             assert_eq!(new.is_eligible(), old.is_eligible());
             assert_eq!(new.outages(), old.outages());

@@ -1,0 +1,293 @@
+//! Counters over upgrades: no scrape sees less than the one before, whatever is counted.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use evenkeel_testkit::deadline::{STEP, holds_within, until, within};
+use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
+
+use crate::control::ask;
+use crate::setup::{ask_status, get, nobody, origin, program};
+use crate::upgrade::Successors;
+
+const TOKEN: &str = "a-token-for-the-tests";
+
+/// Families that this traffic does not count in, each with the reason.
+const NOT_COUNTED: &[(&str, &str)] = &[
+    ("evenkeel_log_lines_dropped_total", "the writer has room"),
+    ("evenkeel_spans_sent_total", "the collector takes none"),
+    ("evenkeel_worker_stalls_total", "no worker hangs"),
+    ("evenkeel_answer_memory_refused_total", "there is memory"),
+    (
+        "evenkeel_listener_connections_no_descriptor_total",
+        "there are descriptors",
+    ),
+    (
+        "evenkeel_listener_connections_displaced_total",
+        "there are descriptors",
+    ),
+    (
+        "evenkeel_listener_accept_pauses_total",
+        "there are descriptors",
+    ),
+    ("evenkeel_listener_drains_cut_total", "every body ends"),
+    ("evenkeel_route_files_refused_total", "the disk keeps up"),
+    ("evenkeel_disk_shared_total", "nobody asks for the same"),
+    ("evenkeel_disk_direct_total", "the page cache is tried"),
+    ("evenkeel_disk_refused_total", "the disk keeps up"),
+    (
+        "evenkeel_upstream_buffers_refused_total",
+        "there is memory for buffers",
+    ),
+    (
+        "evenkeel_upstream_retries_refused_total",
+        "the budget allows them",
+    ),
+    (
+        "evenkeel_endpoint_stale_total",
+        "idle connections stay open",
+    ),
+    (
+        "evenkeel_endpoint_displaced_total",
+        "idle connections stay in bounds",
+    ),
+];
+
+/// Everything that counts. `$SITE` is a folder of files.
+fn config(well: &str, ill: &str) -> String {
+    let (nobody, collector) = (nobody(), nobody());
+    format!(
+        r#"
+access_log = {{ path = "/dev/full" }}
+
+[server]
+workers = 2
+control = "$DIR/control.sock"
+state_file = "$SITE/state.json"
+
+[status]
+bind = "127.0.0.1:0"
+token_file = "$SITE/token"
+
+[otlp]
+url = "http://{collector}"
+
+[[listener]]
+name = "web"
+bind = "127.0.0.1:0"
+trace = "new"
+
+[[listener]]
+name = "small"
+bind = "127.0.0.1:0"
+limits.connections = 2
+
+[[route]]
+name = "files"
+match = {{ path = "/files/*" }}
+files = {{ root = "$SITE/files", strip = "/files" }}
+
+[[route]]
+name = "fixed"
+match = {{ path = "/fixed" }}
+answer = {{ body = "fixed" }}
+
+[[route]]
+name = "narrow"
+match = {{ host = "narrow.example" }}
+upstream = "narrow"
+
+[[route]]
+name = "dead"
+match = {{ path = "/dead" }}
+upstream = "dead"
+
+[[route]]
+name = "rest"
+upstream = "app"
+
+[upstream.app]
+balance = "round-robin"
+endpoints = ["{well}", "{ill}", "{nobody}"]
+
+[upstream.narrow]
+endpoints = [{{ address = "{well}", max_in_flight = 1 }}]
+
+[upstream.dead]
+endpoints = ["{nobody}"]
+health = {{ path = "/", interval = "100ms" }}
+queue = {{ hold = false }}
+endpoints_file = "$SITE/nowhere.json"
+"#
+    )
+}
+
+/// An origin that fails.
+fn ill() -> RawOrigin {
+    let origin = RawOrigin::start(move |_, mut stream| {
+        while stream.read_head().is_ok() {
+            let answer = "HTTP/1.1 500 Ill\r\nContent-Length: 3\r\n\r\nill";
+            if stream.send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    origin.unwrap()
+}
+
+/// Samples of counters and distributions, by name and labels, and the names of their
+/// families.
+struct Scrape {
+    samples: BTreeMap<String, f64>,
+    families: Vec<String>,
+}
+
+impl Scrape {
+    fn of(proxy: &Proxy) -> Self {
+        let text = ask_status(proxy, "/metrics", "").text();
+        let kinds = text.lines().filter_map(|it| it.strip_prefix("# TYPE "));
+        let kinds: BTreeMap<_, _> = kinds.filter_map(|it| it.split_once(' ')).collect();
+        let counts = |family: &str| matches!(kinds.get(family), Some(&("counter" | "histogram")));
+        let lines = text.lines().filter(|it| !it.starts_with('#'));
+        let samples = lines.filter_map(|it| {
+            let (series, value) = it.rsplit_once(' ')?;
+            let name = series.split('{').next()?;
+            let ends = ["_bucket", "_sum", "_count"].iter();
+            let family = ends.filter_map(|end| name.strip_suffix(end));
+            let is_counted = family.chain([name]).any(counts);
+            is_counted.then(|| (series.to_owned(), value.parse().unwrap()))
+        });
+        Scrape {
+            samples: samples.collect(),
+            families: kinds
+                .iter()
+                .filter(|(_, kind)| matches!(**kind, "counter" | "histogram"))
+                .map(|(name, _)| (*name).to_owned())
+                .collect(),
+        }
+    }
+
+    /// The sum of a family.
+    fn total(&self, family: &str) -> f64 {
+        let names = [family.to_owned(), format!("{family}_count")];
+        let is_of = |series: &str| {
+            let name = series.split('{').next().unwrap_or_default();
+            names.iter().any(|it| it == name)
+        };
+        let samples = self.samples.iter().filter(|(series, _)| is_of(series));
+        samples.map(|(_, value)| value).sum()
+    }
+
+    /// Families in which nothing was counted.
+    fn empty(&self) -> Vec<&str> {
+        let families = self.families.iter().map(String::as_str);
+        families.filter(|it| self.total(it) == 0.0).collect()
+    }
+
+    #[track_caller]
+    fn assert_goes_on(&self, before: &Scrape) {
+        let mut less = String::new();
+        for (series, value) in &before.samples {
+            match self.samples.get(series) {
+                Some(now) if now >= value => {}
+                now => writeln!(less, "{series}: {now:?} after {value}").unwrap(),
+            }
+        }
+        assert!(less.is_empty(), "{less}");
+    }
+}
+
+/// Has everything counted at least once that can be.
+fn traffic(proxy: &Proxy) {
+    let mut client = proxy.client();
+    for path in ["/files/a.txt", "/files/a.txt", "/files/none", "/fixed"] {
+        client.ask(get(path)).unwrap();
+    }
+    for _ in 0..40 {
+        proxy.client().ask(get("/ping")).unwrap();
+    }
+    for _ in 0..4 {
+        assert!(proxy.client().ask(get("/dead")).unwrap().status >= 502);
+    }
+    drop(client);
+    // One waits for the other.
+    let slow = "GET /slow/200 HTTP/1.1\r\nHost: narrow.example\r\n\r\n";
+    let [mut first, mut second] = [(); 2].map(|()| proxy.client());
+    first.send(slow).unwrap();
+    second.send(slow).unwrap();
+    first.read_response("GET").unwrap();
+    second.read_response("GET").unwrap();
+    // A body that is read on after the answer.
+    let body = "POST /fixed HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+    let mut client = proxy.client();
+    client.ask(body).unwrap();
+    client.send("hello").unwrap();
+    drop((client, first, second));
+    let small = proxy.address("small");
+    let connect = || RawClient::connect(small).unwrap();
+    let [mut first, mut second] = [(); 2].map(|()| connect());
+    for client in [&mut first, &mut second] {
+        client.send(slow).unwrap();
+    }
+    until("one is refused", || {
+        let answer = connect().ask(get("/fixed"));
+        !answer.is_ok_and(|it| it.status == 200)
+    });
+    first.read_response("GET").unwrap();
+    second.read_response("GET").unwrap();
+    let mut stranger = RawClient::connect(proxy.status_address()).unwrap();
+    let wrong = "POST /endpoints HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer no\r\n\
+                 Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    assert_eq!(stranger.ask(wrong).unwrap().status, 401);
+    // A reload that is done, one that is refused, and an upgrade that fails.
+    let path = proxy.path("evenkeel.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    assert!(ask(proxy, "reload").starts_with("reloaded: "));
+    std::fs::write(&path, "[[listener").unwrap();
+    assert!(ask(proxy, "reload").starts_with("error: "));
+    std::fs::write(&path, config).unwrap();
+    assert!(ask(proxy, "upgrade /nowhere").starts_with("error: "));
+}
+
+#[test]
+fn nothing_that_is_counted_goes_backwards() {
+    within(Duration::from_secs(60), || {
+        let (well, ill) = (origin(), ill());
+        let dir = TempDir::new().unwrap();
+        std::fs::write(dir.join("token"), TOKEN).unwrap();
+        std::fs::write(dir.join("state.json"), "{").unwrap();
+        std::fs::create_dir(dir.join("files")).unwrap();
+        std::fs::write(dir.join("files/a.txt"), "a").unwrap();
+        let config = config(&well.address.to_string(), &ill.address.to_string());
+        let config = config.replace("$SITE", &dir.path().display().to_string());
+        let proxy = Proxy::start(program(), &config).unwrap();
+        let successors = Successors(&proxy);
+        let mut before: Option<Scrape> = None;
+        for round in 0..3 {
+            traffic(&proxy);
+            let expected: Vec<_> = NOT_COUNTED.iter().map(|it| it.0).collect();
+            let mut scrape = Scrape::of(&proxy);
+            let is_missing = |it: &&str| !expected.contains(it) && (round > 0 || !is_upgrade(it));
+            let is_counted = holds_within(STEP, || {
+                scrape = Scrape::of(&proxy);
+                !scrape.empty().iter().any(is_missing)
+            });
+            let missing: Vec<_> = scrape.empty().into_iter().filter(is_missing).collect();
+            assert!(is_counted, "nothing is counted of {missing:?}");
+            if let Some(before) = &before {
+                scrape.assert_goes_on(before);
+            }
+            successors.upgrade();
+            let after = Scrape::of(&proxy);
+            after.assert_goes_on(&scrape);
+            assert_eq!(after.total("evenkeel_upgrades_total"), f64::from(round + 1));
+            before = Some(after);
+        }
+    });
+}
+
+/// Counted by the first upgrade only.
+fn is_upgrade(family: &str) -> bool {
+    family == "evenkeel_upgrades_total"
+}
