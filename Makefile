@@ -24,7 +24,7 @@ BENCH_TOOLS := $(RELEASE_TOOLS) nginx haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts fuzz docs screenshots setup
+.PHONY: help demo quick test loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -115,6 +115,12 @@ many-hosts: ## Measure what 10,000 hosts cost over one (ARGS="--hosts 1000")
 	@echo "many-hosts: make release, then evenkeel-lab many-hosts $(ARGS)"
 	@$(MAKE) release
 	@exec cargo run --quiet --release --package evenkeel-lab -- many-hosts --evenkeel target/optimised/evenkeel $(ARGS)
+
+changes: ## Change the program under load: nothing is lost (ARGS="--suite upgrades")
+	@scripts/need $(RELEASE_TOOLS) dnsmasq
+	@echo "changes: make release, then evenkeel-lab changes $(ARGS)"
+	@$(MAKE) release
+	@exec cargo run --quiet --release --package evenkeel-lab -- changes --evenkeel target/optimised/evenkeel $(ARGS)
 
 bench-policies: ## Run the scenarios of the balancers (ARGS="--scenario S2 --quick")
 	@scripts/need $(POLICY_TOOLS)

@@ -1,13 +1,14 @@
 //! Endpoints that come and go while the program runs, and those that are used last.
 
-use std::net::{TcpStream, UdpSocket};
+use std::net::UdpSocket;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::process::{Running, run};
-use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, TempDir};
+use evenkeel_testkit::process::run;
+use evenkeel_testkit::{NameServer, Origin, OriginHandle, OriginOptions, Proxy, TempDir};
 
 use crate::control::{ask, json, site_of};
 use crate::in_flight::occupy;
@@ -73,71 +74,32 @@ fn a_retry_goes_to_the_next_tier() {
     });
 }
 
-/// A name server of Debian's, at a free port of 127.0.0.1.
-pub(crate) struct Dns {
-    port: u16,
-    dir: TempDir,
-    running: Option<Running>,
+/// A name server that the program asks.
+pub(crate) struct Dns(NameServer);
+
+impl Deref for Dns {
+    type Target = NameServer;
+
+    fn deref(&self) -> &NameServer {
+        &self.0
+    }
+}
+
+impl DerefMut for Dns {
+    fn deref_mut(&mut self) -> &mut NameServer {
+        &mut self.0
+    }
 }
 
 impl Dns {
     /// One that does not run yet.
     pub(crate) fn new() -> Self {
-        // None of those that connections get: it is not held while the server is down.
-        let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000));
-        let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
-        let port = ports.find(is_free).unwrap();
-        Dns {
-            port,
-            dir: TempDir::new().unwrap(),
-            running: None,
-        }
+        Dns(NameServer::new().unwrap())
     }
 
     /// Answers with these lines of a file of hosts, and these further arguments.
     pub(crate) fn start(&mut self, hosts: &str, args: &[String]) {
-        self.stop();
-        let file = self.dir.join("hosts");
-        std::fs::write(&file, hosts).unwrap();
-        let mut command = Command::new("dnsmasq");
-        command.args([
-            "--keep-in-foreground",
-            "--conf-file=/dev/null",
-            "--no-resolv",
-        ]);
-        command.args([
-            "--no-hosts",
-            "--bind-interfaces",
-            "--listen-address=127.0.0.1",
-        ]);
-        command.args(["--user=", "--group=", "--pid-file=", "--log-queries"]);
-        command.args(["--local=/test/", "--log-async=100"]);
-        command.arg(format!("--log-facility={}", self.log().display()));
-        command.arg(format!("--port={}", self.port));
-        command.arg(format!("--addn-hosts={}", file.display()));
-        command.args(args);
-        self.running = Some(Running::start(command).unwrap());
-        until("the name server answers", || {
-            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
-        });
-    }
-
-    fn log(&self) -> PathBuf {
-        self.dir.join("dns.log")
-    }
-
-    /// How often it was asked for the name.
-    fn count(&self, name: &str) -> usize {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
-        let asked = format!("query[A] {name} ");
-        log.lines().filter(|it| it.contains(&asked)).count()
-    }
-
-    pub(crate) fn stop(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            running.terminate();
-            running.wait(Duration::from_secs(10));
-        }
+        self.0.start(hosts, args).unwrap();
     }
 
     /// The program, with a control socket, that asks this name server.
@@ -291,10 +253,8 @@ fn a_name_that_is_not_there_yet_is_no_failed_start() {
 fn a_slow_name_server_delays_the_start_for_a_moment() {
     test(|| {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let dns = Dns {
-            port: silent.local_addr().unwrap().port(),
-            ..Dns::new()
-        };
+        let mut dns = Dns::new();
+        dns.port = silent.local_addr().unwrap().port();
         let started = Instant::now();
         let proxy = dns.site("queue = { hold = false }", &["app.test:80".to_owned()]);
         assert!(

@@ -18,6 +18,7 @@ mod bad_input;
 mod balance;
 mod bodies;
 mod buffering;
+mod changes;
 mod control;
 mod counters;
 mod demo;

@@ -4,10 +4,12 @@
 //! cheap enough not to be the bottleneck, and the comparison of Evenkeel with
 //! the relay, nginx and HAProxy in one run on one machine. Beside it, how the
 //! balancers, queues and guards fare: before shaped origins on real sockets,
-//! and in a simulation under virtual time.
+//! and in a simulation under virtual time. And what a change of the running program
+//! costs: nothing may be lost.
 
 pub mod bench;
 pub mod bench_files;
+pub mod changes;
 pub mod files;
 pub mod load;
 pub mod many_hosts;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_lab::{
-    bench, bench_files, files, load, many_hosts, origin, pinned, relay, scenarios, simulate,
-    slow_disk, socket,
+    bench, bench_files, changes, files, load, many_hosts, origin, pinned, relay, scenarios,
+    simulate, slow_disk, socket,
 };
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
@@ -30,6 +30,8 @@ enum Command {
     BenchFiles(bench_files::Options),
     /// Measure what 10,000 hosts, with routes and upstreams, cost over one.
     ManyHosts(many_hosts::Options),
+    /// Change Evenkeel under load, and look whether anything is lost.
+    Changes(changes::Options),
     /// Simulate clients and origins around the proxy's policy.
     Simulate(simulate::Options),
     /// Run the scenarios of the balancers on real sockets.
@@ -71,6 +73,11 @@ fn run(command: &Command) -> io::Result<ExitCode> {
             }
         }
         Command::ManyHosts(options) => many_hosts::run(options)?,
+        Command::Changes(options) => {
+            if !changes::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Command::Simulate(options) => {
             if !simulate::run(options)? {
                 return Ok(ExitCode::FAILURE);

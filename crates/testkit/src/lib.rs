@@ -8,9 +8,13 @@
 //! * [`shown_disk`]: what that and the slow disk of the measurements share.
 //! * [`many_hosts`]: a large configuration.
 //! * [`wakes`]: a waker that counts.
+//! * [`dns`]: a name server.
+//! * [`changes`]: load on the program while it changes.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
+pub mod changes;
 pub mod deadline;
+pub mod dns;
 pub mod many_hosts;
 pub mod process;
 pub mod proxy;
@@ -20,6 +24,7 @@ pub mod slow_disk;
 pub mod temp;
 pub mod wakes;
 
+pub use dns::NameServer;
 pub use evenkeel_origin::{
     self as origin, Origin, OriginHandle, OriginListener, OriginOptions, OriginStats,
 };

@@ -107,8 +107,13 @@ impl Running {
 
     /// Sends it TERM.
     pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         // One that is gone and not yet waited for keeps its id.
-        let _ = rustix::process::kill_process(self.pid, Signal::TERM);
+        let _ = rustix::process::kill_process(self.pid, signal);
     }
 
     /// Waits until it has ended by itself; `None` when it has not in time.
