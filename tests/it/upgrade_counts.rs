@@ -240,13 +240,19 @@ fn traffic(proxy: &Proxy) {
     let wrong = "POST /endpoints HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer no\r\n\
                  Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
     assert_eq!(stranger.ask(wrong).unwrap().status, 401);
-    // A reload that is done, one that is refused, and an upgrade that fails.
+    // A reload that is done, one that is refused, one that goes back, and an upgrade that
+    // fails.
     let path = proxy.path("evenkeel.toml");
     let config = std::fs::read_to_string(&path).unwrap();
     assert!(ask(proxy, "reload").starts_with("reloaded: "));
     std::fs::write(&path, "[[listener").unwrap();
     assert!(ask(proxy, "reload").starts_with("error: "));
     std::fs::write(&path, config).unwrap();
+    assert!(ask(proxy, "reload confirm 1s").starts_with("reloaded: "));
+    until("it goes back", || {
+        let shown = ask(proxy, "show generations");
+        !shown.contains("waits to be confirmed") && proxy.stderr().contains("reload reverted")
+    });
     assert!(ask(proxy, "upgrade /nowhere").starts_with("error: "));
 }
 
