@@ -4,13 +4,15 @@
 //! name, or changes a link on the way to it. Not everything is told, such as what happens
 //! on another machine, or to a folder that is made anew. So the files are looked at from
 //! time to time as well. Work on the disk is done on threads aside.
+//!
+//! All watches share one way to be told, for the system has few: [`WatchedFolders`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind};
@@ -18,8 +20,6 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// How often files are looked at of which nothing is told.
-const POLL: Duration = Duration::from_secs(2);
 /// A folder in which something happens all the time is looked at after so many times of
 /// quiet that were waited for.
 const LONGEST_UNQUIET: u32 = 5;
@@ -33,30 +33,30 @@ pub struct WatchedPaths {
     pub folders: Vec<PathBuf>,
 }
 
+/// When changes count.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// What is written in several steps has changed when this long nothing more is
+    /// written.
+    pub quiet: Duration,
+    /// How often files are looked at of which nothing is told.
+    pub poll: Duration,
+}
+
 /// Hears of changes of files and folders.
 #[derive(Debug)]
 pub struct FileWatch {
     paths: Arc<WatchedPaths>,
-    /// What is written in several steps has changed when this long nothing more is
-    /// written.
-    quiet: Duration,
-    told: Arc<Told>,
+    pace: Pace,
+    told: Arc<Notify>,
     /// `None` while it is being looked at.
     looked: Option<Looked>,
-}
-
-/// What the system tells.
-#[derive(Debug, Default)]
-struct Told {
-    anything: Notify,
-    /// Folders that are no longer where they were.
-    lost: Mutex<HashSet<PathBuf>>,
 }
 
 /// What was seen last.
 #[derive(Debug)]
 struct Looked {
-    folders: Folders,
+    listening: Listening,
     seen: Seen,
 }
 
@@ -79,47 +79,85 @@ struct Mark {
     changed: (i64, i64),
 }
 
-/// Folders that the system tells of.
-#[derive(Debug)]
-struct Folders {
-    /// `None` where it tells of none.
+/// Folders that the system tells of, for all watches of the process.
+#[derive(Debug, Default)]
+pub struct WatchedFolders {
+    /// Locked first.
+    system: Mutex<System>,
+    /// Never locked while the system is asked: it tells of something meanwhile.
+    listeners: Arc<Mutex<Listeners>>,
+}
+
+/// The system's side.
+#[derive(Debug, Default)]
+struct System {
+    /// `None` before the first folder, and where it tells of none.
     watcher: Option<RecommendedWatcher>,
-    watched: HashMap<PathBuf, FolderIdentity>,
+    has_failed: bool,
     /// Said once of each.
     unwatchable: HashSet<PathBuf>,
+}
+
+/// Who hears of what.
+#[derive(Debug, Default)]
+struct Listeners {
+    folders: HashMap<PathBuf, WatchedFolder>,
+    /// Folders that may have nobody any more.
+    left: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct WatchedFolder {
+    identity: FolderIdentity,
+    /// It is no longer where it was.
+    is_lost: bool,
+    /// By their addresses.
+    listeners: HashMap<usize, Weak<Notify>>,
+}
+
+/// One who hears of folders, until it is dropped.
+#[derive(Debug)]
+struct Listening {
+    watched: Arc<WatchedFolders>,
+    told: Arc<Notify>,
+    folders: HashSet<PathBuf>,
 }
 
 /// Tells a folder from another one at its path: inodes are used again.
 type FolderIdentity = (u64, u64, Option<SystemTime>);
 
 impl FileWatch {
-    /// Watches these from now on. A change counts once nothing more is written for
-    /// `quiet`.
-    pub async fn begin(paths: WatchedPaths, quiet: Duration) -> Self {
+    /// Watches these from now on.
+    pub async fn begin(watched: &Arc<WatchedFolders>, paths: WatchedPaths, pace: Pace) -> Self {
+        let told = Arc::<Notify>::default();
+        let listening = Listening {
+            watched: watched.clone(),
+            told: told.clone(),
+            folders: HashSet::new(),
+        };
         let mut watch = FileWatch {
             paths: Arc::new(paths),
-            quiet,
-            told: Arc::default(),
+            pace,
+            told,
             looked: None,
         };
-        watch.looked = Some(watch.look(Folders::new(&watch.told)).await);
+        watch.looked = Some(watch.look(listening).await);
         watch
     }
 
     /// Waits until they have changed, and are quiet since.
     ///
     /// # Cancellation
-    /// Dropping the future loses the changes since the call before.
+    /// Once the future was dropped, nothing more is heard.
     pub async fn changed(&mut self) {
-        let mut before = match self.looked.take() {
-            Some(looked) => looked,
-            None => self.look(Folders::new(&self.told)).await,
+        let Some(mut before) = self.looked.take() else {
+            return std::future::pending().await;
         };
         loop {
-            if timeout(POLL, self.told.anything.notified()).await.is_ok() {
+            if timeout(self.pace.poll, self.told.notified()).await.is_ok() {
                 self.settle().await;
             }
-            let now = self.look(before.folders).await;
+            let now = self.look(before.listening).await;
             let is_changed = now.seen != before.seen;
             before = now;
             if is_changed {
@@ -131,22 +169,22 @@ impl FileWatch {
 
     /// Waits until nothing happens any more, or for long enough.
     async fn settle(&self) {
-        let deadline = Instant::now() + self.quiet * LONGEST_UNQUIET;
+        let deadline = Instant::now() + self.pace.quiet * LONGEST_UNQUIET;
         loop {
-            let next = (Instant::now() + self.quiet).min(deadline);
-            let more = timeout_at(next, self.told.anything.notified()).await;
+            let next = (Instant::now() + self.pace.quiet).min(deadline);
+            let more = timeout_at(next, self.told.notified()).await;
             if more.is_err() || Instant::now() >= deadline {
                 return;
             }
         }
     }
 
-    async fn look(&self, mut folders: Folders) -> Looked {
-        let (paths, told) = (self.paths.clone(), self.told.clone());
+    async fn look(&self, mut listening: Listening) -> Looked {
+        let paths = self.paths.clone();
         let looked = tokio::task::spawn_blocking(move || {
-            folders.follow(&paths, &told);
+            listening.follow(folders_of(&paths));
             let seen = Seen::now(&paths);
-            Looked { folders, seen }
+            Looked { listening, seen }
         });
         match looked.await {
             Ok(looked) => looked,
@@ -188,76 +226,167 @@ fn names_in(folder: &Path) -> Vec<OsString> {
     names
 }
 
-impl Folders {
-    fn new(told: &Arc<Told>) -> Self {
-        let told = told.clone();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            told.note(event);
-        });
-        let watcher = watcher.inspect_err(|error| {
-            tracing::warn!("folders can't be watched ({error}): files are looked at each {POLL:?}");
-        });
-        Folders {
-            watcher: watcher.ok(),
-            watched: HashMap::new(),
-            unwatchable: HashSet::new(),
+impl Listening {
+    /// Hears of these folders from now on, and of no other. One that was made anew is
+    /// watched anew.
+    fn follow(&mut self, wanted: HashMap<PathBuf, FolderIdentity>) {
+        let watched = self.watched.clone();
+        let mut system = lock(&watched.system);
+        let (end, begin) = self.change(wanted);
+        let Some(watcher) = system.watcher(&watched.listeners) else {
+            return;
+        };
+        for folder in end {
+            // Where it is gone, so is its watch.
+            let _ = watcher.unwatch(&folder);
+        }
+        let mut failed = Vec::new();
+        for folder in begin {
+            if let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                // The next look tries again.
+                lock(&watched.listeners).folders.remove(&folder);
+                self.folders.remove(&folder);
+                failed.push((folder, error));
+            }
+        }
+        for (folder, error) in failed {
+            if system.unwatchable.insert(folder.clone()) {
+                let shown = folder.display();
+                tracing::warn!(
+                    "the folder {shown} can't be watched ({error}): its files are looked at from \
+                     time to time"
+                );
+            }
         }
     }
 
-    /// Watches the folders that these are in now. One that was made anew is watched anew.
-    fn follow(&mut self, paths: &WatchedPaths, told: &Told) {
-        let Some(watcher) = &mut self.watcher else {
-            return;
-        };
-        let lost = std::mem::take(&mut *told.lost.lock().unwrap_or_else(PoisonError::into_inner));
-        let wanted = folders_of(paths);
-        self.watched.retain(|folder, identity| {
-            let stays = !lost.contains(folder) && wanted.get(folder) == Some(identity);
-            if !stays {
-                // Where it is gone, so is its watch.
-                let _ = watcher.unwatch(folder);
-            }
-            stays
-        });
-        for (folder, identity) in wanted {
-            if self.watched.contains_key(&folder) {
-                continue;
-            }
-            match watcher.watch(&folder, RecursiveMode::NonRecursive) {
-                Ok(()) => {
-                    self.watched.insert(folder, identity);
+    /// Notes the folders that are wanted. Gives those that are to be watched no more, and
+    /// those that are to be watched from now on; one that was made anew is both.
+    fn change(&mut self, wanted: HashMap<PathBuf, FolderIdentity>) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let key = Arc::as_ptr(&self.told) as usize;
+        let mut listeners = lock(&self.watched.listeners);
+        let left = self.folders.iter().filter(|it| !wanted.contains_key(*it));
+        listeners.leave(key, left);
+        let mut end = listeners.unused();
+        let mut begin = Vec::new();
+        for (folder, identity) in &wanted {
+            let known = listeners.folders.entry(folder.clone());
+            let known = known.or_insert_with(|| {
+                begin.push(folder.clone());
+                WatchedFolder {
+                    identity: *identity,
+                    is_lost: false,
+                    listeners: HashMap::new(),
                 }
-                Err(error) => {
-                    if self.unwatchable.insert(folder.clone()) {
-                        let shown = folder.display();
-                        tracing::warn!(
-                            "the folder {shown} can't be watched ({error}): its files are looked \
-                             at each {POLL:?}"
-                        );
-                    }
-                }
+            });
+            if known.is_lost || known.identity != *identity {
+                (known.is_lost, known.identity) = (false, *identity);
+                end.push(folder.clone());
+                begin.push(folder.clone());
             }
+            known.listeners.insert(key, Arc::downgrade(&self.told));
         }
+        drop(listeners);
+        self.folders = wanted.into_keys().collect();
+        (end, begin)
     }
 }
 
-impl Told {
-    fn note(&self, event: notify::Result<Event>) {
-        // An error is looked at as well: something was missed.
-        if let Ok(Event { kind, paths, .. }) = event {
-            if is_only_read(kind) {
-                return;
-            }
-            if matches!(
-                kind,
-                EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))
-            ) {
-                let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-                lost.extend(paths);
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // The system is asked when another one changes its folders.
+        let key = Arc::as_ptr(&self.told) as usize;
+        lock(&self.watched.listeners).leave(key, self.folders.iter());
+    }
+}
+
+impl System {
+    fn watcher(&mut self, listeners: &Arc<Mutex<Listeners>>) -> Option<&mut RecommendedWatcher> {
+        if self.watcher.is_none() && !self.has_failed {
+            let listeners = listeners.clone();
+            let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+                lock(&listeners).tell(event);
+            });
+            match watcher {
+                Ok(watcher) => self.watcher = Some(watcher),
+                Err(error) => {
+                    self.has_failed = true;
+                    tracing::warn!(
+                        "folders can't be watched ({error}): files are looked at from time to time"
+                    );
+                }
             }
         }
-        self.anything.notify_one();
+        self.watcher.as_mut()
     }
+}
+
+impl Listeners {
+    fn leave<'a>(&mut self, key: usize, folders: impl Iterator<Item = &'a PathBuf>) {
+        for folder in folders {
+            if let Some(of) = self.folders.get_mut(folder) {
+                of.listeners.remove(&key);
+                if of.listeners.is_empty() {
+                    self.left.push(folder.clone());
+                }
+            }
+        }
+    }
+
+    /// Forgets the folders that nobody hears of, and gives them.
+    fn unused(&mut self) -> Vec<PathBuf> {
+        let mut left = std::mem::take(&mut self.left);
+        left.retain(|folder| {
+            let of = self.folders.get(folder);
+            let is_unused = of.is_some_and(|it| it.listeners.is_empty());
+            if is_unused {
+                self.folders.remove(folder);
+            }
+            is_unused
+        });
+        left
+    }
+
+    fn tell(&mut self, event: notify::Result<Event>) {
+        let Ok(Event { kind, paths, .. }) = event else {
+            return self.tell_all();
+        };
+        if is_only_read(kind) {
+            return;
+        }
+        if paths.is_empty() {
+            // Something was missed.
+            return self.tell_all();
+        }
+        let is_of_name = matches!(
+            kind,
+            EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))
+        );
+        for path in &paths {
+            if let Some(itself) = self.folders.get_mut(path) {
+                itself.is_lost |= is_of_name;
+                itself.tell();
+            }
+            if let Some(folder) = path.parent().and_then(|it| self.folders.get(it)) {
+                folder.tell();
+            }
+        }
+    }
+
+    fn tell_all(&self) {
+        self.folders.values().for_each(WatchedFolder::tell);
+    }
+}
+
+impl WatchedFolder {
+    fn tell(&self) {
+        let listeners = self.listeners.values().filter_map(Weak::upgrade);
+        listeners.for_each(|it| it.notify_one());
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_only_read(kind: EventKind) -> bool {
@@ -314,7 +443,11 @@ mod tests {
             files: files.to_vec(),
             folders: folders.to_vec(),
         };
-        FileWatch::begin(paths, Duration::from_millis(20)).await
+        let pace = Pace {
+            quiet: Duration::from_millis(20),
+            poll: Duration::from_secs(2),
+        };
+        FileWatch::begin(&Arc::default(), paths, pace).await
     }
 
     async fn hears(watch: &mut FileWatch, what: &str) {
@@ -363,6 +496,31 @@ mod tests {
             // What the link leads to is watched as well.
             fs::write(dir.join("..2/a.toml"), "3").unwrap();
             hears(&mut watch, "the target").await;
+        });
+    }
+
+    #[test]
+    fn several_watches_share_a_folder() {
+        let dir = TempDir::new().unwrap();
+        let files = [dir.join("a"), dir.join("b")];
+        runtime().block_on(async {
+            let mut first = begun(&files[..1], &[]).await;
+            let watched = first.looked.as_ref().unwrap().listening.watched.clone();
+            let paths = WatchedPaths {
+                files: files[1..].to_vec(),
+                folders: Vec::new(),
+            };
+            let mut second = FileWatch::begin(&watched, paths, first.pace).await;
+            fs::write(&files[0], "1").unwrap();
+            hears(&mut first, "of the first").await;
+            fs::write(&files[1], "1").unwrap();
+            hears(&mut second, "of the second").await;
+            drop(first);
+            fs::write(&files[1], "22").unwrap();
+            hears(&mut second, "of the second alone").await;
+            assert_eq!(lock(&watched.listeners).folders.len(), 1);
+            drop(second);
+            assert_eq!(lock(&watched.listeners).unused().len(), 1);
         });
     }
 

@@ -6,20 +6,24 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::Failure;
 use crate::config::{Endpoint, MAX_WEIGHT};
-use crate::watching::{FileWatch, WatchedPaths};
+use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
 /// Largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Most endpoints in one.
 const MOST_ENDPOINTS: usize = 20_000;
-/// What is written in several steps is read when this long nothing more was written.
-const QUIET: Duration = Duration::from_millis(50);
+/// When a change counts.
+const PACE: Pace = Pace {
+    quiet: Duration::from_millis(50),
+    poll: Duration::from_secs(10),
+};
 
 fn failure(word: &'static str, text: impl Into<String>) -> Failure {
     Failure {
@@ -179,12 +183,12 @@ fn either<'a>(value: &'a Value, snake: &str, camel: &str) -> Option<&'a Value> {
 }
 
 /// Watches the file from now on.
-pub(super) async fn watch(path: &Path) -> FileWatch {
+pub(super) async fn watch(folders: &Arc<WatchedFolders>, path: &Path) -> FileWatch {
     let paths = WatchedPaths {
         files: vec![path.to_owned()],
         folders: Vec::new(),
     };
-    FileWatch::begin(paths, QUIET).await
+    FileWatch::begin(folders, paths, PACE).await
 }
 
 #[cfg(test)]

@@ -32,6 +32,9 @@ use crate::metrics::quantity::counted;
 use crate::net::clock;
 use crate::observe::discovered::{Discovered, SourceFigures};
 use crate::upstream::SharedUpstream;
+use crate::upstream::change::log_change;
+use crate::watching::WatchedFolders;
+pub use changes::{AdminChange, EndpointChange, Keep, ListChange};
 use changes::{Changes, Saved};
 pub use changes::{EndpointChange, Keep, ListChange};
 pub use compared::OperatorChange;
@@ -60,6 +63,7 @@ pub struct Discovery {
     /// Hears of another configuration.
     configured: Notify,
     /// Locked before `state`, and while the file is written.
+    folders: Arc<WatchedFolders>,
     saved: Mutex<SavedChanges>,
 }
 
@@ -161,6 +165,11 @@ struct Known {
     /// The members of `shared`.
     list: Vec<Endpoint>,
 }
+
+    /// The folders that are watched for files of endpoints, and may be for others.
+    pub fn folders(&self) -> &Arc<WatchedFolders> {
+        &self.folders
+    }
 
 impl Discovery {
     /// What others see of it.
@@ -378,7 +387,7 @@ impl Discovery {
 
     /// Reads a file whenever it is replaced.
     async fn follow_file(self: Arc<Self>, path: PathBuf) {
-        let mut watch = file::watch(&path).await;
+        let mut watch = file::watch(&self.folders, &path).await;
         loop {
             // It may have changed before it was watched.
             self.read_file(&path).await;

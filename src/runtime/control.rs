@@ -251,7 +251,8 @@ impl Control {
     /// queue may still be served.
     async fn serve(&mut self, duties: Duties) {
         if let Some(watch) = &self.source_watch {
-            tokio::task::spawn_local(watch.keep());
+            let folders = self.process.discovery.folders().clone();
+            tokio::task::spawn_local(watch.keep(folders));
         }
         let mut ended = pin!(duties.run());
         let mut is_able = true;

@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::watching::{FileWatch, WatchedPaths};
+use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
-/// A change counts when this long nothing more was written.
-const QUIET: Duration = Duration::from_millis(200);
+/// When a change counts.
+const PACE: Pace = Pace {
+    quiet: Duration::from_millis(200),
+    poll: Duration::from_secs(2),
+};
 
 /// Hears of changes of the configuration's files.
 #[derive(Debug)]
@@ -31,12 +34,12 @@ impl SourceWatch {
     }
 
     /// Watches for ever. To be run as a task.
-    pub fn keep(&self) -> impl Future<Output = ()> + use<> {
+    pub fn keep(&self, folders: Arc<WatchedFolders>) -> impl Future<Output = ()> + use<> {
         let (mut paths, changed) = (self.paths.subscribe(), self.changed.clone());
         async move {
             loop {
                 let now = paths.borrow_and_update().clone();
-                let mut watch = FileWatch::begin(now, QUIET).await;
+                let mut watch = FileWatch::begin(&folders, now, PACE).await;
                 // They may have changed before they were watched.
                 changed.notify_one();
                 loop {

@@ -31,6 +31,14 @@ const MAX_DEPTH: usize = 8;
 /// The key that names further files.
 const INCLUDE: &str = "include";
 
+/// How patterns find files.
+const MATCHING: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    // An editor may leave hidden files beside its own.
+    require_literal_leading_dot: true,
+};
+
 /// The files that were read, in order.
 #[derive(Debug, Default)]
 pub(super) struct SourceFiles {
@@ -119,21 +127,8 @@ impl SourceFiles {
         report: &mut Report,
     ) -> Vec<PathBuf> {
         self.watch(folder, pattern);
-        let path = folder.join(pattern);
-        let text = if path.starts_with(folder) && !Path::new(pattern).is_absolute() {
-            let folder = Pattern::escape(&folder.to_string_lossy());
-            PathBuf::from(folder).join(pattern)
-        } else {
-            path
-        };
-        let options = MatchOptions {
-            case_sensitive: true,
-            require_literal_separator: true,
-            // An editor may leave hidden files beside its own.
-            require_literal_leading_dot: true,
-        };
         // It was a pattern when it was read.
-        let Ok(found) = glob::glob_with(&text.to_string_lossy(), options) else {
+        let Ok(found) = glob::glob_with(&globbed(folder, pattern), MATCHING) else {
             return Vec::new();
         };
         let mut paths = Vec::new();
@@ -151,11 +146,25 @@ impl SourceFiles {
         paths
     }
 
-    /// Notes the folder in which the first part of a pattern looks.
+    /// Notes the folders in which the parts of a pattern look.
     fn watch(&mut self, folder: &Path, pattern: &str) {
         let is_plain = |it: &&str| !it.contains(['*', '?', '[']);
         let parts = pattern.split_inclusive('/').take_while(is_plain);
-        let folder = folder.join(parts.collect::<String>());
+        self.note_folder(folder.join(parts.collect::<String>()));
+        let parents = Path::new(pattern).ancestors().skip(1);
+        for parent in parents.map(Path::to_string_lossy) {
+            if is_plain(&&*parent) {
+                break;
+            }
+            let found = glob::glob_with(&globbed(folder, &parent), MATCHING);
+            let found = found.into_iter().flatten().flatten();
+            found
+                .filter(|it| it.is_dir())
+                .for_each(|it| self.note_folder(it));
+        }
+    }
+
+    fn note_folder(&mut self, folder: PathBuf) {
         if !self.folders.contains(&folder) {
             self.folders.push(folder);
         }
@@ -326,4 +335,16 @@ fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
     report.hide(&secret::places(&mut layer, &file));
     report.hide_in_broken_lines(source, &file);
     layer
+}
+
+/// A pattern of a file in this folder, whose name is none.
+fn globbed(folder: &Path, pattern: &str) -> String {
+    let path = folder.join(pattern);
+    let text = if path.starts_with(folder) && !Path::new(pattern).is_absolute() {
+        let folder = Pattern::escape(&folder.to_string_lossy());
+        PathBuf::from(folder).join(pattern)
+    } else {
+        path
+    };
+    text.to_string_lossy().into_owned()
 }
