@@ -390,6 +390,9 @@ pub enum CtlVerb {
         /// Endpoints by name; UPSTREAM/* is all of an upstream
         #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
         endpoints: Vec<String>,
+        /// Save it in `server.state_file` for the next start
+        #[arg(long)]
+        save: bool,
     },
     /// Send endpoints requests again
     #[command(after_help = "Example:\n  evenkeel ctl ready app/10.0.0.1:8080")]
@@ -397,6 +400,9 @@ pub enum CtlVerb {
         /// Endpoints by name; UPSTREAM/* is all of an upstream
         #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
         endpoints: Vec<String>,
+        /// Save it in `server.state_file` for the next start
+        #[arg(long)]
+        save: bool,
     },
     /// Take endpoints out of service
     #[command(after_help = "Example:\n  evenkeel ctl stop app/10.0.0.1:8080")]
@@ -404,6 +410,9 @@ pub enum CtlVerb {
         /// Endpoints by name; UPSTREAM/* is all of an upstream
         #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
         endpoints: Vec<String>,
+        /// Save it in `server.state_file` for the next start
+        #[arg(long)]
+        save: bool,
     },
     /// Give an endpoint another share of the traffic
     #[command(after_help = "Example:\n  evenkeel ctl weight app/10.0.0.1:8080 3")]
@@ -414,6 +423,9 @@ pub enum CtlVerb {
         /// Share relative to the other endpoints; 0 gets nothing new
         #[arg(value_parser = weight, allow_negative_numbers = true)]
         weight: u32,
+        /// Save it in `server.state_file` for the next start
+        #[arg(long)]
+        save: bool,
     },
     /// Have the configuration loaded again
     #[command(after_help = "Examples:\n  evenkeel ctl reload\n  evenkeel ctl reload --confirm 60s")]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use evenkeel_policy::endpoint::Admin;
 
+use crate::discovery::{AdminChange, EndpointChange};
 use crate::net::clock;
 use crate::observe::figures::Sources;
 use crate::upstream::change::log_change;
@@ -16,6 +17,26 @@ pub(super) enum Operation {
     Admin(Admin),
     /// It gets another share of the traffic.
     Weight(u32),
+}
+
+impl Operation {
+    /// The same, as it is saved.
+    pub fn change(self, by: &str) -> EndpointChange {
+        let change = EndpointChange {
+            by: by.to_owned(),
+            ..EndpointChange::default()
+        };
+        match self {
+            Operation::Admin(admin) => EndpointChange {
+                admin: Some(AdminChange::from(admin)),
+                ..change
+            },
+            Operation::Weight(weight) => EndpointChange {
+                weight: Some(weight),
+                ..change
+            },
+        }
+    }
 }
 
 /// Who changes something, as the event log has it.

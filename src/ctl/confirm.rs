@@ -14,10 +14,11 @@ use crate::cli::{CtlVerb, ServerVerb, SetVerb};
 /// A sentence, where the answer is no.
 pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), String> {
     let endpoints = match verb {
-        CtlVerb::Drain { endpoints } | CtlVerb::Stop { endpoints } => endpoints.as_slice(),
+        CtlVerb::Drain { endpoints, .. } | CtlVerb::Stop { endpoints, .. } => endpoints.as_slice(),
         CtlVerb::Weight {
             endpoint,
             weight: 0,
+            ..
         } => std::slice::from_ref(endpoint),
         _ => return Ok(()),
     };

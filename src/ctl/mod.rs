@@ -119,11 +119,16 @@ fn command(verb: &CtlVerb) -> String {
     let words: Vec<String> = match verb {
         CtlVerb::Show { what } => show(what),
         CtlVerb::Rates { seconds } => vec!["rates".into(), seconds.to_string()],
-        CtlVerb::Drain { endpoints } => with("drain", endpoints),
-        CtlVerb::Ready { endpoints } => with("ready", endpoints),
-        CtlVerb::Stop { endpoints } => with("stop", endpoints),
-        CtlVerb::Weight { endpoint, weight } => {
-            vec!["weight".into(), endpoint.clone(), weight.to_string()]
+        CtlVerb::Drain { endpoints, save } => saved(with("drain", endpoints), *save),
+        CtlVerb::Ready { endpoints, save } => saved(with("ready", endpoints), *save),
+        CtlVerb::Stop { endpoints, save } => saved(with("stop", endpoints), *save),
+        CtlVerb::Weight {
+            endpoint,
+            weight,
+            save,
+        } => {
+            let words = vec!["weight".into(), endpoint.clone(), weight.to_string()];
+            saved(words, *save)
         }
         CtlVerb::Reload { options } => with("reload", &options.options().words()),
         CtlVerb::Confirm => vec!["confirm".into()],
@@ -178,6 +183,10 @@ fn endpoint(what: &EndpointVerb) -> Vec<String> {
             words.extend(value.map(|it| [key.to_owned(), it]).into_iter().flatten());
         }
     }
+    saved(words, save)
+}
+
+fn saved(mut words: Vec<String>, save: bool) -> Vec<String> {
     words.extend(save.then(|| "save".to_owned()));
     words
 }

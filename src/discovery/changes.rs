@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use evenkeel_policy::endpoint::Admin;
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
@@ -33,9 +34,44 @@ pub struct EndpointChange {
     /// Its tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<u16>,
+    /// Whether it takes part; that it does is not noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<AdminChange>,
     /// Who did it; the state file does not say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
+}
+
+/// Whether an endpoint takes part, as the operator wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdminChange {
+    /// It does.
+    Ready,
+    /// It finishes what it has, and gets nothing new.
+    Drain,
+    /// It is out of service.
+    Stop,
+}
+
+impl From<Admin> for AdminChange {
+    fn from(admin: Admin) -> Self {
+        match admin {
+            Admin::Ready => AdminChange::Ready,
+            Admin::Drain => AdminChange::Drain,
+            Admin::Stop => AdminChange::Stop,
+        }
+    }
+}
+
+impl From<AdminChange> for Admin {
+    fn from(admin: AdminChange) -> Self {
+        match admin {
+            AdminChange::Ready => Admin::Ready,
+            AdminChange::Drain => Admin::Drain,
+            AdminChange::Stop => Admin::Stop,
+        }
+    }
 }
 
 impl EndpointChange {
@@ -78,12 +114,15 @@ impl EndpointChange {
             weight,
             max_in_flight,
             tier,
+            admin,
             by,
         } = newer.clone();
         self.address = address.or(self.address.take());
         self.weight = weight.or(self.weight);
         self.max_in_flight = max_in_flight.or(self.max_in_flight);
         self.tier = tier.or(self.tier);
+        let admin = admin.or(self.admin);
+        self.admin = admin.filter(|it| *it != AdminChange::Ready);
         self.by = by;
     }
 }
@@ -150,6 +189,7 @@ impl Changes {
                     None => self.set.entry(endpoint.to_owned()).or_default(),
                 };
                 of.merge(given);
+                self.set.retain(|_, it| *it != bare(it));
             }
         }
     }
@@ -173,6 +213,12 @@ impl Changes {
             }
         }
         added
+    }
+
+    /// Whether the endpoint is to take part; `None` where nothing is said of that.
+    pub fn admin(&self, endpoint: &str) -> Option<Admin> {
+        let change = self.added.get(endpoint).or_else(|| self.set.get(endpoint));
+        change?.admin.map(Admin::from)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -370,6 +416,17 @@ mod tests {
         );
         changes.note("10.0.0.2:80", &ListChange::Remove);
         changes.note("10.0.0.2:80", &ListChange::Add(EndpointChange::default()));
+        assert!(changes.is_empty());
+        let admin = |admin| {
+            let change = EndpointChange {
+                admin: Some(admin),
+                ..EndpointChange::default()
+            };
+            ListChange::Set(change)
+        };
+        changes.note("10.0.0.1:80", &admin(AdminChange::Drain));
+        assert_eq!(changes.admin("10.0.0.1:80"), Some(Admin::Drain));
+        changes.note("10.0.0.1:80", &admin(AdminChange::Ready));
         assert!(changes.is_empty());
     }
 }

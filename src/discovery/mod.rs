@@ -36,7 +36,6 @@ use crate::upstream::change::log_change;
 use crate::watching::WatchedFolders;
 pub use changes::{AdminChange, EndpointChange, Keep, ListChange};
 use changes::{Changes, Saved};
-pub use changes::{EndpointChange, Keep, ListChange};
 pub use compared::OperatorChange;
 pub use kept::{ChangesKept, SourcesKept};
 use list::List;
@@ -63,8 +62,8 @@ pub struct Discovery {
     /// Hears of another configuration.
     configured: Notify,
     /// Locked before `state`, and while the file is written.
-    folders: Arc<WatchedFolders>,
     saved: Mutex<SavedChanges>,
+    folders: Arc<WatchedFolders>,
 }
 
 /// What the state file has.
@@ -166,12 +165,12 @@ struct Known {
     list: Vec<Endpoint>,
 }
 
+impl Discovery {
     /// The folders that are watched for files of endpoints, and may be for others.
     pub fn folders(&self) -> &Arc<WatchedFolders> {
         &self.folders
     }
 
-impl Discovery {
     /// What others see of it.
     pub fn shown(&self) -> &Arc<Discovered> {
         &self.shown
@@ -231,11 +230,13 @@ impl Discovery {
         state.state_file.clone_from(&config.state_file);
         state.drop_changes(config);
         let mut before = std::mem::take(&mut state.upstreams);
+        let mut new = Vec::new();
         for (upstream, shared) in config.upstreams.iter().zip(shared) {
             let is_same = |it: &Known| Arc::ptr_eq(&it.shared, shared);
             let staying = before.remove(&upstream.name).filter(is_same);
             if staying.is_none() {
                 state.log_failing(upstream);
+                new.push(upstream.name.as_str());
             }
             // Where the list is written as before, its members are.
             let is_listed =
@@ -259,6 +260,9 @@ impl Discovery {
         let names: Vec<_> = state.upstreams.keys().cloned().collect();
         for name in names {
             self.publish(&mut state, &name);
+        }
+        for upstream in new {
+            state.set_admin(upstream, &[]);
         }
         drop(state);
         self.configured.notify_one();
@@ -413,7 +417,8 @@ impl Discovery {
         }
         self.shown.note(name, sources, reasons);
         if is_new && let Some(known) = state.upstreams.get_mut(name) {
-            known.list = endpoints;
+            let before = std::mem::replace(&mut known.list, endpoints);
+            state.set_admin(name, &before);
         }
     }
 
@@ -536,6 +541,32 @@ impl Discovery {
 }
 
 impl State {
+    /// Has endpoints of an upstream take part or not, as operators want it, that were not
+    /// there before.
+    fn set_admin(&self, upstream: &str, before: &[Endpoint]) {
+        let (Some(changes), Some(known)) =
+            (self.changes.get(upstream), self.upstreams.get(upstream))
+        else {
+            return;
+        };
+        let dispatcher = known.shared.dispatcher();
+        for state in dispatcher.members().endpoints() {
+            let name = state.name();
+            let is_new = |_: &_| before.iter().all(|it| it.name != name);
+            let Some(admin) = changes.admin(name).filter(is_new) else {
+                continue;
+            };
+            if let Some(change) = dispatcher.set_admin(state, admin, clock::now()) {
+                log_change(
+                    upstream,
+                    name,
+                    &change,
+                    Some("by the operator, as it was saved"),
+                );
+            }
+        }
+    }
+
     /// How each list is written.
     fn fingerprints(&self) -> HashMap<String, String> {
         let upstreams = self.upstreams.iter();

@@ -632,6 +632,81 @@ fn changes_that_are_saved_hold_at_the_next_start() {
 }
 
 #[test]
+fn drains_and_weights_that_are_saved_hold_at_the_next_start() {
+    test(|| {
+        let [first, second] = ["first", "second"].map(named);
+        let dir = TempDir::new().unwrap();
+        let file = dir.join("state.json");
+        let endpoints = [&first, &second].map(|it| it.address.to_string());
+        let server = format!(
+            "control = \"$DIR/control.sock\"\nstate_file = \"{}\"",
+            file.display()
+        );
+        let site = Site {
+            server: &server,
+            ..Site::default()
+        };
+        let [of_first, of_second] = [&first, &second].map(|it| format!("app/{}", it.address));
+        let shown = |proxy: &Proxy| {
+            let shown = json(proxy, "show upstreams");
+            let endpoints = shown[0]["endpoints"].as_array().unwrap().clone();
+            endpoints
+                .iter()
+                .map(|it| {
+                    (
+                        it["state"].as_str().unwrap().to_owned(),
+                        it["weight"].as_u64().unwrap(),
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        let are =
+            |states: [(&str, u64); 2]| states.map(|(state, weight)| (state.to_owned(), weight));
+        let proxy = site.start(&endpoints);
+        let (code, said) = ctl(&proxy, &["drain", &of_first, "--save"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(
+            said.ends_with("it gets nothing new; saved for the next start\n"),
+            "{said}"
+        );
+        assert_eq!(
+            ctl(&proxy, &["weight", &of_second, "7", "--save"]).0,
+            Some(0)
+        );
+        assert_eq!(shown(&proxy), are([("draining", 1), ("up", 7)]));
+        drop(proxy);
+        let proxy = site.start(&endpoints);
+        assert_eq!(shown(&proxy), are([("draining", 1), ("up", 7)]));
+        let log = proxy.stderr();
+        assert!(log.contains("by the operator, as it was saved"), "{log}");
+        assert_eq!(ctl(&proxy, &["ready", &of_first, "--save"]).0, Some(0));
+        // Not saved.
+        assert_eq!(ctl(&proxy, &["stop", &of_second]).0, Some(0));
+        drop(proxy);
+        let proxy = site.start(&endpoints);
+        assert_eq!(shown(&proxy), are([("up", 1), ("up", 7)]));
+        assert_eq!(ctl(&proxy, &["weight", &of_second, "2"]).0, Some(0));
+        assert_eq!(
+            ctl(&proxy, &["weight", &of_second, "1", "--save"]).0,
+            Some(0)
+        );
+        assert_eq!(shown(&proxy), are([("up", 1), ("up", 1)]));
+        let without = SITE_WITHOUT_STATE.start(&endpoints);
+        let (code, said) = ctl(&without, &["drain", &of_first, "--save"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("`server.state_file` names no file"), "{said}");
+        assert_eq!(shown(&without), are([("up", 1), ("up", 1)]));
+    });
+}
+
+const SITE_WITHOUT_STATE: Site<'_> = Site {
+    bind: "127.0.0.1:0",
+    listener: "",
+    upstream: "",
+    server: "control = \"$DIR/control.sock\"",
+};
+
+#[test]
 fn explain_says_why_an_endpoint_is_there() {
     test(|| {
         let (port, _origins) = at_one_port(&["127.0.0.2", "127.0.0.3"]);

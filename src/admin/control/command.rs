@@ -10,6 +10,7 @@ use crate::admin::operate::{Operation, Operator, Unknown, operate};
 use crate::admin::order::{Order, ReloadOptions, order};
 use crate::admin::{Admin, Asker};
 use crate::config::MAX_WEIGHT;
+use crate::discovery::{Keep, ListChange};
 use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::log_level;
@@ -25,6 +26,8 @@ const MIN_WINDOW: Duration = Duration::from_millis(100);
 const MAX_WINDOW: Duration = Duration::from_secs(60);
 /// Longest part of a command that its refusal repeats, in characters.
 const MAX_ECHO_LEN: usize = 80;
+/// Has a change of an endpoint saved.
+const SAVE: &str = "save";
 
 const HELP: &str = "\
 show upstreams [NAME]        upstreams with their endpoints: state, load, counts
@@ -56,6 +59,7 @@ As HAProxy has them: show stat, show info, show servers state, show backend,
 set server B/S state ready|drain|maint, set server B/S weight N|N%,
 set weight B/S N|N%, get weight B/S, enable server B/S, disable server B/S,
 add server B/S [ADDRESS] ..., del server B/S, set server B/S addr IP [port N].
+`save` behind drain, ready, stop or weight keeps that for the next start.
 UPSTREAM/* is every endpoint of an upstream. `json` before a command, except
 those of HAProxy, gives JSON. Several commands are separated by `;`.
 ";
@@ -253,15 +257,18 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
         ["ready", ref places @ ..] => change(caller, places, Wanted::Ready, format),
         ["stop", ref places @ ..] => change(caller, places, Wanted::Stop, format),
-        ["weight", place, weight] => match weight.parse() {
-            Ok(weight) if weight <= MAX_WEIGHT => {
-                operate_all(caller, &[place], Operation::Weight(weight), format)
+        ["weight", place, weight, ref save @ ..] if matches!(save, [] | [SAVE]) => {
+            match weight.parse() {
+                Ok(weight) if weight <= MAX_WEIGHT => {
+                    let operation = Operation::Weight(weight);
+                    operate_all(caller, &[place], operation, keep(save), format)
+                }
+                _ => Err(format!(
+                    "`{}` is no weight: a whole number from 0 to {MAX_WEIGHT}",
+                    weight.escape_debug()
+                )),
             }
-            _ => Err(format!(
-                "`{}` is no weight: a whole number from 0 to {MAX_WEIGHT}",
-                weight.escape_debug()
-            )),
-        },
+        }
         ["endpoint", verb, ref words @ ..] => super::endpoint::run(caller, verb, words, format),
         ["endpoint"] => Err("endpoint takes add, remove or set".to_owned()),
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
@@ -324,7 +331,18 @@ fn change(caller: &Caller<'_>, places: &[&str], wanted: Wanted, format: Format) 
         let verb = AdminWord(wanted).word();
         return Err(format!("{verb} takes UPSTREAM/ENDPOINT, or UPSTREAM/*"));
     }
-    operate_all(caller, places, Operation::Admin(wanted), format)
+    let (places, keep) = match places {
+        [places @ .., SAVE] => (places, Keep::Saved),
+        places => (places, Keep::Running),
+    };
+    operate_all(caller, places, Operation::Admin(wanted), keep, format)
+}
+
+fn keep(save: &[&str]) -> Keep {
+    match save {
+        [] => Keep::Running,
+        _ => Keep::Saved,
+    }
 }
 
 /// Changes every endpoint that is meant, or none where one is unknown.
@@ -332,6 +350,7 @@ fn operate_all(
     caller: &Caller<'_>,
     places: &[&str],
     operation: Operation,
+    keep: Keep,
     format: Format,
 ) -> Answer {
     let sources = &caller.admin.sources();
@@ -344,8 +363,18 @@ fn operate_all(
     changed.sort_unstable();
     changed.dedup();
     for (upstream, endpoint) in meant {
+        if keep == Keep::Saved {
+            let by = caller.operator.to_string();
+            let change = ListChange::Set(operation.change(&by));
+            let discovery = &caller.admin.discovery;
+            discovery.change(upstream, &endpoint, &change, keep, &by)?;
+        }
         let is_now = operate(sources, upstream, &endpoint, operation, caller.operator);
-        done.push(is_now.map_err(|error| error.to_string())?);
+        let is_now = is_now.map_err(|error| error.to_string())?;
+        done.push(match keep {
+            Keep::Running => is_now,
+            Keep::Saved => format!("{is_now}; saved for the next start"),
+        });
     }
     let empty = match operation {
         Operation::Admin(Wanted::Drain | Wanted::Stop) | Operation::Weight(0) => {
