@@ -232,6 +232,20 @@ impl Listeners {
         self.current.iter().map(|it| it.wanted.clone()).collect()
     }
 
+    /// Listeners that nobody reaches at their path any more, each in a sentence.
+    pub fn lost_paths(&self) -> impl Iterator<Item = String> {
+        let lost = self.current.iter().filter(|open| {
+            let mut file = open.file.iter();
+            file.any(|it| !it.is_there())
+        });
+        lost.map(|OpenListener { name, address, .. }| {
+            format!(
+                "listener {name}: another program has taken {address}, or the file is gone; \
+                 only a start of the program binds it again"
+            )
+        })
+    }
+
     /// What a process that takes over gets of each.
     pub fn lend(&self) -> impl Iterator<Item = Lent<'_>> {
         self.current.iter().filter_map(|open| {

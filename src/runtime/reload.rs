@@ -421,6 +421,10 @@ impl Reloading {
     }
 }
 
+/// Time until it is looked whether something uses a configuration that was replaced. The
+/// pause is twice as long each time, up to [`LOOK_INTERVAL`].
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
 /// Longest time for which a worker may be about to follow.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -428,7 +432,8 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct InForce {
     /// What is doubtful about it.
     warnings: String,
-    /// Settings that stay as they were, each with what to do about it.
+    /// Settings that stay as they were, and paths that others have, each with what to do
+    /// about it.
     kept: Vec<String>,
     /// Of each worker: ends once the worker's exchanges begin with it.
     followed: Vec<oneshot::Receiver<Infallible>>,
@@ -475,6 +480,9 @@ impl InForce {
             let _ = write!(told, "\n{}", self.warnings);
         }
         askers.into_iter().for_each(|it| it.tell(&told));
+        // The next reload waits for these to be unused, as this one does for those
+        // before: kept here, they would keep each other.
+        drop(now);
         drop_aside(self.before).await;
     }
 }
@@ -482,9 +490,11 @@ impl InForce {
 /// Drops what was read of a configuration once nothing uses it, on a thread beside this
 /// one: that of thousands of routes takes milliseconds.
 async fn drop_aside(sources: Arc<Sources>) {
+    let mut pause = FIRST_LOOK;
     // The other one is that of `sources`.
     while Arc::strong_count(&sources) > 1 || Arc::strong_count(&sources.config) > 1 {
-        sleep(LOOK_INTERVAL).await;
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOK_INTERVAL);
     }
     sources.reloads.end(sources.generation);
     let dropped = tokio::task::spawn_blocking(move || {
@@ -505,7 +515,7 @@ impl Process {
         let Prepared {
             mut config,
             warnings,
-            kept,
+            mut kept,
             opened,
             disks,
         } = prepared;
@@ -525,6 +535,7 @@ impl Process {
         let workers = config.server.workers;
         let options: Vec<_> = config.listeners.iter().map(|it| it.accepting).collect();
         let sockets = self.listeners.follow(new_sockets, &mut config, workers);
+        kept.extend(self.listeners.lost_paths());
         self.upstreams = shared_upstreams(&config, &self.upstreams, clock::now());
         self.discovery.configure(&config, &self.upstreams);
         let counters = before.counters.iter();

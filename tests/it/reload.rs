@@ -2,6 +2,7 @@
 //! refused.
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Output};
 
 use evenkeel_testkit::deadline::{STEP, until};
@@ -310,6 +311,78 @@ fn a_reload_while_the_process_drains_is_refused() {
         });
         assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
         assert!(proxy.wait(STEP).expect("it ends").success());
+    });
+}
+
+/// Whatever was loaded after it is dropped as soon as nothing uses that.
+#[test]
+fn a_tunnel_keeps_its_own_configuration_and_no_other() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut tunnel = proxy.client();
+        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                       Upgrade: echo\r\n\r\n";
+        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        for turn in 0..5 {
+            reload(
+                &proxy,
+                &config.replace("[[route]]", &format!("backlog = {}\n[[route]]", 100 + turn)),
+            );
+        }
+        until("two configurations are left", || {
+            let generations = &figures(&proxy)["generations"];
+            let numbers = generations.as_array().unwrap().iter();
+            let numbers: Vec<_> = numbers.map(|it| it["generation"].as_u64()).collect();
+            numbers == [Some(5), Some(0)]
+        });
+        tunnel.send("hello").unwrap();
+        assert_eq!(tunnel.read_len(5).unwrap(), b"hello");
+    });
+}
+
+#[test]
+fn the_path_of_another_program_stays_its_own() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let path = proxy.path("other.sock");
+        let other = OTHER.replace("127.0.0.1:0", &format!("unix:{}", path.display()));
+        let both = format!("{config}{other}");
+        let holder = UnixListener::bind(&path).unwrap();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/700")).unwrap();
+        until("it is in flight", || origin.stats().in_flight == 1);
+        write(&proxy, &both);
+        let answer = ask(&proxy, "reload");
+        assert!(answer.contains("listener other: bind unix:"), "{answer}");
+        let line = "reload refused: listener other: bind unix:";
+        until("it is said", || proxy.stderr().contains(line));
+        assert_eq!(figures(&proxy)["reloads_refused"], 1);
+        assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
+        UnixStream::connect(&path).unwrap();
+        holder.accept().unwrap();
+        // It is free, and then another program takes it from this one.
+        drop(holder);
+        reload(&proxy, &both);
+        let mut client = RawClient::connect_unix(&path).unwrap();
+        assert_serves(&mut client);
+        std::fs::remove_file(&path).unwrap();
+        let holder = UnixListener::bind(&path).unwrap();
+        let answer = reload(&proxy, &with_hello(&both));
+        let taken = format!(
+            "listener other: another program has taken unix:{}",
+            path.display()
+        );
+        assert!(answer.contains(&format!("warning: {taken}")), "{answer}");
+        let line = format!("reload: {taken}");
+        until("it is said", || proxy.stderr().contains(&line));
+        assert_eq!(client.ask(get("/hello")).unwrap().text(), "hello");
+        // It leaves, and the file is not its own to remove.
+        reload(&proxy, &config);
+        assert!(client.is_closed());
+        UnixStream::connect(&path).unwrap();
+        holder.accept().unwrap();
     });
 }
 

@@ -1,6 +1,7 @@
 //! An upgrade: another process takes over, and nobody notices.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -268,6 +269,59 @@ fn the_path_of_a_unix_listener_stays() {
         let last = successors.pids().pop().unwrap();
         signal(last, Signal::TERM);
         until("the last one removes it", || !web.exists());
+    });
+}
+
+#[test]
+fn a_path_that_another_program_has_taken_stays_its_own() {
+    test(|| {
+        let origin = origin();
+        let dir = evenkeel_testkit::TempDir::new().unwrap();
+        let web = dir.join("web.sock");
+        let bind = format!("unix:{}", web.display());
+        let proxy = Site {
+            bind: &bind,
+            server: ADMIN,
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        let successors = Successors(&proxy);
+        let mut busy = RawClient::connect_unix(&web).unwrap();
+        busy.send(get("/slow/700")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        std::fs::remove_file(&web).unwrap();
+        let holder = UnixListener::bind(&web).unwrap();
+        let next = successors.upgrade();
+        let taken = format!("upgrade: listener web: another program has taken {bind}");
+        until("it is said", || proxy.stderr().contains(&taken));
+        assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
+        signal(next, Signal::TERM);
+        until("it has ended", || !is_running(next));
+        UnixStream::connect(&web).unwrap();
+        holder.accept().unwrap();
+    });
+}
+
+/// It has requests in flight, and a configuration that it keeps.
+#[test]
+fn the_old_process_refuses_a_reload() {
+    test(|| {
+        let (origin, proxy) = operated();
+        let mut busy = proxy.client();
+        busy.send(get("/slow/2000")).unwrap();
+        until("the request is in flight", || origin.stats().in_flight == 1);
+        let successors = Successors(&proxy);
+        successors.upgrade();
+        let aside = proxy.path(&format!("control.sock.{}", proxy.pid()));
+        let mut command = Command::new(program());
+        command.args(["reload", "--socket"]).arg(aside);
+        let refused = evenkeel_testkit::process::run(command, STEP).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(
+            text(&refused.stderr).contains("the process drains"),
+            "{refused:?}"
+        );
+        assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
     });
 }
 

@@ -295,7 +295,8 @@ impl SocketFile {
         &self.path
     }
 
-    fn is_there(&self) -> bool {
+    /// Whether the file at the path is still the one that was bound.
+    pub fn is_there(&self) -> bool {
         identity(&self.path).is_ok_and(|identity| identity == self.identity)
     }
 }
