@@ -184,6 +184,7 @@ pub enum Verb {
         after_help = "Examples:\n  evenkeel explain GET http://app.example.com/users\n  \
         evenkeel explain POST http://app.example.com/login -H 'Cookie: beta=1'\n  \
         evenkeel explain --live --client 10.0.0.7 GET http://app.example.com/\n  \
+        evenkeel explain --live --endpoint 10.0.0.7:8080 GET http://app.example.com/\n  \
         evenkeel explain --json GET /health -H 'Host: app.example.com'"
     )]
     Explain {
@@ -345,6 +346,9 @@ pub struct ExplainRequest {
     /// The listener [default: the one on the URL's port]
     #[arg(long, value_name = "NAME")]
     pub listener: Option<String>,
+    /// An endpoint of the upstream: why it is there, or is not (with --live)
+    #[arg(long, value_name = "NAME", requires = "live")]
+    pub endpoint: Option<String>,
     /// The method
     #[arg(value_name = "METHOD")]
     pub method: String,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
 use evenkeel::explain::{self, asked::Asked};
 use evenkeel::observe::events::{self, EventLog};
-use evenkeel::runtime::{Audience, ConfigSource, Load, Rejected, Reloaded};
+use evenkeel::runtime::{Audience, ConfigSource, Load, Refusal, Rejected, Reloaded};
 use evenkeel::watching::WatchedPaths;
 use evenkeel_metrics::quantity::counted;
 use evenkeel_net::memory;
@@ -103,12 +103,14 @@ fn run(source: cli::Source, is_watched: bool) -> Result<(), Failed> {
 /// Loads the configuration again, for the process that runs.
 fn reload(source: &cli::Source) -> Result<Reloaded, Rejected> {
     let path = source.path().map_err(|summary| Rejected {
+        reason: Refusal::NoFile,
         summary,
         diagnostics: String::new(),
         read: WatchedPaths::default(),
     })?;
     let loaded = config::load(&path, &source.sets, variables(), NameLookup::Later);
     let loaded = loaded.map_err(|report| Rejected {
+        reason: Refusal::Mistakes,
         summary: mistakes_of(&report),
         diagnostics: report.render(Colour::Off),
         read: WatchedPaths {
@@ -200,6 +202,7 @@ fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Fai
     let asked = Asked {
         client: request.client,
         listener: request.listener,
+        endpoint: request.endpoint,
         ..asked
     };
     let Loaded { config, .. } = load(source, NameLookup::Skip)?;

@@ -156,6 +156,9 @@ pub(super) struct Changes {
     pub added: BTreeMap<String, EndpointChange>,
     #[serde(default)]
     pub removed: BTreeSet<String>,
+    /// Who removed each; the state file does not say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub removed_by: BTreeMap<String, String>,
     #[serde(default)]
     pub set: BTreeMap<String, EndpointChange>,
 }
@@ -168,11 +171,12 @@ impl Changes {
         }
     }
 
-    /// Notes a change of an endpoint.
-    pub fn note(&mut self, endpoint: &str, change: &ListChange) {
+    /// Notes a change of an endpoint, by whom.
+    pub fn note(&mut self, endpoint: &str, change: &ListChange, by: &str) {
         match change {
             ListChange::Add(given) => {
                 // One that was removed before is there again, as the list has it.
+                self.removed_by.remove(endpoint);
                 if !self.removed.remove(endpoint) || *given != bare(given) {
                     self.added.insert(endpoint.to_owned(), given.clone());
                 }
@@ -181,6 +185,7 @@ impl Changes {
                 self.set.remove(endpoint);
                 if self.added.remove(endpoint).is_none() {
                     self.removed.insert(endpoint.to_owned());
+                    self.removed_by.insert(endpoint.to_owned(), by.to_owned());
                 }
             }
             ListChange::Set(given) => {
@@ -223,6 +228,13 @@ impl Changes {
 
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.set.is_empty()
+    }
+
+    /// Why an endpoint is not there, where that is since it was removed.
+    pub fn why_removed(&self, endpoint: &str) -> Option<String> {
+        let by = self.removed_by.get(endpoint).map(String::as_str);
+        let is_removed = self.removed.contains(endpoint);
+        is_removed.then(|| format!("removed {}", by.unwrap_or("by the operator")))
     }
 
     /// Says that the configuration has won.
@@ -315,6 +327,11 @@ pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
     let mut saved = file.upstreams;
     let by = format!("the state file {}", path.display());
     for changes in saved.values_mut() {
+        changes.removed_by = changes
+            .removed
+            .iter()
+            .map(|name| (name.clone(), by.clone()))
+            .collect();
         for (name, change) in &mut changes.added {
             change.by.clone_from(&by);
             change.endpoint(name).map_err(malformed)?;
@@ -335,6 +352,7 @@ pub(super) fn write(path: &Path, saved: &Saved) -> std::io::Result<()> {
     for changes in upstreams.values_mut() {
         let changed = changes.added.values_mut().chain(changes.set.values_mut());
         changed.for_each(|it| it.by.clear());
+        changes.removed_by.clear();
     }
     let file = StateFile {
         version: VERSION,
@@ -393,10 +411,10 @@ mod tests {
     #[test]
     fn changes_add_up() {
         let mut changes = Changes::default();
-        changes.note("10.0.0.3:80", &ListChange::Add(weighed(3)));
-        changes.note("10.0.0.1:80", &ListChange::Remove);
-        changes.note("10.0.0.2:80", &ListChange::Set(weighed(2)));
-        changes.note("10.0.0.3:80", &ListChange::Set(weighed(4)));
+        changes.note("10.0.0.3:80", &ListChange::Add(weighed(3)), "by me");
+        changes.note("10.0.0.1:80", &ListChange::Remove, "by me");
+        changes.note("10.0.0.2:80", &ListChange::Set(weighed(2)), "by me");
+        changes.note("10.0.0.3:80", &ListChange::Set(weighed(4)), "by me");
         let expected = [("10.0.0.2:80", 2), ("10.0.0.3:80", 4)];
         assert_eq!(
             applied(&changes),
@@ -407,15 +425,23 @@ mod tests {
             "added 10.0.0.3:80; removed 10.0.0.1:80; set 10.0.0.2:80"
         );
         // It is there again as it was written.
-        changes.note("10.0.0.1:80", &ListChange::Add(EndpointChange::default()));
-        changes.note("10.0.0.3:80", &ListChange::Remove);
+        changes.note(
+            "10.0.0.1:80",
+            &ListChange::Add(EndpointChange::default()),
+            "by me",
+        );
+        changes.note("10.0.0.3:80", &ListChange::Remove, "by me");
         let expected = [("10.0.0.1:80", 1), ("10.0.0.2:80", 2)];
         assert_eq!(
             applied(&changes),
             expected.map(|(it, weight)| (it.to_owned(), weight))
         );
-        changes.note("10.0.0.2:80", &ListChange::Remove);
-        changes.note("10.0.0.2:80", &ListChange::Add(EndpointChange::default()));
+        changes.note("10.0.0.2:80", &ListChange::Remove, "by me");
+        changes.note(
+            "10.0.0.2:80",
+            &ListChange::Add(EndpointChange::default()),
+            "by me",
+        );
         assert!(changes.is_empty());
         let admin = |admin| {
             let change = EndpointChange {
@@ -424,9 +450,9 @@ mod tests {
             };
             ListChange::Set(change)
         };
-        changes.note("10.0.0.1:80", &admin(AdminChange::Drain));
+        changes.note("10.0.0.1:80", &admin(AdminChange::Drain), "by me");
         assert_eq!(changes.admin("10.0.0.1:80"), Some(Admin::Drain));
-        changes.note("10.0.0.1:80", &admin(AdminChange::Ready));
+        changes.note("10.0.0.1:80", &admin(AdminChange::Ready), "by me");
         assert!(changes.is_empty());
     }
 }

@@ -155,6 +155,14 @@ struct State {
     state_file: Option<PathBuf>,
 }
 
+/// A change of one endpoint, by whom.
+struct Changed<'a> {
+    upstream: &'a str,
+    endpoint: &'a str,
+    change: &'a ListChange,
+    by: &'a str,
+}
+
 /// An upstream, and its list.
 #[derive(Debug)]
 struct Known {
@@ -235,12 +243,18 @@ impl Discovery {
             let is_same = |it: &Known| Arc::ptr_eq(&it.shared, shared);
             let staying = before.remove(&upstream.name).filter(is_same);
             if staying.is_none() {
-                state.log_failing(upstream);
+                self.note_failing(&state, upstream);
                 new.push(upstream.name.as_str());
             }
             // Where the list is written as before, its members are.
             let is_listed =
                 |it: &Known| it.sources == upstream.sources && it.file == upstream.endpoints_file;
+            if let Some(other) = staying.as_ref().filter(|it| !is_listed(it)) {
+                let then = upstream.endpoints.iter();
+                let then = then.map(|it| (it.name.clone(), String::new())).collect();
+                let left = self.left(&upstream.name, &other.list, &then);
+                self.shown.note_absent(&upstream.name, left);
+            }
             let list = staying.filter(is_listed).map(|it| it.list);
             let known = Known {
                 sources: upstream.sources.clone(),
@@ -363,6 +377,7 @@ impl Discovery {
             Some((name.clone(), source.text().to_owned()))
         });
         for (name, source) in asking.collect::<Vec<_>>() {
+            self.count_failure(&name, failing.as_ref());
             if is_news {
                 log_source(&name, &source, failing.as_ref(), stays);
             }
@@ -382,10 +397,18 @@ impl Discovery {
         let having = state.upstreams.iter();
         let having = having.filter(|(_, it)| it.file.as_deref() == Some(path));
         for name in having.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.count_failure(&name, failing.as_ref());
             if is_news {
                 log_source(&name, &path.display().to_string(), failing.as_ref(), stays);
             }
             self.publish(&mut state, &name);
+        }
+    }
+
+    /// Counts that a source of an upstream fails, if it does.
+    fn count_failure(&self, upstream: &str, failing: Option<&Failure>) {
+        if let Some(failure) = failing {
+            self.shown.source_failures(upstream).note(failure.word);
         }
     }
 
@@ -410,16 +433,51 @@ impl Discovery {
             sources,
         } = state.assemble(name, &known.sources, known.file.as_deref());
         let is_new = endpoints != known.list;
+        let mut absent = Vec::new();
+        if let Some(changes) = state.changes.get(name) {
+            let removed = changes.removed.iter().take(MOST_LINES);
+            absent.extend(removed.filter_map(|it| Some((it.clone(), changes.why_removed(it)?))));
+        }
         if is_new {
+            absent.extend(self.left(name, &known.list, &reasons));
             log_changes(name, &known.list, &endpoints, &reasons);
             let now = clock::now();
             known.shared.replace_members(&endpoints, now);
         }
         self.shown.note(name, sources, reasons);
+        self.shown.note_absent(name, absent);
         if is_new && let Some(known) = state.upstreams.get_mut(name) {
             let before = std::mem::replace(&mut known.list, endpoints);
             state.set_admin(name, &before);
         }
+    }
+
+    /// Why the endpoints of a list left, that are there for no reason now.
+    fn left(
+        &self,
+        upstream: &str,
+        before: &[Endpoint],
+        reasons: &HashMap<String, String>,
+    ) -> Vec<(String, String)> {
+        let left = before.iter().filter(|it| !reasons.contains_key(&it.name));
+        // The rest is forgotten at once.
+        let left = left.take(MOST_LINES).map(|it| {
+            let reason = self.shown.reason(upstream, &it.name);
+            let why = match reason.as_deref() {
+                Some("written in the configuration") | None => {
+                    "the configuration no longer lists it".to_owned()
+                }
+                Some(reason) if reason.starts_with("added ") => {
+                    format!("it was {reason}, and that holds no more")
+                }
+                Some(reason) => {
+                    let source = reason.split(", TTL ").next().unwrap_or(reason);
+                    format!("{source} no longer gives it")
+                }
+            };
+            (it.name.clone(), why)
+        });
+        left.collect()
     }
 
     /// Reads the state file, once. One that can't be read changes nothing.
@@ -445,7 +503,7 @@ impl Discovery {
             }
             Err(Failure { word, text }) => {
                 saved.is_damaged = true;
-                self.shown.count_state_failure();
+                self.shown.state_failures().note(word);
                 let shown = path.display();
                 tracing::error!(
                     failure = word,
@@ -477,12 +535,18 @@ impl Discovery {
         };
         if keep == Keep::Saved {
             let path = state_file.ok_or("`server.state_file` names no file to save it in")?;
-            self.save(&mut saved, &path, upstream, endpoint, change, &listed)?;
+            let changed = Changed {
+                upstream,
+                endpoint,
+                change,
+                by,
+            };
+            self.save(&mut saved, &path, &changed, &listed)?;
         }
         let mut state = self.state();
         let of = state.changes.entry(upstream.to_owned());
         of.or_insert_with(|| Changes::of(listed))
-            .note(endpoint, change);
+            .note(endpoint, change, by);
         state.changes.retain(|_, it| !it.is_empty());
         let what = match change {
             ListChange::Add(_) => "added",
@@ -498,6 +562,11 @@ impl Discovery {
             endpoint,
             "upstream {upstream}: endpoint {endpoint} is {what}, {by}; {then}"
         );
+        if let ListChange::Remove = change {
+            let why = format!("removed {by}");
+            self.shown
+                .note_absent(upstream, [(endpoint.to_owned(), why)]);
+        }
         self.publish(&mut state, upstream);
         Ok(format!("endpoint {upstream}/{endpoint} is {what}; {then}"))
     }
@@ -507,28 +576,56 @@ impl Discovery {
         &self,
         saved: &mut SavedChanges,
         path: &Path,
-        upstream: &str,
-        endpoint: &str,
-        change: &ListChange,
+        changed: &Changed<'_>,
         listed: &str,
     ) -> Result<(), String> {
+        let Changed {
+            upstream,
+            endpoint,
+            change,
+            by,
+        } = *changed;
         let mut changes = saved.changes.clone();
         let lists = self.state().fingerprints();
         // Those of lists that are written otherwise now hold no more.
         changes.retain(|name, it| lists.get(name) == Some(&it.listed));
         let of = changes.entry(upstream.to_owned());
         of.or_insert_with(|| Changes::of(listed.to_owned()))
-            .note(endpoint, change);
+            .note(endpoint, change, by);
         changes.retain(|_, it| !it.is_empty());
         if std::mem::take(&mut saved.is_damaged) {
             changes::set_aside(path);
         }
         changes::write(path, &changes).map_err(|error| {
-            self.shown.count_state_failure();
-            format!("nothing was changed: write {}: {error}", path.display())
+            const WORD: &str = "state-unwritable";
+            self.shown.state_failures().note(WORD);
+            let shown = path.display();
+            tracing::error!(
+                failure = WORD,
+                "state file {shown}: {WORD}: {error}; nothing was changed"
+            );
+            format!("nothing was changed: write {shown}: {error}")
         })?;
         saved.changes = changes;
         Ok(())
+    }
+
+    /// For each source of a new upstream that could not be read: a line, and a count.
+    fn note_failing(&self, state: &State, upstream: &Upstream) {
+        let asked = upstream.sources.iter().filter_map(|source| {
+            let said = state.answers.get(&Question::of(source)?)?;
+            let failure = said.failing.as_ref()?;
+            Some((source.text().to_owned(), failure, said.last.is_some()))
+        });
+        let file = upstream.endpoints_file.as_ref().and_then(|path| {
+            let said = state.files.get(path)?;
+            let failure = said.failing.as_ref()?;
+            Some((path.display().to_string(), failure, said.last.is_some()))
+        });
+        for (source, failure, stays) in asked.chain(file) {
+            self.count_failure(&upstream.name, Some(failure));
+            log_source(&upstream.name, &source, Some(failure), stays);
+        }
     }
 
     fn saved(&self) -> MutexGuard<'_, SavedChanges> {
@@ -627,26 +724,6 @@ impl State {
             }
             stays
         });
-    }
-
-    /// One line for each source of a new upstream that could not be read.
-    fn log_failing(&self, upstream: &Upstream) {
-        for source in &upstream.sources {
-            let said = Question::of(source).and_then(|it| self.answers.get(&it));
-            if let Some(failure) = said.and_then(|it| it.failing.as_ref()) {
-                let stays = said.is_some_and(|it| it.last.is_some());
-                log_source(&upstream.name, source.text(), Some(failure), stays);
-            }
-        }
-        let Some(path) = &upstream.endpoints_file else {
-            return;
-        };
-        let said = self.files.get(path);
-        if let Some(failure) = said.and_then(|it| it.failing.as_ref()) {
-            let stays = said.is_some_and(|it| it.last.is_some());
-            let shown = path.display().to_string();
-            log_source(&upstream.name, &shown, Some(failure), stays);
-        }
     }
 }
 

@@ -19,6 +19,9 @@ pub struct Asked {
     pub is_https: bool,
     /// The listener asked for, by name.
     pub listener: Option<String>,
+    /// The endpoint asked for, by name.
+    #[serde(default)]
+    pub endpoint: Option<String>,
     /// Address of the client; of this machine if it is left out.
     pub client: Option<IpAddr>,
 }
@@ -82,6 +85,7 @@ impl Asked {
             port,
             is_https,
             listener: None,
+            endpoint: None,
             client: None,
         })
     }

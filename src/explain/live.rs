@@ -15,6 +15,7 @@ use serde_json::json;
 use super::asked::Asked;
 use super::{
     ActionStep, Explanation, LearnedStep, Prospect, UpstreamStep, WorkerStep, explain_on, now_step,
+    presence,
 };
 use crate::observe::figures::Sources;
 use crate::observe::inquiry::{Answers, Question, WorkerOutlook, ask};
@@ -31,13 +32,15 @@ pub async fn answer(sources: &Sources, asked: &str) -> String {
         .and_then(|asked| {
             let running = Some(&*sources.dispatchers);
             let explained = explain_on(&sources.config, running, &asked);
-            explained.map_err(|error| error.to_string())
+            let explained = explained.map_err(|error| error.to_string())?;
+            Ok((explained, asked.endpoint))
         });
     let answer = match explained {
-        Ok((mut explanation, prospect)) => {
+        Ok(((mut explanation, prospect), endpoint)) => {
             explanation.draining = sources.is_draining.load(Ordering::Relaxed);
             if let (Some(step), Some(prospect)) = (upstream_of(&mut explanation), prospect) {
                 add_workers(step, sources, prospect).await;
+                presence::add(step, &sources.discovered, endpoint.as_deref());
             }
             json!(explanation)
         }

@@ -7,6 +7,7 @@
 
 pub mod asked;
 pub mod live;
+mod presence;
 mod steps;
 pub mod text;
 
@@ -37,9 +38,10 @@ use crate::observe::figures::{EndpointStatus, effective_weight};
 use crate::upstream::SharedUpstream;
 use asked::Asked;
 pub use steps::{
-    ActionStep, AnswerStep, CandidateStep, ConditionStep, EndpointStep, Explanation, FilesStep,
-    KeyStep, LaneStep, LearnedStep, ListenerStep, NowStep, QueueStep, ReadingStep, RedirectStep,
-    Refused, RelayedStep, RouteStep, TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
+    AbsentStep, ActionStep, AnswerStep, AskedEndpointStep, CandidateStep, ConditionStep,
+    EndpointStep, Explanation, FilesStep, KeyStep, LaneStep, LearnedStep, ListenerStep, NowStep,
+    QueueStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep,
+    TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
 };
 
 impl Refused {
@@ -434,6 +436,9 @@ fn upstream_step(
         workers: Vec::new(),
         silent_workers: 0,
         endpoints: endpoint_steps(dispatcher),
+        sources: presence::written(settings),
+        absent: Vec::new(),
+        asked: None,
         lane: asking.lane.map(|index| LaneStep {
             name: settings.lanes[index].name.clone(),
             in_flight: asked.lane.map_or(0, |lane| dispatcher.lane_in_flight(lane)),

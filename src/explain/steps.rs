@@ -158,6 +158,15 @@ pub struct UpstreamStep {
     pub silent_workers: usize,
     /// All of them.
     pub endpoints: Vec<EndpointStep>,
+    /// Where they come from, but for addresses that are written.
+    #[serde(default)]
+    pub sources: Vec<SourceStep>,
+    /// Endpoints that left, the last first; only of the running process.
+    #[serde(default)]
+    pub absent: Vec<AbsentStep>,
+    /// The endpoint that was asked for; only of the running process.
+    #[serde(default)]
+    pub asked: Option<AskedEndpointStep>,
     /// The lane that the route is kept to.
     pub lane: Option<LaneStep>,
     /// Of the route: higher ones leave the queue first.
@@ -231,6 +240,45 @@ pub struct EndpointStep {
     /// What has been learned of it; only of the running process.
     #[serde(default)]
     pub learned: Option<LearnedStep>,
+}
+
+/// Where endpoints come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceStep {
+    /// What is looked up or read, as written.
+    pub source: String,
+    /// `name`, `service`, `file` or `operator`.
+    pub kind: String,
+    /// Endpoints that it gives; only of the running process.
+    pub endpoints: Option<usize>,
+    /// How long ago it was last read without a mistake.
+    pub age_ms: Option<u64>,
+    /// For how long what it said holds.
+    pub ttl_s: Option<u64>,
+    /// Why it could not be read when it was tried last.
+    pub failing: Option<String>,
+}
+
+/// An endpoint that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbsentStep {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
+    /// Since when.
+    pub age_ms: u64,
+}
+
+/// Whether the endpoint that was asked for is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedEndpointStep {
+    /// Its name.
+    pub name: String,
+    /// Whether it is there.
+    pub is_there: bool,
+    /// Why, or why not.
+    pub why: String,
 }
 
 /// A part of the upstream's slots.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     ActionStep, AnswerStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep,
-    NowStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, UpstreamStep, WorkerStep,
+    NowStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep, UpstreamStep,
+    WorkerStep,
 };
 use crate::config::Colour;
 use crate::metrics::quantity::counted;
@@ -14,6 +15,9 @@ struct Page {
     out: String,
     colour: Colour,
 }
+
+/// Endpoints that left and are shown.
+const MOST_ABSENT: usize = 8;
 
 /// What a piece of text says.
 #[derive(Clone, Copy)]
@@ -234,13 +238,43 @@ impl Page {
             };
             self.line(&format!("  key: {}: {found} (hash {})", key.of, key.hash));
         }
+        for source in &step.sources {
+            self.source(source);
+        }
         if step.endpoints.is_empty() {
-            self.line("  it has no endpoint");
+            let is_later = step.now.is_none() && !step.sources.is_empty();
+            self.line(if is_later {
+                "  only the running process knows its endpoints: see --live"
+            } else {
+                "  it has no endpoint"
+            });
         }
         let width = step.endpoints.iter().map(|it| it.name.chars().count());
         let width = width.max().unwrap_or(0);
         for endpoint in &step.endpoints {
             self.endpoint(endpoint, width, step);
+        }
+        for absent in step.absent.iter().take(MOST_ABSENT) {
+            let line = format!(
+                "  no endpoint {}: {}, {} ago",
+                absent.name,
+                absent.why,
+                age(absent.age_ms)
+            );
+            let line = self.paint(Tone::Faint, &line);
+            self.line(&line);
+        }
+        if let Some(asked) = &step.asked {
+            let name = self.paint(Tone::Strong, &asked.name);
+            let is_there = if asked.is_there {
+                self.paint(Tone::Good, "is there")
+            } else {
+                self.paint(Tone::Bad, "is not there")
+            };
+            self.line(&format!(
+                "  endpoint {name} {is_there}: {}",
+                tame(&asked.why)
+            ));
         }
         if let (Some(_), None) = (&step.endpoint, &step.now) {
             self.line("  > where it goes while all are up and have room");
@@ -297,6 +331,28 @@ impl Page {
             }
             Some(NowStep::Refused(refused)) => self.refused("now: refused", refused),
         }
+    }
+
+    fn source(&mut self, source: &SourceStep) {
+        let name = tame(&source.source);
+        if source.kind == "operator" {
+            return self.line(&format!("  changed by the operator: {name}"));
+        }
+        let mut line = format!("  endpoints of {} {name}", source.kind);
+        if let Some(count) = source.endpoints {
+            line += &format!(": {}", counted(count as u64, "endpoint"));
+        }
+        if let Some(millis) = source.age_ms {
+            line += &format!(", read {} ago", age(millis));
+        }
+        if let Some(ttl) = source.ttl_s {
+            line += &format!(", TTL {ttl} s");
+        }
+        if let Some(failing) = &source.failing {
+            let failing = self.paint(Tone::Bad, failing);
+            line += &format!("; it can't be read now: {failing}");
+        }
+        self.line(&line);
     }
 
     fn endpoint(&mut self, endpoint: &EndpointStep, width: usize, step: &UpstreamStep) {
@@ -402,6 +458,15 @@ fn learned(learned: LearnedStep) -> String {
             let time = |micros: f64| format!("{:.1?}", Duration::from_secs_f64(micros / 1e6));
             format!(", first byte after {}", range(time(least), time(most)))
         }
+    }
+}
+
+/// How long ago something was, to a tenth of a second.
+fn age(millis: u64) -> String {
+    let tenths = Duration::from_millis(millis / 100 * 100);
+    match millis {
+        0..10_000 => format!("{tenths:?}"),
+        _ => format!("{:?}", Duration::from_secs(millis / 1000)),
     }
 }
 

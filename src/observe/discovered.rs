@@ -1,13 +1,13 @@
 //! Where the endpoints of upstreams come from: whoever finds them writes it, figures and
 //! explanations read it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::metrics::ReasonCounts;
 use crate::observe::calendar::unix_time;
 
 /// A source of endpoints, and how it has been doing.
@@ -35,12 +35,34 @@ pub struct SourceFigures {
 }
 
 impl SourceFigures {
+    /// The same, with how long ago it was read.
+    #[must_use]
+    pub fn aged(mut self, now: SystemTime) -> Self {
+        let now = unix_time(now).as_millis() as u64;
+        self.age_ms = self.read_unix_ms.map(|it| now.saturating_sub(it));
+        self
+    }
+
     /// Notes that it was read at this moment.
     pub fn note_read(&mut self, at: SystemTime) {
         self.read_unix_ms = Some(unix_time(at).as_millis() as u64);
         (self.failing, self.error) = (None, None);
     }
 }
+
+/// An endpoint that is not there, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbsentEndpoint {
+    /// Its name.
+    pub endpoint: String,
+    /// Why, in words.
+    pub why: String,
+    /// Since when.
+    pub since: SystemTime,
+}
+
+/// Endpoints that left an upstream, of which it is kept why.
+const MOST_ABSENT: usize = 64;
 
 /// What is known of an upstream.
 #[derive(Debug, Clone, Default)]
@@ -49,14 +71,54 @@ struct Known {
     /// By the name of an endpoint, why it is there.
     reasons: HashMap<String, String>,
     /// Times that a source could not be read, those that are gone included.
-    failures: u64,
+    failures: SourceFailures,
+    /// The last that left, the newest last.
+    absent: VecDeque<AbsentEndpoint>,
+}
+
+/// The words for why a source could not be read.
+pub const SOURCE_FAILURES: [&str; 8] = [
+    "dns-not-found",
+    "dns-timeout",
+    "dns-failed",
+    "dns-too-many",
+    "file-unreadable",
+    "file-malformed",
+    "file-version",
+    "file-too-large",
+];
+
+/// The words for why the state file could not be read or written.
+pub const STATE_FAILURES: [&str; 4] = [
+    "state-unreadable",
+    "state-malformed",
+    "state-version",
+    "state-unwritable",
+];
+
+#[derive(Debug, Clone)]
+struct SourceFailures(Arc<ReasonCounts>);
+
+impl Default for SourceFailures {
+    fn default() -> Self {
+        SourceFailures(Arc::new(ReasonCounts::new(&SOURCE_FAILURES)))
+    }
 }
 
 /// The sources of every upstream, by its name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Discovered {
     upstreams: Mutex<BTreeMap<String, Known>>,
-    state_failures: AtomicU64,
+    state_failures: ReasonCounts,
+}
+
+impl Default for Discovered {
+    fn default() -> Self {
+        Discovered {
+            upstreams: Mutex::default(),
+            state_failures: ReasonCounts::new(&STATE_FAILURES),
+        }
+    }
 }
 
 impl Discovered {
@@ -70,13 +132,37 @@ impl Discovered {
     ) {
         let mut all = self.known();
         let known = all.entry(upstream.to_owned()).or_default();
-        for source in &sources {
-            let mut before = known.sources.iter();
-            let before = before.find(|it| it.source == source.source);
-            let before = before.map_or(0, |it| it.failures);
-            known.failures += source.failures.saturating_sub(before);
-        }
+        known
+            .absent
+            .retain(|it| !reasons.contains_key(&it.endpoint));
         (known.sources, known.reasons) = (sources, reasons);
+    }
+
+    /// Notes why endpoints of an upstream are not there, unless that was noted before.
+    pub fn note_absent(&self, upstream: &str, absent: impl IntoIterator<Item = (String, String)>) {
+        let mut all = self.known();
+        let known = all.entry(upstream.to_owned()).or_default();
+        let since = SystemTime::now();
+        for (endpoint, why) in absent {
+            if known.absent.iter().any(|it| it.endpoint == endpoint) {
+                continue;
+            }
+            if known.absent.len() == MOST_ABSENT {
+                known.absent.pop_front();
+            }
+            known.absent.push_back(AbsentEndpoint {
+                endpoint,
+                why,
+                since,
+            });
+        }
+    }
+
+    /// The endpoints of an upstream that left last, the newest first.
+    pub fn absent(&self, upstream: &str) -> Vec<AbsentEndpoint> {
+        let known = self.known();
+        let absent = known.get(upstream).into_iter().flat_map(|it| &it.absent);
+        absent.rev().cloned().collect()
     }
 
     /// Forgets upstreams that are no more.
@@ -92,17 +178,12 @@ impl Discovered {
             .map_or(Vec::new(), |it| it.sources.clone())
     }
 
-    /// Times that a source of an upstream could not be read: it never decreases,
+    /// Times that a source of an upstream could not be read. They never decrease,
     /// whichever sources go.
-    pub fn source_failures(&self, upstream: &str) -> u64 {
-        self.known().get(upstream).map_or(0, |it| it.failures)
-    }
-
-    /// Adds what the process before an upgrade has counted.
-    pub fn add_source_failures(&self, upstream: &str, failures: u64) {
-        if let Some(known) = self.known().get_mut(upstream) {
-            known.failures += failures;
-        }
+    pub fn source_failures(&self, upstream: &str) -> Arc<ReasonCounts> {
+        let mut all = self.known();
+        let known = all.entry(upstream.to_owned()).or_default();
+        known.failures.0.clone()
     }
 
     /// Why the upstream has this endpoint.
@@ -110,19 +191,9 @@ impl Discovered {
         self.known().get(upstream)?.reasons.get(endpoint).cloned()
     }
 
-    /// Counts a state file that could not be read or written.
-    pub fn count_state_failure(&self) {
-        self.state_failures.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Adds what the process before an upgrade has counted.
-    pub fn add_state_failures(&self, count: u64) {
-        self.state_failures.fetch_add(count, Ordering::Relaxed);
-    }
-
     /// Times that the state file could not be read or written.
-    pub fn state_failures(&self) -> u64 {
-        self.state_failures.load(Ordering::Relaxed)
+    pub fn state_failures(&self) -> &ReasonCounts {
+        &self.state_failures
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {

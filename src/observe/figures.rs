@@ -159,7 +159,9 @@ figures! {
     /// Configurations that came into force after the first.
     given reloads: u64 => counter "reloads_total";
     /// Configurations that were refused: the one before stayed in force.
-    given reloads_refused: u64 => counter "reloads_refused_total";
+    given reloads_refused: u64;
+    /// Configurations that were refused, by reason.
+    given reloads_refused_by_reason: Reasons => counter "reloads_refused_total";
     /// Configurations that went back, as nobody confirmed them in time.
     given reloads_reverted: u64 => counter "reloads_reverted_total";
     /// Times that another process has taken over.
@@ -179,7 +181,10 @@ figures! {
     /// Requests to the status listener that were refused for their token.
     given status_tokens_refused: u64 => counter "status_tokens_refused_total";
     /// Times that the state file could not be read or written.
-    given state_file_failures: u64 => counter "state_file_failures_total";
+    given state_file_failures: u64;
+    /// Times that the state file could not be read or written, by reason.
+    given state_file_failures_by_reason: Reasons => counter "state_file_failures_total"
+        after "status_tokens_refused_total";
     /// Workers that have not come round for a second.
     given workers_stalled: u64 => gauge "workers_stalled";
     /// Times that a worker did not come round within a second.
@@ -257,6 +262,8 @@ impl Sources {
     pub(crate) fn read_with(&self, detail: Detail) -> Figures {
         let config = &*self.config;
         let failed = self.upgrades.failed();
+        let refused = self.reloads.refused().read();
+        let state_failures = self.discovered.state_failures().read();
         let given = ProcessGiven {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -265,7 +272,8 @@ impl Sources {
             uptime_ms: self.started.instant.elapsed().as_millis() as u64,
             generation: self.generation,
             reloads: self.reloads.done(),
-            reloads_refused: self.reloads.refused(),
+            reloads_refused: refused.total(),
+            reloads_refused_by_reason: refused,
             reloads_reverted: self.reloads.reverted(),
             upgrades: self.upgrades.done(),
             upgrades_failed: failed.total(),
@@ -275,7 +283,8 @@ impl Sources {
             spans_sent: self.spans.sent.load(Ordering::Relaxed),
             spans_lost: self.spans_lost(),
             status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
-            state_file_failures: self.discovered.state_failures(),
+            state_file_failures: state_failures.total(),
+            state_file_failures_by_reason: state_failures,
             workers_stalled: self.worker_stalls.now(),
             worker_stalls: self.worker_stalls.so_far(),
             process: self.process(),

@@ -6,12 +6,32 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::generation::LoadedConfig;
+use crate::metrics::ReasonCounts;
+
+/// The words for why a reload was refused.
+pub const REFUSED: [&str; 6] = [
+    "mistakes",
+    "no-file",
+    "failed",
+    "unhealthy",
+    "draining",
+    "upgrading",
+];
+
+#[derive(Debug)]
+struct Refused(ReasonCounts);
+
+impl Default for Refused {
+    fn default() -> Self {
+        Refused(ReasonCounts::new(&REFUSED))
+    }
+}
 
 /// Reloads so far.
 #[derive(Debug, Default)]
 pub struct Reloads {
     done: AtomicU64,
-    refused: AtomicU64,
+    refused: Refused,
     reverted: AtomicU64,
     alive: Mutex<Vec<LoadedConfig>>,
     unconfirmed: Mutex<Option<Unconfirmed>>,
@@ -66,9 +86,10 @@ impl Reloads {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One was refused, and the one of before stayed.
-    pub fn note_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    /// One was refused, and the one of before stayed; why, is one of the words of
+    /// [`REFUSED`].
+    pub fn note_refused(&self, word: &'static str) {
+        self.refused.0.note(word);
     }
 
     /// One was not confirmed, and the one of before came back.
@@ -77,10 +98,9 @@ impl Reloads {
     }
 
     /// Adds what the process before an upgrade has counted.
-    pub fn add(&self, done: u64, refused: u64, reverted: u64) {
+    pub fn add(&self, done: u64, reverted: u64) {
         self.reverted.fetch_add(reverted, Ordering::Relaxed);
         self.done.fetch_add(done, Ordering::Relaxed);
-        self.refused.fetch_add(refused, Ordering::Relaxed);
     }
 
     /// Configurations that came into force after the first.
@@ -94,7 +114,7 @@ impl Reloads {
     }
 
     /// Configurations that were refused.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+    pub fn refused(&self) -> &ReasonCounts {
+        &self.refused.0
     }
 }

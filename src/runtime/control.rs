@@ -26,7 +26,9 @@ use super::confirmation::Confirmation;
 use super::ending::{NO_DEADLINE, join_workers, summarise};
 use super::handover::Inheritance;
 use super::heartbeat::{LOOK_INTERVAL, Watch};
-use super::reload::{Asker, ConfigSource, Job, Kept, Read, Rejected, Reloading, Said, Wanted};
+use super::reload::{
+    Asker, ConfigSource, Job, Kept, Read, Refusal, Rejected, Reloading, Said, Wanted,
+};
 use super::service::ServiceManager;
 use super::signals::{Patience, Signals, Wish};
 use super::source_watch::SourceWatch;
@@ -367,10 +369,12 @@ impl Control {
     fn reload(&mut self, asker: Asker, options: ReloadOptions) {
         if matches!(self.stage, Stage::Draining { .. }) {
             let reloads = &self.process.sources().reloads;
-            asker.refuse(reloads, &Rejected::because("the process drains"));
+            let rejected = Rejected::at(Refusal::Draining, "the process drains");
+            asker.refuse(reloads, &rejected);
         } else if self.upgrading.is_under_way() {
             let reloads = &self.process.sources().reloads;
-            asker.refuse(reloads, &Rejected::because("an upgrade is under way"));
+            let rejected = Rejected::at(Refusal::Upgrading, "an upgrade is under way");
+            asker.refuse(reloads, &rejected);
         } else {
             // Whether there is anything new turns out then.
             if !matches!(asker, Asker::Watch) {
@@ -396,7 +400,7 @@ impl Control {
         let before = Kept::now(&self.process);
         let followed = match loaded {
             Ok(_) if matches!(self.stage, Stage::Draining { .. }) => {
-                Err(Rejected::because("the process drains"))
+                Err(Rejected::at(Refusal::Draining, "the process drains"))
             }
             Ok(prepared) => self.process.follow(prepared).map_err(Rejected::because),
             Err(rejected) => Err(rejected),
@@ -497,12 +501,14 @@ impl Control {
             return;
         }
         let sources = self.process.sources();
-        sources.reloads.note_refused();
+        let reason = rejected.reason.word();
+        sources.reloads.note_refused(reason);
         let (hash, now) = (kept.hash(), sources.config.hash_text());
         let why = &rejected.summary;
         let pause = self.confirmation.try_again(kept);
         tracing::error!(
-            "reload refused: {why}; configuration {hash} can't come back, and {now} stays; \
+            reason,
+            "reload refused: {why} ({reason}); configuration {hash} can't come back, and {now} stays; \
              the next try is in {pause:?}"
         );
     }

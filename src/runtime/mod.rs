@@ -23,7 +23,7 @@ mod upgrade;
 mod worker;
 
 pub use audience::Audience;
-pub use reload::{ConfigSource, Load, Rejected, Reloaded};
+pub use reload::{ConfigSource, Load, Refusal, Rejected, Reloaded};
 
 use std::io;
 use std::sync::Arc;

@@ -49,9 +49,43 @@ pub struct Reloaded {
     pub read: WatchedPaths,
 }
 
+/// What kind of reason a reload is refused for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The configuration has mistakes, or can't be read.
+    Mistakes,
+    /// No file is there to be loaded.
+    NoFile,
+    /// A listener can't be bound, a log can't be opened, or the like.
+    Failed,
+    /// New upstreams have no endpoint that is well.
+    Unhealthy,
+    /// The process drains.
+    Draining,
+    /// An upgrade is under way.
+    Upgrading,
+}
+
+impl Refusal {
+    /// The word for it, in the event log and in the counter: one of
+    /// [`REFUSED`](crate::observe::reloads::REFUSED).
+    pub fn word(self) -> &'static str {
+        match self {
+            Refusal::Mistakes => "mistakes",
+            Refusal::NoFile => "no-file",
+            Refusal::Failed => "failed",
+            Refusal::Unhealthy => "unhealthy",
+            Refusal::Draining => "draining",
+            Refusal::Upgrading => "upgrading",
+        }
+    }
+}
+
 /// Why a configuration can't be used.
 #[derive(Debug)]
 pub struct Rejected {
+    /// What kind of reason it is.
+    pub reason: Refusal,
     /// In a few words, for the event log.
     pub summary: String,
     /// Everything that is wrong, for whoever asked.
@@ -61,9 +95,15 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// For a reason that these words say in full.
+    /// Something failed, which these words say in full.
     pub(super) fn because(why: impl ToString) -> Self {
+        Rejected::at(Refusal::Failed, why)
+    }
+
+    /// For a reason that these words say in full.
+    pub(super) fn at(reason: Refusal, why: impl ToString) -> Self {
         Rejected {
+            reason,
             summary: why.to_string(),
             diagnostics: String::new(),
             read: WatchedPaths::default(),
@@ -71,7 +111,7 @@ impl Rejected {
     }
 
     fn nothing_to_load() -> Self {
-        Rejected::because("there is no file to load")
+        Rejected::at(Refusal::NoFile, "there is no file to load")
     }
 
     fn loading_failed(error: JoinError) -> Self {
@@ -213,6 +253,7 @@ impl Prepared {
         match require_healthy(new, inquiries).await {
             Ok(()) => Ok(prepared),
             Err(found) => Err(Rejected {
+                reason: Refusal::Unhealthy,
                 summary: found.summary(),
                 diagnostics: found.details(),
                 read: WatchedPaths::default(),
@@ -238,9 +279,13 @@ pub(super) enum Asker {
 impl Asker {
     /// Says why the configuration stays as it is.
     pub fn refuse(self, reloads: &Reloads, rejected: &Rejected) {
-        reloads.note_refused();
+        let reason = rejected.reason.word();
+        reloads.note_refused(reason);
         let why = &rejected.summary;
-        tracing::error!("reload refused: {why}; the configuration stays as it is");
+        tracing::error!(
+            reason,
+            "reload refused: {why} ({reason}); the configuration stays as it is"
+        );
         if let Asker::Operator(reply) = self {
             // Who asked may have given up meanwhile.
             let _ = reply.send(Err(rejected.told()));
@@ -620,5 +665,24 @@ fn announce(before: &Config, now: &Config) {
                 "listener {name}: accepting nothing more at {bind}"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusal;
+    use crate::observe::reloads::REFUSED;
+
+    #[test]
+    fn every_reason_is_counted() {
+        let all = [
+            Refusal::Mistakes,
+            Refusal::NoFile,
+            Refusal::Failed,
+            Refusal::Unhealthy,
+            Refusal::Draining,
+            Refusal::Upgrading,
+        ];
+        assert_eq!(all.map(Refusal::word), REFUSED);
     }
 }

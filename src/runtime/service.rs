@@ -25,6 +25,8 @@ pub(super) const WATCHDOG_PID_VARIABLE: &str = "WATCHDOG_PID";
 #[derive(Debug, Default)]
 pub(super) struct ServiceManager {
     socket: Option<UnixDatagram>,
+    /// The same, once another process is the service.
+    given_up: Option<UnixDatagram>,
     /// Time from one sign of life to the next; `None` where none is wanted.
     every: Option<Duration>,
     last_sign: Option<Instant>,
@@ -59,6 +61,7 @@ impl ServiceManager {
         }
         ServiceManager {
             socket: Some(socket),
+            given_up: None,
             every: limit.map(|it| it / 2),
             last_sign: None,
             has_failed: false,
@@ -83,11 +86,19 @@ impl ServiceManager {
         self.tell(&format!("STOPPING=1\nSTATUS={status}"));
     }
 
-    /// Another process has the service's place.
+    /// Another process gets the service's place. The service manager hears that one from
+    /// now on: it is to know of it before it hears of it.
     pub fn succeeded_by(&mut self, pid: u32) {
         self.tell(&format!("MAINPID={pid}"));
-        // From now on the service manager hears that one.
-        self.socket = None;
+        self.given_up = self.socket.take();
+    }
+
+    /// The other process did not take it: this one is the service again.
+    pub fn goes_on(&mut self) {
+        if let Some(socket) = self.given_up.take() {
+            self.socket = Some(socket);
+            self.tell(&format!("MAINPID={}", std::process::id()));
+        }
     }
 
     /// Gives the sign of life, where it is time. To be called after each look at the
@@ -158,6 +169,7 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         let mut service = ServiceManager {
             socket: Some(ours),
+            given_up: None,
             every: Some(Duration::from_secs(5)),
             ..ServiceManager::default()
         };

@@ -11,6 +11,7 @@ use evenkeel_testkit::process::run;
 use evenkeel_testkit::{NameServer, Origin, OriginHandle, OriginOptions, Proxy, TempDir};
 
 use crate::control::{ask, json, site_of};
+use crate::explain::live;
 use crate::in_flight::occupy;
 use crate::setup::{Site, ask_status, nobody, program, test};
 
@@ -807,5 +808,96 @@ fn the_age_of_a_list_is_a_metric() {
         until("it is read", || age().is_some());
         replace(&file, "[");
         until("it grows", || age() > Some(0.2));
+    });
+}
+
+#[test]
+fn explain_says_why_an_endpoint_is_not_there() {
+    test(|| {
+        let (port, _origins) = at_one_port(&["127.0.0.2", "127.0.0.3"]);
+        let mut dns = Dns::new();
+        let args = ["--local-ttl=1".to_owned()];
+        dns.start("127.0.0.2 app.test\n127.0.0.3 app.test\n", &args);
+        let name = format!("app.test:{port}");
+        let [removed, added, unlisted] = [(); 3].map(|()| nobody());
+        let written = [
+            name.clone(),
+            "gone.test:81".to_owned(),
+            removed.clone(),
+            unlisted.clone(),
+        ];
+        let proxy = dns.site("", &written);
+        let at = |at: u8| format!("127.0.0.{at}:{port}");
+        for change in [
+            format!("remove app/{removed}"),
+            format!("add app/{added}"),
+            format!("remove app/{added}"),
+        ] {
+            let said = ask(&proxy, &format!("endpoint {change}"));
+            assert!(said.starts_with("endpoint app/"), "{said}");
+        }
+        dns.start("127.0.0.2 app.test\n", &args);
+        until_names(&proxy, &[at(2), unlisted.clone()]);
+        let asked = |name: &str| {
+            let args = ["--endpoint", name, "GET", "http://test.example/"];
+            live(&proxy, &args)["action"]["asked"].clone()
+        };
+        let by = "removed by the operator, over the control socket as uid ";
+        let nowhere = format!(
+            "it is not written in the configuration; name {name} does not give it; \
+             name gone.test:81 can't be read: dns-not-found: "
+        );
+        for (endpoint, is_there, why) in [
+            (&*at(2), true, &*format!("name {name}, TTL ")),
+            (&at(3), false, &format!("name {name} no longer gives it")),
+            (&removed, false, by),
+            (&added, false, by),
+            (
+                "gone.test:81",
+                false,
+                "it is a name, and can't be read: dns-not-found: ",
+            ),
+            ("10.9.9.9:1", false, &nowhere),
+        ] {
+            let found = asked(endpoint);
+            assert_eq!(found["is_there"], is_there, "{found}");
+            let said = found["why"].as_str().unwrap();
+            assert!(said.starts_with(why), "{endpoint}: {said}");
+        }
+        let config = proxy.path("evenkeel.toml");
+        let args = [
+            "--live",
+            "--endpoint",
+            &removed,
+            "GET",
+            "http://test.example/",
+        ];
+        let output = crate::explain::explain(&config, &args);
+        let text = String::from_utf8(output.stdout).unwrap();
+        for line in [
+            format!("  endpoints of name {name}: 1 endpoint, read "),
+            "  endpoints of name gone.test:81: 0 endpoints; it can't be read now: dns-not-found: "
+                .to_owned(),
+            format!("  changed by the operator: removed {removed}\n"),
+            format!("  no endpoint {added}: {by}"),
+            format!("  endpoint {removed} is not there: {by}"),
+        ] {
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        // Without the process nothing is looked up.
+        let offline = crate::explain::explain(&config, &["GET", "http://test.example/"]);
+        let text = String::from_utf8(offline.stdout).unwrap();
+        assert!(
+            text.contains(&format!("  endpoints of name {name}\n")),
+            "{text}"
+        );
+        let shown = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, shown.replace(&format!(", \"{unlisted}\""), "")).unwrap();
+        let said = ask(&proxy, "reload");
+        assert!(said.starts_with("reloaded: "), "{said}");
+        assert_eq!(
+            asked(&unlisted)["why"],
+            "the configuration no longer lists it"
+        );
     });
 }

@@ -146,6 +146,8 @@ fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
         let figures = figures(&proxy);
         assert_eq!(figures["reloads"], 0);
         assert_eq!(figures["reloads_refused"], 8);
+        assert_eq!(figures["reloads_refused_by_reason"]["mistakes"], 6);
+        assert_eq!(figures["reloads_refused_by_reason"]["no-file"], 2);
     });
 }
 

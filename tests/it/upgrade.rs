@@ -389,7 +389,10 @@ fn the_old_process_goes_on_where_the_new_one_fails() {
                 let log = proxy.stderr();
                 log.contains(&logged) && log.contains(said)
             });
-            assert_eq!(figures(&proxy)["upgrades_failed"], failures + 1);
+            let counted = figures(&proxy);
+            assert_eq!(counted["upgrades_failed"], failures + 1);
+            let by_reason = &counted["upgrades_failed_by_reason"];
+            assert!(by_reason[word].as_u64() > Some(0), "{word}: {by_reason}");
             assert_serves(&mut client);
             assert_serves(&mut proxy.client());
         }
@@ -448,6 +451,8 @@ fn term_while_the_new_program_starts_ends_both() {
             .parse()
             .unwrap();
         let reload = evenkeel(&proxy, &["reload"]);
+        let refused = figures(&proxy)["reloads_refused_by_reason"].clone();
+        assert_eq!(refused["upgrading"], 1, "{refused}");
         assert_eq!(reload.status.code(), Some(1), "{reload:?}");
         assert!(
             text(&reload.stderr).contains("an upgrade is under way"),

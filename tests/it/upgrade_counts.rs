@@ -8,13 +8,17 @@ use evenkeel_testkit::deadline::{STEP, holds_within, until, within};
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
 
 use crate::control::ask;
-use crate::setup::{ask_status, get, nobody, origin, program};
+use crate::setup::{ask_status, figures, get, nobody, origin, program};
 use crate::upgrade::Successors;
 
 const TOKEN: &str = "a-token-for-the-tests";
 
 /// Families that this traffic does not count in, each with the reason.
 const NOT_COUNTED: &[(&str, &str)] = &[
+    (
+        "evenkeel_reloads_reverted_total",
+        "no reload is for a trial",
+    ),
     ("evenkeel_log_lines_dropped_total", "the writer has room"),
     ("evenkeel_spans_sent_total", "the collector takes none"),
     ("evenkeel_worker_stalls_total", "no worker hangs"),
@@ -228,12 +232,14 @@ fn traffic(proxy: &Proxy) {
     let connect = || RawClient::connect(small).unwrap();
     let [mut first, mut second] = [(); 2].map(|()| connect());
     for client in [&mut first, &mut second] {
-        client.send(slow).unwrap();
+        client.send(slow.replace("200", "1000")).unwrap();
     }
-    until("one is refused", || {
-        let answer = connect().ask(get("/fixed"));
-        !answer.is_ok_and(|it| it.status == 200)
+    until("both are in flight", || {
+        let narrow = &figures(proxy)["upstreams"][2];
+        (&narrow["in_flight"], &narrow["waiting"]) == (&1.into(), &1.into())
     });
+    let refused = connect().ask(get("/fixed"));
+    assert!(!refused.is_ok_and(|it| it.status == 200));
     first.read_response("GET").unwrap();
     second.read_response("GET").unwrap();
     let mut stranger = RawClient::connect(proxy.status_address()).unwrap();

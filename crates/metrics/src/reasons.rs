@@ -69,6 +69,13 @@ impl Reasons {
         self.0.iter().copied()
     }
 
+    /// Those alone that occurred.
+    #[must_use]
+    pub fn occurred(mut self) -> Self {
+        self.0.retain(|(_, count)| *count > 0);
+        self
+    }
+
     /// For whatever reason.
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()

@@ -90,9 +90,7 @@ impl Sources {
             ),
             ("worker_stalls", self.worker_stalls.so_far()),
             ("reloads", self.reloads.done()),
-            ("reloads_refused", self.reloads.refused()),
             ("reloads_reverted", self.reloads.reverted()),
-            ("state_file_failures", self.discovered.state_failures()),
             ("answer_memory_refused", self.disks.answer_memory.refused()),
         ];
         let of_endpoints = |of: &dyn Fn(usize, &EndpointState) -> Saved| {
@@ -106,13 +104,18 @@ impl Sources {
         };
         let upstreams = self.config.upstreams.iter().map(|it| {
             let failures = self.discovered.source_failures(&it.name);
-            (&*it.name, Saved::number(failures))
+            (&*it.name, failures.save())
         });
         let disks = self.disks.all().iter();
         let disks = disks.map(|it| (&*it.name, it.save()));
         Saved::named([
             ("upgrades", self.upgrades.save(process::cpu_us())),
+            ("reloads_refused", self.reloads.refused().save()),
             ("source_failures", Saved::named(upstreams)),
+            (
+                "state_file_failures",
+                self.discovered.state_failures().save(),
+            ),
             ("disks", Saved::named(disks)),
             (
                 "process",
@@ -154,22 +157,20 @@ impl Sources {
             count.fetch_add(more(name), Ordering::Relaxed);
         }
         self.worker_stalls.add(more("worker_stalls"));
-        self.reloads.add(
-            more("reloads"),
-            more("reloads_refused"),
-            more("reloads_reverted"),
-        );
-        self.discovered
-            .add_state_failures(more("state_file_failures"));
+        self.reloads.add(more("reloads"), more("reloads_reverted"));
+        let of = |name| (saved.of(name), before.of(name));
+        let (now, told) = of("reloads_refused");
+        self.reloads.refused().add(now, told);
+        let (now, told) = of("state_file_failures");
+        self.discovered.state_failures().add(now, told);
         let answer_memory = &self.disks.answer_memory;
         answer_memory.add_refused(more("answer_memory_refused"));
         self.upgrades
             .add(saved.of("upgrades"), before.of("upgrades"));
-        let (sources, sources_before) = (saved.of("source_failures"), before.of("source_failures"));
-        for (upstream, failures) in sources.iter() {
-            let before = sources_before.of(upstream).value();
-            let more = failures.value().saturating_sub(before);
-            self.discovered.add_source_failures(upstream, more);
+        let (now, told) = of("source_failures");
+        for upstream in &self.config.upstreams {
+            let failures = self.discovered.source_failures(&upstream.name);
+            failures.add(now.of(&upstream.name), told.of(&upstream.name));
         }
         for disk in self.disks.all() {
             disk.raise(saved.of("disks").of(&disk.name));

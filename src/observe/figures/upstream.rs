@@ -3,14 +3,13 @@
 use std::time::SystemTime;
 
 use evenkeel_metrics::family::whole;
-use evenkeel_metrics::{Detail, Lazy, figures};
+use evenkeel_metrics::{Detail, Lazy, Reasons, figures};
 use evenkeel_policy::dispatch::Dispatcher;
 
 use super::Sources;
 use super::endpoint::EndpointFigures;
 use super::exchanges::ExchangeCounters;
 use crate::config;
-use crate::observe::calendar::unix_time;
 use crate::observe::discovered::SourceFigures;
 
 figures! {
@@ -44,7 +43,10 @@ figures! {
     /// The exchanges routed here.
     nested exchanges: Lazy<ExchangeCounters>;
     /// Times that a name, service or file of its endpoints could not be read.
-    given source_failures: u64 => counter "source_failures_total" after "buffers_refused_total";
+    given source_failures: u64;
+    /// The same by reason: those that occurred.
+    given source_failures_by_reason: Reasons => counter "source_failures_total"
+        after "buffers_refused_total";
     /// Where its endpoints come from, beyond the addresses that are written.
     given sources: Vec<SourceFigures>;
     /// Its lanes.
@@ -76,11 +78,10 @@ impl Sources {
             .map(|endpoint| self.endpoint(index, endpoint, detail))
             .collect();
         let eligible = members.endpoints().iter().filter(|it| it.is_eligible());
-        let mut sources = self.discovered.sources(&settings.name);
-        let now = unix_time(SystemTime::now()).as_millis() as u64;
-        for source in &mut sources {
-            source.age_ms = source.read_unix_ms.map(|it| now.saturating_sub(it));
-        }
+        let now = SystemTime::now();
+        let sources = self.discovered.sources(&settings.name).into_iter();
+        let sources: Vec<_> = sources.map(|it| it.aged(now)).collect();
+        let failures = self.discovered.source_failures(&settings.name).read();
         let given = UpstreamGiven {
             name: settings.name.clone(),
             balance: settings.balance.word(),
@@ -88,7 +89,8 @@ impl Sources {
             waiting: dispatcher.waiting() as u64,
             queue_max: settings.queue.settings.max as u64,
             eligible: eligible.count(),
-            source_failures: self.discovered.source_failures(&settings.name),
+            source_failures: failures.total(),
+            source_failures_by_reason: failures.occurred(),
             sources,
             lanes: lanes(settings, dispatcher),
             endpoints,

@@ -345,3 +345,24 @@ impl CountsTeller {
         let _ = self.thread.join();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::upgrades::FAILED;
+
+    #[test]
+    fn every_reason_is_counted() {
+        let why = String::new;
+        let all = [
+            Failed::NotStarted { why: why() },
+            Failed::Ended { how: why() },
+            Failed::Refused { why: why() },
+            Failed::Timeout {
+                after: Duration::ZERO,
+            },
+            Failed::Stopping,
+        ];
+        assert_eq!(all.map(|it| it.word()), FAILED);
+    }
+}

@@ -94,11 +94,15 @@ impl Upgrading {
         };
         let handed_over = successor.and_then(|successor| {
             process.lend_control_path();
+            service.succeeded_by(successor.pid);
             match successor.serve() {
                 Ok(()) => Ok(successor),
-                Err(error) => Err(Failed::Ended {
-                    how: error.to_string(),
-                }),
+                Err(error) => {
+                    service.goes_on();
+                    Err(Failed::Ended {
+                        how: error.to_string(),
+                    })
+                }
             }
         });
         let successor = match handed_over {
@@ -111,7 +115,6 @@ impl Upgrading {
         };
         let pid = successor.pid;
         process.sources().upgrades.note_done();
-        service.succeeded_by(pid);
         let server = &process.sources().config.server;
         let now = Instant::now();
         process.hand_over(now + server.drain_timeout, now + server.tunnel_timeout);
