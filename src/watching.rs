@@ -396,8 +396,9 @@ fn is_only_read(kind: EventKind) -> bool {
     !matches!(access, AccessKind::Close(AccessMode::Write))
 }
 
-/// The folders that are there, each once: those of the files, also where links lead, and
-/// the folders themselves. In place of one that is missing the folder to which it may come.
+/// The folders that are there: those of the files, also where links lead, and the folders
+/// themselves. In place of one that is missing the folder to which it may come. Each has
+/// its absolute path, as events have.
 fn folders_of(paths: &WatchedPaths) -> HashMap<PathBuf, FolderIdentity> {
     let of_files = paths.files.iter().flat_map(|file| {
         let real = fs::canonicalize(file).ok();
@@ -411,9 +412,10 @@ fn folders_of(paths: &WatchedPaths) -> HashMap<PathBuf, FolderIdentity> {
 fn existing(folder: &Path) -> Option<(PathBuf, FolderIdentity)> {
     let is_here = folder.as_os_str().is_empty();
     let folder = if is_here { Path::new(".") } else { folder };
-    let found = fs::metadata(folder).ok().filter(fs::Metadata::is_dir)?;
+    let folder = std::path::absolute(folder).ok()?;
+    let found = fs::metadata(&folder).ok().filter(fs::Metadata::is_dir)?;
     let identity = (found.dev(), found.ino(), found.created().ok());
-    Some((folder.to_owned(), identity))
+    Some((folder, identity))
 }
 
 fn folder_of(file: &Path) -> PathBuf {
@@ -445,7 +447,8 @@ mod tests {
         };
         let pace = Pace {
             quiet: Duration::from_millis(20),
-            poll: Duration::from_secs(2),
+            // All of it is to be told.
+            poll: Duration::from_secs(60),
         };
         FileWatch::begin(&Arc::default(), paths, pace).await
     }
@@ -475,6 +478,21 @@ mod tests {
             fs::write(dir.join("b.toml"), "1").unwrap();
             let heard = timeout(Duration::from_millis(300), watch.changed()).await;
             assert!(heard.is_err());
+        });
+    }
+
+    #[test]
+    fn a_path_may_be_relative() {
+        let dir = TempDir::new().unwrap();
+        let here = std::env::current_dir().unwrap();
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let file = up
+            .join(dir.path().strip_prefix("/").unwrap())
+            .join("a.toml");
+        runtime().block_on(async {
+            let mut watch = begun(std::slice::from_ref(&file), &[]).await;
+            fs::write(&file, "1").unwrap();
+            hears(&mut watch, "written").await;
         });
     }
 

@@ -12,7 +12,7 @@ mod line;
 mod recent;
 mod sink;
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
@@ -30,7 +30,7 @@ pub fn start(settings: Log, colour: Colour) -> EventLog {
     let (log, layer) = sink::start(settings.format, colour);
     let subscriber = Registry::default()
         .with(layer.with_filter(filter))
-        .with(recent::Layer.with_filter(LevelFilter::INFO));
+        .with(recent::Layer.with_filter(self::filter(Level::Info)));
     // In tests of the library one may be there already: that one stays.
     if subscriber.try_init().is_ok() {
         log_level::install(move |level| {
@@ -42,12 +42,24 @@ pub fn start(settings: Log, colour: Colour) -> EventLog {
     log
 }
 
-fn filter(level: Level) -> LevelFilter {
-    match level {
+/// What is written at a level. Of libraries that is what may be wrong, and what they say
+/// of their work at the last level alone.
+fn filter(level: Level) -> Targets {
+    let own = match level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
-    }
+    };
+    let of_libraries = match level {
+        Level::Trace => own,
+        _ => own.min(LevelFilter::WARN),
+    };
+    Targets::new()
+        .with_default(of_libraries)
+        .with_target(OWN_TARGETS, own)
 }
+
+/// What the names of our crates begin with.
+const OWN_TARGETS: &str = "evenkeel";

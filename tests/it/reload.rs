@@ -194,6 +194,10 @@ fn listeners_come_and_go() {
         assert!(sessions.contains("other"), "{sessions}");
         // It comes back at another place, and with its connections.
         reload(&proxy, &format!("{OTHER}{config}"));
+        until("it says where", || {
+            let line = "listener other: listening on ";
+            proxy.stderr().matches(line).count() == 2
+        });
         assert_eq!(names(), ["other", "web"]);
         assert_serves(&mut stays);
         let other = listening(&proxy, "other");
