@@ -77,10 +77,12 @@ fn main() -> ExitCode {
 struct Failed;
 
 fn run(source: cli::Source, is_watched: bool) -> Result<(), Failed> {
-    let loaded = load(&source, NameLookup::Later)?;
-    let watched = is_watched.then(|| watched(&loaded));
-    let Loaded { mut config, .. } = loaded;
-    memory::give_back();
+    let loaded = memory::large_work(|| {
+        let loaded = load(&source, NameLookup::Later)?;
+        let watched = is_watched.then(|| watched(&loaded));
+        Ok((loaded.config, watched))
+    });
+    let (mut config, watched) = loaded?;
     let log = start_event_log(config.log);
     if let Some(reason) = Audience::of_this_process().reason()
         && config.log_by_default()

@@ -377,7 +377,10 @@ impl Reloading {
         let inquiries = before.inquiries.clone();
         let is_of_file = matches!(wanted, Wanted::File(_));
         let loading = tokio::task::spawn_blocking(move || {
-            let loaded = load.map_or_else(|| Err(Rejected::nothing_to_load()), |load| load());
+            let loaded = load.map_or_else(
+                || Err(Rejected::nothing_to_load()),
+                |load| memory::large_work(|| load()),
+            );
             let read = is_of_file.then(|| Read::of(&loaded));
             (read, loaded.and_then(|it| Prepared::new(it, &before)))
         });
@@ -415,7 +418,7 @@ impl Reloading {
         let load = self.load.clone();
         tokio::task::spawn_blocking(move || {
             let loaded = load.ok_or_else(Rejected::nothing_to_load);
-            let outcome = match loaded.and_then(|load| load()) {
+            let outcome = match loaded.and_then(|load| memory::large_work(|| load())) {
                 Ok(now) => {
                     let by_operators = discovery.operator_changes(&now.config);
                     let (before, now) = (&sources.config, &now.config);
@@ -542,10 +545,7 @@ async fn drop_aside(sources: Arc<Sources>) {
         pause = (pause * 2).min(LOOK_INTERVAL);
     }
     sources.reloads.end(sources.generation);
-    let dropped = tokio::task::spawn_blocking(move || {
-        drop(sources);
-        memory::give_back();
-    });
+    let dropped = tokio::task::spawn_blocking(move || memory::large_work(move || drop(sources)));
     // It can't have been cancelled, and a drop does not panic.
     let _ = dropped.await;
 }
