@@ -55,7 +55,6 @@ fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, Failure> {
         .map_err(|error| failure("file-malformed", format!("it is no JSON: {error}")))?;
     let endpoints = match &value {
         Value::Array(items) => own(items),
-        Value::Object(object) if object.contains_key("endpoints") => envoy(object),
         Value::Object(object) if object.contains_key("version") => {
             let version = &object["version"];
             return Err(failure(
@@ -63,6 +62,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, Failure> {
                 format!("version {version} is none that is known: write an array"),
             ));
         }
+        Value::Object(object) if object.contains_key("endpoints") => envoy(&value),
         _ => Err("neither an array of endpoints nor a ClusterLoadAssignment".to_owned()),
     };
     let endpoints = endpoints.map_err(|text| failure("file-malformed", text))?;
@@ -128,38 +128,91 @@ fn own_table(object: &Map<String, Value>) -> Result<Endpoint, String> {
     Ok(made)
 }
 
-/// What Envoy calls `envoy.config.endpoint.v3.ClusterLoadAssignment`.
-fn envoy(object: &Map<String, Value>) -> Result<Vec<Endpoint>, String> {
-    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+/// What Envoy calls `envoy.config.endpoint.v3.ClusterLoadAssignment`. A key that is not
+/// in it is a mistake, for what it was meant to say would be lost.
+fn envoy(assignment: &Value) -> Result<Vec<Endpoint>, String> {
+    let keys = ["cluster_name", "endpoints", "named_endpoints", "policy"];
+    only(assignment, "the assignment", &keys)?;
     let mut made = Vec::new();
-    for locality in list(object.get("endpoints")) {
-        let tier = either(&locality, "priority", "priority").and_then(Value::as_u64);
-        let entries = either(&locality, "lb_endpoints", "lbEndpoints");
-        for entry in list(entries) {
-            let health = either(&entry, "health_status", "healthStatus");
+    for locality in list(assignment, "endpoints", "endpoints")? {
+        let keys = [
+            "locality",
+            "metadata",
+            "lb_endpoints",
+            "load_balancing_weight",
+            "priority",
+            "proximity",
+        ];
+        only(locality, "an item of `endpoints`", &keys)?;
+        let tier = envoy_number(either(locality, "priority", "priority"), u16::MAX.into());
+        let tier = tier.map_err(|it| format!("`priority` {it}"))?.unwrap_or(0);
+        for entry in list(locality, "lb_endpoints", "lbEndpoints")? {
+            let keys = [
+                "endpoint",
+                "health_status",
+                "metadata",
+                "load_balancing_weight",
+            ];
+            only(entry, "an item of `lb_endpoints`", &keys)?;
+            let health = either(entry, "health_status", "healthStatus");
             let is_out = |it: &str| ["UNHEALTHY", "DRAINING", "TIMEOUT"].contains(&it);
             if health.and_then(Value::as_str).is_some_and(is_out) {
                 continue;
             }
-            let address = entry
-                .pointer("/endpoint/address")
-                .cloned()
-                .unwrap_or_default();
-            let text = envoy_address(&address)?;
-            let mut one = Endpoint::at(&text)?;
-            let weight = either(&entry, "load_balancing_weight", "loadBalancingWeight");
-            if let Some(weight) = weight {
-                // protojson has wrapped numbers as numbers, or as text.
-                let text = weight.as_str().and_then(|it| it.parse().ok());
-                let weight = weight.as_u64().or(text);
-                let weight = weight.filter(|&it| it <= u64::from(MAX_WEIGHT));
-                one.weight = weight.ok_or("a weight that is no number")? as u32;
-            }
-            one.tier = tier.unwrap_or(0).min(u64::from(u16::MAX)) as u16;
+            let address = entry.pointer("/endpoint/address");
+            let address = address.ok_or("an endpoint without `address`")?;
+            let mut one = Endpoint::at(&envoy_address(address)?)?;
+            let weight = either(entry, "load_balancing_weight", "loadBalancingWeight");
+            let weight = envoy_number(weight, MAX_WEIGHT);
+            let weight = weight.map_err(|it| format!("`load_balancing_weight` {it}"))?;
+            one.weight = weight.unwrap_or(one.weight);
+            one.tier = tier as u16;
             made.push(one);
         }
     }
     Ok(made)
+}
+
+/// Whether it is a table with these keys and no others, which protojson may have in
+/// camel case.
+fn only(value: &Value, what: &str, keys: &[&str]) -> Result<(), String> {
+    let object = value.as_object();
+    let object = object.ok_or_else(|| format!("{what} is {value}, and no table"))?;
+    let in_snake_case = |key: &String| {
+        let mut text = String::new();
+        for letter in key.chars() {
+            if letter.is_ascii_uppercase() {
+                text.push('_');
+            }
+            text.push(letter.to_ascii_lowercase());
+        }
+        text
+    };
+    let is_known = |key: &&String| keys.contains(&&*in_snake_case(key));
+    match object.keys().find(|it| !is_known(it)) {
+        Some(key) => Err(format!("{what} has an unknown key `{key}`")),
+        None => Ok(()),
+    }
+}
+
+/// The array under a name; protojson leaves out one that is empty.
+fn list<'a>(value: &'a Value, snake: &str, camel: &str) -> Result<&'a [Value], String> {
+    match either(value, snake, camel) {
+        None => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(other) => Err(format!("`{snake}` is {other}, and no array")),
+    }
+}
+
+/// A number, which protojson may have as text where it is wrapped.
+fn envoy_number(value: Option<&Value>, most: u32) -> Result<Option<u32>, String> {
+    let Some(value) = value else { return Ok(None) };
+    let text = value.as_str().and_then(|it| it.parse().ok());
+    let number = value.as_u64().or(text).and_then(|it| it.try_into().ok());
+    match number.filter(|it| *it <= most) {
+        Some(number) => Ok(Some(number)),
+        None => Err(format!("is {value}, and no number from 0 to {most}")),
+    }
 }
 
 fn envoy_address(address: &Value) -> Result<String, String> {
@@ -278,7 +331,39 @@ mod tests {
             (
                 "{\"endpoints\": [{\"lbEndpoints\": [{}]}]}",
                 "file-malformed",
+                "without `address`",
+            ),
+            (
+                "{\"endpoints\": [{\"lbEndpoints\": [{\"endpoint\": {\"address\": {}}}]}]}",
+                "file-malformed",
                 "socket_address",
+            ),
+            (
+                "{\"version\": 2, \"endpoints\": [{\"address\": \"10.0.0.1:80\"}]}",
+                "file-version",
+                "version 2",
+            ),
+            ("{\"endpoints\": {}}", "file-malformed", "no array"),
+            ("{\"endpoints\": [7]}", "file-malformed", "no table"),
+            (
+                "{\"endpoints\": [{\"address\": \"10.0.0.1:80\"}]}",
+                "file-malformed",
+                "unknown key `address`",
+            ),
+            (
+                "{\"endpoints\": [{\"lb_endpoint\": []}]}",
+                "file-malformed",
+                "unknown key `lb_endpoint`",
+            ),
+            (
+                "{\"endpoints\": [{\"lbEndpoints\": {}}]}",
+                "file-malformed",
+                "no array",
+            ),
+            (
+                "{\"endpoints\": [{\"priority\": \"first\", \"lbEndpoints\": []}]}",
+                "file-malformed",
+                "`priority`",
             ),
         ] {
             let failure = parse(text.as_bytes()).unwrap_err();

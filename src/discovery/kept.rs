@@ -129,6 +129,7 @@ impl NameKept {
         let answer = Answer {
             targets: targets.collect(),
             ttl: Duration::from_millis(self.ttl_ms).min(MAX_TTL),
+            absent: Vec::new(),
         };
         let due = Duration::from_millis(self.due_in_ms).min(MAX_TTL);
         let said = Said {

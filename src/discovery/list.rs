@@ -135,7 +135,12 @@ fn of_service(service: &ServiceSource, answer: &Answer) -> Vec<Endpoint> {
     priorities.dedup();
     let has = |is: fn(&Target) -> bool| answer.targets.iter().any(is);
     let is_mixed = has(|it| it.weight == 0) && has(|it| it.weight > 0);
-    let endpoints = answer.targets.iter().map(|target| {
+    // Targets are in the order of their addresses.
+    let mut hosts = HashSet::new();
+    let mut is_first = |it: &Target| hosts.insert(it.host.clone());
+    let targets = answer.targets.iter();
+    let targets = targets.filter(|it| service.resolve == ResolveTo::Each || is_first(it));
+    let endpoints = targets.map(|target| {
         let address = SocketAddr::new(target.address, target.port);
         let endpoint = named_by_address(address, &service.pattern);
         let later = priorities

@@ -143,6 +143,13 @@ impl<T> Said<T> {
     }
 }
 
+impl Said<Answer> {
+    /// Hosts of a service that its last answer had no address of.
+    fn absent(&self) -> &[String] {
+        self.last.as_ref().map_or(&[], |(it, _)| &it.absent)
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// In place of the system's name servers, if there are any.
@@ -234,7 +241,12 @@ impl Discovery {
     /// that the workers share, in its order. Upstreams that are no more are forgotten.
     pub fn configure(&self, config: &Config, shared: &[Arc<SharedUpstream>]) {
         let mut state = self.state();
-        state.resolvers = resolvers(config);
+        let resolvers = resolvers(config);
+        if resolvers != state.resolvers {
+            // Others may answer otherwise.
+            state.answers.values_mut().for_each(|it| it.due = None);
+            state.resolvers = resolvers;
+        }
         state.state_file.clone_from(&config.state_file);
         state.drop_changes(config);
         let mut before = std::mem::take(&mut state.upstreams);
@@ -369,7 +381,16 @@ impl Discovery {
             Ok(answer) => Some(Instant::now() + answer.ttl.clamp(MIN_TTL, MAX_TTL)),
             Err(_) => None,
         };
+        let absent_before = said.absent().to_vec();
         let is_news = said.note(answer);
+        let absent = Some(said.absent()).filter(|it| !it.is_empty() && **it != absent_before);
+        if let Some(absent) = absent {
+            tracing::warn!(
+                "{}: no name server knows an address of {}",
+                question.text(),
+                absent.join(", ")
+            );
+        }
         let (failing, stays) = (said.failing.clone(), said.last.is_some());
         let asks = |it: &&EndpointSource| Question::of(it).as_ref() == Some(question);
         let asking = state.upstreams.iter().filter_map(|(name, upstream)| {

@@ -3,6 +3,7 @@
 //! Search domains, `/etc/hosts` and the system's name servers are read again when their
 //! files change. `server.resolvers` takes the place of the name servers.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,11 +15,13 @@ use hickory_resolver::config::{
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, Resolver, TokioResolver};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Failure;
@@ -39,8 +42,8 @@ const OWN_ATTEMPTS: usize = 2;
 const LOCAL_TIMEOUT: Duration = Duration::from_millis(250);
 /// For how long lines of `/etc/hosts` hold: they have no TTL.
 const HOSTS_TTL: Duration = Duration::from_secs(30);
-/// A TTL of the resolver's that stands for none.
-const NO_TTL: u32 = hickory_resolver::MAX_TTL;
+/// Hosts of a service that are asked for at once.
+const HOSTS_AT_ONCE: usize = 32;
 
 /// What is asked of name servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -66,6 +69,8 @@ pub(super) struct Answer {
     pub targets: Vec<Target>,
     /// For how long it holds.
     pub ttl: Duration,
+    /// Hosts of a service that no name server knows an address of.
+    pub absent: Vec<String>,
 }
 
 /// An address that a name or a service stands for.
@@ -125,6 +130,15 @@ impl Question {
         })
     }
 
+    /// The name or the service that it asks for.
+    pub fn text(&self) -> &str {
+        match self {
+            Question::Host { host, .. } => host,
+            Question::Local { .. } => "localhost",
+            Question::Service { service, .. } => service,
+        }
+    }
+
     /// Whether no name server is asked.
     pub fn is_local(&self) -> bool {
         matches!(self, Question::Local { .. })
@@ -144,6 +158,8 @@ pub(super) struct Names {
 #[derive(Debug)]
 struct Built {
     files: SystemFiles,
+    /// What stands in `/etc/hosts`.
+    hosts: Arc<Hosts>,
     by_strategy: Vec<(LookupIpStrategy, TokioResolver)>,
 }
 
@@ -166,6 +182,7 @@ impl SystemFiles {
     fn resolver(
         &self,
         servers: &[SocketAddr],
+        hosts: Arc<Hosts>,
         strategy: LookupIpStrategy,
     ) -> Result<TokioResolver, NetError> {
         // Without a server the system asks that of this machine.
@@ -192,11 +209,15 @@ impl SystemFiles {
         let provider = TokioRuntimeProvider::default();
         let builder = Resolver::builder_with_config(config, provider).with_options(options);
         let mut resolver = builder.build()?;
+        resolver.set_hosts(hosts);
+        Ok(resolver)
+    }
+
+    fn hosts(&self) -> Hosts {
         let mut hosts = Hosts::default();
         // Lines that can't be read are none.
         let _ = hosts.read_hosts_conf(&self.hosts[..]);
-        resolver.set_hosts(Arc::new(hosts));
-        Ok(resolver)
+        hosts
     }
 }
 
@@ -252,44 +273,96 @@ impl Names {
         host: &str,
         family: Option<Family>,
     ) -> Result<(Vec<IpAddr>, Duration), Failure> {
-        let resolver = self.resolver(family).await?;
+        let (resolver, hosts) = self.resolver(family).await?;
         let found = resolver.lookup_ip(host).await.map_err(|it| failure(&it))?;
-        let ttl = ttl_of(found.as_lookup());
+        let lookup = found.as_lookup();
+        let ttl = if hosts.lookup_static_host(lookup.query()).is_some() {
+            HOSTS_TTL
+        } else {
+            ttl_of(lookup)
+        };
         Ok((found.iter().collect(), ttl))
     }
 
     async fn service(&self, service: &str, family: Option<Family>) -> Result<Answer, Failure> {
-        let resolver = self.resolver(family).await?;
+        let (resolver, _) = self.resolver(family).await?;
         let found = resolver.lookup(service, RecordType::SRV).await;
         let found = found.map_err(|it| failure(&it))?;
-        let mut ttl = ttl_of(&found);
-        let mut targets = Vec::new();
         let records = found.answers().iter().filter_map(|it| match &it.data {
             RData::SRV(record) => Some(record),
             _ => None,
         });
-        for record in records.take(MOST_ADDRESSES) {
+        let mut hosts: BTreeMap<String, Vec<&SRV>> = BTreeMap::new();
+        for record in records {
             // RFC 2782: the service is decidedly not there.
             if record.target.is_root() {
                 return Err(not_found("its record says that the service is not offered"));
             }
-            let host = record.target.to_utf8();
-            let (addresses, of_host) = self.addresses(&host, family).await?;
-            ttl = ttl.min(of_host);
-            let shown = format!("{}:{}", host.trim_end_matches('.'), record.port);
-            targets.extend(addresses.into_iter().map(|address| Target {
-                priority: record.priority,
-                address,
-                port: record.port,
-                weight: record.weight,
-                host: Some(shown.clone()),
-            }));
+            hosts
+                .entry(record.target.to_utf8())
+                .or_default()
+                .push(record);
         }
-        answer(targets, ttl)
+        if hosts.len() > MOST_ADDRESSES {
+            return Err(too_many("hosts", hosts.len()));
+        }
+        let mut ttl = ttl_of(&found);
+        let (mut targets, mut absent) = (Vec::new(), Vec::new());
+        let names: Vec<_> = hosts.keys().cloned().collect();
+        for names in names.chunks(HOSTS_AT_ONCE) {
+            let mut looks = JoinSet::new();
+            for host in names {
+                let (asked, host) = (self.clone(), host.clone());
+                looks.spawn(async move {
+                    let addresses = asked.addresses(&host, family).await;
+                    (host, addresses)
+                });
+            }
+            while let Some(looked) = looks.join_next().await {
+                let (host, addresses) = looked.map_err(|it| Failure {
+                    word: "dns-failed",
+                    text: it.to_string(),
+                })?;
+                let shown = host.trim_end_matches('.');
+                let (addresses, of_host) = match addresses {
+                    Ok(found) => found,
+                    // The others serve. One that can't be asked for may be there still.
+                    Err(failure) if failure.word == NOT_FOUND => {
+                        absent.push(shown.to_owned());
+                        continue;
+                    }
+                    Err(failure) => {
+                        return Err(Failure {
+                            text: format!("{shown}: {}", failure.text),
+                            ..failure
+                        });
+                    }
+                };
+                ttl = ttl.min(of_host);
+                for record in &hosts[&host] {
+                    let shown = format!("{shown}:{}", record.port);
+                    targets.extend(addresses.iter().map(|&address| Target {
+                        priority: record.priority,
+                        address,
+                        port: record.port,
+                        weight: record.weight,
+                        host: Some(shown.clone()),
+                    }));
+                }
+            }
+        }
+        absent.sort_unstable();
+        Ok(Answer {
+            absent,
+            ..answer(targets, ttl)?
+        })
     }
 
     /// A resolver by the system's files as they are now.
-    async fn resolver(&self, family: Option<Family>) -> Result<TokioResolver, Failure> {
+    async fn resolver(
+        &self,
+        family: Option<Family>,
+    ) -> Result<(TokioResolver, Arc<Hosts>), Failure> {
         let read = tokio::task::spawn_blocking(SystemFiles::read).await;
         let files = read.map_err(|_| Failure {
             word: "dns-failed",
@@ -305,28 +378,27 @@ impl Names {
         let built = match &mut *built {
             Some(built) if built.files == files => built,
             stale => stale.insert(Built {
+                hosts: Arc::new(files.hosts()),
                 files,
                 by_strategy: Vec::new(),
             }),
         };
         let known = built.by_strategy.iter().find(|it| it.0 == strategy);
         if let Some((_, resolver)) = known {
-            return Ok(resolver.clone());
+            return Ok((resolver.clone(), built.hosts.clone()));
         }
-        let resolver = built.files.resolver(&self.servers, strategy);
+        let hosts = built.hosts.clone();
+        let resolver = built.files.resolver(&self.servers, hosts.clone(), strategy);
         let resolver = resolver.map_err(|it| failure(&it))?;
         built.by_strategy.push((strategy, resolver.clone()));
-        Ok(resolver)
+        Ok((resolver, hosts))
     }
 }
 
 /// The shortest TTL of its records.
 fn ttl_of(lookup: &Lookup) -> Duration {
     let shortest = lookup.answers().iter().map(|it| it.ttl).min();
-    match shortest {
-        None | Some(NO_TTL..) => HOSTS_TTL,
-        Some(seconds) => Duration::from_secs(u64::from(seconds)),
-    }
+    Duration::from_secs(u64::from(shortest.unwrap_or(0)))
 }
 
 /// An answer of these targets: servers rotate their records.
@@ -335,11 +407,19 @@ fn answer(mut targets: Vec<Target>, ttl: Duration) -> Result<Answer, Failure> {
     targets.dedup();
     match targets.len() {
         0 => Err(not_found("it has no address")),
-        1..=MOST_ADDRESSES => Ok(Answer { targets, ttl }),
-        count => Err(Failure {
-            word: "dns-too-many",
-            text: format!("it has {count} addresses, and at most {MOST_ADDRESSES} are taken"),
+        1..=MOST_ADDRESSES => Ok(Answer {
+            targets,
+            ttl,
+            absent: Vec::new(),
         }),
+        count => Err(too_many("addresses", count)),
+    }
+}
+
+fn too_many(what: &str, count: usize) -> Failure {
+    Failure {
+        word: "dns-too-many",
+        text: format!("it has {count} {what}, and at most {MOST_ADDRESSES} are taken"),
     }
 }
 
@@ -366,12 +446,16 @@ async fn local(port: u16, family: Option<Family>) -> Answer {
     Answer {
         targets: vec![Target::of_name(first)],
         ttl: super::MIN_TTL,
+        absent: Vec::new(),
     }
 }
 
+/// The word where no name server knows the name.
+const NOT_FOUND: &str = "dns-not-found";
+
 fn not_found(text: &str) -> Failure {
     Failure {
-        word: "dns-not-found",
+        word: NOT_FOUND,
         text: text.to_owned(),
     }
 }

@@ -33,7 +33,11 @@ fn target(address: &str) -> Target {
 
 fn answer(targets: Vec<Target>) -> Result<Answer, Failure> {
     let ttl = Duration::from_secs(30);
-    Ok(Answer { targets, ttl })
+    Ok(Answer {
+        targets,
+        ttl,
+        absent: Vec::new(),
+    })
 }
 
 fn failure() -> Failure {
@@ -150,6 +154,32 @@ fn priorities_are_tiers_and_weights_are_weights() {
         members(&shared),
         expected.map(|(it, weight, tier)| (it.to_owned(), weight, tier))
     );
+}
+
+#[test]
+fn one_of_each_host_of_a_service() {
+    let service = |resolve: &str| {
+        site(&format!(
+            "endpoints = [{{ srv = '_http._tcp.test.example', resolve = '{resolve}' }}]"
+        ))
+    };
+    let record = |host: &str, address| Target {
+        host: Some(host.to_owned()),
+        ..target(address)
+    };
+    let records = || {
+        vec![
+            record("a.test:80", "10.0.0.1:80"),
+            record("b.test:80", "10.0.0.2:80"),
+            record("a.test:80", "10.0.0.3:80"),
+        ]
+    };
+    for (resolve, count) in [("each", 3), ("one", 2)] {
+        let (discovery, config, shared) = service(resolve);
+        discovery.note_answer(&question(&config, 0), answer(records()));
+        assert_eq!(names(&shared).len(), count, "{resolve}");
+        assert_eq!(names(&shared)[..2], ["10.0.0.1:80", "10.0.0.2:80"]);
+    }
 }
 
 /// What the operator has set stays until the list says something else.

@@ -359,6 +359,12 @@ fn the_records_of_a_service_are_endpoints() {
         dns.start(hosts, &records[2..]);
         until_names(&proxy, &[format!("127.0.0.4:{other}")]);
         assert_eq!(who(&proxy), "127.0.0.4");
+        // A host without an address does not take the others along.
+        let records = [record("a", port, 10, 3), record("gone", port, 10, 1)];
+        dns.start(hosts, &records);
+        until_names(&proxy, &[format!("127.0.0.2:{port}")]);
+        let said = "_http._tcp.app.test: no name server knows an address of gone.test";
+        assert!(proxy.stderr().contains(said), "{}", proxy.stderr());
     });
 }
 
