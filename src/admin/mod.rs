@@ -348,7 +348,7 @@ impl Admin {
 
     /// Says in the event log where a limit is reached, once a second at most.
     async fn watch_limits(self: Arc<Self>) {
-        let mut watch = LimitWatch::new(&self.sources().config);
+        let mut watch = LimitWatch::new(&self.sources());
         let mut looks = interval(limits::LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -35,8 +35,8 @@ pub async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, side: Rc<Listene
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();
     let closing = ClosingSign::new(&worker, &side);
-    // More than this can't have been waiting when draining began.
-    let mut last_count = side.setting(|it| it.accepting.backlog);
+    // Once closing has begun: more than this can't have been waiting then.
+    let mut last_count = None;
     let mut turns = AcceptTurns::default();
     loop {
         turns.give().await;
@@ -52,8 +52,10 @@ pub async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, side: Rc<Listene
             }
         };
         if side.is_closing() {
-            last_count = last_count.saturating_sub(1);
-            if last_count == 0 {
+            let most = || side.setting(|it| it.accepting.backlog) * listener.socket_count();
+            let left = last_count.get_or_insert_with(most);
+            *left = left.saturating_sub(1);
+            if *left == 0 {
                 return;
             }
         }

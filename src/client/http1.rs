@@ -158,7 +158,7 @@ fn exchanges(
             if next != Next::KeepAlive {
                 return Some(next);
             }
-            if connection.client.listener.is_closing() {
+            if connection.client.listener.is_closing() && !context.is_lingering.get() {
                 return Some(Next::Close);
             }
             if buffer.is_empty() {

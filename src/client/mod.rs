@@ -116,7 +116,7 @@ where
         // A drain closes idle connections at once, but not one whose first request
         // may be on its way.
         let head_timeout = open.listener.setting(|it| it.timeouts.head);
-        let first_wait = if open.listener.is_closing() {
+        let first_wait = if open.listener.is_closing() && !worker.is_lingering.get() {
             head_timeout.min(FIRST_REQUEST_IN_DRAIN)
         } else {
             head_timeout

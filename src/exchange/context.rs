@@ -385,24 +385,6 @@ impl Worker {
         sides
     }
 
-    /// Waits for `future`, at most until the client's timer fires.
-    ///
-    /// # Errors
-    /// [`TimedOut`], with the future dropped.
-    pub async fn until_deadline<T>(
-        &self,
-        timer: &Timer,
-        future: impl Future<Output = T>,
-    ) -> Result<T, TimedOut> {
-        let mut future = std::pin::pin!(future);
-        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending if self.wheel.has_fired(timer) => Poll::Ready(Err(TimedOut)),
-            Poll::Pending => Poll::Pending,
-        })
-        .await
-    }
-
     /// Sets the client's timer to fire after `timeout`.
     pub fn set_timeout(&self, timer: &Timer, timeout: Duration) {
         self.wheel.set(timer, self.wheel.deadline(timeout));
@@ -480,6 +462,24 @@ impl Context {
     /// Whether the timer has fired, or the exchange is to end at once.
     pub fn has_fired(&self, timer: &Timer) -> bool {
         self.wheel.has_fired(timer) || self.generation.is_over.get()
+    }
+
+    /// Waits for `future`, at most until the timer fires, or the exchange is to end at once.
+    ///
+    /// # Errors
+    /// [`TimedOut`], with the future dropped.
+    pub async fn until_deadline<T>(
+        &self,
+        timer: &Timer,
+        future: impl Future<Output = T>,
+    ) -> Result<T, TimedOut> {
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending if self.has_fired(timer) => Poll::Ready(Err(TimedOut)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
     }
 
     /// Why the exchange is to end at once, where it is.

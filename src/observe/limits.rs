@@ -148,8 +148,17 @@ impl Episode {
 }
 
 impl LimitWatch {
-    /// A watch over everything that this configuration limits.
-    pub fn new(config: &Arc<Config>) -> Self {
+    /// A watch over everything that the configuration limits. What was counted before is
+    /// no news.
+    pub fn new(sources: &Sources) -> Self {
+        let mut watch = LimitWatch::of(&sources.config);
+        for (limit, episode) in &mut watch.watched {
+            episode.count = limit.count(sources);
+        }
+        watch
+    }
+
+    fn of(config: &Arc<Config>) -> Self {
         let limits = limits_of(config).into_iter();
         LimitWatch {
             watched: limits.map(|limit| (limit, Episode::default())).collect(),
@@ -474,7 +483,7 @@ mod tests {
             let keys = counted.map(|(limit, it)| (limit.key(&watch.config), it.current.is_some()));
             keys.collect::<Vec<_>>()
         };
-        let mut watch = LimitWatch::new(&config(["b", "c"]));
+        let mut watch = LimitWatch::of(&config(["b", "c"]));
         let now = Instant::now();
         for (limit, episode) in &mut watch.watched {
             if let Limit::Retries { .. } = limit {

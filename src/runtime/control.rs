@@ -438,7 +438,16 @@ impl Control {
 
     /// Loads what was asked for since.
     fn go_on_loading(&mut self) {
-        self.reloading.go_on(&self.process);
+        match self.stage {
+            Stage::Serving => self.reloading.go_on(&self.process),
+            Stage::Draining { .. } => {
+                let reloads = self.process.sources().reloads.clone();
+                let drains = Rejected::because("the process drains");
+                for asker in self.reloading.give_up_later() {
+                    asker.refuse(&reloads, &drains);
+                }
+            }
+        }
         if matches!(self.stage, Stage::Serving) && !self.reloading.is_busy() {
             self.service.ready(&status_line(&self.process));
         }

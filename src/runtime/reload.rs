@@ -461,6 +461,12 @@ impl Reloading {
         }
     }
 
+    /// Those for whom it is not loaded any more.
+    pub fn give_up_later(&mut self) -> impl Iterator<Item = Asker> {
+        let later = std::mem::take(&mut self.later);
+        later.into_iter().flat_map(|(_, askers)| askers)
+    }
+
     /// Loads what was asked for since, after the configuration that is in force now.
     pub fn go_on(&mut self, process: &Process) {
         if let Some((options, askers)) = self.later.pop_front() {

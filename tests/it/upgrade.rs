@@ -154,6 +154,47 @@ fn a_drained_endpoint_and_the_counters_go_on() {
     });
 }
 
+#[test]
+fn an_endpoint_is_not_left_down_where_nothing_probes_it_any_more() {
+    test(|| {
+        let origin = origin();
+        let site = |health| Site {
+            server: ADMIN,
+            upstream: health,
+            ..Site::default()
+        };
+        let endpoints = [origin.address.to_string()];
+        let probed = site("health = { path = \"/status/500\", interval = \"100ms\", fall = 1 }");
+        let proxy = probed.start(&endpoints);
+        let state = || figures(&proxy)["upstreams"][0]["endpoints"][0]["state"].clone();
+        until("it is down", || state() == "down");
+        let config = site("").config(&endpoints);
+        let config = config.replace("$DIR", &proxy.dir().display().to_string());
+        std::fs::write(proxy.path("evenkeel.toml"), config).unwrap();
+        let successors = Successors(&proxy);
+        successors.upgrade();
+        assert_eq!(state(), "up");
+        assert_serves(&mut proxy.client());
+    });
+}
+
+#[test]
+fn a_connection_whose_answer_was_under_way_may_bring_one_more_request() {
+    test(|| {
+        let (_origin, proxy) = operated();
+        let mut client = proxy.client();
+        client.send(get("/drip/20/100")).unwrap();
+        let head = client.read_head().unwrap();
+        assert!(!head.to_ascii_lowercase().contains("close"), "{head}");
+        let successors = Successors(&proxy);
+        successors.upgrade();
+        client.read_len(20).unwrap();
+        let answer = client.ask(get("/ping")).unwrap();
+        assert_eq!(answer.text(), "pong");
+        assert_eq!(answer.field("connection"), Some("close"));
+    });
+}
+
 /// Each sample of a counter, by its name and labels.
 fn counters(proxy: &Proxy) -> Vec<(String, f64)> {
     let metrics = ask_status(proxy, "/metrics", "").text();

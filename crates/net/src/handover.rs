@@ -5,11 +5,11 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_setfd, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -69,14 +69,6 @@ impl Channel {
         Ok(Channel(stream))
     }
 
-    /// The same end, for another thread.
-    ///
-    /// # Errors
-    /// The process is out of descriptors.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Channel(self.0.try_clone()?))
-    }
-
     /// Waits for at most so long in each call that follows; `None` for ever.
     ///
     /// # Errors
@@ -107,7 +99,7 @@ impl Channel {
             }
             // Descriptors go with a byte.
             let byte = [IoSlice::new(&[0])];
-            sendmsg(&self.0, &byte, &mut ancillary, SendFlags::NOSIGNAL)?;
+            retry_on_intr(|| sendmsg(&self.0, &byte, &mut ancillary, SendFlags::NOSIGNAL))?;
         }
         Ok(())
     }
@@ -118,10 +110,17 @@ impl Channel {
     /// It is cut off, malformed, or does not come in time.
     pub fn receive(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let mut head = [0; 8];
-        match (&self.0).read(&mut head[..1])? {
-            0 => return Ok(None),
-            _ => (&self.0).read_exact(&mut head[1..])?,
+        // With a timeout a signal interrupts it (signal(7)).
+        let first = loop {
+            match (&self.0).read(&mut head[..1]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                first => break first?,
+            }
+        };
+        if first == 0 {
+            return Ok(None);
         }
+        (&self.0).read_exact(&mut head[1..])?;
         let [a, b, c, d, e, f, g, h] = head;
         let len = u32::from_be_bytes([a, b, c, d]);
         let count = u32::from_be_bytes([e, f, g, h]);
@@ -146,7 +145,8 @@ impl Channel {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let mut into = [IoSliceMut::new(&mut byte)];
-        let received = recvmsg(&self.0, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = retry_on_intr(|| recvmsg(&self.0, &mut into, &mut ancillary, flags))?;
         if received.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -166,14 +166,10 @@ impl Channel {
     }
 }
 
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]

@@ -335,14 +335,19 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(_) => Ok(()),
         Ok(meta) if !meta.file_type().is_socket() => is_there("a file that is no socket is there"),
-        Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)
+        Ok(_) => {
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+            // One that hangs lets nobody into its backlog: that is not waited for.
+            socket.set_nonblocking(true)?;
+            match socket.connect(&socket2::SockAddr::unix(path)?) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+                Ok(()) | Err(_) => is_there("another process listens there"),
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => is_there("another process listens there"),
-        },
+        }
     }
 }
 
@@ -397,6 +402,11 @@ impl Listener {
             },
             first: Cell::new(0),
         })
+    }
+
+    /// How many sockets it accepts on.
+    pub fn socket_count(&self) -> u32 {
+        self.sockets.len() as u32
     }
 
     /// Has the kernel take connections in like this from now on.

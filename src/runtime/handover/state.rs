@@ -190,7 +190,16 @@ impl Upstream {
             is_same.then_some((&*endpoint.state, saved))
         });
         let members: Vec<(&EndpointState, &Endpoint)> = members.collect();
-        let kept = members.iter().map(|(state, saved)| (*state, saved.kept()));
+        let kept = members.iter().map(|(state, saved)| {
+            let kept = saved.kept();
+            // Where nothing probes any more, nothing could bring an endpoint back.
+            let kept = if shared.is_probed() {
+                kept
+            } else {
+                kept.without_probes()
+            };
+            (*state, kept)
+        });
         dispatcher.restore(kept, now);
         for (state, saved) in members {
             if let Some(weight) = saved.weight.filter(|_| is_listed) {

@@ -40,6 +40,19 @@ pub struct EndpointKept {
     pub answers: [[u32; 2]; WINDOW],
 }
 
+impl EndpointKept {
+    /// The same, but for what probes have shown.
+    pub fn without_probes(self) -> Self {
+        EndpointKept {
+            is_down: false,
+            is_unprobed: false,
+            probes_passed: 0,
+            probes_failed: 0,
+            ..self
+        }
+    }
+}
+
 impl Records {
     /// What is known of a member.
     pub fn keep(&mut self, endpoint: &EndpointState, now: Instant) -> EndpointKept {

@@ -324,13 +324,6 @@ impl LogWriter {
         self.lost.clone()
     }
 
-    /// Those of these destinations that are to be [opened](open) before they can be
-    /// followed.
-    pub fn missing(&self, destinations: &[LogDestination]) -> Vec<LogDestination> {
-        let missing = destinations.iter().filter(|it| self.slot_of(it).is_none());
-        missing.cloned().collect()
-    }
-
     /// Has these be the destinations, in the order of another configuration. Those that
     /// are written to already go on; threads are started for those that were `opened`.
     ///
@@ -481,8 +474,16 @@ mod tests {
             .collect()
     }
 
+    /// Those that nothing is written to yet.
+    fn missing(writer: &LogWriter, destinations: &[LogDestination]) -> Vec<LogDestination> {
+        let missing = destinations
+            .iter()
+            .filter(|it| writer.slot_of(it).is_none());
+        missing.cloned().collect()
+    }
+
     fn follow(writer: &mut LogWriter, destinations: &[LogDestination]) -> LogSender {
-        let opened = open(&writer.missing(destinations)).unwrap();
+        let opened = open(&missing(writer, destinations)).unwrap();
         writer.follow(destinations, opened).unwrap()
     }
 
@@ -541,7 +542,7 @@ mod tests {
         let none = follow(&mut writer, &[]);
         assert!(slots(&none).is_empty() && first.destination(0).has_left());
         writer.finish_left();
-        assert!(writer.missing(&all).is_empty());
+        assert!(missing(&writer, &all).is_empty());
         let again = follow(&mut writer, &all);
         assert!(!first.destination(0).has_left());
         drop(first);
@@ -557,7 +558,7 @@ mod tests {
         let all = files(&folder, &["a"]);
         let (first, mut writer) = start(&all).unwrap();
         let bad = files(&folder, &["a", "nowhere/b"]);
-        let error = open(&writer.missing(&bad)).unwrap_err();
+        let error = open(&missing(&writer, &bad)).unwrap_err();
         assert!(error.to_string().contains("nowhere/b"), "{error}");
         assert!(writer.follow(&bad, Opened(Vec::new())).is_err());
         assert!(!first.destination(0).has_left());
