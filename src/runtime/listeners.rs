@@ -227,6 +227,12 @@ impl Listeners {
         }
     }
 
+    /// Takes over the files of sockets that another process had.
+    pub fn take_over_files(&mut self) {
+        let files = self.current.iter_mut().flat_map(|it| &mut it.file);
+        files.for_each(SocketFile::take_over);
+    }
+
     /// Where each was to listen: port 0 is any.
     pub fn wanted(&self) -> Vec<Address> {
         self.current.iter().map(|it| it.wanted.clone()).collect()

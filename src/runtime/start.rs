@@ -129,6 +129,13 @@ impl Opened {
             status_copies: admin_files.status_copies,
         })
     }
+
+    /// Takes over the files of sockets from the process before. They are that one's as
+    /// long as this start may fail.
+    fn take_over_files(&mut self) {
+        self.listeners.take_over_files();
+        self.status_file.iter_mut().for_each(SocketFile::take_over);
+    }
 }
 
 /// Counters, logs and questions: the ways in which workers are observed.
@@ -266,6 +273,7 @@ impl Process {
             duties.first_counts = Some(first_counts);
         }
         phase.send_replace(Phase::Serve);
+        opened.take_over_files();
         let process = Process {
             phase,
             ended,

@@ -462,6 +462,44 @@ fn the_old_process_goes_on_where_the_new_one_fails() {
     });
 }
 
+/// It fails with the sockets in its hands: their files are still the old one's.
+#[test]
+fn the_paths_of_unix_sockets_stay_where_the_new_process_fails() {
+    test(|| {
+        let origin = origin();
+        let dir = evenkeel_testkit::TempDir::new().unwrap();
+        let (web, status) = (dir.join("web.sock"), dir.join("status.sock"));
+        let bind = format!("unix:{}", web.display());
+        let server = format!(
+            "control = \"$DIR/control.sock\"\n[status]\nbind = \"unix:{}\"",
+            status.display()
+        );
+        let proxy = Site {
+            bind: &bind,
+            server: &server,
+            ..Site::default()
+        }
+        .start(&[origin.address.to_string()]);
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = other.local_addr().unwrap();
+        let path = proxy.path("evenkeel.toml");
+        let config = std::fs::read_to_string(&path).unwrap();
+        let second = format!("{config}\n[[listener]]\nname = \"second\"\nbind = \"{taken}\"\n");
+        let log = config.replace("/access.log", "/nowhere/access.log");
+        for (changed, said) in [
+            (second, "listener second: bind"),
+            (log, "nowhere/access.log"),
+        ] {
+            std::fs::write(&path, changed).unwrap();
+            let done = evenkeel(&proxy, &["upgrade"]);
+            assert_eq!(done.status.code(), Some(1), "{said}: {done:?}");
+            assert!(text(&done.stderr).contains(said), "{said}: {done:?}");
+            assert_serves(&mut RawClient::connect_unix(&web).unwrap());
+            UnixStream::connect(&status).unwrap();
+        }
+    });
+}
+
 #[test]
 fn term_while_the_new_program_starts_ends_both() {
     test(|| {

@@ -209,13 +209,20 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Bound> {
 pub struct SocketFile {
     path: PathBuf,
     identity: FileIdentity,
+    owner: Owner,
+}
+
+/// The process whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// This one, which removes it.
+    This,
+    /// Another one, which this one may take over from.
+    Another,
 }
 
 /// Device and inode of a file.
 pub type FileIdentity = (u64, u64);
-
-/// No file has it.
-const NO_FILE: FileIdentity = (0, 0);
 
 impl SocketFile {
     fn bind(socket: &Socket, path: &Path) -> io::Result<Self> {
@@ -223,6 +230,7 @@ impl SocketFile {
         Ok(SocketFile {
             path: path.to_owned(),
             identity: identity(path)?,
+            owner: Owner::This,
         })
     }
 
@@ -244,6 +252,7 @@ impl SocketFile {
         Ok(Some(SocketFile {
             path: aside,
             identity,
+            owner: Owner::This,
         }))
     }
 
@@ -275,9 +284,19 @@ impl SocketFile {
         Ok(Some(self))
     }
 
-    /// The file of a socket that another process bound, and that is this one's now.
+    /// The file of a socket that another process bound. It stays that one's until it is
+    /// [taken over](Self::take_over).
     pub(crate) fn given(path: PathBuf, identity: FileIdentity) -> Self {
-        SocketFile { path, identity }
+        SocketFile {
+            path,
+            identity,
+            owner: Owner::Another,
+        }
+    }
+
+    /// The file is this process's from now on.
+    pub fn take_over(&mut self) {
+        self.owner = Owner::This;
     }
 
     /// Tells the file from another one at its path: device and inode.
@@ -287,7 +306,7 @@ impl SocketFile {
 
     /// Leaves the file where it is: it is another process's now.
     pub fn leave(mut self) {
-        self.identity = NO_FILE;
+        self.owner = Owner::Another;
     }
 
     /// The file's path.
@@ -303,7 +322,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.is_there() {
+        if self.owner == Owner::This && self.is_there() {
             // Gone meanwhile is as good.
             let _ = std::fs::remove_file(&self.path);
         }
