@@ -33,7 +33,7 @@ use super::service::ServiceManager;
 use super::signals::{Patience, Signals, Wish};
 use super::source_watch::SourceWatch;
 use super::start::{Duties, Process, Writing};
-use super::upgrade::{Failed, Successor, Upgrading};
+use super::upgrade::{Failed, Heard, Upgrading};
 use super::{Running, health};
 use crate::admin::{Order, Outcome, ReloadOptions};
 use crate::config::Config;
@@ -306,7 +306,7 @@ impl Control {
             }
             // What is being loaded may settle it.
             () = self.confirmation.is_over(), if !self.reloading.is_busy() => self.revert(),
-            outcome = self.upgrading.outcome() => self.upgraded(outcome),
+            heard = self.upgrading.heard() => self.upgraded(heard),
             Some(ThreadEnded) = self.process.ended.recv() => {
                 self.workers_running -= 1;
                 self.ended_by_itself();
@@ -631,12 +631,12 @@ impl Control {
         self.upgrading.begin(&self.process, allowed, binary, asker);
     }
 
-    /// A program is ready to take over, or is not.
-    fn upgraded(&mut self, outcome: Result<Successor, Failed>) {
+    /// A program is ready to take over, or serves; or it fails.
+    fn upgraded(&mut self, heard: Result<Heard, Failed>) {
         let is_draining = matches!(self.stage, Stage::Draining { .. });
         if !self
             .upgrading
-            .end(&mut self.process, is_draining, outcome, &mut self.service)
+            .follow(&mut self.process, is_draining, heard, &mut self.service)
         {
             return;
         }
@@ -655,7 +655,7 @@ impl Control {
     /// `None` is no deadline.
     fn drain(&mut self, timeout: Option<Duration>, cause: Cause, patience: Patience) {
         let since = Instant::now();
-        self.upgrading.give_up();
+        self.upgrading.give_up(&mut self.process, &mut self.service);
         if !self.confirmation.is_settled() {
             tracing::info!("reload: nothing waits to be confirmed any more: the process drains");
             self.confirmation.settle();

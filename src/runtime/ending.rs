@@ -57,6 +57,8 @@ impl Process {
         if let Some(file) = self.status_file.take() {
             file.leave();
         }
+        // Where it is still this one's, the other process wants another path, or none.
+        drop(self.control_file.take());
         self.phase.send_replace(Phase::Drain {
             deadline: Instant::now() + NO_DEADLINE,
             manner: Manner::HandedOver {
@@ -67,9 +69,9 @@ impl Process {
     }
 
     /// Gives the control socket another path, over which the drain can be watched
-    /// still. Its path is for another process, which puts its own file there.
+    /// still. Another process may put its own file at its path.
     pub fn lend_control_path(&mut self) {
-        let Some(file) = self.control_file.take() else {
+        let Some(file) = &self.control_file else {
             return;
         };
         match file.link_aside() {
@@ -80,9 +82,32 @@ impl Process {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!("control socket: of this process it has no path now: {error}");
+                tracing::warn!("control socket: none while this process drains: {error}");
             }
         }
+    }
+
+    /// Has the control socket at its own path again: the other process is gone, and may
+    /// have left its file there.
+    pub fn take_back_control_path(&mut self) {
+        // A drain has taken it.
+        let Some(file) = self.control_file.take() else {
+            return;
+        };
+        self.control_file = match self.moved_control_file.take() {
+            Some(mut moved) if !file.is_there() => {
+                if let Err(error) = moved.move_to(file.path()) {
+                    let (at, path) = (moved.path().display(), file.path().display());
+                    tracing::warn!(
+                        "control socket: at {at}, for it can't be moved to {path}: {error}"
+                    );
+                }
+                // It is the same file now, which this would remove.
+                file.leave();
+                Some(moved)
+            }
+            _ => Some(file),
+        };
     }
 }
 

@@ -24,9 +24,10 @@ pub(super) const WATCHDOG_PID_VARIABLE: &str = "WATCHDOG_PID";
 /// The service manager, as far as there is one.
 #[derive(Debug, Default)]
 pub(super) struct ServiceManager {
+    /// `None` once another process is the service, too.
     socket: Option<UnixDatagram>,
-    /// The same, once another process is the service.
-    given_up: Option<UnixDatagram>,
+    /// Whether another process was said to be the service.
+    is_succeeded: bool,
     /// Time from one sign of life to the next; `None` where none is wanted.
     every: Option<Duration>,
     last_sign: Option<Instant>,
@@ -61,7 +62,7 @@ impl ServiceManager {
         }
         ServiceManager {
             socket: Some(socket),
-            given_up: None,
+            is_succeeded: false,
             every: limit.map(|it| it / 2),
             last_sign: None,
             has_failed: false,
@@ -86,19 +87,23 @@ impl ServiceManager {
         self.tell(&format!("STOPPING=1\nSTATUS={status}"));
     }
 
-    /// Another process gets the service's place. The service manager hears that one from
-    /// now on: it is to know of it before it hears of it.
+    /// Another process gets the service's place: the service manager is to know of it
+    /// before it hears of it. This one gives signs of life until that one serves.
     pub fn succeeded_by(&mut self, pid: u32) {
         self.tell(&format!("MAINPID={pid}"));
-        self.given_up = self.socket.take();
+        self.is_succeeded = true;
     }
 
     /// The other process did not take it: this one is the service again.
     pub fn goes_on(&mut self) {
-        if let Some(socket) = self.given_up.take() {
-            self.socket = Some(socket);
+        if std::mem::take(&mut self.is_succeeded) {
             self.tell(&format!("MAINPID={}", std::process::id()));
         }
+    }
+
+    /// The other process has taken it: this one says no more.
+    pub fn leave(&mut self) {
+        self.socket = None;
     }
 
     /// Gives the sign of life, where it is time. To be called after each look at the
@@ -169,7 +174,7 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         let mut service = ServiceManager {
             socket: Some(ours),
-            given_up: None,
+            is_succeeded: false,
             every: Some(Duration::from_secs(5)),
             ..ServiceManager::default()
         };

@@ -259,7 +259,7 @@ impl Process {
         drop(starting);
         none_lacking.wait();
         descriptors::reserve(opened.config.server.reserved_descriptors);
-        if let Some(predecessor) = inheritance.predecessor.take() {
+        if let Some(predecessor) = &inheritance.predecessor {
             let known = predecessor.ready()?;
             let learned = known.restore(&current.get(), &opened.upstreams, discovery);
             let learned = Arc::new(learned);
@@ -268,12 +268,15 @@ impl Process {
                 let _ = orders.send(Order::Learn(learned.clone()));
             }
             take_control_path(&mut opened);
+        }
+        phase.send_replace(Phase::Serve);
+        opened.take_over_files();
+        if let Some(predecessor) = inheritance.predecessor.take() {
+            predecessor.serving();
             let (tell, first_counts) = oneshot::channel();
             predecessor.follow_counts(current.clone(), tell);
             duties.first_counts = Some(first_counts);
         }
-        phase.send_replace(Phase::Serve);
-        opened.take_over_files();
         let process = Process {
             phase,
             ended,

@@ -462,6 +462,83 @@ fn the_old_process_goes_on_where_the_new_one_fails() {
     });
 }
 
+/// It says that it is ready, and takes the path of the control socket when it is to serve.
+const READY: &str = r#"#!/usr/bin/env python3
+import json, os, socket, struct, sys, time
+channel = socket.socket(fileno=int(os.environ["EVENKEEL_HANDOVER"]))
+stream = channel.makefile("rb")
+def hear():
+    length, count = struct.unpack(">II", stream.read(8))
+    message = json.loads(stream.read(length))
+    # Descriptors come in groups, each with a byte.
+    stream.read(-(-count // 128))
+    return message
+hear()
+channel.sendall(struct.pack(">II", 7, 0) + b'"ready"')
+while hear() != "serve":
+    pass
+control = os.path.join(os.path.dirname(sys.argv[0]), "control.sock")
+own = socket.socket(socket.AF_UNIX)
+own.bind(control + ".own")
+os.rename(control + ".own", control)
+open(sys.argv[0] + ".pid", "w").write(f"{os.getpid()}\n")
+"#;
+
+/// It is ready, but accepts nothing.
+#[test]
+fn the_old_process_goes_on_until_the_new_one_serves() {
+    test(|| {
+        let (_origin, mut proxy) = operated();
+        let control = proxy.path("control.sock");
+        let aside = proxy.path(&format!("control.sock.{}", proxy.pid()));
+        let begin = |name: &str, then: &str| {
+            let binary = script(&proxy, name, &format!("{READY}{then}\n"));
+            let pid_file = proxy.path(&format!("{name}.pid"));
+            let mut command = Command::new(program());
+            command.args(["upgrade", "--binary"]).arg(binary);
+            command.arg("--socket").arg(&control);
+            let asked =
+                std::thread::spawn(move || evenkeel_testkit::process::run(command, STEP).unwrap());
+            let mut pid = String::new();
+            until("it is to serve", || {
+                pid = std::fs::read_to_string(&pid_file).unwrap_or_default();
+                pid.ends_with('\n')
+            });
+            (pid.trim().parse::<u32>().unwrap(), asked)
+        };
+        for (name, then, word, said) in [
+            ("ends", "sys.exit(3)", "ended", "exit status: 3"),
+            (
+                "hangs",
+                "time.sleep(600)",
+                "timeout",
+                "was not serving within 5s",
+            ),
+        ] {
+            let (pid, asked) = begin(name, then);
+            for _ in 0..10 {
+                assert_serves(&mut proxy.client());
+            }
+            let done = asked.join().unwrap();
+            assert_eq!(done.status.code(), Some(1), "{name}: {done:?}");
+            assert!(text(&done.stderr).contains(said), "{name}: {done:?}");
+            assert_eq!(figures(&proxy)["upgrades_failed_by_reason"][word], 1);
+            assert!(!is_running(pid), "{name}");
+            assert_serves(&mut proxy.client());
+            let shown = evenkeel(&proxy, &["ctl", "show", "info"]);
+            let expected = format!("Pid: {}", proxy.pid());
+            assert!(text(&shown.stdout).contains(&expected), "{name}: {shown:?}");
+            assert!(!aside.exists(), "{name}");
+        }
+        let (pid, asked) = begin("hangs-again", "time.sleep(600)");
+        proxy.terminate();
+        assert!(proxy.wait(STEP).expect("it ends").success());
+        assert!(!is_running(pid));
+        assert_eq!(asked.join().unwrap().status.code(), Some(1));
+        assert!(!control.exists() && !aside.exists());
+    });
+}
+
 /// It fails with the sockets in its hands: their files are still the old one's.
 #[test]
 fn the_paths_of_unix_sockets_stay_where_the_new_process_fails() {

@@ -234,24 +234,22 @@ impl SocketFile {
         })
     }
 
-    /// Gives the socket another path beside its own, with the process's id behind it;
-    /// the file is the one there from then on. The file at the path before stays, for
-    /// somebody who puts another in its place. `None` where the path is another's.
+    /// Gives the socket another path beside its own, with the process's id behind it.
+    /// Somebody may put another file in the place of this one then. `None` where the
+    /// path is another's.
     ///
     /// # Errors
-    /// As [`move_aside`](Self::move_aside), but that the file stays.
-    pub fn link_aside(self) -> io::Result<Option<Self>> {
+    /// The other path is too long for a socket, or somebody else's.
+    pub fn link_aside(&self) -> io::Result<Option<Self>> {
         if !self.is_there() {
             return Ok(None);
         }
         let aside = aside(&self.path)?;
         remove_dead_socket(&aside)?;
         std::fs::hard_link(&self.path, &aside)?;
-        let identity = self.identity;
-        self.leave();
         Ok(Some(SocketFile {
             path: aside,
-            identity,
+            identity: self.identity,
             owner: Owner::This,
         }))
     }

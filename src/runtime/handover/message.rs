@@ -10,6 +10,8 @@
 //!    │───────────────────────────────────────────▶│
 //!    │ Serve                                      │
 //!    │───────────────────────────────────────────▶│ accepts
+//!    │                                    Serving │
+//!    │◀───────────────────────────────────────────│
 //!    │ drains                                     │
 //!    │ Counts, each second and at the end         │
 //!    │───────────────────────────────────────────▶│ goes on counting from there
@@ -77,8 +79,10 @@ pub(in crate::runtime) enum Role {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::runtime) enum Answer {
-    /// All that could fail has been done.
+    /// It has all that it needs to serve.
     Ready,
+    /// It accepts connections.
+    Serving,
     /// It can't take over, for this reason.
     Refused(String),
 }
@@ -90,7 +94,7 @@ pub(in crate::runtime) enum Word {
     /// What is known of upstreams and endpoints at this moment. It comes before
     /// `Serve`.
     Known(Box<Known>),
-    /// To accept connections: the old process stops doing so.
+    /// To accept connections. The old process does so too until it hears `Serving`.
     Serve,
     /// What was counted so far.
     Counts(Saved),

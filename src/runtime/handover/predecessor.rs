@@ -159,6 +159,14 @@ impl Predecessor {
         }
     }
 
+    /// Says that this process serves: the old one may stop.
+    pub fn serving(&self) {
+        if let Err(error) = say(&self.channel, &Answer::Serving) {
+            // Nobody else serves then.
+            tracing::warn!("upgrade: the process before does not hear of it: {error}");
+        }
+    }
+
     /// Goes on counting from what the old process has counted, as long as it does.
     /// `first` hears of the first counts.
     pub fn follow_counts(self, current: CurrentSources, first: oneshot::Sender<()>) {

@@ -1,11 +1,11 @@
 //! Another program in the place of this one, without a connection lost.
 //!
 //! The old process starts the new one and gives it copies of all listening sockets:
-//! `successor`. The new one starts with them as far as to accept, and says so. From then
-//! on it accepts, and the old one drains. `upgrading` is the control thread's view. The
-//! new process's side is `handover`.
+//! `successor`. The new one starts with them as far as to accept, and says so. On the old
+//! one's word it accepts, and says that too; then the old one drains. `upgrading` is the
+//! control thread's view. The new process's side is `handover`.
 //!
-//! Invariant: the old process goes on with everything until the new one is ready. No
+//! Invariant: the old process goes on with everything until the new one serves. No
 //! listening socket is closed by both, so that no connection in its queue is lost.
 
 mod successor;
@@ -24,7 +24,7 @@ use crate::discovery::{Discovery, SourcesKept};
 use crate::net::listen::SocketFile;
 use successor::Plan;
 
-pub(super) use successor::{Failed, Successor};
+pub(super) use successor::{Failed, Heard};
 pub(super) use upgrading::Upgrading;
 
 /// How the program that follows is started: as this one was, unless another file is

@@ -26,6 +26,8 @@ use crate::upstream::SharedUpstream;
 
 /// Time between two messages with what was counted.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a program that is ready may take until it serves.
+const SERVING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a program that gave up has until it has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -34,14 +36,30 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 pub(in crate::runtime) enum Failed {
     /// The program can't be started.
     NotStarted { why: String },
-    /// It ended before it was ready.
+    /// It ended before it served.
     Ended { how: String },
     /// It said why it can't take over.
     Refused { why: String },
-    /// It was not ready in time.
-    Timeout { after: Duration },
+    /// It was not ready, or did not serve, in time.
+    Timeout { step: Step, after: Duration },
     /// The old process is to stop.
     Stopping,
+}
+
+/// How far a program is to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::runtime) enum Step {
+    Ready,
+    Serving,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Step::Ready => "ready",
+            Step::Serving => "serving",
+        })
+    }
 }
 
 impl Failed {
@@ -61,9 +79,11 @@ impl fmt::Display for Failed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failed::NotStarted { why } => write!(out, "the program can't be started: {why}"),
-            Failed::Ended { how } => write!(out, "the program ended before it was ready: {how}"),
+            Failed::Ended { how } => write!(out, "the program ended before it served: {how}"),
             Failed::Refused { why } => write!(out, "the program refused to take over: {why}"),
-            Failed::Timeout { after } => write!(out, "the program was not ready within {after:?}"),
+            Failed::Timeout { step, after } => {
+                write!(out, "the program was not {step} within {after:?}")
+            }
             Failed::Stopping => write!(out, "the process is stopping"),
         }
     }
@@ -86,7 +106,16 @@ pub(in crate::runtime) struct Plan {
 #[derive(Debug)]
 pub(in crate::runtime) struct Starting {
     child: SharedChild,
-    outcome: JoinHandle<Result<Successor, Failed>>,
+    heard: JoinHandle<Result<Heard, Failed>>,
+}
+
+/// How far a program has come.
+#[derive(Debug)]
+pub(in crate::runtime) enum Heard {
+    /// It waits for the word to serve.
+    Ready(Successor),
+    /// It accepts connections.
+    Serving(Successor),
 }
 
 /// What the process that takes over is told when it is ready.
@@ -99,7 +128,7 @@ pub(in crate::runtime) struct Teller {
 
 impl Teller {
     /// Tells it what is known by now. Work of milliseconds is done on a thread beside.
-    async fn tell(self, successor: Successor) -> Result<Successor, Failed> {
+    async fn tell(self, successor: Successor) -> Result<Heard, Failed> {
         let asked = ask(&self.sources.inquiries, Question::Learned).await;
         let told = tokio::task::spawn_blocking(move || {
             let Teller {
@@ -108,29 +137,44 @@ impl Teller {
                 discovery,
             } = self;
             let known = Known::of(&sources, &upstreams, &discovery, asked.answers);
-            successor.tell(known).map(|()| successor)
+            successor.tell(known).map(Heard::Ready)
         });
         told.await.unwrap_or(Err(Failed::Stopping))
     }
 }
 
-/// A process that is ready to take over.
+/// A process that is to take over. Dropped, it is ended.
+///
+/// Invariant: it ends before its channel is closed. It would take that for the end of
+/// this process, and serve.
 #[derive(Debug)]
 pub(in crate::runtime) struct Successor {
+    // Fields are dropped in this order.
+    child: EndedOnDrop,
     channel: Channel,
     /// Its process id.
     pub pid: u32,
 }
 
-/// `None` before it is started, and once it is given up.
 #[derive(Debug, Clone, Default)]
 struct SharedChild(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct EndedOnDrop(SharedChild);
+
+impl Drop for EndedOnDrop {
+    fn drop(&mut self) {
+        self.0.stop(Duration::ZERO);
+    }
+}
 
 #[derive(Debug, Default)]
 enum State {
     #[default]
     Waiting,
     Running(Child),
+    /// Nobody ends it any more.
+    Released,
     Stopped,
 }
 
@@ -157,12 +201,21 @@ impl SharedChild {
         }
     }
 
+    /// Has it go on by itself.
+    fn release(&self) {
+        *self.lock() = State::Released;
+    }
+
     /// Ends it; how it ended, where it did by itself within this time.
     fn stop(&self, patience: Duration) -> Option<String> {
-        let state = std::mem::replace(&mut *self.lock(), State::Stopped);
-        let State::Running(mut child) = state else {
+        let mut state = self.lock();
+        if let State::Released = *state {
+            return None;
+        }
+        let State::Running(mut child) = std::mem::replace(&mut *state, State::Stopped) else {
             return None;
         };
+        drop(state);
         let until = Instant::now() + patience;
         while Instant::now() < until {
             if let Ok(Some(status)) = child.try_wait() {
@@ -196,21 +249,28 @@ impl Starting {
                 // The process may have ended meanwhile.
                 let _ = tell.send(started);
             })?;
-        let outcome = spawn_local(async move {
+        let heard = spawn_local(async move {
             // Nobody tells where the thread panicked.
             let started = started.await.unwrap_or(Err(Failed::Stopping));
             teller.tell(started?).await
         });
-        Ok(Starting { child, outcome })
+        Ok(Starting { child, heard })
     }
 
-    /// What became of it.
+    /// How far it has come.
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
-    pub async fn outcome(&mut self) -> Result<Successor, Failed> {
-        let ended = (&mut self.outcome).await;
-        ended.unwrap_or(Err(Failed::Stopping))
+    pub async fn heard(&mut self) -> Result<Heard, Failed> {
+        let heard = (&mut self.heard).await;
+        heard.unwrap_or(Err(Failed::Stopping))
+    }
+
+    /// Has the program serve, on a thread beside; [`heard`](Self::heard) tells whether it
+    /// does.
+    pub fn have_serve(&mut self, successor: Successor) {
+        let serve = || successor.serve().map(Heard::Serving);
+        self.heard = tokio::task::spawn_blocking(serve);
     }
 
     /// Ends the program: the process is to stop.
@@ -235,18 +295,13 @@ fn start(plan: &Plan, child: &SharedChild) -> Result<Successor, Failed> {
     }
     let pid = child.start(command)?;
     drop(theirs);
-    match converse(plan, &channel) {
-        Ok(()) => Ok(Successor { channel, pid }),
-        Err(Some(failed)) => {
-            child.stop(END_TIMEOUT);
-            Err(failed)
-        }
-        Err(None) => {
-            let how = child.stop(END_TIMEOUT);
-            let how = how.unwrap_or_else(|| "it closed its end".to_owned());
-            Err(Failed::Ended { how })
-        }
-    }
+    let successor = Successor {
+        child: EndedOnDrop(child.clone()),
+        channel,
+        pid,
+    };
+    successor.get_ready(plan)?;
+    Ok(successor)
 }
 
 fn number(descriptor: &OwnedFd) -> String {
@@ -254,52 +309,81 @@ fn number(descriptor: &OwnedFd) -> String {
     descriptor.as_raw_fd().to_string()
 }
 
-/// Makes the offer, and waits until the program is ready.
-///
-/// # Errors
-/// Why it is not; `None` where its end was closed.
-fn converse(plan: &Plan, channel: &Channel) -> Result<(), Option<Failed>> {
-    let timeout = Some(plan.timeout);
-    let told = |error: io::Error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Some(Failed::Timeout {
-            after: plan.timeout,
-        }),
-        _ => None,
-    };
-    channel.set_timeout(timeout).map_err(told)?;
-    let offer = serde_json::to_vec(&plan.offer).map_err(|error| told(error.into()))?;
-    let descriptors: Vec<_> = plan.descriptors.iter().map(AsFd::as_fd).collect();
-    channel.send(&offer, &descriptors).map_err(told)?;
-    let (bytes, _) = channel.receive().map_err(told)?.ok_or(None)?;
-    match serde_json::from_slice(&bytes) {
-        Ok(Answer::Ready) => Ok(()),
-        Ok(Answer::Refused(why)) => Err(Some(Failed::Refused { why })),
-        Err(error) => Err(Some(Failed::Refused {
-            why: format!("its answer is not understood: {error}"),
-        })),
-    }
-}
-
 impl Successor {
+    /// Makes the offer, and waits until it is ready. Blocks.
+    fn get_ready(&self, plan: &Plan) -> Result<(), Failed> {
+        let (step, after) = (Step::Ready, plan.timeout);
+        let failed = |error: io::Error| self.failed(&error, Failed::Timeout { step, after });
+        self.channel.set_timeout(Some(after)).map_err(failed)?;
+        let offer = serde_json::to_vec(&plan.offer).map_err(|error| failed(error.into()))?;
+        let descriptors: Vec<_> = plan.descriptors.iter().map(AsFd::as_fd).collect();
+        self.channel.send(&offer, &descriptors).map_err(failed)?;
+        self.await_step(step, failed)
+    }
+
     /// Tells it what is known at this moment. Blocks.
     ///
     /// # Errors
     /// It has ended meanwhile, or takes nothing.
-    pub fn tell(&self, known: Known) -> Result<(), Failed> {
-        let word = Word::Known(Box::new(known));
-        let told = serde_json::to_vec(&word).map_err(io::Error::from);
-        let told = told.and_then(|bytes| self.channel.send(&bytes, &[]));
-        told.map_err(|error| Failed::Ended {
-            how: error.to_string(),
-        })
+    pub fn tell(self, known: Known) -> Result<Self, Failed> {
+        let (step, after) = (Step::Serving, SERVING_TIMEOUT);
+        let failed = |error: io::Error| self.failed(&error, Failed::Timeout { step, after });
+        self.channel.set_timeout(Some(after)).map_err(failed)?;
+        self.say(&Word::Known(Box::new(known))).map_err(failed)?;
+        Ok(self)
     }
 
-    /// Has it serve.
+    /// Has it serve, and waits until it does. Blocks.
     ///
     /// # Errors
-    /// It has ended meanwhile.
-    pub fn serve(&self) -> io::Result<()> {
-        self.channel.send(&serde_json::to_vec(&Word::Serve)?, &[])
+    /// It has ended meanwhile, or takes too long.
+    pub fn serve(self) -> Result<Self, Failed> {
+        let (step, after) = (Step::Serving, SERVING_TIMEOUT);
+        let failed = |error: io::Error| self.failed(&error, Failed::Timeout { step, after });
+        self.say(&Word::Serve).map_err(failed)?;
+        self.await_step(step, failed)?;
+        Ok(self)
+    }
+
+    /// Has it go on by itself: it serves.
+    pub fn release(&self) {
+        self.child.0.release();
+    }
+
+    fn say(&self, word: &Word) -> io::Result<()> {
+        self.channel.send(&serde_json::to_vec(word)?, &[])
+    }
+
+    /// Waits until it says that it has come so far.
+    fn await_step(&self, step: Step, failed: impl Fn(io::Error) -> Failed) -> Result<(), Failed> {
+        let received = self.channel.receive().map_err(&failed)?;
+        let (bytes, _) = received.ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
+        match (serde_json::from_slice(&bytes), step) {
+            (Ok(Answer::Ready), Step::Ready) | (Ok(Answer::Serving), Step::Serving) => Ok(()),
+            (Ok(Answer::Refused(why)), _) => {
+                // It ends by itself.
+                self.child.0.stop(END_TIMEOUT);
+                Err(Failed::Refused { why })
+            }
+            (Ok(answer), _) => Err(Failed::Refused {
+                why: format!("it says {answer:?} where it is to be {step}"),
+            }),
+            (Err(error), _) => Err(Failed::Refused {
+                why: format!("its answer is not understood: {error}"),
+            }),
+        }
+    }
+
+    /// Why it does not take over, where nothing can be said to it or heard of it.
+    fn failed(&self, error: &io::Error, timeout: Failed) -> Failed {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timeout,
+            _ => {
+                let how = self.child.0.stop(END_TIMEOUT);
+                let how = how.unwrap_or_else(|| "it closed its end".to_owned());
+                Failed::Ended { how }
+            }
+        }
     }
 
     /// Tells it each second what this process has counted, until that is stopped.
@@ -359,6 +443,7 @@ mod tests {
             Failed::Ended { how: why() },
             Failed::Refused { why: why() },
             Failed::Timeout {
+                step: Step::Ready,
                 after: Duration::ZERO,
             },
             Failed::Stopping,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use super::Invocation;
-use super::successor::{CountsTeller, Failed, Starting, Successor, Teller};
+use super::successor::{CountsTeller, Failed, Heard, Starting, Teller};
 use crate::admin::{Outcome, STATUS_PAGE};
 use crate::runtime::listeners::Lent;
 use crate::runtime::service::ServiceManager;
@@ -67,52 +67,50 @@ impl Upgrading {
         }
     }
 
-    /// What became of the program that was started.
+    /// How far the program has come that was started.
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
-    pub async fn outcome(&mut self) -> Result<Successor, Failed> {
+    pub async fn heard(&mut self) -> Result<Heard, Failed> {
         match &mut self.starting {
-            Some(starting) => starting.outcome().await,
+            Some(starting) => starting.heard().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Hands over to a program that is ready. Whether it has taken over.
-    pub fn end(
+    /// Has a program serve that is ready, and hands over to one that serves. Whether it
+    /// has taken over.
+    pub fn follow(
         &mut self,
         process: &mut Process,
         is_draining: bool,
-        outcome: Result<Successor, Failed>,
+        heard: Result<Heard, Failed>,
         service: &mut ServiceManager,
     ) -> bool {
-        let asker = self.asker.take();
-        let starting = self.starting.take();
-        let successor = match outcome {
+        let heard = match heard {
             Ok(_) if is_draining => Err(Failed::Stopping),
-            outcome => outcome,
+            heard => heard,
         };
-        let handed_over = successor.and_then(|successor| {
-            process.lend_control_path();
-            service.succeeded_by(successor.pid);
-            match successor.serve() {
-                Ok(()) => Ok(successor),
-                Err(error) => {
-                    service.goes_on();
-                    Err(Failed::Ended {
-                        how: error.to_string(),
-                    })
+        let successor = match heard {
+            Ok(Heard::Ready(successor)) => {
+                process.lend_control_path();
+                service.succeeded_by(successor.pid);
+                if let Some(starting) = &mut self.starting {
+                    starting.have_serve(successor);
                 }
+                return false;
             }
-        });
-        let successor = match handed_over {
-            Ok(successor) => successor,
+            Ok(Heard::Serving(successor)) => successor,
             Err(failed) => {
-                starting.iter().for_each(Starting::give_up);
-                fail(process, &failed, asker);
+                self.give_up(process, service);
+                self.starting = None;
+                fail(process, &failed, self.asker.take());
                 return false;
             }
         };
+        successor.release();
+        self.starting = None;
+        service.leave();
         let pid = successor.pid;
         process.sources().upgrades.note_done();
         let server = &process.sources().config.server;
@@ -126,7 +124,7 @@ impl Upgrading {
             Ok(counts) => self.counts = Some(counts),
             Err(error) => tracing::warn!("upgrade: counters begin anew there: {error}"),
         }
-        if let Some(asker) = asker {
+        if let Some(asker) = self.asker.take() {
             let old = std::process::id();
             let told = format!("process {pid} has taken over from process {old}");
             // Who asked may have given up meanwhile.
@@ -140,9 +138,14 @@ impl Upgrading {
         self.starting.is_some()
     }
 
-    /// Ends a program that is being started: the process is to stop.
-    pub fn give_up(&self) {
-        self.starting.iter().for_each(Starting::give_up);
+    /// Ends a program that is being started, and takes back what it was lent.
+    pub fn give_up(&self, process: &mut Process, service: &mut ServiceManager) {
+        let Some(starting) = &self.starting else {
+            return;
+        };
+        starting.give_up();
+        process.take_back_control_path();
+        service.goes_on();
     }
 
     /// Tells the process that has taken over what was counted to the end.
