@@ -1,5 +1,6 @@
 //! What another configuration would change in the running process, and what that costs.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use crate::config::{Change, ChangeKind, Config, Subject, diff};
@@ -7,9 +8,13 @@ use crate::discovery::OperatorChange;
 use crate::metrics::quantity::counted;
 use crate::observe::figures::{EndpointFigures, Figures, UpstreamFigures};
 
+/// How many endpoints a line names.
+const NAMED: usize = 3;
+
 /// A line for each change to the configuration `now`, with its cost by the figures of
-/// this moment; then one for each list that operators have changed. May take long where
-/// there are thousands of routes.
+/// this moment; then one for each list that operators have changed. The endpoints of
+/// `now` are those that it would begin with. May take long where there are thousands of
+/// routes.
 pub(super) fn with_costs(
     before: &Config,
     now: &Config,
@@ -17,24 +22,113 @@ pub(super) fn with_costs(
     by_operators: &[OperatorChange],
 ) -> String {
     let changes = diff(before, now);
+    let lists = Lists::new(now, figures);
     let mut text = String::new();
     if changes.is_empty() {
         text += "nothing changes\n";
     }
-    for change in changes {
-        let cost = cost(&change, figures);
+    for change in &changes {
+        let cost = cost(change, figures, &lists);
         let cost = cost.map(|it| format!(" ({it})")).unwrap_or_default();
         // A text takes all that is written to it.
         let _ = writeln!(text, "{change}{cost}");
     }
+    lists.say_unnamed(&changes, &mut text);
     for change in by_operators {
         let _ = writeln!(text, "{change}");
     }
     text
 }
 
+/// The endpoints of an upstream now, and whether each would have a limit then; `None`
+/// where it would not be there.
+type Fates<'a> = HashMap<&'a str, (&'a EndpointFigures, Option<HasLimit>)>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct HasLimit(bool);
+
+/// The lists of endpoints of upstreams that stay.
+struct Lists<'a>(Vec<(&'a str, Fates<'a>)>);
+
+impl<'a> Lists<'a> {
+    fn new(now: &Config, figures: &'a Figures) -> Self {
+        let then = now.upstreams.iter().map(|it| (&*it.name, it));
+        let then: HashMap<_, _> = then.collect();
+        let staying = figures.upstreams.iter().filter_map(|upstream| {
+            let then = then.get(&*upstream.name)?.endpoints.iter();
+            let then = then.map(|it| (&*it.name, HasLimit(it.max_in_flight.is_some())));
+            let then: HashMap<_, _> = then.collect();
+            let fates = upstream.endpoints.iter().map(|it| {
+                let name = it.name.as_str();
+                (name, (it, then.get(name).copied()))
+            });
+            Some((upstream.name.as_str(), fates.collect()))
+        });
+        Lists(staying.collect())
+    }
+
+    fn get(&self, upstream: &str) -> Option<&Fates<'a>> {
+        let found = self.0.iter().find(|(name, _)| *name == upstream);
+        found.map(|(_, fates)| fates)
+    }
+
+    /// Adds lines for endpoints that are not written themselves: a name, a service or a
+    /// file stood for them.
+    fn say_unnamed(&self, changes: &[Change], text: &mut String) {
+        let named = changes.iter().filter_map(|it| match &it.of {
+            Subject::Endpoint { upstream, endpoint } => Some((&**upstream, &**endpoint)),
+            _ => None,
+        });
+        let named: HashSet<(&str, &str)> = named.collect();
+        for (upstream, fates) in &self.0 {
+            let fates = fates.iter();
+            let mut fates: Vec<_> = fates
+                .filter(|(name, _)| !named.contains(&(*upstream, **name)))
+                .map(|(_, fate)| *fate)
+                .collect();
+            fates.sort_unstable_by(|a, b| a.0.name.cmp(&b.0.name));
+            let leaving = fates.iter().filter(|(_, then)| then.is_none());
+            let leaving: Vec<_> = leaving.map(|it| it.0).collect();
+            if !leaving.is_empty() {
+                let (endpoints, cost) = (listed(&leaving), leaving_cost(&leaving));
+                let _ = writeln!(text, "upstream {upstream}: {endpoints} removed ({cost})");
+            }
+            let anew = fates.iter().filter(|(it, then)| is_anew(it, *then));
+            let anew: Vec<_> = anew.map(|it| it.0).collect();
+            if !anew.is_empty() {
+                let endpoints = listed(&anew);
+                let cost = idle_cost(&anew).map(|it| format!(" ({it})"));
+                let cost = cost.unwrap_or_default();
+                let _ = writeln!(
+                    text,
+                    "upstream {upstream}: max_in_flight appears or disappears: {endpoints} \
+                     concerned{cost}"
+                );
+            }
+        }
+    }
+}
+
+/// Whether an endpoint that stays begins with new connections: those of one with a limit
+/// belong to all workers, others to each.
+fn is_anew(now: &EndpointFigures, then: Option<HasLimit>) -> bool {
+    then.is_some_and(|it| it.0 != now.max_in_flight.is_some())
+}
+
+/// How many there are, and some of their names.
+fn listed(endpoints: &[&EndpointFigures]) -> String {
+    let names: Vec<_> = endpoints.iter().take(NAMED).map(|it| &*it.name).collect();
+    let more = match endpoints.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let is = if endpoints.len() == 1 { "is" } else { "are" };
+    let count = counted(endpoints.len() as u64, "endpoint");
+    format!("{count} ({}{more}) {is}", names.join(", "))
+}
+
 /// What happens to what is open; `None` where it stays as it is.
-fn cost(change: &Change, figures: &Figures) -> Option<String> {
+fn cost(change: &Change, figures: &Figures, lists: &Lists<'_>) -> Option<String> {
     let is_removed = change.kind == ChangeKind::Removed;
     match &change.of {
         Subject::Listener(name) if is_removed || is_bind(&change.kind) => {
@@ -62,10 +156,14 @@ fn cost(change: &Change, figures: &Figures) -> Option<String> {
             upstream: name,
             endpoint,
         } => {
-            let known = upstream(figures, name)?.endpoints.iter();
-            let known = known.clone().find(|it| it.name == *endpoint);
+            let known = lists.get(name)?.get(&**endpoint);
             match (&change.kind, known) {
-                (ChangeKind::Removed, Some(known)) => Some(leaving(known)),
+                (ChangeKind::Removed, Some((known, None))) => Some(leaving_cost(&[known])),
+                (ChangeKind::Setting { key, .. }, Some((known, then)))
+                    if key == "max_in_flight" && is_anew(known, *then) =>
+                {
+                    idle_cost(&[known])
+                }
                 (ChangeKind::Added, None) => Some("its connections are new".to_owned()),
                 _ => None,
             }
@@ -74,12 +172,19 @@ fn cost(change: &Change, figures: &Figures) -> Option<String> {
     }
 }
 
-fn leaving(endpoint: &EndpointFigures) -> String {
+fn leaving_cost(endpoints: &[&EndpointFigures]) -> String {
+    let in_flight: u32 = endpoints.iter().map(|it| it.in_flight).sum();
+    let idle: u64 = endpoints.iter().map(|it| it.idle).sum();
     format!(
-        "{} in flight go on; {} closed",
-        endpoint.in_flight,
-        counted(endpoint.idle, "idle connection")
+        "{in_flight} in flight go on; {} closed",
+        counted(idle, "idle connection")
     )
+}
+
+/// `None` where no connection is idle.
+fn idle_cost(endpoints: &[&EndpointFigures]) -> Option<String> {
+    let idle: u64 = endpoints.iter().map(|it| it.idle).sum();
+    (idle > 0).then(|| format!("{} closed", counted(idle, "idle connection")))
 }
 
 fn is_bind(kind: &ChangeKind) -> bool {

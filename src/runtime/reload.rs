@@ -416,18 +416,10 @@ impl Reloading {
         reply: oneshot::Sender<Outcome>,
     ) {
         let load = self.load.clone();
-        tokio::task::spawn_blocking(move || {
-            let loaded = load.ok_or_else(Rejected::nothing_to_load);
-            let outcome = match loaded.and_then(|load| memory::large_work(|| load())) {
-                Ok(now) => {
-                    let by_operators = discovery.operator_changes(&now.config);
-                    let (before, now) = (&sources.config, &now.config);
-                    Ok(with_costs(before, now, &sources.read(), &by_operators))
-                }
-                Err(rejected) => Err(rejected.told()),
-            };
+        tokio::task::spawn_local(async move {
+            let outcome = changes_of(load, sources, &discovery).await;
             // Who asked may have given up meanwhile.
-            let _ = reply.send(outcome);
+            let _ = reply.send(outcome.map_err(|it| it.told()));
         });
     }
 
@@ -473,6 +465,25 @@ impl Reloading {
             self.start(Wanted::File(options), askers, process);
         }
     }
+}
+
+/// Loads the configuration on a thread aside, and says what it would change.
+async fn changes_of(
+    load: Option<Load>,
+    sources: Arc<Sources>,
+    discovery: &Arc<Discovery>,
+) -> Result<String, Rejected> {
+    let load = load.ok_or_else(Rejected::nothing_to_load)?;
+    let loading = tokio::task::spawn_blocking(move || memory::large_work(|| load()));
+    let loaded = loading.await.map_err(Rejected::loading_failed)?;
+    let mut now = loaded?.config;
+    // What becomes of endpoints is told by the list that it would begin with.
+    discovery.prepare(&mut now).await;
+    let by_operators = discovery.operator_changes(&now);
+    let comparing = tokio::task::spawn_blocking(move || {
+        with_costs(&sources.config, &now, &sources.read(), &by_operators)
+    });
+    comparing.await.map_err(Rejected::loading_failed)
 }
 
 /// Time until it is looked whether something uses a configuration that was replaced. The

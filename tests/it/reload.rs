@@ -595,6 +595,77 @@ fn what_would_change_is_said_with_its_cost() {
 }
 
 #[test]
+fn what_was_kept_is_still_to_come() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let answer = reload(&proxy, &config.replace("workers = 1", "workers = 2"));
+        assert!(answer.contains("server.workers stays as it is"), "{answer}");
+        let line = "server.workers changes from 1 to 2; only a restart or an upgrade of the \
+                    program changes it";
+        assert_eq!(ask(&proxy, "diff").trim(), line);
+        write(&proxy, &config);
+        assert_eq!(ask(&proxy, "diff").trim(), "nothing changes");
+    });
+}
+
+#[test]
+fn costs_are_those_of_the_lists_that_are_made() {
+    test(|| {
+        let (origin, proxy) = site();
+        let address = origin.address.to_string();
+        let config = SITE.config(std::slice::from_ref(&address));
+        let said = |config: &str| {
+            write(&proxy, config);
+            ask(&proxy, "diff").trim().to_owned()
+        };
+        assert_serves(&mut proxy.client());
+        let is_idle = || figures(&proxy)["upstreams"][0]["endpoints"][0]["idle"] == 1;
+        until("the idle connection is counted", is_idle);
+        // A listener stays where it listens.
+        assert_eq!(
+            said(&config.replace("name = \"web\"", "name = \"shop\"")),
+            "listener web is called shop: counters go on by name"
+        );
+        let written = format!("endpoints = [\"{address}\"]");
+        let with = |list: &str| {
+            let other = config.replace(&written, list);
+            assert_ne!(other, config);
+            other
+        };
+        let limited = format!("endpoints = [{{ address = \"{address}\", max_in_flight = 8 }}]");
+        let lines = said(&with(&limited));
+        let line = format!(
+            "upstream app: endpoint {address}: max_in_flight is set to 8 (1 idle connection closed)"
+        );
+        assert!(lines.contains(&line), "{lines}");
+        // What a file stands for is told of as well.
+        let file = proxy.path("endpoints.json");
+        std::fs::write(&file, format!("[\"{address}\"]")).unwrap();
+        let from_file = with(&format!("endpoints_file = {file:?}"));
+        let moved = said(&from_file);
+        assert!(!moved.contains("closed"), "{moved}");
+        reload(&proxy, &from_file);
+        let nobody = crate::setup::nobody();
+        let lines = said(&with(&format!("endpoints = [\"{nobody}\"]")));
+        let line = format!(
+            "upstream app: 1 endpoint ({address}) is removed (0 in flight go on; 1 idle \
+             connection closed)"
+        );
+        assert!(lines.contains(&line), "{lines}");
+        let limited = format!("[{{ \"address\": \"{address}\", \"max_in_flight\": 8 }}]");
+        let other = proxy.path("others.json");
+        std::fs::write(&other, limited).unwrap();
+        let lines = said(&with(&format!("endpoints_file = {other:?}")));
+        let line = format!(
+            "upstream app: max_in_flight appears or disappears: 1 endpoint ({address}) is \
+             concerned (1 idle connection closed)"
+        );
+        assert!(lines.contains(&line), "{lines}");
+    });
+}
+
+#[test]
 fn a_file_with_mistakes_names_the_process_all_the_same() {
     test(|| {
         let (origin, proxy) = site();

@@ -9,13 +9,15 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
+use evenkeel_net::Address;
 use toml::de::DeTable;
 
 use super::Config;
 use super::print;
-use super::setting::Setting;
+use super::setting::{FromText, Setting};
 use super::shape::{Shape, TableShape};
 use super::tree::{self, Node, SourcePlace, TableEntry, Value};
+use super::value::Bind;
 use super::written::File;
 
 /// A setting that only another process can change.
@@ -62,8 +64,16 @@ impl Config {
     /// Leaves settings as they were `before` that only another process can change.
     /// Gives the keys of those that would have been others.
     pub fn keep_fixed(&mut self, before: &Config) -> Vec<&'static str> {
+        let has_status = [&*self, before].map(|it| it.status.is_some());
         let kept = FIXED.iter().filter(|it| (it.keep)(self, before));
-        kept.map(|it| it.key).collect()
+        let kept: Vec<_> = kept.map(|it| it.key).collect();
+        let written = kept.iter().map(|&key| match key {
+            // All of it comes or goes.
+            "status.bind" if has_status[0] != has_status[1] => "status",
+            key => key,
+        });
+        self.written.take_over(&before.written, written);
+        kept
     }
 }
 
@@ -83,6 +93,35 @@ impl Written {
     /// What this tree says, whose secrets are sealed.
     pub fn new(root: &Node) -> Self {
         Written(print::document(root).into())
+    }
+
+    /// Says of these keys what `before` says.
+    fn take_over<'a>(&mut self, before: &Written, keys: impl Iterator<Item = &'a str>) {
+        let mut keys = keys.peekable();
+        if keys.peek().is_none() {
+            return;
+        }
+        let (mut root, before) = (self.root(), before.root());
+        for key in keys {
+            let (table, key) = match key.split_once('.') {
+                Some((table, key)) => (Some(table), key),
+                None => (None, key),
+            };
+            let source = match table {
+                Some(table) => before.entry(table).map(|it| &it.node),
+                None => Some(&before),
+            };
+            let kept = source.and_then(|it| it.entry(key));
+            let into = match table {
+                Some(table) => table_in(&mut root, table),
+                None => Some(&mut root),
+            };
+            if let Some(Value::Table(entries)) = into.map(|it| &mut it.value) {
+                entries.retain(|it| it.key != key);
+                entries.extend(kept.cloned());
+            }
+        }
+        *self = Written::new(&root);
     }
 
     fn root(&self) -> Node {
@@ -152,7 +191,9 @@ impl Change {
     pub fn is_fixed(&self) -> bool {
         match (&self.of, &self.kind) {
             (Subject::Process, ChangeKind::Setting { key, .. }) => {
-                FIXED.iter().any(|it| it.key == key)
+                // Or a table with one, which comes or goes as a whole.
+                let is_in = |it: &Fixed| it.key.split_once('.').is_some_and(|it| it.0 == key);
+                FIXED.iter().any(|it| it.key == key || is_in(it))
             }
             _ => false,
         }
@@ -180,7 +221,7 @@ impl fmt::Display for Change {
             ChangeKind::Added => write!(out, "{of} is added"),
             ChangeKind::Removed => write!(out, "{of} is removed"),
             ChangeKind::Renamed { now } => {
-                write!(out, "{of} is called {now}: its counters begin anew")
+                write!(out, "{of} is called {now}: counters go on by name")
             }
             ChangeKind::Moved => write!(out, "{of} moves: routes are tried in order"),
             ChangeKind::Setting { key, before, now } => {
@@ -310,6 +351,38 @@ fn same_ones(before: &[Item<'_>], now: &[Item<'_>]) -> Vec<Option<usize>> {
     found
 }
 
+/// The same for listeners, which stay where they listen, whatever they are called. One
+/// that listens elsewhere is the same one by its name.
+fn same_listeners(before: &[Item<'_>], now: &[Item<'_>]) -> Vec<Option<usize>> {
+    let mut by_bind = HashMap::<_, Vec<usize>>::new();
+    for (item, at) in before.iter().zip(0..) {
+        by_bind.entry(bind(item)).or_default().push(at);
+    }
+    let mut found = vec![None; now.len()];
+    for is_named_alike in [true, false] {
+        for (item, found) in now.iter().zip(&mut found) {
+            if let (None, Some(places)) = (&found, by_bind.get_mut(&bind(item))) {
+                let is_it = |at: &usize| !is_named_alike || before[*at].name == item.name;
+                let first = places.iter().position(is_it);
+                *found = first.map(|it| places.remove(it));
+            }
+        }
+    }
+    let taken: HashSet<usize> = found.iter().flatten().copied().collect();
+    let left = before.iter().enumerate();
+    let left = left.filter(|(at, _)| !taken.contains(at));
+    let mut by_name: HashMap<&str, usize> = left.map(|(at, it)| (&*it.name, at)).collect();
+    for (item, found) in now.iter().zip(&mut found) {
+        *found = found.or_else(|| by_name.remove(&*item.name));
+    }
+    found
+}
+
+/// Where a listener listens.
+fn bind(listener: &Item<'_>) -> Option<Address> {
+    Some(Bind::from_text(listener.node.text_of("bind")?).ok()?.0)
+}
+
 /// Listeners and routes, which are in lists.
 fn named(
     [before, now]: [Vec<Item<'_>>; 2],
@@ -318,7 +391,12 @@ fn named(
     changes: &mut Vec<Change>,
 ) {
     let Shape::List(shape) = shape else { return };
-    let same = same_ones(&before, &now);
+    let is_listener = matches!(subject(String::new()), Subject::Listener(_));
+    let same = if is_listener {
+        same_listeners(&before, &now)
+    } else {
+        same_ones(&before, &now)
+    };
     let moved = moved(&same);
     added_and_removed([&before, &now], &same, &subject, changes);
     for (at, (item, same)) in now.iter().zip(&same).enumerate() {
@@ -334,11 +412,18 @@ fn named(
             note(old, ChangeKind::Renamed { now });
         }
         // Which listener comes first makes no difference.
-        if moved.contains(&at) && matches!(subject(String::new()), Subject::Route(_)) {
+        if moved.contains(&at) && !is_listener {
             note(item, ChangeKind::Moved);
         }
         if old.text != item.text {
-            let nodes = [old.node, item.node].map(|it| filled(it, shape));
+            let mut nodes = [old.node, item.node].map(|it| filled(it, shape));
+            let has_same_bind = is_listener && bind(old) == bind(item);
+            for node in &mut nodes {
+                if let Value::Table(entries) = &mut node.value {
+                    // Another name was said, and an address may be written in other ways.
+                    entries.retain(|it| it.key != "name" && !(has_same_bind && it.key == "bind"));
+                }
+            }
             let mut settings = Settings {
                 of: subject(item.name.clone()),
                 changes,
@@ -545,6 +630,19 @@ fn entry(key: &str, node: Node) -> TableEntry {
         key_place: nowhere(),
         node,
     }
+}
+
+/// The table under this key, empty where there was none.
+fn table_in<'a>(root: &'a mut Node, key: &str) -> Option<&'a mut Node> {
+    let Value::Table(entries) = &mut root.value else {
+        return None;
+    };
+    let at = entries.iter().position(|it| it.key == key);
+    let at = at.unwrap_or_else(|| {
+        entries.push(entry(key, table_of(Vec::new())));
+        entries.len() - 1
+    });
+    entries.get_mut(at).map(|it| &mut it.node)
 }
 
 fn entries_of(value: Value) -> Vec<TableEntry> {

@@ -1348,6 +1348,33 @@ fn diffs_are_as_expected() {
 }
 
 #[test]
+fn settings_that_were_kept_are_still_to_come() {
+    let load = |text: &str| {
+        let text = format!("{text}\n[[listener]]\nbind = ':0'\n[[route]]\nanswer = {{}}");
+        load_text(&text).unwrap()
+    };
+    for (before, now, differs) in [
+        ("[server]\nworkers = 1", "[server]\nworkers = 3", "workers"),
+        ("", "[server]\nworkers = 3", "workers"),
+        ("[server]\nworkers = 3", "", "workers"),
+        ("", "[status]\nbind = ':8404'", "status"),
+        ("[status]\nbind = ':8404'", "", "status"),
+        (
+            "[status]\nbind = ':8404'",
+            "[status]\nbind = ':1'",
+            "status",
+        ),
+    ] {
+        let (first, file) = (load(before), load(now));
+        let mut kept = load(now);
+        assert_eq!(kept.config.keep_fixed(&first.config).len(), 1, "{now}");
+        let said = changes(&kept, &file);
+        assert!(said.contains(differs) && said.contains("restart"), "{said}");
+        assert_eq!(changes(&first, &kept), "", "{before} then {now}");
+    }
+}
+
+#[test]
 fn only_what_holds_is_compared() {
     let load = |text: &str| {
         let text = format!(
