@@ -31,7 +31,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::machine::{self, Obstacle};
 use crate::discovery::Discovery;
-use crate::lifecycle::Phase;
+use crate::lifecycle::{Manner, Phase};
 use crate::net::Address;
 use crate::net::given::{GivenSockets, SocketCopies};
 use crate::net::listen::{self, AcceptTurns, Accepting, BoundListener, Listener, Peer, SocketFile};
@@ -377,6 +377,21 @@ impl Admin {
 
     fn is_draining(&self) -> bool {
         matches!(*self.phase.borrow(), Phase::Drain { .. })
+    }
+
+    /// Waits until another process has taken over.
+    async fn handed_over(&self) {
+        let is_handed_over = |phase: &Phase| {
+            let Phase::Drain { manner, .. } = phase else {
+                return false;
+            };
+            matches!(manner, Manner::HandedOver { .. })
+        };
+        let mut phase = self.phase.clone();
+        if phase.wait_for(is_handed_over).await.is_err() {
+            // Nobody is left who could say so.
+            std::future::pending().await
+        }
     }
 
     /// Waits until the process drains.

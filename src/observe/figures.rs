@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use evenkeel_metrics::family::{Reading, Value, whole};
-use evenkeel_metrics::{BufferMemory, Detail, Reasons, figures, sum};
+use evenkeel_metrics::{BufferMemory, Detail, ReasonCounts, Reasons, figures, sum};
 use evenkeel_policy::dispatch::Dispatcher;
 use serde::Serialize;
 
@@ -68,6 +68,8 @@ pub struct Sources {
     pub status_tokens_refused: Arc<AtomicU64>,
     /// Workers that do not come round.
     pub worker_stalls: Arc<WorkerStalls>,
+    /// Paths of Unix listeners that lead to them no more.
+    pub paths_lost: Arc<ReasonCounts>,
     /// How often another configuration was asked for.
     pub reloads: Arc<Reloads>,
     /// Upgrades so far.
@@ -189,6 +191,8 @@ figures! {
     given workers_stalled: u64 => gauge "workers_stalled";
     /// Times that a worker did not come round within a second.
     given worker_stalls: u64 => counter "worker_stalls_total";
+    /// Times that the path of a Unix listener no longer led to it, by reason.
+    given listener_paths_lost: Reasons => counter "listener_paths_lost_total";
     /// What the process takes of the machine.
     given process: ProcessFigures;
     /// Which configuration it runs on.
@@ -287,6 +291,7 @@ impl Sources {
             state_file_failures_by_reason: state_failures,
             workers_stalled: self.worker_stalls.now(),
             worker_stalls: self.worker_stalls.so_far(),
+            listener_paths_lost: self.paths_lost.read(),
             process: self.process(),
             config: ConfigFigures {
                 hash: config.hash_text(),
@@ -318,7 +323,9 @@ impl Sources {
                 .map(|it| it.figures(&config.disk))
                 .collect(),
         };
-        given.with(self.counters.iter().map(|it| &it.worker.own), detail)
+        let figures = given.with(self.counters.iter().map(|it| &it.worker.own), detail);
+        self.upgrades.tell();
+        figures
     }
 
     fn process(&self) -> ProcessFigures {

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod log_level;
 pub mod otlp;
 pub mod outlets;
+pub mod paths;
 pub mod probes;
 pub mod process;
 pub mod rates;

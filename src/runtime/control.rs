@@ -31,6 +31,7 @@ use super::reload::{
 };
 use super::service::ServiceManager;
 use super::signals::{Patience, Signals, Wish};
+use super::socket_paths::PathWatch;
 use super::source_watch::SourceWatch;
 use super::start::{Duties, Process, Writing};
 use super::upgrade::{Failed, Heard, Upgrading};
@@ -198,6 +199,7 @@ struct Control {
     watch: Watch,
     service: ServiceManager,
     looks: Interval,
+    paths: PathWatch,
     /// Workers that have not ended.
     workers_running: usize,
 }
@@ -233,6 +235,7 @@ impl Control {
             service,
             watch: Watch::new(&process.heartbeats, stalls),
             looks,
+            paths: PathWatch::default(),
             workers_running: process.workers.len(),
             process,
         }
@@ -316,6 +319,9 @@ impl Control {
                 let now = Instant::now();
                 if let Some(writing) = &mut self.process.writing {
                     writing.log_writer.finish_left();
+                }
+                if matches!(self.stage, Stage::Serving) && !self.upgrading.is_under_way() {
+                    self.paths.look(&self.process);
                 }
                 if self.watch.look(now) {
                     self.service.all_come_round(now);

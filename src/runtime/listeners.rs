@@ -89,6 +89,12 @@ impl Listeners {
         Ok(NewSockets { places })
     }
 
+    /// The files of Unix sockets that were bound, with the names of their listeners.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &SocketFile)> {
+        let current = self.current.iter();
+        current.filter_map(|it| Some((&*it.name, it.file.as_ref()?)))
+    }
+
     /// Of each listener where it stood before, if it was there: at its address, and of
     /// several with any port under its name.
     fn staying(&self, listeners: &[Listener]) -> Vec<Option<usize>> {

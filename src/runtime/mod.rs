@@ -17,6 +17,7 @@ mod permits;
 mod reload;
 mod service;
 mod signals;
+mod socket_paths;
 mod source_watch;
 mod start;
 mod upgrade;

@@ -32,6 +32,7 @@ use crate::observe::figures::{CurrentSources, Sources, Started};
 use crate::observe::inquiry::{self, Inquiry, Questions};
 use crate::observe::otlp::Exporters;
 use crate::observe::outlets::Outlets;
+use crate::observe::paths::paths_lost;
 use crate::observe::probes::Probes;
 use crate::upstream::{SharedUpstream, shared_upstreams};
 
@@ -388,6 +389,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         discovered: discovery.shown().clone(),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),
+        paths_lost: Arc::new(paths_lost()),
         reloads: Arc::default(),
         upgrades: Arc::default(),
         is_draining: Arc::default(),

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::origin::OriginListener;
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, TempDir};
 
-use crate::setup::{Site, assert_serves, origin, program, test};
+use crate::setup::{Site, assert_serves, figures, origin, program, test};
 
 fn origin_at(address: &str) -> OriginHandle {
     let listener = OriginListener::bind(&address.parse().unwrap()).unwrap();
@@ -109,5 +110,68 @@ fn an_address_that_is_listened_on_is_refused() {
             "{error}"
         );
         assert_serves(&mut first.client());
+    });
+}
+
+/// Another program that takes the path has the connections from then on; those that are
+/// open are served, and the event log says so.
+#[test]
+fn a_path_that_another_program_takes_is_said() {
+    test(|| {
+        let origin = origin();
+        let dir = TempDir::new().unwrap();
+        let path = dir.join("web.sock");
+        let bind = format!("unix:{}", path.display());
+        let site = Site {
+            bind: &bind,
+            server: "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"",
+            ..Site::default()
+        };
+        let proxy = site.start(&[origin.address.to_string()]);
+        let mut client = RawClient::connect_unix(&path).unwrap();
+        assert_serves(&mut client);
+        std::fs::remove_file(&path).unwrap();
+        until("it is said", || {
+            proxy.stderr().contains("listener web: path-removed: ")
+        });
+        let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        until("it is said", || {
+            proxy.stderr().contains("listener web: path-taken: ")
+        });
+        let lost = figures(&proxy)["listener_paths_lost"].clone();
+        assert_eq!(
+            lost,
+            serde_json::json!({ "path-taken": 1, "path-removed": 1 })
+        );
+        // A reload neither ends what is open nor touches the other's file.
+        let said = crate::control::ask(&proxy, "reload");
+        assert!(said.starts_with("reloaded: "), "{said}");
+        assert_serves(&mut client);
+        drop(proxy);
+        assert!(path.exists());
+        drop(other);
+        // A listener that would be there is refused.
+        let other = std::os::unix::net::UnixListener::bind(dir.join("new.sock")).unwrap();
+        let proxy = Site {
+            bind: "127.0.0.1:0",
+            ..site
+        }
+        .start(&[origin.address.to_string()]);
+        let config = std::fs::read_to_string(proxy.path("evenkeel.toml")).unwrap();
+        let taken = dir.join("new.sock").display().to_string();
+        let listener = format!("[[listener]]\nname = \"new\"\nbind = \"unix:{taken}\"\n");
+        std::fs::write(proxy.path("evenkeel.toml"), config + &listener).unwrap();
+        let said = crate::control::ask(&proxy, "reload");
+        assert!(
+            said.starts_with("error: ") && said.contains(&taken),
+            "{said}"
+        );
+        until("it is said", || {
+            let line = "(failed); the configuration stays as it is";
+            proxy.stderr().contains(line)
+        });
+        assert_eq!(figures(&proxy)["reloads_refused_by_reason"]["failed"], 1);
+        assert_serves(&mut proxy.client());
+        drop(other);
     });
 }

@@ -21,6 +21,10 @@ const NOT_COUNTED: &[(&str, &str)] = &[
     ),
     ("evenkeel_log_lines_dropped_total", "the writer has room"),
     ("evenkeel_spans_sent_total", "the collector takes none"),
+    (
+        "evenkeel_listener_paths_lost_total",
+        "no listener is at a path",
+    ),
     ("evenkeel_worker_stalls_total", "no worker hangs"),
     ("evenkeel_answer_memory_refused_total", "there is memory"),
     (

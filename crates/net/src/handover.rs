@@ -78,6 +78,14 @@ impl Channel {
         self.0.set_write_timeout(timeout)
     }
 
+    /// The same for what is received alone.
+    ///
+    /// # Errors
+    /// The time is zero.
+    pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.set_read_timeout(timeout)
+    }
+
     /// Sends a message.
     ///
     /// # Errors

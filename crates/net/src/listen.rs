@@ -224,6 +224,17 @@ enum Owner {
 /// Device and inode of a file.
 pub type FileIdentity = (u64, u64);
 
+/// What is at the path of a Unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundAt {
+    /// The file that was bound.
+    Own,
+    /// Another file: connections there go to somebody else.
+    Other,
+    /// None, or none that can be looked at.
+    Nothing,
+}
+
 impl SocketFile {
     fn bind(socket: &Socket, path: &Path) -> io::Result<Self> {
         socket.bind(&socket2::SockAddr::unix(path)?)?;
@@ -300,6 +311,15 @@ impl SocketFile {
     /// Tells the file from another one at its path: device and inode.
     pub fn identity(&self) -> FileIdentity {
         self.identity
+    }
+
+    /// What is at this path where the file of a socket should be. Blocks for a moment.
+    pub fn found_at(path: &Path, wanted: FileIdentity) -> FoundAt {
+        match identity(path) {
+            Ok(found) if found == wanted => FoundAt::Own,
+            Ok(_) => FoundAt::Other,
+            Err(_) => FoundAt::Nothing,
+        }
     }
 
     /// Leaves the file where it is: it is another process's now.

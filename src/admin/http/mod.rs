@@ -146,9 +146,14 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
     // The accept queue holds no more than this when draining begins.
     let mut last_count = BACKLOG;
     loop {
-        // Closing the listener resets connections in its queue: accept them first.
-        let accepted = acceptor.accept_until(|| site.admin.draining());
-        let Some((mut socket, peer)) = accepted.await else {
+        // Closing the listener resets connections in its queue: accept them first. A
+        // process that has taken over has the queue, and more to tell.
+        let accepted = tokio::select! {
+            biased;
+            () = site.admin.handed_over() => None,
+            accepted = acceptor.accept_until(|| site.admin.draining()) => accepted,
+        };
+        let Some((mut socket, peer)) = accepted else {
             return;
         };
         if site.admin.is_draining() {

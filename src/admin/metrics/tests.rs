@@ -18,6 +18,7 @@ use crate::files::Disks;
 use crate::metrics::BufferMemory;
 use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
+use crate::observe::paths::paths_lost;
 use crate::observe::probes::Probes;
 use crate::upstream::SharedUpstream;
 
@@ -54,6 +55,7 @@ fn sources(endpoints: usize) -> Sources {
         probes: Arc::new(Probes::new(&config)),
         status_tokens_refused: Arc::default(),
         worker_stalls: Arc::default(),
+        paths_lost: Arc::new(paths_lost()),
         is_draining: Arc::default(),
         dispatchers,
         counters: (0..2)

@@ -111,6 +111,7 @@ impl Sources {
         Saved::named([
             ("upgrades", self.upgrades.save(process::cpu_us())),
             ("reloads_refused", self.reloads.refused().save()),
+            ("listener_paths_lost", self.paths_lost.save()),
             ("source_failures", Saved::named(upstreams)),
             (
                 "state_file_failures",
@@ -161,6 +162,8 @@ impl Sources {
         let of = |name| (saved.of(name), before.of(name));
         let (now, told) = of("reloads_refused");
         self.reloads.refused().add(now, told);
+        let (now, told) = of("listener_paths_lost");
+        self.paths_lost.add(now, told);
         let (now, told) = of("state_file_failures");
         self.discovered.state_failures().add(now, told);
         let answer_memory = &self.disks.answer_memory;

@@ -15,6 +15,8 @@
 //!    │ drains                                     │
 //!    │ Counts, each second and at the end         │
 //!    │───────────────────────────────────────────▶│ goes on counting from there
+//!    │                                    Counted │
+//!    │◀───────────────────────────────────────────│
 //! ```
 
 use evenkeel_metrics::Saved;
@@ -85,6 +87,8 @@ pub(in crate::runtime) enum Answer {
     Serving,
     /// It can't take over, for this reason.
     Refused(String),
+    /// It goes on counting from the counts that it was told.
+    Counted,
 }
 
 /// From the old process, to one that is ready.

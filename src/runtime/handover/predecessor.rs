@@ -179,6 +179,8 @@ impl Predecessor {
                 if let Ok(Word::Counts(counts)) = read(&bytes) {
                     current.get().inherit(&counts, &before);
                     before = counts;
+                    // Where that can't be told, nobody waits for it.
+                    let _ = say(&self.channel, &Answer::Counted);
                 }
                 // Who waits for it may have given up.
                 first.take().map(|it| it.send(()));

@@ -19,6 +19,7 @@ use crate::net::given::SERVICE_MANAGER_VARIABLES;
 use crate::net::handover::Channel;
 use crate::observe::figures::{CurrentSources, Sources};
 use crate::observe::inquiry::{Question, ask};
+use crate::observe::upgrades::Tell;
 use crate::runtime::handover::Known;
 use crate::runtime::handover::message::{Answer, CHANNEL_VARIABLE, Offer, Word};
 use crate::runtime::service::WATCHDOG_PID_VARIABLE;
@@ -28,6 +29,8 @@ use crate::upstream::SharedUpstream;
 const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a program that is ready may take until it serves.
 const SERVING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it may take until a successor goes on from what it was told.
+const COUNTED_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a program that gave up has until it has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -386,47 +389,103 @@ impl Successor {
         }
     }
 
-    /// Tells it each second what this process has counted, until that is stopped.
-    ///
-    /// # Errors
-    /// The thread can't be started.
-    pub fn tell_counts(self, current: CurrentSources) -> io::Result<CountsTeller> {
-        let is_over = Arc::<AtomicBool>::default();
-        let of_thread = is_over.clone();
-        let thread = thread::Builder::new().name("upgrade".to_owned());
-        let thread = thread.spawn(move || {
-            loop {
-                // What is counted after this is told as well.
-                let is_last = of_thread.load(Ordering::Acquire);
-                let counts = Word::Counts(current.get().save());
-                let told = serde_json::to_vec(&counts)
-                    .map_err(io::Error::from)
-                    .and_then(|bytes| self.channel.send(&bytes, &[]));
-                // A successor that has ended wants none.
-                if is_last || told.is_err() {
-                    return;
-                }
-                thread::park_timeout(COUNTS_INTERVAL);
-            }
-        })?;
-        Ok(CountsTeller { is_over, thread })
+    /// Has whoever is shown figures here see nothing that it does not know. It is told
+    /// more often once that [begins](CountsTeller::begin).
+    pub fn counts_teller(self, current: CurrentSources) -> CountsTeller {
+        // Where it can't be set, the one for messages holds.
+        let _ = self.channel.set_receive_timeout(Some(COUNTED_TIMEOUT));
+        let telling = Arc::new(Telling {
+            channel: Mutex::new(Some(self.channel)),
+            current,
+        });
+        let tell = telling.clone();
+        let upgrades = telling.current.get().upgrades.clone();
+        upgrades.tell_by(Tell::new(move || tell.tell()));
+        CountsTeller {
+            telling,
+            is_over: Arc::default(),
+            thread: None,
+        }
+    }
+}
+
+/// What is counted, on its way to the successor.
+#[derive(Debug)]
+struct Telling {
+    /// `None` once the successor has ended.
+    channel: Mutex<Option<Channel>>,
+    current: CurrentSources,
+}
+
+impl Telling {
+    /// Tells it, and waits for a moment until it counts from there.
+    fn tell(&self) {
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(open) = &*channel else {
+            return;
+        };
+        let counts = Word::Counts(self.current.get().save());
+        let told = serde_json::to_vec(&counts).map_err(io::Error::from);
+        let told = told.and_then(|bytes| open.send(&bytes, &[]));
+        let counted = told.and_then(|()| open.receive());
+        let is_open = match counted {
+            Ok(answer) => answer.is_some(),
+            // It takes its time.
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+            ),
+        };
+        if !is_open {
+            *channel = None;
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        let channel = self.channel.lock();
+        channel.unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 
 /// Tells the successor what is counted.
 #[derive(Debug)]
 pub(in crate::runtime) struct CountsTeller {
+    telling: Arc<Telling>,
     is_over: Arc<AtomicBool>,
-    thread: thread::JoinHandle<()>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl CountsTeller {
+    /// Tells it each second from now on. It serves its status page once it knows the
+    /// first counts: this process is to take no further request by then.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn begin(&mut self) -> io::Result<()> {
+        let (telling, is_over) = (self.telling.clone(), self.is_over.clone());
+        let thread = thread::Builder::new().name("upgrade".to_owned());
+        self.thread = Some(thread.spawn(move || {
+            loop {
+                // What is counted after this is told as well.
+                let is_last = is_over.load(Ordering::Acquire);
+                telling.tell();
+                if is_last || !telling.is_open() {
+                    return;
+                }
+                thread::park_timeout(COUNTS_INTERVAL);
+            }
+        })?);
+        Ok(())
+    }
+
     /// Tells it once more. Blocks for a moment.
     pub fn finish(self) {
         self.is_over.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        // It panicked: there is nobody to tell.
-        let _ = self.thread.join();
+        if let Some(thread) = self.thread {
+            thread.thread().unpark();
+            // It panicked: there is nobody to tell.
+            let _ = thread.join();
+        }
     }
 }
 

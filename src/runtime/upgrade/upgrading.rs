@@ -115,15 +115,16 @@ impl Upgrading {
         process.sources().upgrades.note_done();
         let server = &process.sources().config.server;
         let now = Instant::now();
+        let mut counts = successor.counts_teller(process.current.clone());
         process.hand_over(now + server.drain_timeout, now + server.tunnel_timeout);
         tracing::info!(
             pid,
             "upgrade: process {pid} has taken over; this one finishes what it has"
         );
-        match successor.tell_counts(process.current.clone()) {
-            Ok(counts) => self.counts = Some(counts),
-            Err(error) => tracing::warn!("upgrade: counters begin anew there: {error}"),
+        if let Err(error) = counts.begin() {
+            tracing::warn!("upgrade: counters begin anew there: {error}");
         }
+        self.counts = Some(counts);
         if let Some(asker) = self.asker.take() {
             let old = std::process::id();
             let told = format!("process {pid} has taken over from process {old}");
