@@ -264,7 +264,10 @@ impl Acceptor {
                 () = draining() => {}
             }
             if !self.turns.look_again().await {
-                return None;
+                // Other tasks had their turns since the event loop looked.
+                let accepted = self.listener.accept_now()?.ok()?;
+                let peer = accepted.peer;
+                return Some((accepted.into_socket(), peer));
             }
         }
     }

@@ -44,12 +44,14 @@ pub async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, side: Rc<Listene
             Poll::Pending if closing.poll(cx).is_ready() => Poll::Ready(None),
             accepted => accepted.map(Some),
         });
-        let Some(accepted) = accepted.await else {
-            if turns.look_again().await {
-                continue;
-            } else {
-                return;
-            }
+        let accepted = match accepted.await {
+            Some(accepted) => accepted,
+            None if turns.look_again().await => continue,
+            // Other tasks had their turns since the event loop looked.
+            None => match listener.accept_now() {
+                Some(accepted) => accepted,
+                None => return,
+            },
         };
         if side.is_closing() {
             let most = || side.setting(|it| it.accepting.backlog) * listener.socket_count();

@@ -195,6 +195,33 @@ fn a_connection_whose_answer_was_under_way_may_bring_one_more_request() {
     });
 }
 
+#[test]
+fn a_scraper_that_keeps_its_connection_is_sent_to_the_new_process() {
+    test(|| {
+        let (_origin, proxy) = operated();
+        let address = proxy.status_address();
+        let look = format!("GET /status.json HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        let pid = |client: &mut RawClient| {
+            let answer = client.ask(&look).unwrap();
+            let figures: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+            figures["pid"].as_u64()
+        };
+        let mut kept = RawClient::connect(address).unwrap();
+        assert_eq!(pid(&mut kept), Some(u64::from(proxy.pid())));
+        // It keeps the old process.
+        let mut tunnel = proxy.client();
+        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                       Upgrade: echo\r\n\r\n";
+        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        let successors = Successors(&proxy);
+        let next = successors.upgrade();
+        assert!(kept.is_closed());
+        let mut again = RawClient::connect(address).unwrap();
+        assert_eq!(pid(&mut again), Some(u64::from(next)));
+        drop(tunnel);
+    });
+}
+
 /// Each sample of a counter, by its name and labels.
 fn counters(proxy: &Proxy) -> Vec<(String, f64)> {
     let metrics = ask_status(proxy, "/metrics", "").text();

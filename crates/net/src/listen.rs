@@ -473,6 +473,16 @@ impl Listener {
         }
         Poll::Pending
     }
+
+    /// A connection that the kernel has ready at this very moment, whether or not the event
+    /// loop has seen it.
+    pub fn accept_now(&self) -> Option<io::Result<Incoming>> {
+        let mut accepted = self.sockets.iter().map(|it| it.accept(self.kind));
+        accepted.find(|it| {
+            let error = it.as_ref().err();
+            error.is_none_or(|it| it.kind() != io::ErrorKind::WouldBlock)
+        })
+    }
 }
 
 impl Drop for Listener {

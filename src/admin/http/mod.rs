@@ -210,8 +210,9 @@ fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite +
             async move {
                 activity.request();
                 let answer = site.answer(from, request).await;
-                if !matches!(answer.body(), AnswerBody::Messages(_)) {
-                    activity.answer();
+                match answer.body() {
+                    AnswerBody::Messages(_) => activity.send_messages(),
+                    _ => activity.answer(),
                 }
                 Ok::<_, Infallible>(answer.map(|body| Noted::new(body, activity)))
             }
@@ -219,10 +220,25 @@ fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite +
         let served = http1::Builder::new()
             .header_read_timeout(None)
             .serve_connection(TokioIo::new(stream), service);
+        let mut served = pin!(served);
+        let taken_over = async {
+            site.admin.handed_over().await;
+            activity.has_begun().await;
+        };
         // Who leaves before the answer has no use for it.
-        tokio::select! {
-            _ = pin!(served) => {}
-            () = activity.is_over() => {}
+        let is_over = tokio::select! {
+            _ = served.as_mut() => true,
+            () = activity.is_over() => true,
+            // Messages have no end.
+            () = taken_over => activity.sends_messages(),
+        };
+        if !is_over {
+            // The next answers are the other process's.
+            served.as_mut().graceful_shutdown();
+            tokio::select! {
+                _ = served => {}
+                () = activity.is_over() => {}
+            }
         }
         let mut all = site.connections.borrow_mut();
         all.retain(|it| !Rc::ptr_eq(it, &activity));

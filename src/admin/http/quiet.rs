@@ -24,6 +24,9 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often is looked whether any of these is over.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
+/// How often is looked whether a first request came, once another process has taken over.
+const FIRST_REQUEST_INTERVAL: Duration = Duration::from_millis(5);
+
 /// What a connection is at.
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -45,6 +48,7 @@ pub(super) struct Activity {
     step: Cell<(Step, Instant)>,
     moved: Cell<Instant>,
     give_way: Notify,
+    sends_messages: Cell<bool>,
 }
 
 impl Activity {
@@ -54,6 +58,7 @@ impl Activity {
             step: Cell::new((Step::Head, now)),
             moved: Cell::new(now),
             give_way: Notify::new(),
+            sends_messages: Cell::new(false),
         }
     }
 
@@ -65,6 +70,23 @@ impl Activity {
     /// An answer with an end is about to be sent.
     pub(super) fn answer(&self) {
         self.enter(Step::Answer);
+    }
+
+    /// Waits until its first request came: without one, it would be closed in its face.
+    pub(super) async fn has_begun(&self) {
+        while matches!(self.step.get().0, Step::Head) {
+            tokio::time::sleep(FIRST_REQUEST_INTERVAL).await;
+        }
+    }
+
+    /// Messages are about to be sent, for as long as the client stays.
+    pub(super) fn send_messages(&self) {
+        self.sends_messages.set(true);
+    }
+
+    /// Whether messages are sent.
+    pub(super) fn sends_messages(&self) -> bool {
+        self.sends_messages.get()
     }
 
     /// Since when it has had no request; `None` where it has one.

@@ -171,8 +171,9 @@ fn configuration(turn: u64, origin: &CountingOrigin, guest: SocketAddr) -> Strin
         word(turn, &["off", "keep", "new"]),
     ));
     if turn % 2 == 1 {
+        // A deferred connection that has sent nothing yet is reset with its socket.
         add(format_args!(
-            "[[listener]]\nname = \"guest\"\nbind = \"{guest}\"\n"
+            "[[listener]]\nname = \"guest\"\nbind = \"{guest}\"\ndefer_accept = false\n"
         ));
     }
     // Routes: those before the last ones come and go.
