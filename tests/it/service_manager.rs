@@ -217,3 +217,36 @@ fn listeners_take_the_sockets_of_the_service_manager() {
         }
     });
 }
+
+/// Without names, a socket that is left over is not the status page's.
+#[test]
+fn the_status_page_takes_a_socket_at_its_own_address_alone() {
+    test(|| {
+        let (origin, dir) = (origin(), TempDir::new().unwrap());
+        let free = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let [web, unwanted, status] = free.map(|it| it.local_addr().unwrap());
+        let config = format!(
+            "[server]\nworkers = 1\n[status]\nbind = \"{status}\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"{web}\"\n\
+             [[route]]\nupstream = \"app\"\n[upstream.app]\nendpoints = [\"{}\"]\n",
+            origin.address
+        );
+        let file = dir.join("evenkeel.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = std::process::Command::new("systemd-socket-activate");
+        command
+            .args([format!("--listen={web}"), format!("--listen={unwanted}")])
+            .arg(crate::setup::program())
+            .args(["run", "--config"])
+            .arg(file);
+        let _running = evenkeel_testkit::process::Running::start(command).unwrap();
+        until("the listener is served", || {
+            evenkeel_testkit::RawClient::connect(web)
+                .is_ok_and(|mut it| it.get("/ping").is_ok_and(|it| it.status == 200))
+        });
+        let mut page = evenkeel_testkit::RawClient::connect(status).unwrap();
+        let request = "GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        assert_eq!(page.ask(request).unwrap().status, 200);
+        assert!(std::net::TcpStream::connect(unwanted).is_err());
+    });
+}

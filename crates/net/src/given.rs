@@ -105,7 +105,11 @@ impl GivenSocket {
                 let is_any_port = matches!(wanted, Address::Tcp(it) if it.port() == 0);
                 wanted == address && (self.name == name || !is_any_port)
             }
-            Giver::ServiceManager => self.name == name || is_same(&self.address, address),
+            // Without names in the unit all are empty, as the status page's is.
+            Giver::ServiceManager => {
+                let is_named = !name.is_empty() && self.name == name;
+                is_named || is_same(&self.address, address)
+            }
         }
     }
 }
@@ -371,21 +375,24 @@ mod tests {
 
     #[test]
     fn a_socket_of_a_unit_is_found_by_its_name_or_address() {
-        for (name, address, is_found) in [
-            ("web", "127.0.0.1:1", true),
-            ("other", "actual", true),
-            ("other", "127.0.0.1:1", false),
+        for (given_as, name, address, is_found) in [
+            ("web", "web", "127.0.0.1:1", true),
+            ("web", "other", "actual", true),
+            ("web", "other", "127.0.0.1:1", false),
+            ("", "web", "127.0.0.1:1", false),
+            ("", "", "127.0.0.1:1", false),
+            ("", "", "actual", true),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let actual = listener.local_addr().unwrap();
             let address = address.parse().unwrap_or(actual);
             let mut given = GivenSockets::default();
-            let socket = GivenSocket::new(Giver::ServiceManager, "web", listener.into());
+            let socket = GivenSocket::new(Giver::ServiceManager, given_as, listener.into());
             given.add(socket.unwrap());
             let address = Address::Tcp(address);
             let none = || Err(io::Error::other("nothing was given"));
             let bound = given.bind(name, &address, ACCEPTING, 3, none);
-            assert_eq!(bound.is_ok(), is_found, "{name} {address}");
+            assert_eq!(bound.is_ok(), is_found, "{given_as:?} {name:?} {address}");
             if let Ok(bound) = bound {
                 // It can't be joined at its port: all share it.
                 assert_eq!(SocketCopies::of(&bound).unwrap().count(), 1);
