@@ -59,12 +59,12 @@ impl Starting {
         (Starting { lacking, phase }, NoneLacking(none_lacking))
     }
 
-    /// This thread has them. Waits until the others have theirs.
-    pub async fn finish(mut self) {
+    /// This thread has them. Waits until the others have theirs. Whether the process
+    /// serves then: else its start has failed.
+    pub async fn finish(mut self) -> bool {
         drop(self.lacking);
-        // An error means that the start failed: nobody can stop us later, which
-        // is what the phase says too.
-        let _ = self.phase.wait_for(|phase| *phase != Phase::Start).await;
+        let begun = self.phase.wait_for(|phase| *phase != Phase::Start).await;
+        begun.is_ok()
     }
 }
 

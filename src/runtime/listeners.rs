@@ -233,6 +233,24 @@ impl Listeners {
         }
     }
 
+    /// Has all sockets listen, as it is for connections to come: these are the listeners
+    /// in order.
+    ///
+    /// # Errors
+    /// The kernel refuses it; the error's text names the listener.
+    pub fn listen(&self, listeners: &[Listener]) -> io::Result<()> {
+        for (open, listener) in self.current.iter().zip(listeners) {
+            let Some(copies) = &open.copies else {
+                continue;
+            };
+            copies.listen(listener.accepting).map_err(|error| {
+                let OpenListener { name, address, .. } = open;
+                io::Error::other(format!("listener {name}: listen at {address}: {error}"))
+            })?;
+        }
+        Ok(())
+    }
+
     /// Takes over the files of sockets that another process had.
     pub fn take_over_files(&mut self) {
         let files = self.current.iter_mut().flat_map(|it| &mut it.file);

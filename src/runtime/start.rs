@@ -268,8 +268,10 @@ impl Process {
                 // A worker that has ended learns nothing.
                 let _ = orders.send(Order::Learn(learned.clone()));
             }
-            take_control_path(&mut opened);
         }
+        // From here on connections may wait for a worker.
+        opened.listeners.listen(&opened.config.listeners)?;
+        take_control_path(&mut opened);
         phase.send_replace(Phase::Serve);
         opened.take_over_files();
         if let Some(predecessor) = inheritance.predecessor.take() {

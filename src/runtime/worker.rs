@@ -117,10 +117,14 @@ impl WorkerThread {
             heartbeat,
         } = self;
         let worker = Rc::new(Worker::new(parts.on_its_thread(index)));
+        let timer = TimerFd::new()?;
+        if !starting.finish().await {
+            // Connections are another process's.
+            return Ok(());
+        }
+        // Not all have listened before. It takes no descriptor.
         let listeners = sockets.into_iter().map(Listener::register);
         let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
-        let timer = TimerFd::new()?;
-        starting.finish().await;
         // Each task that accepts holds another.
         let accepting = Rc::new(());
         let mut open = Vec::new();

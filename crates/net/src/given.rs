@@ -14,7 +14,8 @@ use socket2::{Socket, Type};
 
 use crate::address::Address;
 use crate::listen::{
-    Accepting, Bound, BoundListener, FileIdentity, SocketFile, identity, prepare, sibling,
+    Accepting, Bound, BoundListener, FileIdentity, SocketFile, begin_to_listen, identity, prepare,
+    silent_sibling,
 };
 
 /// Who has opened a socket.
@@ -151,7 +152,9 @@ impl GivenSockets {
     }
 
     /// Takes the sockets that were given for an address, and gives each worker its own;
-    /// where there are none, it is bound.
+    /// where there are none, it is bound. Sockets that join those which were given do not
+    /// listen before [`SocketCopies::listen`]: connections in their queues would wait for
+    /// this process, or be reset with it.
     ///
     /// # Errors
     /// A socket can't be prepared; those of `otherwise`, which binds.
@@ -227,7 +230,9 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
     for (at, listener) in listeners.iter_mut().enumerate().skip(sockets.len()) {
         let shared = &sockets[at % sockets.len()];
         let joined = match &address {
-            Address::Tcp(address) if shared.reuse_port()? => sibling(*address, accepting).ok(),
+            Address::Tcp(address) if shared.reuse_port()? => {
+                silent_sibling(*address, accepting).ok()
+            }
             _ => None,
         };
         let socket = joined.map_or_else(|| shared.try_clone(), Ok)?;
@@ -274,6 +279,15 @@ impl SocketCopies {
             }
         }
         Ok(SocketCopies(copies))
+    }
+
+    /// Has those listen that do not yet.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn listen(&self, accepting: Accepting) -> io::Result<()> {
+        let mut all = self.0.iter();
+        all.try_for_each(|it| begin_to_listen(it, accepting))
     }
 
     /// How many sockets they are.
@@ -360,6 +374,29 @@ mod tests {
             .map(|socket| std::iter::from_fn(|| socket.accept().ok()).count())
             .sum();
         assert_eq!(accepted, clients.len());
+    }
+
+    #[test]
+    fn sockets_that_join_have_no_connection_before_they_are_to_listen() {
+        let (mut given, address) = given_of(1);
+        let Address::Tcp(address) = address else {
+            unreachable!("it was bound to one");
+        };
+        let bound = take(&mut given, 4);
+        let count = |listener: &BoundListener| {
+            let sockets = listener.sockets.iter();
+            let accepted =
+                sockets.map(|socket| std::iter::from_fn(|| socket.accept().ok()).count());
+            accepted.sum::<usize>()
+        };
+        // As many as its queue takes.
+        let clients = [(); 8].map(|()| TcpStream::connect(address).unwrap());
+        assert_eq!(count(&bound.listeners[0]), clients.len());
+        SocketCopies::of(&bound).unwrap().listen(ACCEPTING).unwrap();
+        let clients = [(); 20].map(|()| TcpStream::connect(address).unwrap());
+        let each: Vec<_> = bound.listeners.iter().map(count).collect();
+        assert_eq!(each.iter().sum::<usize>(), clients.len(), "{each:?}");
+        assert!(each[1..].iter().any(|it| *it > 0), "{each:?}");
     }
 
     #[test]

@@ -126,7 +126,14 @@ fn bind_tcp(
 }
 
 /// One of several sockets at a port.
-pub(crate) fn sibling(address: SocketAddr, accepting: Accepting) -> io::Result<Socket> {
+fn sibling(address: SocketAddr, accepting: Accepting) -> io::Result<Socket> {
+    let socket = silent_sibling(address, accepting)?;
+    socket.listen(backlog(accepting.backlog))?;
+    Ok(socket)
+}
+
+/// The same, but that it has no share of the connections yet: it does not listen.
+pub(crate) fn silent_sibling(address: SocketAddr, accepting: Accepting) -> io::Result<Socket> {
     let socket = tcp_socket(address)?;
     socket.set_reuse_port(true)?;
     // Accepted sockets inherit it: no system call per connection.
@@ -135,8 +142,15 @@ pub(crate) fn sibling(address: SocketAddr, accepting: Accepting) -> io::Result<S
         defer_accept(&socket, true)?;
     }
     socket.bind(&address.into())?;
-    socket.listen(backlog(accepting.backlog))?;
     Ok(socket)
+}
+
+/// Has a socket listen, unless it does already.
+pub(crate) fn begin_to_listen(socket: &impl AsFd, accepting: Accepting) -> io::Result<()> {
+    if rustix::net::sockopt::socket_acceptconn(socket)? {
+        return Ok(());
+    }
+    Ok(rustix::net::listen(socket, backlog(accepting.backlog))?)
 }
 
 /// Has a socket that listens already take connections in like this.
