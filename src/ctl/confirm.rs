@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use serde_json::Value;
 
 use super::socket::{self, Socket};
-use crate::cli::{CtlVerb, ServerVerb, SetVerb};
+use crate::cli::{CtlVerb, EndpointVerb, ServerVerb, SetVerb};
 
 /// Asks on a terminal whether to take the last endpoint of an upstream out of use.
 /// Scripts are not asked: the process warns them in its answer.
@@ -13,15 +13,10 @@ use crate::cli::{CtlVerb, ServerVerb, SetVerb};
 /// # Errors
 /// A sentence, where the answer is no.
 pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), String> {
-    let endpoints = match verb {
-        CtlVerb::Drain { endpoints, .. } | CtlVerb::Stop { endpoints, .. } => endpoints.as_slice(),
-        CtlVerb::Weight {
-            endpoint,
-            weight: 0,
-            ..
-        } => std::slice::from_ref(endpoint),
-        _ => return Ok(()),
-    };
+    let endpoints = out_of_use(verb);
+    if endpoints.is_empty() {
+        return Ok(());
+    }
     let is_script = !std::io::stdin().is_terminal()
         || !std::io::stdout().is_terminal()
         || !std::io::stderr().is_terminal();
@@ -49,6 +44,22 @@ pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), String> {
         Ok(())
     } else {
         Err("nothing was changed".to_owned())
+    }
+}
+
+/// The endpoints that a command takes out of use.
+fn out_of_use(verb: &CtlVerb) -> &[String] {
+    match verb {
+        CtlVerb::Drain { endpoints, .. } | CtlVerb::Stop { endpoints, .. } => endpoints,
+        CtlVerb::Weight {
+            endpoint,
+            weight: 0,
+            ..
+        } => std::slice::from_ref(endpoint),
+        CtlVerb::Endpoint {
+            what: EndpointVerb::Remove { place, .. },
+        } => std::slice::from_ref(place),
+        _ => &[],
     }
 }
 
@@ -99,6 +110,14 @@ fn left_empty(upstreams: &Value, endpoints: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_is_removed_is_out_of_use() {
+        let place = "app/a".to_owned();
+        let what = EndpointVerb::Remove { place, save: false };
+        assert_eq!(out_of_use(&CtlVerb::Endpoint { what }), ["app/a"]);
+        assert!(out_of_use(&CtlVerb::Confirm).is_empty());
+    }
 
     #[test]
     fn the_last_endpoint() {

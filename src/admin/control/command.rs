@@ -382,10 +382,7 @@ fn operate_all(
         }
         Operation::Admin(Wanted::Ready) | Operation::Weight(_) => Vec::new(),
     };
-    let warnings: Vec<_> = empty
-        .iter()
-        .map(|it| format!("no endpoint of `{it}` takes requests now"))
-        .collect();
+    let warnings: Vec<_> = empty.iter().map(|it| nobody_left(it)).collect();
     let mut answer = serde_json::json!({ "done": done });
     if !warnings.is_empty() {
         answer["warnings"] = serde_json::json!(warnings);
@@ -398,13 +395,18 @@ fn operate_all(
 }
 
 /// The upstreams of these names without an endpoint that takes requests.
-fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a str> {
     let figures = sources.read();
     let is_empty = |name: &&str| {
         let mut upstreams = figures.upstreams.iter();
         upstreams.any(|it| it.name == *name && it.eligible == 0)
     };
     changed.iter().copied().filter(is_empty).collect()
+}
+
+/// The warning about an upstream without any endpoint that takes requests.
+pub(super) fn nobody_left(upstream: &str) -> String {
+    format!("no endpoint of `{upstream}` takes requests now")
 }
 
 /// The endpoints that `UPSTREAM/ENDPOINT` or `UPSTREAM/*` stands for.

@@ -2,6 +2,7 @@
 
 use super::Caller;
 use super::answer::{Answer, Format};
+use super::command::{left_empty, nobody_left};
 use crate::config::MAX_WEIGHT;
 use crate::discovery::{EndpointChange, Keep, ListChange};
 
@@ -40,8 +41,19 @@ pub(super) fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format: Forma
         }
     };
     let done = apply(caller, place, &change, keep)?;
-    let answer = serde_json::json!({ "done": [done] });
-    format.show(&answer, |_| format!("{done}\n"))
+    let upstream = place.split_once('/').map(|it| it.0);
+    let upstream = upstream.filter(|_| change == ListChange::Remove);
+    let upstream = upstream.as_slice();
+    let empty = left_empty(&caller.admin.sources(), upstream);
+    let warnings: Vec<_> = empty.iter().map(|it| nobody_left(it)).collect();
+    let mut answer = serde_json::json!({ "done": [done] });
+    if !warnings.is_empty() {
+        answer["warnings"] = serde_json::json!(warnings);
+    }
+    format.show(&answer, |_| {
+        let warnings = warnings.iter().map(|it| format!("warning: {it}\n"));
+        format!("{done}\n{}", warnings.collect::<String>())
+    })
 }
 
 /// Makes a change of the endpoint that `UPSTREAM/ENDPOINT` stands for.
