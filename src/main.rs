@@ -7,7 +7,6 @@ mod demo;
 mod top;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -76,7 +75,9 @@ fn main() -> ExitCode {
 /// The work failed, and standard error says why.
 struct Failed;
 
-fn run(source: cli::Source, is_watched: bool) -> Result<(), Failed> {
+fn run(mut source: cli::Source, is_watched: bool) -> Result<(), Failed> {
+    // A reload looks for the same file, also while that is missing.
+    source.config = Some(source.path().map_err(|error| complain(&error))?);
     let loaded = memory::large_work(|| {
         let loaded = load(&source, NameLookup::Later)?;
         let watched = is_watched.then(|| watched(&loaded));
@@ -116,8 +117,8 @@ fn reload(source: &cli::Source) -> Result<Reloaded, Rejected> {
         summary: mistakes_of(&report),
         diagnostics: report.render(Colour::Off),
         read: WatchedPaths {
-            files: report.files().map(PathBuf::from).collect(),
-            folders: Vec::new(),
+            files: report.files().to_vec(),
+            folders: report.folders().to_vec(),
         },
     })?;
     let read = watched(&loaded);

@@ -478,6 +478,9 @@ impl Control {
         };
         let is_news = said != self.said && said != in_force;
         self.said = said;
+        if !is_news {
+            tracing::debug!("the configuration's files say the same as before");
+        }
         is_news
     }
 

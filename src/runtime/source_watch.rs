@@ -4,6 +4,7 @@
 //! then is compared with what they said last (`reload`).
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,13 +78,22 @@ impl SourceWatch {
     /// them right may change any.
     pub fn follow_mistaken(&self, read: WatchedPaths) {
         self.paths.send_if_modified(|paths| {
-            let before = paths.files.len();
-            for file in read.files {
-                if !paths.files.contains(&file) {
-                    paths.files.push(file);
-                }
-            }
-            paths.files.len() > before
+            let has_new = [
+                add(&mut paths.files, read.files),
+                add(&mut paths.folders, read.folders),
+            ];
+            has_new.contains(&true)
         });
     }
+}
+
+/// Adds those that are not there yet; whether there were any.
+fn add(paths: &mut Vec<PathBuf>, more: Vec<PathBuf>) -> bool {
+    let before = paths.len();
+    for path in more {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths.len() > before
 }

@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use evenkeel_testkit::deadline::{STEP, until};
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, TempDir};
@@ -591,6 +591,53 @@ fn what_would_change_is_said_with_its_cost() {
         assert_eq!(figures(&proxy)["generation"], 1);
         write(&proxy, "[[listener]");
         assert!(ask(&proxy, "diff").starts_with("error: "));
+    });
+}
+
+#[test]
+fn the_last_endpoint_that_is_removed_is_warned_of() {
+    test(|| {
+        let (origin, proxy) = site();
+        let address = origin.address.to_string();
+        let said = ask(&proxy, &format!("endpoint remove app/{address}"));
+        let warning = "warning: no endpoint of `app` takes requests now";
+        assert!(said.contains(warning), "{said}");
+        assert_eq!(proxy.client().ask(get("/")).unwrap().status, 503);
+    });
+}
+
+/// A program that ends with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_reload_looks_for_the_file_of_the_start() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let file = dir.join("evenkeel.toml");
+        let config = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nanswer = {}\n";
+        std::fs::write(&file, config).unwrap();
+        let log = dir.join("log");
+        let running = Command::new(program())
+            .args(["run", "--set", "log.level=info"])
+            .env_remove("EVENKEEL_CONFIG")
+            .current_dir(dir.path())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn();
+        let running = Running(running.unwrap());
+        let says = |what: &str| std::fs::read_to_string(&log).unwrap().contains(what);
+        until("it listens", || says("listening on"));
+        std::fs::remove_file(&file).unwrap();
+        let pid = rustix::process::Pid::from_child(&running.0);
+        rustix::process::kill_process(pid, Signal::HUP).unwrap();
+        until("it is refused", || says("there is no file evenkeel.toml"));
     });
 }
 

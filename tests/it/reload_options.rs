@@ -143,6 +143,8 @@ fn listeners_come_back() {
         let mut stays = RawClient::connect(listening(&proxy, "any")).unwrap();
         assert_serves(&mut stays);
         reload_to_confirm(&proxy, &format!("{config}{any}"), "1s");
+        // Until then the socket that is going may still accept.
+        until("it goes back", || figures(&proxy)["reloads_reverted"] == 1);
         until("it listens again", || RawClient::connect(free).is_ok());
         assert_serves(&mut RawClient::connect(free).unwrap());
         // Those with any port keep theirs.

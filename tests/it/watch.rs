@@ -17,11 +17,25 @@ fn watched() -> (OriginHandle, Proxy, String) {
     let origin = origin();
     let config = SITE.config(&[origin.address.to_string()]);
     let setup = ProxySetup {
-        args: vec!["--watch".to_owned()],
+        args: ["--watch", "--set", "log.level=debug"]
+            .map(str::to_owned)
+            .to_vec(),
         ..ProxySetup::default()
     };
     let proxy = SITE.start_with(&[origin.address.to_string()], &setup);
     (origin, proxy, config)
+}
+
+/// Does this, and waits until it was seen that the files say the same as before.
+#[track_caller]
+fn says_the_same(proxy: &Proxy, write: impl FnOnce()) {
+    let seen = || {
+        let stderr = proxy.stderr();
+        stderr.matches("files say the same as before").count()
+    };
+    let before = seen();
+    write();
+    until("it was looked at", || seen() > before);
 }
 
 /// The configuration with a route for this path first.
@@ -59,12 +73,16 @@ fn a_changed_file_is_loaded() {
         answers(&mut client, "/renamed");
         // Nothing new, whatever it looks like.
         let renamed = with_path(&config, "/renamed");
-        replace(&file, &format!("# A comment.\n{renamed}"));
+        says_the_same(&proxy, || {
+            replace(&file, &format!("# A comment.\n{renamed}"));
+        });
         // Mistakes are said once.
         let refused = "reload refused: 1 mistake in the configuration";
         write(&proxy, &config.replace("workers = 1", "workers = -1"));
         until("it is refused", || proxy.stderr().contains(refused));
-        write(&proxy, &config.replace("workers = 1", "workers = -1"));
+        says_the_same(&proxy, || {
+            write(&proxy, &config.replace("workers = 1", "workers = -1"));
+        });
         replace(&file, &renamed);
         // The file beside it overrides it.
         replace(
@@ -122,6 +140,34 @@ fn included_files_and_their_folders() {
 }
 
 #[test]
+fn included_files_that_come_late() {
+    test(|| {
+        let (_origin, proxy, config) = watched();
+        let mut client = proxy.client();
+        let is_refused =
+            |times: u64| until("refused", || figures(&proxy)["reloads_refused"] == times);
+        write(
+            &proxy,
+            &format!("include = [\"late/extra.toml\"]\n{config}"),
+        );
+        is_refused(1);
+        fs::create_dir(proxy.path("late")).unwrap();
+        let extra = "[[route]]\nmatch = { path = \"/late\" }\nanswer = { body = \"x\" }\n";
+        fs::write(proxy.path("late/extra.toml"), extra).unwrap();
+        answers(&mut client, "/late");
+        // A pattern that is new together with a mistake.
+        let route = "[[route]]\nmatch = { path = \"/l\" }\nupstream = \"late\"\n[[route]]";
+        let config = with_path(&config, "/more").replacen("[[route]]", route, 1);
+        fs::create_dir(proxy.path("more")).unwrap();
+        write(&proxy, &format!("include = [\"more/*.toml\"]\n{config}"));
+        is_refused(2);
+        let upstream = "[upstream.late]\nendpoints = [\"127.0.0.1:1\"]\n";
+        fs::write(proxy.path("more/late.toml"), upstream).unwrap();
+        answers(&mut client, "/more");
+    });
+}
+
+#[test]
 fn a_config_map_of_kubernetes() {
     test(|| {
         let (_origin, proxy, config) = watched();
@@ -169,7 +215,7 @@ fn with_hup_and_a_reload_to_confirm() {
         let is_back = || figures(&proxy)["reloads_reverted"] == 1;
         until("it goes back", is_back);
         let generation = figures(&proxy)["generation"].as_u64().unwrap();
-        write(&proxy, &with_path(&config, "/trial"));
+        says_the_same(&proxy, || write(&proxy, &with_path(&config, "/trial")));
         write(&proxy, &with_path(&config, "/last"));
         answers(&mut client, "/last");
         assert_eq!(figures(&proxy)["generation"], generation + 1);

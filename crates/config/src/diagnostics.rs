@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
@@ -19,6 +20,10 @@ pub struct Report {
     syntax_broken: bool,
     /// Sources whose passwords are hidden already.
     without_passwords: usize,
+    /// Files that were looked for.
+    pub(super) sought: Vec<PathBuf>,
+    /// Folders in which the patterns of `include` look.
+    pub(super) folders: Vec<PathBuf>,
 }
 
 /// Where a text of the configuration comes from.
@@ -159,14 +164,15 @@ impl Report {
         })
     }
 
-    /// The files that were read, in their order.
-    pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.sources
-            .iter()
-            .filter_map(|source| match &source.origin {
-                Origin::File(path) => Some(path.as_str()),
-                Origin::Variable | Origin::Set => None,
-            })
+    /// The files that were looked for, in their order: also those that are missing.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.sought
+    }
+
+    /// Folders in which the patterns of `include` look: a new file there may become a
+    /// part of the configuration.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
     }
 
     /// Has the texts at these places shown as stars, and all passwords in URLs.

@@ -59,8 +59,12 @@ pub fn load(
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    match read_layers(path, sets, variables, &mut report) {
-        Some((root, files)) => finish(root, surroundings(path, lookup), files, report),
+    let mut files = SourceFiles::default();
+    let root = read_layers(path, sets, variables, &mut files, &mut report);
+    report.sought = std::mem::take(&mut files.sought);
+    report.folders.clone_from(&files.folders);
+    match root {
+        Some(root) => finish(root, surroundings(path, lookup), files, report),
         None => Err(report),
     }
 }
@@ -71,7 +75,8 @@ pub fn control_socket(
     sets: &[String],
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Option<PathBuf> {
-    let (root, _) = read_layers(path, sets, variables, &mut Report::default())?;
+    let (mut files, mut report) = (SourceFiles::default(), Report::default());
+    let root = read_layers(path, sets, variables, &mut files, &mut report)?;
     let text = root.entry("server")?.node.text_of("control")?;
     match SocketPath::from_text(text).ok()?.0 {
         Address::Unix(path) => Some(path),
@@ -84,9 +89,9 @@ fn read_layers(
     path: &Path,
     sets: &[String],
     variables: impl IntoIterator<Item = (String, String)>,
+    files: &mut SourceFiles,
     report: &mut Report,
-) -> Option<(Node, SourceFiles)> {
-    let mut files = SourceFiles::default();
+) -> Option<Node> {
     let local = path.with_file_name(LOCAL_FILE);
     if local != path {
         files.reserve(&local);
@@ -111,7 +116,7 @@ fn read_layers(
     for set in sets {
         layers::apply_set(&mut root, set, report);
     }
-    Some((root, files))
+    Some(root)
 }
 
 /// Loads `bytes` alone, as if they stood in a file of this name. Nothing is included.

@@ -44,6 +44,8 @@ const MATCHING: MatchOptions = MatchOptions {
 pub(super) struct SourceFiles {
     /// Every file of the configuration.
     pub paths: Vec<PathBuf>,
+    /// Those, and files that are missing or can't be read.
+    pub sought: Vec<PathBuf>,
     /// Folders in which a new file would belong to the configuration.
     pub folders: Vec<PathBuf>,
     /// Files that no pattern finds, and where they were included.
@@ -70,6 +72,7 @@ impl SourceFiles {
     /// # Errors
     /// It can't be read. Mistakes in it go to the report.
     pub fn read(&mut self, path: &Path, report: &mut Report) -> io::Result<Node> {
+        self.sought.push(path.to_owned());
         let bytes = read_up_to(path, MAX_FILE_BYTES)?;
         self.paths.push(path.to_owned());
         let canonical = canonical(path);
