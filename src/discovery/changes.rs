@@ -1,6 +1,6 @@
 //! What operators change of the lists of endpoints, and the state file that keeps it.
 //!
-//! A change is made against a list as the configuration has it ([`fingerprint`]). It
+//! A change is made against a list as the configuration has it (`listed`). It
 //! holds while that list is written so; where the list is another one, the configuration
 //! wins and the change is lost, which the event log says.
 
@@ -12,7 +12,7 @@ use evenkeel_policy::endpoint::Admin;
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
-use crate::config::{Endpoint, EndpointSource};
+use crate::config::Endpoint;
 
 /// Version of the state file that is written, and the only one that is read.
 const VERSION: u64 = 1;
@@ -171,32 +171,72 @@ impl Changes {
         }
     }
 
-    /// Notes a change of an endpoint, by whom.
-    pub fn note(&mut self, endpoint: &str, change: &ListChange, by: &str) {
+    /// Notes a change of an endpoint, which the sources list as this or do not list, by
+    /// whom.
+    pub fn note(
+        &mut self,
+        endpoint: &str,
+        change: &ListChange,
+        listed: Option<&Endpoint>,
+        by: &str,
+    ) {
         match change {
             ListChange::Add(given) => {
-                // One that was removed before is there again, as the list has it.
+                self.removed.remove(endpoint);
                 self.removed_by.remove(endpoint);
-                if !self.removed.remove(endpoint) || *given != bare(given) {
+                if listed.is_some() {
+                    // It was removed, and is there again as the list has it, but for this.
+                    self.set(endpoint, given);
+                } else {
                     self.added.insert(endpoint.to_owned(), given.clone());
                 }
             }
             ListChange::Remove => {
                 self.set.remove(endpoint);
-                if self.added.remove(endpoint).is_none() {
+                self.added.remove(endpoint);
+                if listed.is_some() {
                     self.removed.insert(endpoint.to_owned());
                     self.removed_by.insert(endpoint.to_owned(), by.to_owned());
                 }
             }
-            ListChange::Set(given) => {
-                let of = match self.added.get_mut(endpoint) {
-                    Some(added) => added,
-                    None => self.set.entry(endpoint.to_owned()).or_default(),
-                };
-                of.merge(given);
-                self.set.retain(|_, it| *it != bare(it));
-            }
+            ListChange::Set(given) => match self.added.get_mut(endpoint) {
+                Some(added) => added.merge(given),
+                None => self.set(endpoint, given),
+            },
         }
+    }
+
+    fn set(&mut self, endpoint: &str, given: &EndpointChange) {
+        let of = self.set.entry(endpoint.to_owned()).or_default();
+        of.merge(given);
+        self.set.retain(|_, it| *it != bare(it));
+    }
+
+    /// Has of an endpoint what the other one has of it.
+    pub fn take_over(&mut self, endpoint: &str, other: &Changes) {
+        let take = |from: &BTreeMap<String, EndpointChange>,
+                    to: &mut BTreeMap<String, EndpointChange>| {
+            to.remove(endpoint);
+            let change = from.get(endpoint).cloned();
+            to.extend(change.map(|it| (endpoint.to_owned(), it)));
+        };
+        take(&other.added, &mut self.added);
+        take(&other.set, &mut self.set);
+        self.removed.remove(endpoint);
+        self.removed.extend(other.removed.get(endpoint).cloned());
+        self.removed_by.remove(endpoint);
+        let by = other.removed_by.get(endpoint).cloned();
+        let by = by.map(|by| (endpoint.to_owned(), by));
+        self.removed_by.extend(by);
+    }
+
+    /// The same, whoever did it.
+    pub fn unsigned(&self) -> Self {
+        let mut changes = self.clone();
+        let changed = changes.added.values_mut().chain(changes.set.values_mut());
+        changed.for_each(|it| it.by.clear());
+        changes.removed_by.clear();
+        changes
     }
 
     /// Brings the endpoints of a list in line. Gives those that are added, each with
@@ -237,13 +277,25 @@ impl Changes {
         is_removed.then(|| format!("removed {}", by.unwrap_or("by the operator")))
     }
 
-    /// Says that the configuration has won.
-    pub fn log_lost(&self, upstream: &str) {
+    /// Says that the configuration has won, and whether the state file has some of it for
+    /// when it lists the same again.
+    pub fn log_lost(&self, upstream: &str, saved: Option<&Changes>) {
         let lost = self.summary();
+        let saved = saved.filter(|it| it.listed == self.listed);
+        let then = match saved {
+            None => String::new(),
+            Some(it) if it.unsigned() == self.unsigned() => {
+                "; they are saved, and hold again with the list of before".to_owned()
+            }
+            Some(it) => {
+                let saved = it.summary();
+                format!("; what is saved holds again with the list of before: {saved}")
+            }
+        };
         tracing::warn!(
             upstream,
             "upstream {upstream}: the configuration lists other endpoints than those that the \
-             operator changed; the changes are lost: {lost}"
+             operator changed; the changes are lost: {lost}{then}"
         );
     }
 
@@ -269,30 +321,6 @@ fn bare(of: &EndpointChange) -> EndpointChange {
         by: of.by.clone(),
         ..EndpointChange::default()
     }
-}
-
-/// Tells whether a list is written as it was.
-pub(super) fn fingerprint(sources: &[EndpointSource], file: Option<&Path>) -> String {
-    let mut text = String::new();
-    for source in sources {
-        let pattern = match source {
-            EndpointSource::Fixed(endpoint) => endpoint,
-            EndpointSource::Name(name) => &name.pattern,
-            EndpointSource::Service(service) => &service.pattern,
-        };
-        let Endpoint {
-            weight,
-            max_in_flight,
-            tier,
-            ..
-        } = pattern;
-        let limit = max_in_flight.unwrap_or_default();
-        text += &format!("{} {weight} {limit} {tier}\n", source.text());
-    }
-    if let Some(file) = file {
-        text += &file.to_string_lossy();
-    }
-    format!("{:016x}", evenkeel_policy::hash::hash(text.as_bytes()))
 }
 
 /// What the state file has: by upstream.
@@ -348,15 +376,11 @@ pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
 
 /// Replaces the state file as a whole. Blocks until it is on the disk.
 pub(super) fn write(path: &Path, saved: &Saved) -> std::io::Result<()> {
-    let mut upstreams = saved.clone();
-    for changes in upstreams.values_mut() {
-        let changed = changes.added.values_mut().chain(changes.set.values_mut());
-        changed.for_each(|it| it.by.clear());
-        changes.removed_by.clear();
-    }
+    let upstreams = saved.iter();
+    let upstreams = upstreams.map(|(name, it)| (name.clone(), it.unsigned()));
     let file = StateFile {
         version: VERSION,
-        upstreams,
+        upstreams: upstreams.collect(),
     };
     let text = serde_json::to_string_pretty(&file).map_err(std::io::Error::other)?;
     let new = with_end(path, "new");
@@ -397,10 +421,23 @@ mod tests {
         }
     }
 
+    const LISTED: [&str; 2] = ["10.0.0.1:80", "10.0.0.2:80"];
+
+    /// As the list has it.
+    fn endpoint(name: &str) -> Option<Endpoint> {
+        let is_listed = LISTED.contains(&name);
+        is_listed.then(|| Endpoint {
+            max_in_flight: Some(100),
+            ..Endpoint::at(name).unwrap()
+        })
+    }
+
+    fn note(changes: &mut Changes, name: &str, change: ListChange) {
+        changes.note(name, &change, endpoint(name).as_ref(), "by me");
+    }
+
     fn applied(changes: &Changes) -> Vec<(String, u32)> {
-        let mut endpoints: Vec<_> = ["10.0.0.1:80", "10.0.0.2:80"]
-            .map(|it| Endpoint::at(it).unwrap())
-            .into();
+        let mut endpoints: Vec<_> = LISTED.iter().filter_map(|it| endpoint(it)).collect();
         changes.apply(&mut endpoints);
         endpoints
             .into_iter()
@@ -408,40 +445,33 @@ mod tests {
             .collect()
     }
 
+    fn weights<const N: usize>(expected: [(&str, u32); N]) -> Vec<(String, u32)> {
+        expected
+            .map(|(it, weight)| (it.to_owned(), weight))
+            .to_vec()
+    }
+
     #[test]
     fn changes_add_up() {
         let mut changes = Changes::default();
-        changes.note("10.0.0.3:80", &ListChange::Add(weighed(3)), "by me");
-        changes.note("10.0.0.1:80", &ListChange::Remove, "by me");
-        changes.note("10.0.0.2:80", &ListChange::Set(weighed(2)), "by me");
-        changes.note("10.0.0.3:80", &ListChange::Set(weighed(4)), "by me");
-        let expected = [("10.0.0.2:80", 2), ("10.0.0.3:80", 4)];
-        assert_eq!(
-            applied(&changes),
-            expected.map(|(it, weight)| (it.to_owned(), weight))
-        );
+        note(&mut changes, "10.0.0.3:80", ListChange::Add(weighed(3)));
+        note(&mut changes, "10.0.0.1:80", ListChange::Remove);
+        note(&mut changes, "10.0.0.2:80", ListChange::Set(weighed(2)));
+        note(&mut changes, "10.0.0.3:80", ListChange::Set(weighed(4)));
+        let expected = weights([("10.0.0.2:80", 2), ("10.0.0.3:80", 4)]);
+        assert_eq!(applied(&changes), expected);
         assert_eq!(
             changes.summary(),
             "added 10.0.0.3:80; removed 10.0.0.1:80; set 10.0.0.2:80"
         );
         // It is there again as it was written.
-        changes.note(
-            "10.0.0.1:80",
-            &ListChange::Add(EndpointChange::default()),
-            "by me",
-        );
-        changes.note("10.0.0.3:80", &ListChange::Remove, "by me");
-        let expected = [("10.0.0.1:80", 1), ("10.0.0.2:80", 2)];
-        assert_eq!(
-            applied(&changes),
-            expected.map(|(it, weight)| (it.to_owned(), weight))
-        );
-        changes.note("10.0.0.2:80", &ListChange::Remove, "by me");
-        changes.note(
-            "10.0.0.2:80",
-            &ListChange::Add(EndpointChange::default()),
-            "by me",
-        );
+        let bare = || ListChange::Add(EndpointChange::default());
+        note(&mut changes, "10.0.0.1:80", bare());
+        note(&mut changes, "10.0.0.3:80", ListChange::Remove);
+        let expected = weights([("10.0.0.1:80", 1), ("10.0.0.2:80", 2)]);
+        assert_eq!(applied(&changes), expected);
+        note(&mut changes, "10.0.0.2:80", ListChange::Remove);
+        note(&mut changes, "10.0.0.2:80", bare());
         assert!(changes.is_empty());
         let admin = |admin| {
             let change = EndpointChange {
@@ -450,9 +480,30 @@ mod tests {
             };
             ListChange::Set(change)
         };
-        changes.note("10.0.0.1:80", &admin(AdminChange::Drain), "by me");
+        note(&mut changes, "10.0.0.1:80", admin(AdminChange::Drain));
         assert_eq!(changes.admin("10.0.0.1:80"), Some(Admin::Drain));
-        changes.note("10.0.0.1:80", &admin(AdminChange::Ready), "by me");
+        note(&mut changes, "10.0.0.1:80", admin(AdminChange::Ready));
         assert!(changes.is_empty());
+    }
+
+    #[test]
+    fn what_comes_back_can_be_removed_again() {
+        let mut changes = Changes::default();
+        for _ in 0..2 {
+            note(&mut changes, "10.0.0.1:80", ListChange::Remove);
+            assert_eq!(applied(&changes), weights([("10.0.0.2:80", 1)]));
+            note(&mut changes, "10.0.0.1:80", ListChange::Add(weighed(5)));
+            let expected = weights([("10.0.0.1:80", 5), ("10.0.0.2:80", 1)]);
+            assert_eq!(applied(&changes), expected);
+        }
+        let mut endpoints: Vec<_> = LISTED.iter().filter_map(|it| endpoint(it)).collect();
+        changes.apply(&mut endpoints);
+        // Of what was not said, the list holds.
+        assert_eq!(endpoints[0].max_in_flight, Some(100));
+        // One that a source lists after it was added.
+        let mut changes = Changes::default();
+        changes.note("10.0.0.2:80", &ListChange::Add(weighed(3)), None, "by me");
+        note(&mut changes, "10.0.0.2:80", ListChange::Remove);
+        assert_eq!(applied(&changes), weights([("10.0.0.1:80", 1)]));
     }
 }

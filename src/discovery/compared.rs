@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use super::changes::{Changes, fingerprint};
-use super::{Discovery, listed};
+use super::Discovery;
+use super::changes::Changes;
 use crate::config::Config;
 
 /// What operators have changed of the list of an upstream.
@@ -14,18 +14,19 @@ pub struct OperatorChange {
     /// What is changed, in a few words.
     what: String,
     fate: Fate,
+    saved: Saved,
 }
 
 /// What becomes of a change under another configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// The list is written as it was.
-    Stays { saved: Saved },
+    Stays,
     /// The list is another one, and holds.
     Lost,
 }
 
-/// Whether the next start makes the change again.
+/// Whether the change holds again once the list is written as it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Saved {
     All,
@@ -40,18 +41,18 @@ impl fmt::Display for OperatorChange {
                 out,
                 "upstream {upstream}: what the operator changed is lost, for the file's list \
                  is another one: {what}"
-            ),
-            Fate::Stays { saved } => {
-                let until = match saved {
-                    Saved::All => "saved",
-                    Saved::NotAll => "not saved: until the program ends",
-                };
-                write!(
-                    out,
-                    "upstream {upstream}: the running list is not the file's: {what} ({until})"
-                )
-            }
+            )?,
+            Fate::Stays => write!(
+                out,
+                "upstream {upstream}: the running list is not the file's: {what}"
+            )?,
         }
+        out.write_str(match (self.fate, self.saved) {
+            (Fate::Lost, Saved::All) => " (saved: it holds again with the list of before)",
+            (Fate::Lost, Saved::NotAll) => "",
+            (Fate::Stays, Saved::All) => " (saved)",
+            (Fate::Stays, Saved::NotAll) => " (not saved: until the program ends)",
+        })
     }
 }
 
@@ -59,7 +60,6 @@ impl Discovery {
     /// What operators have changed of lists so far, and what becomes of it under this
     /// configuration.
     pub fn operator_changes(&self, now: &Config) -> Vec<OperatorChange> {
-        let saved = self.saved();
         let state = self.state();
         let changed = state.upstreams.iter().filter_map(|(name, known)| {
             let changes = state.changes.get(name);
@@ -70,19 +70,14 @@ impl Discovery {
                 return None;
             }
             let then = now.upstreams.iter().find(|it| it.name == *name);
-            let running = fingerprint(&known.sources, known.file.as_deref());
-            let is_listed = then.is_some_and(|it| listed(it) == running);
-            let is_saved = weights.is_none() && saved.changes.get(name) == changes;
+            let is_listed = then.is_some_and(|it| it.listed == known.listed);
+            let saved = state.saved_of(name).map(Changes::unsigned);
+            let is_saved = weights.is_none() && saved == changes.map(Changes::unsigned);
             Some(OperatorChange {
                 upstream: name.clone(),
                 what: parts.join("; "),
-                fate: match (is_listed, is_saved) {
-                    (false, _) => Fate::Lost,
-                    (true, true) => Fate::Stays { saved: Saved::All },
-                    (true, false) => Fate::Stays {
-                        saved: Saved::NotAll,
-                    },
-                },
+                fate: if is_listed { Fate::Stays } else { Fate::Lost },
+                saved: if is_saved { Saved::All } else { Saved::NotAll },
             })
         });
         changed.collect()

@@ -213,36 +213,36 @@ impl Discovery {
     /// What operators have changed of lists.
     pub fn keep_changes(&self) -> ChangesKept {
         let state = self.state();
-        let upstreams = state.fingerprints().into_iter().map(|(name, listed)| {
-            let changes = state.changes.get(&name).cloned();
-            (name, changes.unwrap_or_else(|| Changes::of(listed)))
+        let upstreams = state.upstreams.iter().map(|(name, known)| {
+            let changes = state.changes.get(name).cloned();
+            let changes = changes.unwrap_or_else(|| Changes::of(known.listed.clone()));
+            (name.clone(), changes)
         });
         ChangesKept {
             upstreams: upstreams.collect(),
-            state_file: state.state_file.clone(),
+            state_file: state.saved.as_ref().map(|it| it.path.clone()),
         }
     }
 
     /// Has the changes of the process before hold, where a list is written as it was
     /// there. What that process had of the state file it has changed since. May block.
     pub fn restore_changes(&self, kept: ChangesKept) {
-        let mut saved = self.saved();
-        let state_file = self.state().state_file.clone();
-        let is_same_file = state_file.is_some() && state_file == kept.state_file;
-        if let Some(path) = state_file.filter(|_| is_same_file && !saved.is_damaged)
-            && let Ok(newest) = changes::read(&path)
-        {
-            saved.changes = newest;
-        }
         let mut state = self.state();
-        let lists = state.fingerprints();
+        let file = state.saved.as_mut();
+        let file = file.filter(|it| Some(&it.path) == kept.state_file.as_ref());
+        let is_same_file = file.is_some();
+        if let Some(file) = file.filter(|it| !it.is_damaged)
+            && let Ok(newest) = changes::read(&file.path)
+        {
+            file.changes = newest;
+        }
         for (upstream, changes) in kept.upstreams {
-            let Some(listed) = lists.get(&upstream) else {
+            let Some(known) = state.upstreams.get(&upstream) else {
                 continue;
             };
-            if *listed != changes.listed {
+            if known.listed != changes.listed {
                 if !changes.is_empty() {
-                    changes.log_lost(&upstream);
+                    changes.log_lost(&upstream, state.saved_of(&upstream));
                 }
             } else if !changes.is_empty() {
                 state.changes.insert(upstream.clone(), changes);

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::State;
-use super::changes::{Changes, fingerprint};
+use super::changes::Changes;
 use super::names::{Answer, Question, Target, is_local};
+use super::{Known, State};
 use crate::config::{Endpoint, EndpointSource, NameSource, ResolveTo, ServiceSource};
 use crate::net::Address;
 use crate::observe::discovered::SourceFigures;
@@ -23,12 +23,12 @@ pub(super) struct List {
 }
 
 impl State {
-    /// The list of an upstream with these sources.
+    /// The list of an upstream with these sources, of which operators have changed this.
     pub(super) fn assemble(
         &self,
-        upstream: &str,
         sources: &[EndpointSource],
         file: Option<&Path>,
+        changes: Option<&Changes>,
     ) -> List {
         let mut list = List::default();
         let mut names = HashSet::new();
@@ -80,12 +80,8 @@ impl State {
             }
             add(endpoints, &format!("file {shown}"), &mut list);
         }
-        let changes = self.changes.get(upstream);
-        let is_of_list = |it: &&Changes| it.listed == fingerprint(sources, file);
-        if let Some(changes) = changes.filter(is_of_list) {
-            for (endpoint, by) in changes.apply(&mut list.endpoints) {
-                list.reasons.insert(endpoint, format!("added {by}"));
-            }
+        if let Some(changes) = changes {
+            let added = changes.apply(&mut list.endpoints);
             for (endpoint, change) in &changes.set {
                 if let Some(reason) = list.reasons.get_mut(endpoint) {
                     *reason += &format!("; changed {}", change.by);
@@ -93,6 +89,9 @@ impl State {
             }
             for endpoint in &changes.removed {
                 list.reasons.remove(endpoint);
+            }
+            for (endpoint, by) in added {
+                list.reasons.insert(endpoint, format!("added {by}"));
             }
             list.sources.push(SourceFigures {
                 source: changes.summary(),
@@ -102,6 +101,25 @@ impl State {
             });
         }
         list
+    }
+
+    /// The endpoint that the sources of an upstream list under a name, whatever operators
+    /// have changed.
+    pub(super) fn listed(&self, known: &Known, name: &str) -> Option<Endpoint> {
+        let is_it = |it: &Endpoint| it.name == name;
+        let of_source = |source: &EndpointSource| {
+            let Some(question) = Question::of(source) else {
+                return source.fixed().filter(|it| is_it(it)).cloned();
+            };
+            let answer = &self.answers.get(&question)?.last.as_ref()?.0;
+            endpoints_of(source, answer).into_iter().find(is_it)
+        };
+        let of_file = || {
+            let said = self.files.get(known.file.as_ref()?)?;
+            let list = &said.last.as_ref()?.0;
+            list.iter().find(|it| is_it(it)).cloned()
+        };
+        known.sources.iter().find_map(of_source).or_else(of_file)
     }
 }
 

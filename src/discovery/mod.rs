@@ -1,7 +1,7 @@
 //! Discovery: where the endpoints of upstreams come from while the program runs.
 //!
 //! Owns the list of each upstream: addresses as written, names and services that are
-//! looked up (`names`), files (`file`), and what operators change (`changes`).
+//! looked up (`names`), files (`file`), and what operators change (`changes`, `by_hand`).
 //! [`Discovery`] puts them together (`list`), leaves them to a process that takes over
 //! (`kept`), and hands the list to the [`SharedUpstream`], which keeps what is known of endpoints
 //! that stay. One for the process. Tasks of the control thread ask the sources; workers
@@ -10,6 +10,7 @@
 //! Invariant: a source that fails never takes an endpoint away. Its last list stays,
 //! and how old that is can be seen.
 
+mod by_hand;
 mod changes;
 mod compared;
 mod file;
@@ -34,8 +35,9 @@ use crate::observe::discovered::{Discovered, SourceFigures};
 use crate::upstream::SharedUpstream;
 use crate::upstream::change::log_change;
 use crate::watching::WatchedFolders;
+use by_hand::SavedFile;
+use changes::Changes;
 pub use changes::{AdminChange, EndpointChange, Keep, ListChange};
-use changes::{Changes, Saved};
 pub use compared::OperatorChange;
 pub use kept::{ChangesKept, SourcesKept};
 use list::List;
@@ -61,18 +63,9 @@ pub struct Discovery {
     shown: Arc<Discovered>,
     /// Hears of another configuration.
     configured: Notify,
-    /// Locked before `state`, and while the file is written.
-    saved: Mutex<SavedChanges>,
+    /// Whose turn it is to change a list by hand.
+    changing: tokio::sync::Mutex<()>,
     folders: Arc<WatchedFolders>,
-}
-
-/// What the state file has.
-#[derive(Debug, Default)]
-struct SavedChanges {
-    changes: Saved,
-    is_read: bool,
-    /// It could not be read: it is set aside before another one is written.
-    is_damaged: bool,
 }
 
 /// Why a source could not be read.
@@ -159,20 +152,17 @@ struct State {
     files: HashMap<PathBuf, Said<Vec<Endpoint>>>,
     /// What operators have changed, by upstream.
     changes: BTreeMap<String, Changes>,
-    state_file: Option<PathBuf>,
-}
-
-/// A change of one endpoint, by whom.
-struct Changed<'a> {
-    upstream: &'a str,
-    endpoint: &'a str,
-    change: &'a ListChange,
-    by: &'a str,
+    /// The state file, where the configuration names one.
+    saved: Option<SavedFile>,
+    /// That of a configuration that is being prepared, where it is another one.
+    saved_next: Option<SavedFile>,
 }
 
 /// An upstream, and its list.
 #[derive(Debug)]
 struct Known {
+    /// How the configuration writes the list.
+    listed: String,
     sources: Vec<EndpointSource>,
     file: Option<PathBuf>,
     shared: Arc<SharedUpstream>,
@@ -232,7 +222,9 @@ impl Discovery {
         let state = self.state();
         for upstream in &mut config.upstreams {
             let file = upstream.endpoints_file.as_deref();
-            let list = state.assemble(&upstream.name, &upstream.sources, file);
+            let state_file = config.state_file.as_deref();
+            let changes = state.changes_under(&upstream.name, &upstream.listed, state_file);
+            let list = state.assemble(&upstream.sources, file, changes);
             upstream.endpoints = list.endpoints;
         }
     }
@@ -247,8 +239,7 @@ impl Discovery {
             state.answers.values_mut().for_each(|it| it.due = None);
             state.resolvers = resolvers;
         }
-        state.state_file.clone_from(&config.state_file);
-        state.drop_changes(config);
+        state.follow_changes(config);
         let mut before = std::mem::take(&mut state.upstreams);
         let mut new = Vec::new();
         for (upstream, shared) in config.upstreams.iter().zip(shared) {
@@ -259,8 +250,7 @@ impl Discovery {
                 new.push(upstream.name.as_str());
             }
             // Where the list is written as before, its members are.
-            let is_listed =
-                |it: &Known| it.sources == upstream.sources && it.file == upstream.endpoints_file;
+            let is_listed = |it: &Known| it.listed == upstream.listed;
             if let Some(other) = staying.as_ref().filter(|it| !is_listed(it)) {
                 let then = upstream.endpoints.iter();
                 let then = then.map(|it| (it.name.clone(), String::new())).collect();
@@ -269,6 +259,7 @@ impl Discovery {
             }
             let list = staying.filter(is_listed).map(|it| it.list);
             let known = Known {
+                listed: upstream.listed.clone(),
                 sources: upstream.sources.clone(),
                 file: upstream.endpoints_file.clone(),
                 shared: shared.clone(),
@@ -452,7 +443,11 @@ impl Discovery {
             endpoints,
             reasons,
             sources,
-        } = state.assemble(name, &known.sources, known.file.as_deref());
+        } = state.assemble(
+            &known.sources,
+            known.file.as_deref(),
+            state.changes.get(name),
+        );
         let is_new = endpoints != known.list;
         let mut absent = Vec::new();
         if let Some(changes) = state.changes.get(name) {
@@ -501,136 +496,6 @@ impl Discovery {
         left.collect()
     }
 
-    /// Reads the state file, once. One that can't be read changes nothing.
-    async fn read_state(&self, path: &Path) {
-        if self.saved().is_read {
-            return;
-        }
-        let owned = path.to_owned();
-        let read = tokio::task::spawn_blocking(move || changes::read(&owned)).await;
-        let Ok(read) = read else { return };
-        let mut saved = self.saved();
-        saved.is_read = true;
-        match read {
-            Ok(changes) => {
-                let mut state = self.state();
-                for (upstream, changes) in &changes {
-                    // What was changed since the start is newer.
-                    let of = state.changes.entry(upstream.clone());
-                    of.or_insert_with(|| changes.clone());
-                }
-                drop(state);
-                saved.changes = changes;
-            }
-            Err(Failure { word, text }) => {
-                saved.is_damaged = true;
-                self.shown.state_failures().note(word);
-                let shown = path.display();
-                tracing::error!(
-                    failure = word,
-                    "state file {shown}: {word}: {text}; endpoints are those of the \
-                     configuration, and the next one that is saved sets it aside as {shown}.bad"
-                );
-            }
-        }
-    }
-
-    /// Changes the list of an upstream, for `by`. Says in a sentence what the endpoint now
-    /// is. Blocks where it is to be saved.
-    ///
-    /// # Errors
-    /// Nothing was changed, and why.
-    pub fn change(
-        &self,
-        upstream: &str,
-        endpoint: &str,
-        change: &ListChange,
-        keep: Keep,
-        by: &str,
-    ) -> Result<String, String> {
-        let mut saved = self.saved();
-        let (listed, state_file) = {
-            let state = self.state();
-            let listed = state.check_change(upstream, endpoint, change)?;
-            (listed, state.state_file.clone())
-        };
-        if keep == Keep::Saved {
-            let path = state_file.ok_or("`server.state_file` names no file to save it in")?;
-            let changed = Changed {
-                upstream,
-                endpoint,
-                change,
-                by,
-            };
-            self.save(&mut saved, &path, &changed, &listed)?;
-        }
-        let mut state = self.state();
-        let of = state.changes.entry(upstream.to_owned());
-        of.or_insert_with(|| Changes::of(listed))
-            .note(endpoint, change, by);
-        state.changes.retain(|_, it| !it.is_empty());
-        let what = match change {
-            ListChange::Add(_) => "added",
-            ListChange::Remove => "removed, and finishes what it has",
-            ListChange::Set(_) => "set",
-        };
-        let then = match keep {
-            Keep::Running => "until the program ends",
-            Keep::Saved => "saved for the next start",
-        };
-        tracing::info!(
-            upstream,
-            endpoint,
-            "upstream {upstream}: endpoint {endpoint} is {what}, {by}; {then}"
-        );
-        if let ListChange::Remove = change {
-            let why = format!("removed {by}");
-            self.shown
-                .note_absent(upstream, [(endpoint.to_owned(), why)]);
-        }
-        self.publish(&mut state, upstream);
-        Ok(format!("endpoint {upstream}/{endpoint} is {what}; {then}"))
-    }
-
-    /// Adds a change to the state file.
-    fn save(
-        &self,
-        saved: &mut SavedChanges,
-        path: &Path,
-        changed: &Changed<'_>,
-        listed: &str,
-    ) -> Result<(), String> {
-        let Changed {
-            upstream,
-            endpoint,
-            change,
-            by,
-        } = *changed;
-        let mut changes = saved.changes.clone();
-        let lists = self.state().fingerprints();
-        // Those of lists that are written otherwise now hold no more.
-        changes.retain(|name, it| lists.get(name) == Some(&it.listed));
-        let of = changes.entry(upstream.to_owned());
-        of.or_insert_with(|| Changes::of(listed.to_owned()))
-            .note(endpoint, change, by);
-        changes.retain(|_, it| !it.is_empty());
-        if std::mem::take(&mut saved.is_damaged) {
-            changes::set_aside(path);
-        }
-        changes::write(path, &changes).map_err(|error| {
-            const WORD: &str = "state-unwritable";
-            self.shown.state_failures().note(WORD);
-            let shown = path.display();
-            tracing::error!(
-                failure = WORD,
-                "state file {shown}: {WORD}: {error}; nothing was changed"
-            );
-            format!("nothing was changed: write {shown}: {error}")
-        })?;
-        saved.changes = changes;
-        Ok(())
-    }
-
     /// For each source of a new upstream that could not be read: a line, and a count.
     fn note_failing(&self, state: &State, upstream: &Upstream) {
         let asked = upstream.sources.iter().filter_map(|source| {
@@ -647,10 +512,6 @@ impl Discovery {
             self.count_failure(&upstream.name, Some(failure));
             log_source(&upstream.name, &source, Some(failure), stays);
         }
-    }
-
-    fn saved(&self) -> MutexGuard<'_, SavedChanges> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -684,73 +545,6 @@ impl State {
             }
         }
     }
-
-    /// How each list is written.
-    fn fingerprints(&self) -> HashMap<String, String> {
-        let upstreams = self.upstreams.iter();
-        let fingerprints = upstreams.map(|(name, it)| {
-            let listed = changes::fingerprint(&it.sources, it.file.as_deref());
-            (name.clone(), listed)
-        });
-        fingerprints.collect()
-    }
-
-    /// How the list is written that is to be changed.
-    ///
-    /// # Errors
-    /// The change makes no sense, and why.
-    fn check_change(
-        &self,
-        upstream: &str,
-        endpoint: &str,
-        change: &ListChange,
-    ) -> Result<String, String> {
-        let Some(known) = self.upstreams.get(upstream) else {
-            let names: Vec<_> = self.upstreams.keys().map(String::as_str).collect();
-            let upstream = upstream.escape_debug();
-            let names = names.join(", ");
-            return Err(format!(
-                "there is no upstream `{upstream}`; there are {names}"
-            ));
-        };
-        let member = known.list.iter().find(|it| it.name == endpoint);
-        let shown = endpoint.escape_debug();
-        match (change, member) {
-            (ListChange::Add(_), Some(_)) => {
-                return Err(format!(
-                    "upstream `{upstream}` has an endpoint `{shown}` already"
-                ));
-            }
-            (ListChange::Add(given), None) => {
-                given.endpoint(endpoint)?;
-            }
-            (ListChange::Remove | ListChange::Set(_), None) => {
-                return Err(format!("upstream `{upstream}` has no endpoint `{shown}`"));
-            }
-            (ListChange::Set(given), Some(member)) => given.apply(&mut member.clone())?,
-            (ListChange::Remove, Some(_)) => {}
-        }
-        Ok(changes::fingerprint(&known.sources, known.file.as_deref()))
-    }
-
-    /// Forgets what was changed of lists that are written otherwise now.
-    fn drop_changes(&mut self, config: &Config) {
-        let upstreams = config.upstreams.iter();
-        let listed = upstreams.map(|it| (it.name.as_str(), listed(it)));
-        let listed: HashMap<_, _> = listed.collect();
-        self.changes.retain(|upstream, changes| {
-            let stays = listed.get(upstream.as_str()) == Some(&changes.listed);
-            if !stays {
-                changes.log_lost(upstream);
-            }
-            stays
-        });
-    }
-}
-
-/// How the list of an upstream is written: another one, another text.
-pub fn listed(upstream: &Upstream) -> String {
-    changes::fingerprint(&upstream.sources, upstream.endpoints_file.as_deref())
 }
 
 fn no_answer_yet() -> Failure {

@@ -1,3 +1,8 @@
+use std::future::poll_fn;
+use std::task::Poll;
+
+use evenkeel_testkit::TempDir;
+
 use super::*;
 use crate::config::{NameLookup, load_text};
 use names::Target;
@@ -5,15 +10,22 @@ use names::Target;
 /// The configuration of an upstream with these keys, and its discovery, which has asked
 /// nobody.
 fn site(keys: &str) -> (Discovery, Config, Vec<Arc<SharedUpstream>>) {
-    let text =
-        format!("[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n[upstream.app]\n{keys}");
-    let config = load_text("test.toml", &text, NameLookup::Later)
-        .unwrap()
-        .config;
+    let config = config(keys, None);
     let shared = crate::upstream::shared_upstreams(&config, &[], clock::now());
     let discovery = Discovery::default();
     discovery.configure(&config, &shared);
     (discovery, config, shared)
+}
+
+fn config(keys: &str, state_file: Option<&Path>) -> Config {
+    let server = state_file.map_or(String::new(), |path| {
+        format!("[server]\nstate_file = '{}'\n", path.display())
+    });
+    let text = format!(
+        "{server}[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n[upstream.app]\n{keys}"
+    );
+    let loaded = load_text("test.toml", &text, NameLookup::Later);
+    loaded.unwrap().config
 }
 
 fn question(config: &Config, at: usize) -> Question {
@@ -198,10 +210,209 @@ fn weights_follow_the_list_where_it_changes() {
     let (_, mut other, _) = site(&keys(3));
     other.upstreams[0].endpoints = discovery
         .state()
-        .assemble("app", &other.upstreams[0].sources, None)
+        .assemble(&other.upstreams[0].sources, None, None)
         .endpoints;
     let staying = crate::upstream::shared_upstreams(&other, &shared, clock::now());
     discovery.configure(&other, &staying);
     assert_eq!(state.weight(), 3);
     assert_eq!(names(&shared), ["10.0.0.9:80", "10.0.0.1:80"]);
+}
+
+/// A process with a list that operators change.
+#[derive(Default)]
+struct Run {
+    discovery: Arc<Discovery>,
+    shared: Vec<Arc<SharedUpstream>>,
+}
+
+impl Run {
+    fn of(keys: &str, state_file: &Path) -> Self {
+        let mut run = Run::default();
+        wait(run.reload(keys, state_file));
+        run
+    }
+
+    async fn reload(&mut self, keys: &str, state_file: &Path) {
+        let mut config = config(keys, Some(state_file));
+        self.discovery.prepare(&mut config).await;
+        self.follow(&config);
+    }
+
+    fn follow(&mut self, config: &Config) {
+        self.shared = crate::upstream::shared_upstreams(config, &self.shared, clock::now());
+        self.discovery.configure(config, &self.shared);
+    }
+
+    async fn change(&self, endpoint: &str, change: ListChange, keep: Keep) -> String {
+        let said = self
+            .discovery
+            .change("app", endpoint, &change, keep, "by me");
+        said.await.unwrap_or_else(|error| error)
+    }
+
+    /// What is changed, as `diff` has it.
+    fn changed(&self, keys: &str) -> String {
+        let changes = self.discovery.operator_changes(&config(keys, None));
+        let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
+        changes.join("\n")
+    }
+}
+
+fn wait<T>(of: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    runtime.unwrap().block_on(of)
+}
+
+fn weighed(weight: u32) -> EndpointChange {
+    EndpointChange {
+        weight: Some(weight),
+        ..EndpointChange::default()
+    }
+}
+
+const ONE: &str = "10.0.0.1:80";
+const TWO: &str = "10.0.0.2:80";
+const THREE: &str = "10.0.0.3:80";
+const LIST: &str =
+    "endpoints = ['10.0.0.1:80', { address = '10.0.0.2:80', weight = 5, max_in_flight = 100 }]";
+const OTHER_LIST: &str = "endpoints = ['10.0.0.1:80', '10.0.0.2:80', '10.0.0.9:80']";
+
+#[test]
+fn what_is_saved_holds_whenever_its_list_is_configured() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.join("state.json");
+    let mut run = Run::of(LIST, &file);
+    wait(run.change(ONE, ListChange::Remove, Keep::Saved));
+    wait(run.change(THREE, ListChange::Add(weighed(1)), Keep::Running));
+    assert_eq!(names(&run.shared), [TWO, THREE]);
+    wait(run.reload(OTHER_LIST, &file));
+    assert_eq!(names(&run.shared), [ONE, TWO, "10.0.0.9:80"]);
+    wait(run.reload(LIST, &file));
+    assert_eq!(names(&run.shared), [TWO]);
+    assert_eq!(
+        run.changed(OTHER_LIST),
+        format!(
+            "upstream app: what the operator changed is lost, for the file's list is another \
+             one: removed {ONE} (saved: it holds again with the list of before)"
+        )
+    );
+    // What is undone until the program ends stays so with the same list.
+    wait(run.change(
+        ONE,
+        ListChange::Add(EndpointChange::default()),
+        Keep::Running,
+    ));
+    wait(run.reload(&format!("retries = 1\n{LIST}"), &file));
+    assert_eq!(names(&run.shared), [ONE, TWO]);
+    assert_eq!(names(&Run::of(LIST, &file).shared), [TWO]);
+}
+
+#[test]
+fn all_of_an_endpoint_is_saved() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.join("state.json");
+    let run = Run::of(LIST, &file);
+    wait(run.change(THREE, ListChange::Add(weighed(3)), Keep::Running));
+    let limited = EndpointChange {
+        max_in_flight: Some(7),
+        ..EndpointChange::default()
+    };
+    wait(run.change(THREE, ListChange::Set(limited), Keep::Saved));
+    wait(run.change(TWO, ListChange::Remove, Keep::Running));
+    wait(run.change(TWO, ListChange::Add(EndpointChange::default()), Keep::Saved));
+    // It is not what was saved.
+    wait(run.change(ONE, ListChange::Remove, Keep::Running));
+    let next = Run::of(LIST, &file);
+    let expected = [(ONE, 1, 0), (TWO, 5, 0), (THREE, 3, 0)];
+    assert_eq!(
+        members(&next.shared),
+        expected.map(|(it, weight, tier)| (it.to_owned(), weight, tier))
+    );
+    let limits = next.shared[0].members();
+    let limits = limits.iter().map(|it| it.state.max_in_flight());
+    assert_eq!(limits.collect::<Vec<_>>(), [None, Some(100), Some(7)]);
+}
+
+#[test]
+fn another_state_file_is_read_before_it_is_written() {
+    let dir = TempDir::new().unwrap();
+    let (first, second) = (dir.join("first.json"), dir.join("second.json"));
+    wait(Run::of(LIST, &second).change(ONE, ListChange::Remove, Keep::Saved));
+    let damaged = dir.join("damaged.json");
+    std::fs::write(&damaged, "{").unwrap();
+    let mut run = Run::of(LIST, &first);
+    wait(run.change(THREE, ListChange::Add(weighed(1)), Keep::Saved));
+    // A configuration that does not come into force changes nothing.
+    let mut refused = config(LIST, Some(&second));
+    wait(run.discovery.prepare(&mut refused));
+    wait(run.change(THREE, ListChange::Set(weighed(2)), Keep::Saved));
+    assert_eq!(names(&run.shared), [ONE, TWO, THREE]);
+    wait(run.reload(LIST, &second));
+    wait(run.change(TWO, ListChange::Set(weighed(2)), Keep::Saved));
+    let expected = |list: &[(&str, u32, u16)]| {
+        let list = list.iter();
+        let list = list.map(|&(it, weight, tier)| (it.to_owned(), weight, tier));
+        list.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        members(&Run::of(LIST, &second).shared),
+        expected(&[(TWO, 2, 0)])
+    );
+    assert_eq!(
+        members(&Run::of(LIST, &first).shared),
+        expected(&[(ONE, 1, 0), (TWO, 5, 0), (THREE, 2, 0)])
+    );
+    wait(run.reload(LIST, &damaged));
+    wait(run.change(TWO, ListChange::Set(weighed(3)), Keep::Saved));
+    let aside = std::fs::read_to_string(dir.join("damaged.json.bad")).unwrap();
+    assert_eq!(aside, "{");
+}
+
+#[test]
+fn a_reload_while_a_change_is_saved_wins() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.join("state.json");
+    let mut run = Run::of(LIST, &file);
+    let discovery = run.discovery.clone();
+    wait(async {
+        let remove = ListChange::Remove;
+        let mut removing = Box::pin(discovery.change("app", ONE, &remove, Keep::Saved, "by me"));
+        let pending = poll_fn(|cx| Poll::Ready(removing.as_mut().poll(cx).is_pending())).await;
+        assert!(pending, "it is being written");
+        run.follow(&config(OTHER_LIST, Some(&file)));
+        let error = removing.await.unwrap_err();
+        assert!(error.contains("has got another list meanwhile"), "{error}");
+        let added = run.change(THREE, ListChange::Add(weighed(1)), Keep::Running);
+        assert_eq!(
+            added.await,
+            format!("endpoint app/{THREE} is added; until the program ends")
+        );
+    });
+    assert_eq!(names(&run.shared), [ONE, TWO, "10.0.0.9:80", THREE]);
+}
+
+#[test]
+fn a_weight_of_the_list_replaces_one_of_the_run_time() {
+    let (discovery, _, shared) = site(LIST);
+    let two = shared[0].members()[1].state.clone();
+    shared[0].dispatcher().set_weight(&two, 3, clock::now());
+    let weight = ListChange::Set(weighed(5));
+    wait(discovery.change("app", TWO, &weight, Keep::Running, "by me")).unwrap();
+    assert_eq!(two.weight(), 5);
+}
+
+#[test]
+fn what_is_saved_is_so_whoever_changed_it() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.join("state.json");
+    let run = Run::of(LIST, &file);
+    wait(run.change(THREE, ListChange::Add(weighed(1)), Keep::Saved));
+    let expected =
+        format!("upstream app: the running list is not the file's: added {THREE} (saved)");
+    assert_eq!(run.changed(LIST), expected);
+    let next = Run::of(LIST, &file);
+    next.discovery.restore_changes(run.discovery.keep_changes());
+    assert_eq!(next.changed(LIST), expected);
 }

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,18 +35,11 @@ pub struct SharedUpstream {
     name: String,
 }
 
-/// The sources of endpoints, and the file that lists further ones.
-type Listed = (Vec<config::EndpointSource>, Option<PathBuf>);
-
-fn listed(config: &config::Upstream) -> Listed {
-    (config.sources.clone(), config.endpoints_file.clone())
-}
-
 /// What an upstream was told last.
 #[derive(Debug)]
 struct Followed {
-    /// Where the configuration says that endpoints come from.
-    listed: Listed,
+    /// How the configuration writes where endpoints come from.
+    listed: String,
     /// The members, with the weights and limits that they were given.
     given: Vec<config::Endpoint>,
     /// How idle connections are kept.
@@ -58,7 +50,7 @@ struct Followed {
 impl Followed {
     fn new(config: &config::Upstream) -> Self {
         Followed {
-            listed: listed(config),
+            listed: config.listed.clone(),
             given: config.endpoints.clone(),
             pool: config.pool.clone(),
             is_probed: config.probe.is_some(),
@@ -188,9 +180,8 @@ impl SharedUpstream {
         let (is_listed, was_probed) = {
             let mut followed = self.followed();
             followed.pool = config.pool.clone();
-            let now_listed = listed(config);
-            let is_listed = followed.listed == now_listed;
-            followed.listed = now_listed;
+            let is_listed = followed.listed == config.listed;
+            followed.listed.clone_from(&config.listed);
             let is_probed = config.probe.is_some();
             (
                 is_listed,

@@ -542,8 +542,10 @@ fn haproxys_commands_change_the_list() {
         let (port, _origins) = at_one_port(&["127.0.0.2", "127.0.0.3"]);
         let [one, two] = [2, 3].map(|at| format!("127.0.0.{at}:{port}"));
         let proxy = site_of("", std::slice::from_ref(&one));
-        let said = ask(&proxy, &format!("add server app/spare {two} weight 2"));
-        assert_eq!(said.trim(), "New server registered.");
+        let add = format!("add server app/spare {two} weight 20 check inter 2s");
+        let said = ask(&proxy, &format!("{add} save"));
+        assert!(said.contains("`endpoint add` takes `save`"), "{said}");
+        assert_eq!(ask(&proxy, &add).trim(), "New server registered.");
         assert_eq!(endpoint_names(&proxy), [one.clone(), "spare".to_owned()]);
         assert_eq!(ask(&proxy, &format!("disable server app/{one}")).trim(), "");
         assert_eq!(who(&proxy), "127.0.0.3");
@@ -553,14 +555,39 @@ fn haproxys_commands_change_the_list() {
         );
         assert_eq!(moved.trim(), "");
         assert_eq!(who(&proxy), "127.0.0.2");
+        // The port stays.
+        let moved = ask(&proxy, "set server app/spare addr 127.0.0.3");
+        assert_eq!(moved.trim(), "");
+        assert_eq!(who(&proxy), "127.0.0.3");
+        // A part is one of what the list says, however often it is asked for.
+        for _ in 0..2 {
+            let said = ask(&proxy, "set server app/spare weight 50%");
+            assert_eq!(said.trim(), "");
+        }
+        let weight = ask(&proxy, "get weight app/spare");
+        assert_eq!(weight.trim(), "10 (initial 20)");
         let states = ask(&proxy, "show servers state");
-        assert!(states.contains(" app 2 spare "), "{states}");
+        assert!(
+            states.contains(" app 2 spare 127.0.0.3 2 0 10 20 "),
+            "{states}"
+        );
+        let usage = ask(&proxy, "set server app/spare frob 1");
+        assert!(usage.contains("addr <ip> [port <port>]"), "{usage}");
         assert_eq!(
             ask(&proxy, "del server app/spare").trim(),
             "Server deleted."
         );
         assert!(ask(&proxy, "del server app/spare").contains("has no endpoint"));
-        assert_eq!(endpoint_names(&proxy), [one]);
+        assert_eq!(endpoint_names(&proxy), std::slice::from_ref(&one));
+        // One that the configuration lists comes and goes as often.
+        for _ in 0..2 {
+            let said = ask(&proxy, &format!("del server app/{one}"));
+            assert_eq!(said.trim(), "Server deleted.");
+            assert_eq!(endpoint_names(&proxy), [""; 0]);
+            let said = ask(&proxy, &format!("add server app/{one} {one} weight 3"));
+            assert_eq!(said.trim(), "New server registered.");
+            assert_eq!(endpoint_names(&proxy), std::slice::from_ref(&one));
+        }
     });
 }
 

@@ -36,7 +36,9 @@ pub use upstream::{
     Queue, QueueAnswer, QueueAnswerTable, ServiceSource, ShortEndpoint, Upstream, UpstreamTable,
     UpstreamTimeouts,
 };
-pub(super) use upstream::{EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, UpstreamParts};
+pub(super) use upstream::{
+    EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, UpstreamParts, listed,
+};
 
 options! {
     /// Everything in the file.

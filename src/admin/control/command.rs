@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_local;
+
 use super::answer::{Answer, Format, with_names};
 use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, operate};
@@ -105,11 +107,93 @@ pub(super) async fn run(admin: &Arc<Admin>, operator: Operator, words: &[&str]) 
         return ended(answer, format);
     }
     let words: Vec<_> = words.iter().map(|&word| word.to_owned()).collect();
+    if !is_lasting(&words) {
+        return aside(admin, operator, words, format).await;
+    }
+    let admin = admin.clone();
+    // Whoever leaves meanwhile: what is saved is made as well.
+    let done = spawn_local(async move {
+        let caller = Caller {
+            admin: &admin,
+            operator,
+        };
+        match lasting(&caller, &words, format).await {
+            Some(answer) => answer,
+            None => aside(&admin, operator, words, format).await,
+        }
+    });
+    match done.await {
+        Ok(answer) => answer,
+        // It can't have been cancelled: nobody has its handle.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// The answer of a command that waits for nothing.
+async fn aside(
+    admin: &Arc<Admin>,
+    operator: Operator,
+    words: Vec<String>,
+    format: Format,
+) -> String {
     let answer = move |admin: &Admin| {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         at_once(&Caller { admin, operator }, &words, format)
     };
     admin.aside(Asker::Control, answer).await
+}
+
+/// Whether a command may change a list, or save something.
+fn is_lasting(words: &[String]) -> bool {
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    matches!(
+        *words,
+        ["endpoint" | "add" | "del", ..] | ["set", "server", _, "addr", ..] | [.., SAVE]
+    )
+}
+
+/// Makes a change of a list, or saves what is to be done at once then. Gives the whole
+/// answer, unless something is still to be done.
+async fn lasting(caller: &Caller<'_>, words: &[String], format: Format) -> Option<String> {
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let (operation, places) = match *words {
+        ["endpoint", verb, ref words @ ..] => {
+            let answer = super::endpoint::run(caller, verb, words, format).await;
+            return Some(ended(answer, format));
+        }
+        ["drain", ref places @ .., SAVE] => (Operation::Admin(Wanted::Drain), places),
+        ["ready", ref places @ .., SAVE] => (Operation::Admin(Wanted::Ready), places),
+        ["stop", ref places @ .., SAVE] => (Operation::Admin(Wanted::Stop), places),
+        ["weight", ref place, weight, SAVE] => {
+            // One that is no weight is refused below.
+            let weight = weight.parse().ok().filter(|it| *it <= MAX_WEIGHT)?;
+            (Operation::Weight(weight), std::slice::from_ref(place))
+        }
+        _ if matches!(format, Format::Text) => {
+            let answer = super::endpoint::haproxy(caller, &words).await?;
+            return Some(answer + "\n");
+        }
+        _ => return None,
+    };
+    let saved = save(caller, places, operation).await;
+    saved.err().map(|error| ended(Err(error), format))
+}
+
+/// Saves a change of every endpoint that is meant, or of none where one is unknown.
+async fn save(caller: &Caller<'_>, places: &[&str], operation: Operation) -> Result<(), String> {
+    let sources = &caller.admin.sources();
+    let mut meant = Vec::new();
+    for place in places {
+        meant.extend(endpoints(sources, place)?);
+    }
+    let by = caller.operator.to_string();
+    let change = ListChange::Set(operation.change(&by));
+    let discovery = &caller.admin.discovery;
+    for (upstream, endpoint) in meant {
+        let saved = discovery.change(upstream, &endpoint, &change, Keep::Saved, &by);
+        saved.await?;
+    }
+    Ok(())
 }
 
 /// The whole answer of a command that waits for nothing.
@@ -269,7 +353,6 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
                 )),
             }
         }
-        ["endpoint", verb, ref words @ ..] => super::endpoint::run(caller, verb, words, format),
         ["endpoint"] => Err("endpoint takes add, remove or set".to_owned()),
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
         ["set", "log-level", level] => set_log_level(level, caller.operator, format),
@@ -345,7 +428,8 @@ fn keep(save: &[&str]) -> Keep {
     }
 }
 
-/// Changes every endpoint that is meant, or none where one is unknown.
+/// Changes every endpoint that is meant, or none where one is unknown. What is to be kept
+/// is saved already.
 fn operate_all(
     caller: &Caller<'_>,
     places: &[&str],
@@ -363,12 +447,6 @@ fn operate_all(
     changed.sort_unstable();
     changed.dedup();
     for (upstream, endpoint) in meant {
-        if keep == Keep::Saved {
-            let by = caller.operator.to_string();
-            let change = ListChange::Set(operation.change(&by));
-            let discovery = &caller.admin.discovery;
-            discovery.change(upstream, &endpoint, &change, keep, &by)?;
-        }
         let is_now = operate(sources, upstream, &endpoint, operation, caller.operator);
         let is_now = is_now.map_err(|error| error.to_string())?;
         done.push(match keep {

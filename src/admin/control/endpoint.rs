@@ -5,6 +5,7 @@ use super::answer::{Answer, Format};
 use super::command::{left_empty, nobody_left};
 use crate::config::MAX_WEIGHT;
 use crate::discovery::{EndpointChange, Keep, ListChange};
+use crate::net::Address;
 
 /// What a command says beyond the place.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ struct Words {
 }
 
 /// Changes the list that the place is in.
-pub(super) fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format: Format) -> Answer {
+pub(super) async fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format: Format) -> Answer {
     let [place, options @ ..] = words else {
         return Err(format!("endpoint {verb} takes UPSTREAM/ENDPOINT"));
     };
@@ -40,7 +41,7 @@ pub(super) fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format: Forma
             ));
         }
     };
-    let done = apply(caller, place, &change, keep)?;
+    let done = apply(caller, place, &change, keep).await?;
     let upstream = place.split_once('/').map(|it| it.0);
     let upstream = upstream.filter(|_| change == ListChange::Remove);
     let upstream = upstream.as_slice();
@@ -57,21 +58,27 @@ pub(super) fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format: Forma
 }
 
 /// Makes a change of the endpoint that `UPSTREAM/ENDPOINT` stands for.
-pub(super) fn apply(
+async fn apply(
     caller: &Caller<'_>,
     place: &str,
     change: &ListChange,
     keep: Keep,
 ) -> Result<String, String> {
-    let Some((upstream, endpoint)) = place.split_once('/').filter(|it| !it.1.is_empty()) else {
-        let place = place.escape_debug();
-        return Err(format!(
-            "`{place}` is no UPSTREAM/ENDPOINT: a slash is missing"
-        ));
-    };
+    let (upstream, endpoint) = parts(place)?;
     let by = caller.operator.to_string();
     let discovery = &caller.admin.discovery;
-    discovery.change(upstream, endpoint, change, keep, &by)
+    discovery
+        .change(upstream, endpoint, change, keep, &by)
+        .await
+}
+
+/// The upstream and the endpoint of a place.
+fn parts(place: &str) -> Result<(&str, &str), String> {
+    let parts = place.split_once('/').filter(|it| !it.1.is_empty());
+    parts.ok_or_else(|| {
+        let place = place.escape_debug();
+        format!("`{place}` is no UPSTREAM/ENDPOINT: a slash is missing")
+    })
 }
 
 fn parse(words: &[&str]) -> Result<Words, String> {
@@ -111,48 +118,87 @@ fn parse(words: &[&str]) -> Result<Words, String> {
 
 /// HAProxy's `add server`, `del server` and `set server … addr`; `None` where it is none
 /// of them.
-pub(super) fn haproxy(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
-    let made = |place: &str, change: EndpointChange, add: fn(EndpointChange) -> ListChange| {
-        let by = caller.operator.to_string();
-        apply(
-            caller,
-            place,
-            &add(EndpointChange { by, ..change }),
-            Keep::Running,
-        )
-    };
-    let (done, said) = match *words {
+pub(super) async fn haproxy(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
+    let (place, change, said) = match *words {
         ["add", "server", place, ref options @ ..] => {
-            let (address, options) = match options {
-                [address, options @ ..] if address.contains(':') => (Some(*address), options),
-                options => (None, options),
-            };
-            let change = parse(options).map(|it| EndpointChange {
-                address: address.map(str::to_owned),
-                ..it.change
-            });
-            let done = change.and_then(|it| made(place, it, ListChange::Add));
-            (done, "New server registered.\n")
+            let change = server(options).map(ListChange::Add);
+            (place, change, "New server registered.\n")
         }
         ["add", "server", ..] => return Some("'server' expects <backend>/<server>.\n".to_owned()),
-        ["del", "server", place] => {
-            let done = apply(caller, place, &ListChange::Remove, Keep::Running);
-            (done, "Server deleted.\n")
-        }
+        ["del", "server", place] => (place, Ok(ListChange::Remove), "Server deleted.\n"),
         ["set", "server", place, "addr", ip, "port", port] => {
-            let change = address_change(ip, port);
-            (made(place, change, ListChange::Set), "")
+            (place, Ok(ListChange::Set(address_change(ip, port))), "")
         }
         ["set", "server", place, "addr", ip] => {
-            // The port stays: it is that of the name, where the name has one.
-            let port = place.rsplit_once(':').map_or("", |it| it.1);
-            (made(place, address_change(ip, port), ListChange::Set), "")
+            let port = port_of(caller, place);
+            let change = port.map(|port| ListChange::Set(address_change(ip, &port)));
+            (place, change, "")
         }
         _ => return None,
+    };
+    let done = match change {
+        Ok(mut change) => {
+            if let ListChange::Add(given) | ListChange::Set(given) = &mut change {
+                given.by = caller.operator.to_string();
+            }
+            apply(caller, place, &change, Keep::Running).await
+        }
+        Err(error) => Err(error),
     };
     Some(match done {
         Ok(_) => said.to_owned(),
         Err(error) => format!("{error}\n"),
+    })
+}
+
+/// The port that an endpoint has now.
+fn port_of(caller: &Caller<'_>, place: &str) -> Result<String, String> {
+    let (upstream, endpoint) = parts(place)?;
+    let found = caller.admin.discovery.endpoint(upstream, endpoint);
+    match found.map(|it| it.address) {
+        Some(Address::Tcp(address)) => Ok(address.port().to_string()),
+        Some(Address::Unix(_)) => Err(format!(
+            "`{endpoint}` is at a Unix socket: write the port as well"
+        )),
+        // That there is none is said where it is to be changed.
+        None => Ok("0".to_owned()),
+    }
+}
+
+/// What stands behind HAProxy's `add server B/S`: an address, and options. Options about
+/// checks say nothing here: the upstream says how its endpoints are probed.
+fn server(words: &[&str]) -> Result<EndpointChange, String> {
+    let (address, options) = match words {
+        [address, options @ ..] if address.contains(':') => (Some(*address), options),
+        options => (None, options),
+    };
+    let mut ours = Vec::new();
+    let mut options = options.iter();
+    while let Some(&option) = options.next() {
+        match option {
+            "check" | "no-check" | "enabled" => {}
+            "inter" | "fastinter" | "downinter" | "rise" | "fall" | "id" => _ = options.next(),
+            "backup" => ours.push(option),
+            "weight" | "maxconn" | "max_in_flight" | "tier" | "address" => {
+                ours.push(option);
+                ours.extend(options.next());
+            }
+            "save" => {
+                return Err("`add server` saves nothing: `endpoint add` takes `save`".to_owned());
+            }
+            _ => {
+                let option = option.escape_debug();
+                return Err(format!(
+                    "unknown option `{option}`: there are weight, maxconn, backup, and those \
+                     of checks, which change nothing"
+                ));
+            }
+        }
+    }
+    let change = parse(&ours)?.change;
+    Ok(EndpointChange {
+        address: address.map(str::to_owned).or(change.address.clone()),
+        ..change
     })
 }
 
@@ -191,6 +237,28 @@ mod tests {
             (&["frob"], "unknown option `frob`"),
         ] {
             let error = parse(words).unwrap_err();
+            assert!(error.contains(says), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_of_servers_are_haproxys() {
+        let words = "10.0.0.1:80 weight 3 check inter 2s rise 2 maxconn 9 backup enabled id 7";
+        let words: Vec<_> = words.split(' ').collect();
+        let expected = EndpointChange {
+            address: Some("10.0.0.1:80".to_owned()),
+            weight: Some(3),
+            max_in_flight: Some(9),
+            tier: Some(1),
+            ..EndpointChange::default()
+        };
+        assert_eq!(server(&words), Ok(expected));
+        for (words, says) in [
+            (&["10.0.0.1:80", "save"][..], "`endpoint add` takes `save`"),
+            (&["10.0.0.1:80", "ssl"], "unknown option `ssl`"),
+            (&["check", "weight"], "`weight `: write a whole number"),
+        ] {
+            let error = server(words).unwrap_err();
             assert!(error.contains(says), "{words:?}: {error}");
         }
     }

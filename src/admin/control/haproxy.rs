@@ -11,7 +11,6 @@ use super::Caller;
 use crate::admin::Admin;
 use crate::admin::csv::{self, RowId, RowKind};
 use crate::admin::operate::{Operation, operate};
-use crate::config::Endpoint;
 use crate::net::Address;
 use crate::observe::figures::{AdminWord, EndpointStatus, Figures, Sources};
 
@@ -23,17 +22,14 @@ const MAX_WEIGHT: u32 = 256;
 pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
     let admin = caller.admin;
     let sources = &admin.sources();
-    if let Some(answer) = super::endpoint::haproxy(caller, words) {
-        return Some(answer);
-    }
     let make = |place: &str, wanted| change(caller, place, Operation::Admin(wanted));
     Some(match *words {
         ["show", "info"] => info(sources),
         ["show", "stat"] => stat(admin, |_| true),
         ["show", "stat", proxy, kinds, sid] => part_of_stat(admin, proxy, kinds, sid),
         ["show", "backend"] => backends(sources),
-        ["show", "servers", "state"] => servers_state(sources, None),
-        ["show", "servers", "state", backend] => servers_state(sources, Some(backend)),
+        ["show", "servers", "state"] => servers_state(admin, None),
+        ["show", "servers", "state", backend] => servers_state(admin, Some(backend)),
         ["set", "server", place, "state", state] => match state {
             "ready" => make(place, Wanted::Ready),
             "drain" => make(place, Wanted::Drain),
@@ -44,9 +40,10 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
             set_weight(caller, place, weight)
         }
         ["set", "server", ..] => "usage: set server <backend>/<server> state ready|drain|maint, \
-             or set server <backend>/<server> weight <weight>[%]\n"
+             set server <backend>/<server> weight <weight>[%], \
+             or set server <backend>/<server> addr <ip> [port <port>]\n"
             .to_owned(),
-        ["get", "weight", place] => get_weight(sources, place),
+        ["get", "weight", place] => get_weight(admin, place),
         ["enable", "server", place] => make(place, Wanted::Ready),
         ["disable", "server", place] => make(place, Wanted::Stop),
         _ => return None,
@@ -57,11 +54,15 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
 struct EndpointPlace<'a> {
     upstream: &'a str,
     endpoint: Arc<EndpointState>,
-    /// What the configuration says.
+    /// What its list says.
     initial_weight: u32,
 }
 
-fn find<'a>(sources: &'a Sources, place: &str) -> Result<EndpointPlace<'a>, &'static str> {
+fn find<'a>(
+    admin: &Admin,
+    sources: &'a Sources,
+    place: &str,
+) -> Result<EndpointPlace<'a>, &'static str> {
     let (upstream, endpoint) = place.split_once('/').ok_or("Require 'backend/server'.\n")?;
     let mut upstreams = sources.config.upstreams.iter().enumerate();
     let (index, upstream) = upstreams
@@ -69,12 +70,11 @@ fn find<'a>(sources: &'a Sources, place: &str) -> Result<EndpointPlace<'a>, &'st
         .ok_or("No such backend.\n")?;
     let members = sources.dispatchers[index].members();
     let endpoint = members.named(endpoint).ok_or("No such server.\n")?;
-    let mut configured = upstream.endpoints.iter();
-    let configured = configured.find(|it| it.name == endpoint.name());
+    let listed = admin.discovery.endpoint(&upstream.name, endpoint.name());
     Ok(EndpointPlace {
         upstream: &upstream.name,
         endpoint: endpoint.clone(),
-        initial_weight: configured.map_or(endpoint.weight(), |it| it.weight),
+        initial_weight: listed.map_or(endpoint.weight(), |it| it.weight),
     })
 }
 
@@ -82,7 +82,7 @@ fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
     let sources = &caller.admin.sources();
     let EndpointPlace {
         upstream, endpoint, ..
-    } = match find(sources, place) {
+    } = match find(caller.admin, sources, place) {
         Ok(place) => place,
         Err(error) => return error.to_owned(),
     };
@@ -98,10 +98,10 @@ fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
     }
 }
 
-/// A weight, or a part of the one configured.
+/// A weight, or a part of the one that the list says.
 fn set_weight(caller: &Caller<'_>, place: &str, weight: &str) -> String {
     let sources = &caller.admin.sources();
-    let found = match find(sources, place) {
+    let found = match find(caller.admin, sources, place) {
         Ok(found) => found,
         Err(error) => return error.to_owned(),
     };
@@ -129,8 +129,8 @@ fn set_weight(caller: &Caller<'_>, place: &str, weight: &str) -> String {
     change(caller, place, Operation::Weight(weight))
 }
 
-fn get_weight(sources: &Sources, place: &str) -> String {
-    match find(sources, place) {
+fn get_weight(admin: &Admin, place: &str) -> String {
+    match find(admin, &admin.sources(), place) {
         Err(error) => error.to_owned(),
         Ok(place) => format!(
             "{} (initial {})\n",
@@ -223,12 +223,13 @@ fn info(sources: &Sources) -> String {
 }
 
 /// The state file, version 1; what there is nothing to tell about is 0 or `-`.
-fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
+fn servers_state(admin: &Admin, backend: Option<&str>) -> String {
     const TITLES: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state \
         srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status \
         srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id \
         srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr \
         srv_agent_addr srv_agent_port\n";
+    let sources = &admin.sources();
     let upstreams = &sources.config.upstreams;
     if backend.is_some_and(|name| upstreams.iter().all(|it| it.name != name)) {
         return "Can't find backend.\n".to_owned();
@@ -241,16 +242,14 @@ fn servers_state(sources: &Sources, backend: Option<&str>) -> String {
             continue;
         }
         let members = sources.dispatchers[index].members();
-        let configured = upstream.endpoints.iter().map(|it| (&*it.name, it));
-        let configured: HashMap<_, _> = configured.collect();
+        let listed = admin.discovery.endpoints(&upstream.name);
+        let listed: HashMap<_, _> = listed.iter().map(|it| (&*it.name, it)).collect();
         for (place, state) in members.endpoints().iter().enumerate() {
-            let listed = configured.get(state.name()).copied();
-            // One that joined later is called by its address, as a rule.
-            let joined = Endpoint::at(state.name()).ok();
-            let address = listed.or(joined.as_ref()).map(|it| &it.address);
-            let (address, port) = match address {
+            let listed = listed.get(state.name());
+            let (address, port) = match listed.map(|it| &it.address) {
                 Some(Address::Tcp(address)) => (address.ip().to_string(), address.port()),
                 Some(Address::Unix(path)) => (path.display().to_string(), 0),
+                // It is just leaving.
                 None => ("-".to_owned(), 0),
             };
             let initial_weight = listed.map_or(state.weight(), |it| it.weight);

@@ -14,12 +14,16 @@ use evenkeel_policy::health::EndpointKept;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::discovery::{ChangesKept, Discovery, listed};
+use crate::config;
+use crate::discovery::{ChangesKept, Discovery};
 use crate::net::clock;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::inquiry::LearnedSide;
 use crate::observe::probes::LastProbe;
 use crate::upstream::{SharedUpstream, UpstreamSides};
+
+/// An upstream of a configuration, with its index.
+type Configured<'a> = ((usize, &'a config::Upstream), &'a Arc<SharedUpstream>);
 
 /// What is known of upstreams.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -101,9 +105,9 @@ impl Known {
         learned: Vec<Vec<LearnedSide>>,
     ) -> Self {
         let indices = sources.config.upstreams.iter().enumerate();
-        let of_upstream = |((index, config), shared): ((usize, _), &Arc<SharedUpstream>)| {
+        let of_upstream = |((index, config), shared): Configured<'_>| {
             let known = Upstream {
-                listed: listed(config),
+                listed: config.listed.clone(),
                 retries: Some(shared.dispatcher().retries.left(clock::now())),
                 endpoints: endpoints(sources, index, shared),
             };
@@ -128,7 +132,7 @@ impl Known {
         let configured = sources.config.upstreams.iter().enumerate();
         for ((index, config), shared) in configured.zip(upstreams) {
             if let Some(known) = self.upstreams.get(shared.name()) {
-                let is_listed = known.listed == listed(config);
+                let is_listed = known.listed == config.listed;
                 known.restore(sources, index, shared, is_listed);
             }
         }

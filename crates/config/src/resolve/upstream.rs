@@ -14,7 +14,7 @@ use super::super::setting::{Bounded, Map, Placed, Resolve};
 use super::super::surroundings::{NameLookup, Surroundings};
 use super::super::value::{Destination, EndpointAddress, Forwarding};
 use super::super::written::{
-    self, EndpointParts, ProbeParts, QueueParts, ShortEndpoint, UpstreamParts,
+    self, EndpointParts, ProbeParts, QueueParts, ShortEndpoint, UpstreamParts, listed,
 };
 use super::super::{
     BalanceKey, Endpoint, EndpointSource, Lane, NameSource, Probe, ProbeRequest, Queue,
@@ -45,6 +45,7 @@ pub(super) fn resolve(
     it.resolve_with(UpstreamParts {
         name: name.to_owned(),
         balance: balance(it)?,
+        listed: listed(&sources, file.map(|it| &*it.0)),
         endpoints,
         sources,
         endpoints_file,

@@ -24,6 +24,7 @@ use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::{HealthSettings, Initial};
 use evenkeel_policy::queue::{Discipline, QueueSettings};
 use evenkeel_proto::http1::write::{Forward, Via};
+pub(crate) use source::listed;
 pub use source::{EndpointSource, NameSource, ServiceSource};
 
 options! {
@@ -45,6 +46,9 @@ options! {
         sources: Vec<EndpointSource>,
         /// The file that lists further ones.
         endpoints_file: Option<PathBuf>,
+        /// How the list of endpoints is written: another list has another text. It is the
+        /// same in every process, wherever the configuration file lies.
+        listed: String,
         /// Where requests wait for a slot.
         queue: Queue,
         /// Parts of the slots that some routes are kept to.

@@ -1,5 +1,7 @@
 //! Where the endpoints of an upstream come from.
 
+use std::path::Path;
+
 use super::Endpoint;
 use crate::setting::FromText;
 use crate::value::{Destination, EndpointAddress};
@@ -64,6 +66,50 @@ impl EndpointSource {
     }
 }
 
+/// How a list is written, all of it, in a few letters.
+pub(crate) fn listed(sources: &[EndpointSource], file: Option<&Path>) -> String {
+    let mut text = String::new();
+    for source in sources {
+        let (kind, resolve, family, pattern) = match source {
+            EndpointSource::Fixed(endpoint) => ("address", None, None, endpoint),
+            EndpointSource::Name(name) => ("name", Some(name.resolve), name.family, &name.pattern),
+            EndpointSource::Service(service) => (
+                "service",
+                Some(service.resolve),
+                service.family,
+                &service.pattern,
+            ),
+        };
+        let resolve = match resolve {
+            None => "-",
+            Some(ResolveTo::Each) => "each",
+            Some(ResolveTo::One) => "one",
+        };
+        let family = match family {
+            None => "-",
+            Some(Family::Ipv4) => "4",
+            Some(Family::Ipv6) => "6",
+            Some(Family::Both) => "both",
+        };
+        // The text says the host, the port and the address.
+        let Endpoint {
+            name: _,
+            host: _,
+            address: _,
+            weight,
+            max_in_flight,
+            tier,
+        } = pattern;
+        let limit = max_in_flight.map_or("-".to_owned(), |it| it.to_string());
+        let written = source.text();
+        text += &format!("{kind} {written:?} {resolve} {family} {weight} {limit} {tier}\n");
+    }
+    if let Some(file) = file {
+        text += &format!("file {:?}\n", file.to_string_lossy());
+    }
+    format!("{:016x}", evenkeel_policy::hash::hash(text.as_bytes()))
+}
+
 impl Endpoint {
     /// The endpoint at an address, with nothing else said of it.
     ///
@@ -88,5 +134,55 @@ impl Endpoint {
             max_in_flight: None,
             tier: 0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NameLookup, load_text};
+
+    fn listed_as(keys: &str) -> String {
+        let text = format!(
+            "[[listener]]\nbind = ':0'\n[[route]]\nupstream = 'app'\n[upstream.app]\n{keys}"
+        );
+        let loaded = load_text("folder/test.toml", &text, NameLookup::Later).unwrap();
+        loaded.config.upstreams[0].listed.clone()
+    }
+
+    #[test]
+    fn every_other_list_has_another_text() {
+        let lists = [
+            "endpoints = ['a.test:80']",
+            "endpoints = ['b.test:80']",
+            "endpoints = ['a.test:80', 'b.test:80']",
+            "endpoints = ['b.test:80', 'a.test:80']",
+            "endpoints = [{ address = 'a.test:80', resolve = 'one' }]",
+            "endpoints = [{ address = 'a.test:80', family = '4' }]",
+            "endpoints = [{ address = 'a.test:80', family = '6' }]",
+            "endpoints = [{ address = 'a.test:80', family = 'both' }]",
+            "endpoints = [{ address = 'a.test:80', weight = 2 }]",
+            "endpoints = [{ address = 'a.test:80', tier = 2 }]",
+            "endpoints = [{ address = 'a.test:80', max_in_flight = 2 }]",
+            "endpoints = [{ srv = '_http._tcp.a.test' }]",
+            "endpoints = [{ srv = '_http._tcp.a.test', family = '6' }]",
+            "endpoints = ['a.test:80']\nendpoints_file = 'a.json'",
+            "endpoints = ['a.test:80']\nendpoints_file = 'b.json'",
+        ];
+        let mut texts: Vec<_> = lists.iter().map(|it| listed_as(it)).collect();
+        assert_eq!(
+            texts[0],
+            listed_as("retries = 1\nendpoints = ['a.test:80']")
+        );
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), lists.len());
+    }
+
+    #[test]
+    fn it_is_the_same_from_wherever_the_file_is_read() {
+        let file = Path::new("a.json");
+        let elsewhere = listed(&[], Some(file));
+        assert_eq!(listed_as("endpoints_file = 'a.json'"), elsewhere);
     }
 }

@@ -1,0 +1,335 @@
+//! What operators change of lists: each change is checked, saved if that is wanted, and
+//! then made.
+//!
+//! Changes are made one after the other, on the control thread: no list becomes another
+//! one by a reload while one is made. Only the state file is written beside it.
+//!
+//! Invariant: what the state file has of a list holds whenever the configuration comes to
+//! have that list, at a start as with a reload.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::task::spawn_blocking;
+
+use super::changes::{self, Changes, Saved};
+use super::{Discovery, Failure, Keep, ListChange, State};
+use crate::config::{Config, Endpoint};
+use crate::net::clock;
+use crate::upstream::change::log_change;
+
+/// The state file, as it was read or written last.
+#[derive(Debug, Default)]
+pub(super) struct SavedFile {
+    pub path: PathBuf,
+    pub changes: Saved,
+    /// It could not be read: it is set aside before another one is written.
+    pub is_damaged: bool,
+}
+
+impl SavedFile {
+    /// What the file has once all holds that is changed of an endpoint.
+    fn with(&self, upstream: &str, endpoint: &str, now: &Changes) -> Saved {
+        let mut changes = self.changes.clone();
+        let of = changes.entry(upstream.to_owned()).or_default();
+        if of.listed != now.listed {
+            *of = Changes::of(now.listed.clone());
+        }
+        of.take_over(endpoint, now);
+        changes.retain(|_, it| !it.is_empty());
+        changes
+    }
+}
+
+impl Discovery {
+    /// Reads the state file of a configuration that is being prepared, unless it is the
+    /// one that is in use. One that can't be read changes nothing.
+    pub(super) async fn read_state(&self, path: &Path) {
+        if self
+            .state()
+            .saved
+            .as_ref()
+            .is_some_and(|it| it.path == path)
+        {
+            return;
+        }
+        let owned = path.to_owned();
+        let read = spawn_blocking(move || changes::read(&owned)).await;
+        let Ok(read) = read else { return };
+        let mut file = SavedFile {
+            path: path.to_owned(),
+            ..SavedFile::default()
+        };
+        match read {
+            Ok(changes) => file.changes = changes,
+            Err(Failure { word, text }) => {
+                file.is_damaged = true;
+                self.shown.state_failures().note(word);
+                let shown = path.display();
+                tracing::error!(
+                    failure = word,
+                    "state file {shown}: {word}: {text}; endpoints are those of the \
+                     configuration, and the next one that is saved sets it aside as {shown}.bad"
+                );
+            }
+        }
+        self.state().saved_next = Some(file);
+    }
+
+    /// The endpoint as the running list has it: at its address, with the weight and the
+    /// limit that it was given.
+    pub fn endpoint(&self, upstream: &str, endpoint: &str) -> Option<Endpoint> {
+        let state = self.state();
+        let mut list = state.upstreams.get(upstream)?.list.iter();
+        list.find(|it| it.name == endpoint).cloned()
+    }
+
+    /// All of them.
+    pub fn endpoints(&self, upstream: &str) -> Vec<Endpoint> {
+        let state = self.state();
+        let known = state.upstreams.get(upstream);
+        known.map_or(Vec::new(), |it| it.list.clone())
+    }
+
+    /// Changes the list of an upstream, for `by`. Says in a sentence what the endpoint now
+    /// is. To be called on the thread where configurations come into force.
+    ///
+    /// # Errors
+    /// Nothing was changed, and why.
+    ///
+    /// # Cancellation
+    /// The state file may have a change then that is not made.
+    pub async fn change(
+        &self,
+        upstream: &str,
+        endpoint: &str,
+        change: &ListChange,
+        keep: Keep,
+        by: &str,
+    ) -> Result<String, String> {
+        let _turn = self.changing.lock().await;
+        let wanted = self.state().changed(upstream, endpoint, change, by)?;
+        if keep == Keep::Saved {
+            self.save(upstream, endpoint, &wanted).await?;
+        }
+        let mut state = self.state();
+        let what = match change {
+            ListChange::Add(_) => "added",
+            ListChange::Remove => "removed, and finishes what it has",
+            ListChange::Set(_) => "set",
+        };
+        let then = match keep {
+            Keep::Running => "until the program ends",
+            Keep::Saved => "saved for the next start",
+        };
+        tracing::info!(
+            upstream,
+            endpoint,
+            "upstream {upstream}: endpoint {endpoint} is {what}, {by}; {then}"
+        );
+        if let ListChange::Remove = change {
+            let why = format!("removed {by}");
+            self.shown
+                .note_absent(upstream, [(endpoint.to_owned(), why)]);
+        }
+        state.changes.insert(upstream.to_owned(), wanted);
+        state.changes.retain(|_, it| !it.is_empty());
+        self.publish(&mut state, upstream);
+        state.settle(upstream, endpoint, change, by);
+        Ok(format!("endpoint {upstream}/{endpoint} is {what}; {then}"))
+    }
+
+    /// Has the state file say of an endpoint what is wanted.
+    ///
+    /// # Errors
+    /// The running list is to stay as it is.
+    async fn save(&self, upstream: &str, endpoint: &str, wanted: &Changes) -> Result<(), String> {
+        let (path, changes, is_damaged) = {
+            let state = self.state();
+            let file = state.saved.as_ref();
+            let file = file.ok_or("`server.state_file` names no file to save it in")?;
+            let changes = file.with(upstream, endpoint, wanted);
+            (file.path.clone(), changes, file.is_damaged)
+        };
+        let shown = path.display().to_string();
+        let to = path.clone();
+        let written = spawn_blocking(move || {
+            if is_damaged {
+                changes::set_aside(&to);
+            }
+            changes::write(&to, &changes).map(|()| changes)
+        });
+        let written = written
+            .await
+            .unwrap_or_else(|it| Err(io::Error::other(it)))
+            .map_err(|error| {
+                const WORD: &str = "state-unwritable";
+                self.shown.state_failures().note(WORD);
+                tracing::error!(
+                    failure = WORD,
+                    "state file {shown}: {WORD}: {error}; nothing was changed"
+                );
+                format!("nothing was changed: write {shown}: {error}")
+            })?;
+        let mut state = self.state();
+        if let Some(file) = state.saved.as_mut().filter(|it| it.path == path) {
+            file.changes = written;
+            file.is_damaged = false;
+        }
+        // A configuration may have come into force meanwhile.
+        let is_listed = |it: &super::Known| it.listed == wanted.listed;
+        if state.upstreams.get(upstream).is_some_and(is_listed) {
+            Ok(())
+        } else {
+            Err(format!(
+                "upstream `{upstream}` has got another list meanwhile, which stays as it is: \
+                 {shown} has the change for the list of before"
+            ))
+        }
+    }
+}
+
+impl State {
+    /// The state file at this path, if that has been read.
+    fn file_at(&self, path: Option<&Path>) -> Option<&SavedFile> {
+        let files = self.saved.iter().chain(&self.saved_next);
+        files.into_iter().find(|it| Some(&*it.path) == path)
+    }
+
+    /// What operators have changed of a list that is written so, where this state file is
+    /// in use.
+    pub(super) fn changes_under(
+        &self,
+        upstream: &str,
+        listed: &str,
+        state_file: Option<&Path>,
+    ) -> Option<&Changes> {
+        let stays = (self.upstreams.get(upstream)).is_some_and(|it| it.listed == listed);
+        let running = self.changes.get(upstream).filter(|_| stays);
+        let is_same_file = self.saved.as_ref().map(|it| &*it.path) == state_file;
+        if running.is_some() || (stays && is_same_file) {
+            return running;
+        }
+        let saved = self.file_at(state_file)?.changes.get(upstream)?;
+        (saved.listed == listed).then_some(saved)
+    }
+
+    /// Goes on with the state file of a configuration, and with what is changed of its
+    /// lists. What was changed of others holds no more.
+    pub(super) fn follow_changes(&mut self, config: &Config) {
+        let state_file = config.state_file.as_deref();
+        let mut changes = std::collections::BTreeMap::new();
+        let mut lists = HashMap::new();
+        for upstream in &config.upstreams {
+            let (name, listed) = (&upstream.name, &upstream.listed);
+            lists.insert(&**name, &**listed);
+            let Some(found) = self.changes_under(name, listed, state_file) else {
+                continue;
+            };
+            if self.changes.get(name) != Some(found) {
+                let what = found.summary();
+                tracing::info!(
+                    upstream = name,
+                    "upstream {name}: what the operator changed holds, as it was saved: {what}"
+                );
+            }
+            changes.insert(name.clone(), found.clone());
+        }
+        let is_lost = |upstream: &str, it: &Changes| lists.get(upstream) != Some(&&*it.listed);
+        let before = std::mem::replace(&mut self.changes, changes);
+        if self.saved.as_ref().map(|it| &*it.path) != state_file {
+            let next = self.saved_next.take();
+            let next = next.filter(|it| Some(&*it.path) == state_file);
+            let empty = |path: &Path| SavedFile {
+                path: path.to_owned(),
+                ..SavedFile::default()
+            };
+            self.saved = next.or_else(|| state_file.map(empty));
+            let saved = self.saved.iter().flat_map(|it| &it.changes);
+            for (upstream, changes) in saved.filter(|(name, it)| is_lost(name, it)) {
+                if !before.contains_key(upstream) {
+                    changes.log_lost(upstream, Some(changes));
+                }
+            }
+        }
+        self.saved_next = None;
+        for (upstream, changes) in before.iter().filter(|(name, it)| is_lost(name, it)) {
+            changes.log_lost(upstream, self.saved_of(upstream));
+        }
+    }
+
+    /// What the state file has of an upstream.
+    pub(super) fn saved_of(&self, upstream: &str) -> Option<&Changes> {
+        self.saved.as_ref()?.changes.get(upstream)
+    }
+
+    /// All that is changed of a list once an endpoint is changed, by whom.
+    ///
+    /// # Errors
+    /// The change makes no sense, and why.
+    fn changed(
+        &self,
+        upstream: &str,
+        endpoint: &str,
+        change: &ListChange,
+        by: &str,
+    ) -> Result<Changes, String> {
+        let Some(known) = self.upstreams.get(upstream) else {
+            let names: Vec<_> = self.upstreams.keys().map(String::as_str).collect();
+            let upstream = upstream.escape_debug();
+            let names = names.join(", ");
+            return Err(format!(
+                "there is no upstream `{upstream}`; there are {names}"
+            ));
+        };
+        let member = known.list.iter().find(|it| it.name == endpoint);
+        let listed = self.listed(known, endpoint);
+        let shown = endpoint.escape_debug();
+        match (change, member) {
+            (ListChange::Add(_), Some(_)) => {
+                return Err(format!(
+                    "upstream `{upstream}` has an endpoint `{shown}` already"
+                ));
+            }
+            (ListChange::Add(given), None) => match &listed {
+                Some(listed) => given.apply(&mut listed.clone())?,
+                None => drop(given.endpoint(endpoint)?),
+            },
+            (ListChange::Remove | ListChange::Set(_), None) => {
+                return Err(format!("upstream `{upstream}` has no endpoint `{shown}`"));
+            }
+            (ListChange::Set(given), Some(member)) => given.apply(&mut member.clone())?,
+            (ListChange::Remove, Some(_)) => {}
+        }
+        let running = self.changes.get(upstream).cloned();
+        let mut changes = running.unwrap_or_else(|| Changes::of(known.listed.clone()));
+        changes.note(endpoint, change, listed.as_ref(), by);
+        Ok(changes)
+    }
+
+    /// Gives a member what a change says of it that may have been changed at run time
+    /// beside the list.
+    fn settle(&self, upstream: &str, endpoint: &str, change: &ListChange, by: &str) {
+        let (ListChange::Add(given) | ListChange::Set(given)) = change else {
+            return;
+        };
+        let Some(known) = self.upstreams.get(upstream) else {
+            return;
+        };
+        let dispatcher = known.shared.dispatcher();
+        let members = dispatcher.members();
+        let Some(state) = members.named(endpoint) else {
+            return;
+        };
+        let now = clock::now();
+        if let Some(weight) = given.weight.filter(|it| *it != state.weight()) {
+            dispatcher.set_weight(state, weight, now);
+        }
+        if let Some(admin) = given.admin
+            && let Some(change) = dispatcher.set_admin(state, admin.into(), now)
+        {
+            log_change(upstream, endpoint, &change, Some(by));
+        }
+    }
+}
