@@ -125,3 +125,18 @@ pub(super) fn operate(
     };
     Ok(format!("endpoint {upstream}/{endpoint} is {is_now}"))
 }
+
+/// The upstreams of these names without an endpoint that takes requests.
+pub(super) fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a str> {
+    let figures = sources.read();
+    let is_empty = |name: &&str| {
+        let mut upstreams = figures.upstreams.iter();
+        upstreams.any(|it| it.name == *name && it.eligible == 0)
+    };
+    changed.iter().copied().filter(is_empty).collect()
+}
+
+/// The warning about an upstream without any endpoint that takes requests.
+pub(super) fn nobody_left(upstream: &str) -> String {
+    format!("no endpoint of `{upstream}` takes requests now")
+}

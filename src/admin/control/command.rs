@@ -8,7 +8,7 @@ use tokio::task::spawn_local;
 
 use super::answer::{Answer, Format, with_names};
 use super::{Caller, haproxy, show};
-use crate::admin::operate::{Operation, Operator, Unknown, operate};
+use crate::admin::operate::{Operation, Operator, Unknown, left_empty, nobody_left, operate};
 use crate::admin::order::{Order, ReloadOptions, order};
 use crate::admin::{Admin, Asker};
 use crate::config::MAX_WEIGHT;
@@ -470,21 +470,6 @@ fn operate_all(
         let lines = done.iter().cloned().chain(warnings);
         lines.map(|it| it + "\n").collect()
     })
-}
-
-/// The upstreams of these names without an endpoint that takes requests.
-pub(super) fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a str> {
-    let figures = sources.read();
-    let is_empty = |name: &&str| {
-        let mut upstreams = figures.upstreams.iter();
-        upstreams.any(|it| it.name == *name && it.eligible == 0)
-    };
-    changed.iter().copied().filter(is_empty).collect()
-}
-
-/// The warning about an upstream without any endpoint that takes requests.
-pub(super) fn nobody_left(upstream: &str) -> String {
-    format!("no endpoint of `{upstream}` takes requests now")
 }
 
 /// The endpoints that `UPSTREAM/ENDPOINT` or `UPSTREAM/*` stands for.

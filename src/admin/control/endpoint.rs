@@ -2,7 +2,7 @@
 
 use super::Caller;
 use super::answer::{Answer, Format};
-use super::command::{left_empty, nobody_left};
+use crate::admin::operate::{left_empty, nobody_left};
 use crate::config::MAX_WEIGHT;
 use crate::discovery::{EndpointChange, Keep, ListChange};
 use crate::net::Address;

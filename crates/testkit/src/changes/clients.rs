@@ -256,6 +256,10 @@ pub fn guest(ledger: &Ledger, address: SocketAddr) {
                 Ok(response) => {
                     ledger.failed(Kind::Guest, &format!("status {}", response.status));
                 }
+                // Its handshake was under way as the last socket was closed.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    ledger.closed(Kind::Guest);
+                }
                 Err(error) => ledger.failed(Kind::Guest, &error.to_string()),
             }
         }
