@@ -246,6 +246,15 @@ impl CurrentGeneration {
         // It is dropped once nothing is borrowed.
         drop(old);
     }
+
+    /// Has the exchanges of those end that were replaced by this tick; whether there are
+    /// any.
+    fn end_replaced(&self, until: u64) -> bool {
+        let replaced = self.replaced.borrow();
+        let over = replaced.iter().filter(|it| it.at <= until);
+        let over = over.filter_map(|it| it.generation.upgrade());
+        over.filter(|it| !it.is_over.replace(true)).count() > 0
+    }
 }
 
 /// Heads of requests to be filled again.
@@ -268,17 +277,6 @@ impl Heads {
         if heads.len() < HEADS_KEPT {
             heads.push(head);
         }
-    }
-}
-
-impl CurrentGeneration {
-    /// Has the exchanges of those end that were replaced by this tick; whether there are
-    /// any.
-    fn end_replaced(&self, until: u64) -> bool {
-        let replaced = self.replaced.borrow();
-        let over = replaced.iter().filter(|it| it.at <= until);
-        let over = over.filter_map(|it| it.generation.upgrade());
-        over.filter(|it| !it.is_over.replace(true)).count() > 0
     }
 }
 

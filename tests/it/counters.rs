@@ -11,6 +11,7 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, RawClient};
 
 use crate::setup::{figures, get, origin, program, test};
+use crate::tunnels::UPGRADE;
 
 fn start(endpoint: &str) -> Running {
     let text = format!(
@@ -62,9 +63,7 @@ fn a_tunnel_counts_as_an_answer() {
         let origin = origin();
         let running = start(&origin.address.to_string());
         let mut client = client(&running);
-        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
-                       Upgrade: echo-protocol\r\n\r\n";
-        assert_eq!(client.ask(upgrade).unwrap().status, 101);
+        assert_eq!(client.ask(UPGRADE).unwrap().status, 101);
         assert_eq!(endpoint(&running).status[1].value(), 1);
         drop(client);
         running.stop(Duration::from_secs(1));

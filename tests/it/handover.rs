@@ -1,7 +1,6 @@
 //! What a process knows of upstreams, and what the one that takes over knows of them.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Origin, OriginOptions, Proxy, TempDir};
@@ -219,7 +218,6 @@ fn the_last_probe_is_known() {
         until("it was probed", || {
             !endpoint(&proxy, 0)["last_probe"].is_null()
         });
-        std::thread::sleep(Duration::from_millis(5));
         successors.upgrade();
         let probe = endpoint(&proxy, 0)["last_probe"].clone();
         assert_eq!(

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use crate::control::{ask, texts};
 use crate::setup::{Site, ask_status, assert_serves, figures, get, origin, program, test};
 use crate::status::order;
+use crate::tunnels::UPGRADE;
 
 /// With a control socket and a status page.
 pub const SITE: Site<'_> = Site {
@@ -165,9 +166,7 @@ fn listeners_come_and_go() {
         let [mut idle, mut busy, mut tunnel] = [(); 3].map(|()| connect());
         assert_serves(&mut idle);
         busy.send(get("/slow/1500")).unwrap();
-        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
-                       Upgrade: echo-protocol\r\n\r\n";
-        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        assert_eq!(tunnel.ask(UPGRADE).unwrap().status, 101);
         until("both are in flight", || origin.stats().in_flight == 2);
         let mut stays = proxy.client();
         assert_serves(&mut stays);
@@ -327,9 +326,7 @@ fn a_tunnel_keeps_its_own_configuration_and_no_other() {
         let (origin, proxy) = site();
         let config = SITE.config(&[origin.address.to_string()]);
         let mut tunnel = proxy.client();
-        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
-                       Upgrade: echo\r\n\r\n";
-        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        assert_eq!(tunnel.ask(UPGRADE).unwrap().status, 101);
         for turn in 0..5 {
             reload(
                 &proxy,
@@ -398,9 +395,7 @@ fn what_goes_on_with_an_older_configuration_is_shown_and_ends_in_time() {
         let (origin, proxy) = site();
         let config = SITE.config(&[origin.address.to_string()]);
         let mut tunnel = proxy.client();
-        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
-                       Upgrade: echo\r\n\r\n";
-        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        assert_eq!(tunnel.ask(UPGRADE).unwrap().status, 101);
         let timeout = "generation_timeout = \"3s\"\ncontrol =";
         reload(&proxy, &config.replace("control =", timeout));
         until("it is held by a tunnel", || {

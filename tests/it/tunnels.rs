@@ -12,7 +12,8 @@ use crate::setup::{
 };
 use crate::words::{CONNECT_METHOD, TUNNEL_IDLE, UPSTREAM_UPGRADE};
 
-const UPGRADE: &str = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+/// Has the test origin make a tunnel.
+pub const UPGRADE: &str = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
                        Upgrade: echo-protocol\r\n\r\n";
 
 #[test]

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::service_manager::Manager;
 use crate::setup::{Site, ask_status, assert_serves, figures, get, origin, program, test};
+use crate::tunnels::UPGRADE;
 
 /// The process that has taken over last; killed when dropped. To be dropped before the
 /// first one.
@@ -210,9 +211,7 @@ fn a_scraper_that_keeps_its_connection_is_sent_to_the_new_process() {
         assert_eq!(pid(&mut kept), Some(u64::from(proxy.pid())));
         // It keeps the old process.
         let mut tunnel = proxy.client();
-        let upgrade = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
-                       Upgrade: echo\r\n\r\n";
-        assert_eq!(tunnel.ask(upgrade).unwrap().status, 101);
+        assert_eq!(tunnel.ask(UPGRADE).unwrap().status, 101);
         let successors = Successors(&proxy);
         let next = successors.upgrade();
         assert!(kept.is_closed());

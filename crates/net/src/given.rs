@@ -14,7 +14,7 @@ use socket2::{Socket, Type};
 
 use crate::address::Address;
 use crate::listen::{
-    Accepting, Bound, BoundListener, FileIdentity, SocketFile, begin_to_listen, identity, prepare,
+    Accepting, Bound, BoundListener, FileIdentity, FoundAt, SocketFile, begin_to_listen, prepare,
     silent_sibling,
 };
 
@@ -252,7 +252,7 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
 /// The file of a Unix socket, unless another program has taken its path.
 fn file_of(path: &Path, given: Option<FileIdentity>) -> Option<SocketFile> {
     let given = given?;
-    let is_there = identity(path).is_ok_and(|it| it == given);
+    let is_there = SocketFile::found_at(path, given) == FoundAt::Own;
     is_there.then(|| SocketFile::given(path.to_owned(), given))
 }
 

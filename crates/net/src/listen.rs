@@ -348,7 +348,7 @@ impl SocketFile {
 
     /// Whether the file at the path is still the one that was bound.
     pub fn is_there(&self) -> bool {
-        identity(&self.path).is_ok_and(|identity| identity == self.identity)
+        Self::found_at(&self.path, self.identity) == FoundAt::Own
     }
 }
 
@@ -374,7 +374,7 @@ pub fn aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// The device and the inode of a file.
-pub(crate) fn identity(path: &Path) -> io::Result<FileIdentity> {
+fn identity(path: &Path) -> io::Result<FileIdentity> {
     let meta = std::fs::symlink_metadata(path)?;
     Ok((meta.dev(), meta.ino()))
 }
