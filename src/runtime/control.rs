@@ -284,7 +284,8 @@ impl Control {
         };
         let sources = &self.process.sources();
         summarise(&sources.config, &sources.counters, unwritten);
-        self.upgrading.tell_last_counts();
+        self.upgrading
+            .tell_last_counts(self.process.counts_before.take());
         match self.stage {
             Stage::Draining {
                 cause: Cause::Ended,

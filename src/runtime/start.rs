@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::handover::Inheritance;
+use super::handover::{CountsBefore, Inheritance};
 use super::health;
 use super::heartbeat::{Beating, Heartbeat};
 use super::listeners::Listeners;
@@ -67,6 +67,8 @@ pub(super) struct Process {
     pub status_address: Option<Address>,
     /// Of the status page, for a process that takes over.
     pub status_copies: Option<SocketCopies>,
+    /// Where another process that this one has taken over from may still count.
+    pub counts_before: Option<CountsBefore>,
 }
 
 /// Threads that still write when the workers have ended.
@@ -274,10 +276,11 @@ impl Process {
         take_control_path(&mut opened);
         phase.send_replace(Phase::Serve);
         opened.take_over_files();
+        let mut counts_before = None;
         if let Some(predecessor) = inheritance.predecessor.take() {
             predecessor.serving();
             let (tell, first_counts) = oneshot::channel();
-            predecessor.follow_counts(current.clone(), tell);
+            counts_before = predecessor.follow_counts(current.clone(), tell);
             duties.first_counts = Some(first_counts);
         }
         let process = Process {
@@ -302,6 +305,7 @@ impl Process {
             moved_control_file: None,
             status_address,
             status_copies: opened.status_copies,
+            counts_before,
         };
         process.announce();
         Ok((process, duties))

@@ -58,7 +58,8 @@ fn signal(pid: u32, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-fn is_running(pid: u32) -> bool {
+/// Whether a process runs that has this id.
+pub fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|it| !it.contains(") Z "))
 }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use evenkeel_testkit::deadline::{STEP, holds_within, until, within};
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
 
 use crate::control::ask;
-use crate::setup::{ask_status, figures, get, nobody, origin, program};
-use crate::upgrade::Successors;
+use crate::setup::{Site, ask_status, figures, get, nobody, origin, program};
+use crate::upgrade::{Successors, is_running};
 
 const TOKEN: &str = "a-token-for-the-tests";
 
@@ -306,4 +308,71 @@ fn nothing_that_is_counted_goes_backwards() {
 /// Counted by the first upgrade only.
 fn is_upgrade(family: &str) -> bool {
     family == "evenkeel_upgrades_total"
+}
+
+/// Longest time that `/late` waits.
+const LATE: Duration = Duration::from_secs(50);
+
+/// An origin that answers `/late` when it is told to, and everything else at once.
+fn late() -> (RawOrigin, Arc<AtomicBool>) {
+    let may_answer = Arc::new(AtomicBool::new(false));
+    let told = may_answer.clone();
+    let origin = RawOrigin::start(move |_, mut stream| {
+        while let Ok(head) = stream.read_head() {
+            if head.starts_with("GET /late ") {
+                holds_within(LATE, || told.load(Ordering::Relaxed));
+            }
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npong";
+            if stream.send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    (origin.unwrap(), may_answer)
+}
+
+#[test]
+fn what_an_older_process_still_counts_reaches_the_newest() {
+    within(Duration::from_secs(60), || {
+        let (origin, may_answer) = late();
+        let server = "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"";
+        let site = Site {
+            server,
+            ..Site::default()
+        };
+        let proxy = site.start(&[origin.address.to_string()]);
+        let ask = |count: u64| {
+            for _ in 0..count {
+                proxy.client().ask(get("/ping")).unwrap();
+            }
+        };
+        let requests = || {
+            let figures = figures(&proxy);
+            let of = |kind: &str| figures[kind][0]["requests"].as_u64().unwrap();
+            ["listeners", "routes", "upstreams"].map(of)
+        };
+        ask(1);
+        let mut slow = proxy.client();
+        slow.send(get("/late")).unwrap();
+        until("it is in flight", || {
+            figures(&proxy)["upstreams"][0]["in_flight"] == 1
+        });
+        let successors = Successors(&proxy);
+        let mut asked = 1;
+        for count in 2..5 {
+            let left = successors.pids().last().copied();
+            successors.upgrade();
+            ask(count);
+            asked += count;
+            if let Some(left) = left {
+                until("the process between has ended", || !is_running(left));
+            }
+            until("the newest has the sum", || requests() == [asked; 3]);
+        }
+        assert!(is_running(proxy.pid()));
+        may_answer.store(true, Ordering::Relaxed);
+        assert_eq!(slow.read_response("GET").unwrap().status, 200);
+        until("the first process has ended", || !is_running(proxy.pid()));
+        until("the newest has its count", || requests() == [asked + 1; 3]);
+    });
 }

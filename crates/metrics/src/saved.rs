@@ -114,4 +114,50 @@ impl Saved {
             }
         }
     }
+
+    /// What was counted beyond these earlier counts of the same cells. A count that has
+    /// become smaller is one of nothing.
+    #[must_use]
+    pub fn since(&self, before: &Saved) -> Saved {
+        match (self, before) {
+            (Saved::Number(count), Saved::Number(before)) => {
+                Saved::number(count.saturating_sub(*before))
+            }
+            (Saved::Numbers(counts), Saved::Numbers(before)) => {
+                let before = before.iter().copied().chain(std::iter::repeat(0));
+                let counts = counts.iter().zip(before);
+                let since = counts.map(|(count, before)| count.saturating_sub(before));
+                Saved::numbers(since.collect())
+            }
+            (Saved::Named(cells), before) => {
+                let cells = cells.iter();
+                Saved::named(cells.map(|(name, it)| (&**name, it.since(before.of(name)))))
+            }
+            (this, _) => this.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_since_is_what_adds_up_to_it() {
+        let of = |a, numbers: &[u64], b| {
+            Saved::named([
+                ("a", Saved::number(a)),
+                ("numbers", Saved::numbers(numbers.to_vec())),
+                ("cells", Saved::named([("b", Saved::number(b))])),
+            ])
+        };
+        let (before, now) = (of(3, &[1, 0], 0), of(5, &[1, 4, 2], 7));
+        let since = now.since(&before);
+        assert_eq!(since, of(2, &[0, 4, 2], 7));
+        let mut sum = before.clone();
+        sum.add(since);
+        assert_eq!(sum, now);
+        assert_eq!(now.since(&Saved::Nothing), now);
+        assert!(now.since(&now).is_nothing() && before.since(&now).is_nothing());
+    }
 }

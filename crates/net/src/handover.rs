@@ -5,10 +5,11 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{FdFlags, fcntl_setfd, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -84,6 +85,20 @@ impl Channel {
     /// The time is zero.
     pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.0.set_read_timeout(timeout)
+    }
+
+    /// Waits until there is something to receive, or the end of the other side; or until
+    /// `stop` has something to read, or its end. Whether it is not that.
+    ///
+    /// # Errors
+    /// The kernel can't wait.
+    pub fn wait_unless(&self, stop: impl AsFd) -> io::Result<bool> {
+        let mut both = [
+            PollFd::new(&self.0, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
+        retry_on_intr(|| poll(&mut both, None))?;
+        Ok(both[1].revents().is_empty())
     }
 
     /// Sends a message.
@@ -174,10 +189,14 @@ impl Channel {
     }
 }
 
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     #[test]
@@ -214,5 +233,21 @@ mod tests {
         ours.set_timeout(Some(Duration::from_millis(20))).unwrap();
         let error = ours.receive().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn waiting_ends_with_a_message_or_when_it_is_to() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let theirs = Channel::inherited(theirs).unwrap();
+        let (stop, stopper) = io::pipe().unwrap();
+        ours.send(b"hello", &[]).unwrap();
+        assert!(theirs.wait_unless(&stop).unwrap());
+        theirs.receive().unwrap().unwrap();
+        drop(stopper);
+        assert!(!theirs.wait_unless(&stop).unwrap());
+        // What comes afterwards is for whoever has the end then.
+        ours.send(b"hello", &[]).unwrap();
+        assert!(!theirs.wait_unless(&stop).unwrap());
+        assert!(theirs.receive().unwrap().is_some());
     }
 }

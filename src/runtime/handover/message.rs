@@ -17,14 +17,21 @@
 //!    │───────────────────────────────────────────▶│ goes on counting from there
 //!    │                                    Counted │
 //!    │◀───────────────────────────────────────────│
+//!    │ Before, with a channel, if the process     │
+//!    │ before the old one still finishes          │
+//!    │───────────────────────────────────────────▶│ hears that one's Counts
 //! ```
 
+use std::io;
+
 use evenkeel_metrics::Saved;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::state::Known;
 use crate::discovery::SourcesKept;
 use crate::net::Address;
+use crate::net::handover::Channel;
 use crate::net::listen::FileIdentity;
 
 /// Version of the messages. A program that knows another one refuses the offer, and the
@@ -102,6 +109,12 @@ pub(in crate::runtime) enum Word {
     Serve,
     /// What was counted so far.
     Counts(Saved),
+    /// The old process ends, and the one before it has not ended yet: that one's counts
+    /// come by the channel that is with this.
+    Before {
+        /// What that one has counted, as far as it is among the last `Counts`.
+        counted: Saved,
+    },
 }
 
 /// The address that a text of an offer stands for.
@@ -110,4 +123,14 @@ pub(in crate::runtime) fn address(text: &str) -> Option<Address> {
         Some(path) => Some(Address::Unix(path.into())),
         None => text.parse().ok().map(Address::Tcp),
     }
+}
+
+/// Reads a message.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    serde_json::from_slice(bytes).map_err(io::Error::other)
+}
+
+/// Says something to the old process.
+pub(super) fn say(channel: &Channel, answer: &Answer) -> io::Result<()> {
+    channel.send(&serde_json::to_vec(answer)?, &[])
 }

@@ -3,11 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use evenkeel_metrics::Saved;
-use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::message::{Answer, CHANNEL_VARIABLE, Offer, Role, VERSION, Versioned, Word, address};
+use super::counts_before::CountsBefore;
+use super::message::{
+    Answer, CHANNEL_VARIABLE, Offer, Role, VERSION, Versioned, Word, address, read, say,
+};
 use super::state::Known;
 use crate::admin::STATUS_PAGE;
 use crate::discovery::SourcesKept;
@@ -124,17 +125,9 @@ fn take(channel: &Channel) -> io::Result<(Offer, GivenSockets)> {
     Ok((offer, sockets))
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    serde_json::from_slice(bytes).map_err(io::Error::other)
-}
-
 fn refuse(channel: &Channel, why: &str) {
     // Where it can't be told, it sees that this process ends.
     let _ = say(channel, &Answer::Refused(why.to_owned()));
-}
-
-fn say(channel: &Channel, answer: &Answer) -> io::Result<()> {
-    channel.send(&serde_json::to_vec(answer)?, &[])
 }
 
 impl Predecessor {
@@ -154,7 +147,9 @@ impl Predecessor {
             match read(&bytes)? {
                 Word::Known(told) => known = *told,
                 Word::Serve => return Ok(known),
-                Word::Counts(_) => return Err(io::ErrorKind::InvalidData.into()),
+                Word::Counts(_) | Word::Before { .. } => {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
             }
         }
     }
@@ -169,25 +164,14 @@ impl Predecessor {
 
     /// Goes on counting from what the old process has counted, as long as it does.
     /// `first` hears of the first counts.
-    pub fn follow_counts(self, current: CurrentSources, first: oneshot::Sender<()>) {
-        let thread = std::thread::Builder::new().name("upgrade".to_owned());
-        let follow = move || {
-            let (mut first, mut before) = (Some(first), Saved::Nothing);
-            let _ = self.channel.set_timeout(None);
-            // It ends with the old process.
-            while let Ok(Some((bytes, _))) = self.channel.receive() {
-                if let Ok(Word::Counts(counts)) = read(&bytes) {
-                    current.get().inherit(&counts, &before);
-                    before = counts;
-                    // Where that can't be told, nobody waits for it.
-                    let _ = say(&self.channel, &Answer::Counted);
-                }
-                // Who waits for it may have given up.
-                first.take().map(|it| it.send(()));
-            }
-        };
-        if let Err(error) = thread.spawn(follow) {
-            tracing::warn!("upgrade: counters begin anew: {error}");
-        }
+    pub fn follow_counts(
+        self,
+        current: CurrentSources,
+        first: oneshot::Sender<()>,
+    ) -> Option<CountsBefore> {
+        let counts = CountsBefore::hear(self.channel, current, first);
+        counts
+            .inspect_err(|error| tracing::warn!("upgrade: counters begin anew: {error}"))
+            .ok()
     }
 }

@@ -20,8 +20,8 @@ use crate::net::handover::Channel;
 use crate::observe::figures::{CurrentSources, Sources};
 use crate::observe::inquiry::{Question, ask};
 use crate::observe::upgrades::Tell;
-use crate::runtime::handover::Known;
 use crate::runtime::handover::message::{Answer, CHANNEL_VARIABLE, Offer, Word};
+use crate::runtime::handover::{Known, Unheard};
 use crate::runtime::service::WATCHDOG_PID_VARIABLE;
 use crate::upstream::SharedUpstream;
 
@@ -441,6 +441,21 @@ impl Telling {
         }
     }
 
+    /// Has it hear of the process before this one. Nothing is told after that.
+    fn leave(&self, Unheard { channel, counted }: Unheard) {
+        let mut open = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(successor) = open.take() else {
+            return;
+        };
+        let word = serde_json::to_vec(&Word::Before { counted }).map_err(io::Error::from);
+        let told = word.and_then(|bytes| successor.send(&bytes, &[channel.as_fd()]));
+        if let Err(error) = told {
+            tracing::warn!(
+                "upgrade: what the process before still counts is not told any more: {error}"
+            );
+        }
+    }
+
     fn is_open(&self) -> bool {
         let channel = self.channel.lock();
         channel.unwrap_or_else(PoisonError::into_inner).is_some()
@@ -478,13 +493,17 @@ impl CountsTeller {
         Ok(())
     }
 
-    /// Tells it once more. Blocks for a moment.
-    pub fn finish(self) {
+    /// Tells it once more, and leaves it the process before this one, if that still
+    /// counts. Blocks for a moment.
+    pub fn finish(self, before: Option<Unheard>) {
         self.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread {
             thread.thread().unpark();
             // It panicked: there is nobody to tell.
             let _ = thread.join();
+        }
+        if let Some(before) = before {
+            self.telling.leave(before);
         }
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::Invocation;
 use super::successor::{CountsTeller, Failed, Heard, Starting, Teller};
 use crate::admin::{Outcome, STATUS_PAGE};
+use crate::runtime::handover::CountsBefore;
 use crate::runtime::listeners::Lent;
 use crate::runtime::service::ServiceManager;
 use crate::runtime::start::Process;
@@ -149,12 +150,14 @@ impl Upgrading {
         service.goes_on();
     }
 
-    /// Tells the process that has taken over what was counted to the end.
-    pub fn tell_last_counts(&mut self) {
-        self.counts
-            .take()
-            .into_iter()
-            .for_each(CountsTeller::finish);
+    /// Tells the process that has taken over what was counted to the end, and has it hear
+    /// of the process before this one, if that still counts. May block for a moment.
+    pub fn tell_last_counts(&mut self, before: Option<CountsBefore>) {
+        if let Some(counts) = self.counts.take() {
+            // First, so that the last counts have all that was heard of.
+            let unheard = before.and_then(CountsBefore::leave);
+            counts.finish(unheard);
+        }
     }
 }
 
