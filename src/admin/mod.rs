@@ -47,6 +47,12 @@ pub(crate) use order::{Order, Outcome};
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
 
+/// How the kernel takes connections in for the status page.
+pub(crate) const ACCEPTING: Accepting = Accepting {
+    backlog: BACKLOG,
+    is_deferred: false,
+};
+
 /// How long accepting pauses where it fails, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -146,13 +152,9 @@ pub(crate) fn bind(
         control: None,
         status_copies: None,
     };
-    let accepting = Accepting {
-        backlog: BACKLOG,
-        is_deferred: false,
-    };
     if let Some(settings) = &config.status {
-        let bound = given.bind(STATUS_PAGE, &settings.bind, accepting, 1, || {
-            listen::bind(&settings.bind, accepting, 1)
+        let bound = given.bind(STATUS_PAGE, &settings.bind, ACCEPTING, 1, || {
+            listen::bind(&settings.bind, ACCEPTING, 1)
         });
         let mut bound = bound.map_err(|error| named("status page", &settings.bind, error))?;
         files.status_copies = Some(SocketCopies::of(&bound)?);

@@ -251,6 +251,24 @@ impl Listeners {
         Ok(())
     }
 
+    /// Has sockets that another process had take connections in as these listeners say,
+    /// in order. Where the kernel refuses it, a socket stays as it was there.
+    pub fn prepare(&self, listeners: &[Listener]) {
+        for (open, listener) in self.current.iter().zip(listeners) {
+            let Some(copies) = &open.copies else {
+                continue;
+            };
+            if let Err(error) = copies.prepare(&open.address, listener.accepting) {
+                let OpenListener { name, address, .. } = open;
+                tracing::warn!(
+                    listener = name,
+                    "listener {name}: backlog and defer_accept stay as they were at {address}: \
+                     {error}"
+                );
+            }
+        }
+    }
+
     /// Takes over the files of sockets that another process had.
     pub fn take_over_files(&mut self) {
         let files = self.current.iter_mut().flat_map(|it| &mut it.file);

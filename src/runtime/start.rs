@@ -133,6 +133,16 @@ impl Opened {
         })
     }
 
+    /// Has sockets that were given take connections in as the configuration says.
+    fn prepare_sockets(&self) {
+        self.listeners.prepare(&self.config.listeners);
+        if let (Some(status), Some(copies)) = (&self.config.status, &self.status_copies)
+            && let Err(error) = copies.prepare(&status.bind, admin::ACCEPTING)
+        {
+            tracing::warn!("status page: its socket stays as it was: {error}");
+        }
+    }
+
     /// Takes over the files of sockets from the process before. They are that one's as
     /// long as this start may fail.
     fn take_over_files(&mut self) {
@@ -275,6 +285,8 @@ impl Process {
         opened.listeners.listen(&opened.config.listeners)?;
         take_control_path(&mut opened);
         phase.send_replace(Phase::Serve);
+        // This start fails no more.
+        opened.prepare_sockets();
         opened.take_over_files();
         let mut counts_before = None;
         if let Some(predecessor) = inheritance.predecessor.take() {

@@ -152,7 +152,8 @@ impl GivenSockets {
     }
 
     /// Takes the sockets that were given for an address, and gives each worker its own;
-    /// where there are none, it is bound. Sockets that join those which were given do not
+    /// where there are none, it is bound. Those that were given stay as they are until
+    /// [`SocketCopies::prepare`]: the process before may go on with them. Sockets that join those which were given do not
     /// listen before [`SocketCopies::listen`]: connections in their queues would wait for
     /// this process, or be reset with it.
     ///
@@ -224,9 +225,6 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
         })
         .collect();
     let sockets: Vec<Socket> = given.into_iter().map(|it| it.socket).collect();
-    for socket in &sockets {
-        prepare(socket, &address, accepting)?;
-    }
     for (at, listener) in listeners.iter_mut().enumerate().skip(sockets.len()) {
         let shared = &sockets[at % sockets.len()];
         let joined = match &address {
@@ -279,6 +277,17 @@ impl SocketCopies {
             }
         }
         Ok(SocketCopies(copies))
+    }
+
+    /// Has those take connections in like this that listen already. Of sockets that
+    /// another process has as well, it holds for that one too: it is for when this process
+    /// serves.
+    ///
+    /// # Errors
+    /// The kernel refuses it for one of them; it was tried for all.
+    pub fn prepare(&self, address: &Address, accepting: Accepting) -> io::Result<()> {
+        let tried = self.0.iter().map(|it| prepare(it, address, accepting));
+        tried.fold(Ok(()), io::Result::and)
     }
 
     /// Has those listen that do not yet.
@@ -397,6 +406,29 @@ mod tests {
         let each: Vec<_> = bound.listeners.iter().map(count).collect();
         assert_eq!(each.iter().sum::<usize>(), clients.len(), "{each:?}");
         assert!(each[1..].iter().any(|it| *it > 0), "{each:?}");
+    }
+
+    #[test]
+    fn sockets_stay_as_they_are_until_this_process_serves() {
+        const DEFERRED: Accepting = Accepting {
+            backlog: 8,
+            is_deferred: true,
+        };
+        let (mut given, address) = given_of(1);
+        let none = || Err(io::Error::other("nothing was given"));
+        let bound = given.bind("web", &loopback(), DEFERRED, 1, none).unwrap();
+        let socket = &bound.listeners[0].sockets[0];
+        let Address::Tcp(at) = address else {
+            unreachable!("it was bound to one");
+        };
+        // Nothing is sent: where connections are deferred, it is not accepted.
+        let _undeferred = TcpStream::connect(at).unwrap();
+        socket.accept().unwrap();
+        let copies = SocketCopies::of(&bound).unwrap();
+        copies.prepare(&address, DEFERRED).unwrap();
+        let _deferred = TcpStream::connect(at).unwrap();
+        let error = socket.accept().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -154,12 +154,16 @@ pub(crate) fn begin_to_listen(socket: &impl AsFd, accepting: Accepting) -> io::R
 }
 
 /// Has a socket that listens already take connections in like this.
-pub(crate) fn prepare(socket: &Socket, address: &Address, accepting: Accepting) -> io::Result<()> {
+pub(crate) fn prepare(
+    socket: &impl AsFd,
+    address: &Address,
+    accepting: Accepting,
+) -> io::Result<()> {
     if !address.is_unix() {
-        socket.set_tcp_nodelay(true)?;
+        rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
         defer_accept(socket, accepting.is_deferred)?;
     }
-    socket.listen(backlog(accepting.backlog))
+    Ok(rustix::net::listen(socket, backlog(accepting.backlog))?)
 }
 
 /// Has the kernel keep connections until the client has sent something, or for
