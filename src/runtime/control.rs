@@ -542,7 +542,10 @@ impl Control {
 
     fn signalled(&mut self, wish: Wish) {
         let (name, patience) = match wish {
-            Wish::Reopen => return self.process.log_sender.reopen(),
+            Wish::Reopen => {
+                let writing = self.process.writing.iter();
+                return writing.for_each(|it| it.log_writer.reopen());
+            }
             Wish::Reload => return self.reload(Asker::Signal, ReloadOptions::default()),
             Wish::Upgrade => return self.upgrade(WantedUpgrade::default()),
             Wish::Stop(name, patience) => (name, patience),

@@ -590,7 +590,6 @@ impl Process {
         let lines = writing.log_writer.follow(lines, opened)?;
         let spans = writing.exporters.follow(config.otlp.as_ref())?;
         // Nothing fails from here on.
-        self.log_sender = lines.clone();
         if let Err(error) = log_level::follow(&before.config.log, &config.log) {
             tracing::warn!("reload: the event log stays as it is: {error}");
         }

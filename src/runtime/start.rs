@@ -26,7 +26,7 @@ use crate::net::given::SocketCopies;
 use crate::net::listen::{BoundListener, SocketFile};
 use crate::net::poller::Poller;
 use crate::observe::access_log::Layout;
-use crate::observe::access_log::writer::{self, LogSender, LogWriter};
+use crate::observe::access_log::writer::{self, LogWriter};
 use crate::observe::counters::Counters;
 use crate::observe::figures::{CurrentSources, Sources, Started};
 use crate::observe::inquiry::{self, Inquiry, Questions};
@@ -44,7 +44,6 @@ pub(super) struct Process {
     pub ended: mpsc::UnboundedReceiver<ThreadEnded>,
     pub workers: Vec<JoinHandle<io::Result<()>>>,
     pub heartbeats: Vec<Arc<Heartbeat>>,
-    pub log_sender: LogSender,
     /// `None` once it is being finished.
     pub writing: Option<Writing>,
     /// Of the newest configuration.
@@ -300,7 +299,6 @@ impl Process {
             ended,
             workers,
             heartbeats: observation.heartbeats,
-            log_sender: observation.outlets.lines,
             writing: Some(Writing {
                 exporters: observation.exporters,
                 log_writer: observation.log_writer,

@@ -288,13 +288,6 @@ impl LogSender {
     pub(super) fn destination(&self, index: usize) -> &Destination {
         &self.destinations[index]
     }
-
-    /// Opens every file anew, for one that was renamed. Does not wait for it.
-    pub fn reopen(&self) {
-        for destination in self.destinations.iter() {
-            destination.queue.reopen();
-        }
-    }
 }
 
 impl Destination {
@@ -397,6 +390,15 @@ impl LogWriter {
             None => self.threads.push(thread),
         }
         Ok(())
+    }
+
+    /// Opens every file anew, for one that was renamed; also those that only older
+    /// generations have. Does not wait for it.
+    pub fn reopen(&self) {
+        let threads = self.threads.iter().flatten();
+        for thread in threads.filter(|it| it.is_open()) {
+            thread.queue.reopen();
+        }
     }
 
     /// Finishes destinations that left and that nobody hands anything over to any more:
@@ -532,6 +534,24 @@ mod tests {
         assert_eq!(writer.finish(Duration::from_secs(5)), 0);
         let counts = [&ab[0], &ab[1], &bc[1]].map(lines);
         assert_eq!(counts, [5, 2, 0]);
+    }
+
+    #[test]
+    fn one_that_left_is_opened_anew_as_well() {
+        let folder = TempDir::new().unwrap();
+        let (a, b) = (files(&folder, &["a"]), files(&folder, &["b"]));
+        let (first, mut writer) = start(&a).unwrap();
+        let second = follow(&mut writer, &b);
+        for name in ["a", "b"] {
+            let path = folder.join(name);
+            std::fs::rename(&path, path.with_extension("old")).unwrap();
+        }
+        writer.reopen();
+        send(&first, 0, 2);
+        send(&second, 0, 3);
+        drop((first, second));
+        assert_eq!(writer.finish(Duration::from_secs(5)), 0);
+        assert_eq!([&a[0], &b[0]].map(lines), [2, 3]);
     }
 
     #[test]
