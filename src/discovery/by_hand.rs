@@ -74,7 +74,7 @@ impl Discovery {
                 );
             }
         }
-        self.state().saved_next = Some(file);
+        self.state().saved_next.insert(path.to_owned(), file);
     }
 
     /// The endpoint as the running list has it: at its address, with the weight and the
@@ -193,7 +193,7 @@ impl Discovery {
 impl State {
     /// The state file at this path, if that has been read.
     fn file_at(&self, path: Option<&Path>) -> Option<&SavedFile> {
-        let files = self.saved.iter().chain(&self.saved_next);
+        let files = self.saved.iter().chain(self.saved_next.values());
         files.into_iter().find(|it| Some(&*it.path) == path)
     }
 
@@ -239,8 +239,7 @@ impl State {
         let is_lost = |upstream: &str, it: &Changes| lists.get(upstream) != Some(&&*it.listed);
         let before = std::mem::replace(&mut self.changes, changes);
         if self.saved.as_ref().map(|it| &*it.path) != state_file {
-            let next = self.saved_next.take();
-            let next = next.filter(|it| Some(&*it.path) == state_file);
+            let next = state_file.and_then(|it| self.saved_next.remove(it));
             let empty = |path: &Path| SavedFile {
                 path: path.to_owned(),
                 ..SavedFile::default()
@@ -253,7 +252,7 @@ impl State {
                 }
             }
         }
-        self.saved_next = None;
+        self.saved_next.clear();
         for (upstream, changes) in before.iter().filter(|(name, it)| is_lost(name, it)) {
             changes.log_lost(upstream, self.saved_of(upstream));
         }

@@ -154,8 +154,29 @@ struct State {
     changes: BTreeMap<String, Changes>,
     /// The state file, where the configuration names one.
     saved: Option<SavedFile>,
-    /// That of a configuration that is being prepared, where it is another one.
-    saved_next: Option<SavedFile>,
+    /// Those of configurations that are being prepared, by path, where they are others.
+    saved_next: BTreeMap<PathBuf, SavedFile>,
+}
+
+impl State {
+    /// What the upstreams ask.
+    fn questions(&self) -> HashSet<Question> {
+        let sources = self.upstreams.values().flat_map(|it| &it.sources);
+        sources.filter_map(Question::of).collect()
+    }
+
+    /// The files that list their endpoints.
+    fn paths(&self) -> HashSet<PathBuf> {
+        let files = self.upstreams.values();
+        files.filter_map(|it| it.file.clone()).collect()
+    }
+
+    /// Keeps of the sources those that the upstreams have.
+    fn forget_others(&mut self) {
+        let (questions, paths) = (self.questions(), self.paths());
+        self.answers.retain(|it, _| questions.contains(it));
+        self.files.retain(|it, _| paths.contains(it));
+    }
 }
 
 /// An upstream, and its list.
@@ -267,12 +288,7 @@ impl Discovery {
             };
             state.upstreams.insert(upstream.name.clone(), known);
         }
-        let asked: HashSet<_> = questions(config).into_iter().collect();
-        state.answers.retain(|question, _| asked.contains(question));
-        let files: HashSet<_> = (config.upstreams.iter())
-            .filter_map(|it| it.endpoints_file.clone())
-            .collect();
-        state.files.retain(|path, _| files.contains(path));
+        state.forget_others();
         self.shown.retain(|name| state.upstreams.contains_key(name));
         let names: Vec<_> = state.upstreams.keys().cloned().collect();
         for name in names {
@@ -285,6 +301,14 @@ impl Discovery {
         self.configured.notify_one();
     }
 
+    /// Forgets what was [prepared](Self::prepare) for a configuration that does not come
+    /// into force: by the next one that would be old.
+    pub fn forget_prepared(&self) {
+        let mut state = self.state();
+        state.saved_next.clear();
+        state.forget_others();
+    }
+
     /// Asks the sources for ever, in local tasks beside this one.
     pub async fn keep(self: Arc<Self>) {
         let mut names: HashMap<Question, AbortHandle> = HashMap::new();
@@ -293,14 +317,7 @@ impl Discovery {
         loop {
             let (resolvers, questions, paths) = {
                 let state = self.state();
-                let questions: HashSet<_> = (state.upstreams.values())
-                    .flat_map(|it| &it.sources)
-                    .filter_map(Question::of)
-                    .collect();
-                let paths: HashSet<_> = (state.upstreams.values())
-                    .filter_map(|it| it.file.clone())
-                    .collect();
-                (state.resolvers.clone(), questions, paths)
+                (state.resolvers.clone(), state.questions(), state.paths())
             };
             let asked = match &of {
                 Some((before, asked)) if *before == resolvers => asked.clone(),

@@ -371,6 +371,38 @@ fn another_state_file_is_read_before_it_is_written() {
 }
 
 #[test]
+fn a_configuration_that_is_refused_leaves_nothing() {
+    let dir = TempDir::new().unwrap();
+    let [first, second, third] = ["1", "2", "3"].map(|it| dir.join(it));
+    wait(Run::of(LIST, &second).change(ONE, ListChange::Remove, Keep::Saved));
+    let mut run = Run::of(LIST, &first);
+    let asked = {
+        let keys = "endpoints = ['nobody.invalid:80']\nendpoints_file = '/nowhere.json'";
+        let mut refused = config(keys, Some(&third));
+        let asked = question(&refused, 0);
+        // No name server is asked here.
+        run.discovery
+            .note_answer(&asked, answer(vec![target("10.0.0.1:0")]));
+        wait(run.discovery.prepare(&mut refused));
+        assert_eq!(refused.upstreams[0].endpoints.len(), 1);
+        asked
+    };
+    assert!(run.discovery.state().answers.contains_key(&asked));
+    run.discovery.forget_prepared();
+    {
+        let state = run.discovery.state();
+        let left = (state.answers.len(), state.files.len());
+        assert_eq!((left, state.saved_next.len()), ((0, 0), 0));
+    }
+    // Nor does one that is only compared, meanwhile.
+    let [mut wanted, mut compared] = [&second, &third].map(|it| config(LIST, Some(it)));
+    wait(run.discovery.prepare(&mut wanted));
+    wait(run.discovery.prepare(&mut compared));
+    run.follow(&wanted);
+    assert_eq!(names(&run.shared), [TWO]);
+}
+
+#[test]
 fn a_reload_while_a_change_is_saved_wins() {
     let dir = TempDir::new().unwrap();
     let file = dir.join("state.json");

@@ -412,6 +412,9 @@ impl Control {
             Ok(prepared) => self.process.follow(prepared).map_err(Rejected::because),
             Err(rejected) => Err(rejected),
         };
+        if followed.is_err() {
+            self.process.discovery.forget_prepared();
+        }
         let sources = self.process.sources();
         match (followed, wanted) {
             (Ok(in_force), wanted) => {

@@ -374,6 +374,8 @@ impl Reloading {
             Wanted::Kept(_) => NewEndpoints::Any,
         };
         let (discovery, upstreams) = (process.discovery.clone(), process.upstreams.clone());
+        // A comparison may have left something.
+        discovery.forget_prepared();
         let inquiries = before.inquiries.clone();
         let is_of_file = matches!(wanted, Wanted::File(_));
         let loading = tokio::task::spawn_blocking(move || {
@@ -586,10 +588,11 @@ impl Process {
             .bind(&mut config, &mut GivenSockets::default())?;
         let writing = self.writing.as_mut();
         let writing = writing.ok_or_else(|| io::Error::other("the process is stopping"))?;
+        let next_exporter = writing.exporters.prepare(config.otlp.as_ref())?;
         let lines = &config.access_logs.destinations;
         let lines = writing.log_writer.follow(lines, opened)?;
-        let spans = writing.exporters.follow(config.otlp.as_ref())?;
         // Nothing fails from here on.
+        let spans = writing.exporters.follow(next_exporter);
         if let Err(error) = log_level::follow(&before.config.log, &config.log) {
             tracing::warn!("reload: the event log stays as it is: {error}");
         }

@@ -171,7 +171,8 @@ impl Observation {
         let workers = config.server.workers;
         let (lines, log_writer) = writer::start(&config.access_logs.destinations)?;
         let mut exporters = Exporters::default();
-        let spans = exporters.follow(config.otlp.as_ref())?;
+        let next_exporter = exporters.prepare(config.otlp.as_ref())?;
+        let spans = exporters.follow(next_exporter);
         let (inquiries, questions) = (0..workers).map(|_| inquiry::channel()).unzip();
         let observation = Observation {
             counters: (0..workers)

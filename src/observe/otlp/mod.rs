@@ -72,7 +72,7 @@ impl SpanSender {
 
 /// An exporter's thread; ends when every sender is gone.
 #[derive(Debug)]
-struct Exporter {
+pub struct Exporter {
     thread: JoinHandle<()>,
 }
 
@@ -103,30 +103,66 @@ pub struct Exporters {
     running: Vec<Exporter>,
 }
 
+/// Where spans of a configuration go that is to come into force.
+#[derive(Debug)]
+pub enum NextExporter {
+    /// Nowhere.
+    None,
+    /// Where they go now.
+    Current,
+    /// To another collector.
+    New {
+        /// Those of the configuration.
+        settings: Otlp,
+        /// Where workers hand spans over.
+        sender: SpanSender,
+        /// Its thread, which ends with the last sender.
+        exporter: Exporter,
+    },
+}
+
 impl Exporters {
     /// What became of the spans of all of them.
     pub fn counts(&self) -> Arc<SpanCounts> {
         self.counts.clone()
     }
 
-    /// Has spans of another configuration go where that says. One with the same settings
-    /// goes on with the same exporter.
+    /// Makes ready where spans of another configuration go. One with the same settings
+    /// goes on with the same exporter. Changes nothing yet; dropped, it leaves nothing.
     ///
     /// # Errors
-    /// A thread can't be started. Spans go where they went before.
-    pub fn follow(&mut self, settings: Option<&Otlp>) -> io::Result<Option<SpanSender>> {
-        self.running.retain(|it| !it.thread.is_finished());
+    /// A thread can't be started.
+    pub fn prepare(&self, settings: Option<&Otlp>) -> io::Result<NextExporter> {
         let Some(settings) = settings else {
-            self.current = None;
-            return Ok(None);
+            return Ok(NextExporter::None);
         };
-        if let Some((_, sender)) = self.current.as_ref().filter(|(it, _)| it == settings) {
-            return Ok(Some(sender.clone()));
+        if self.current.as_ref().is_some_and(|(it, _)| it == settings) {
+            return Ok(NextExporter::Current);
         }
         let (sender, exporter) = start(settings.clone(), self.counts.clone())?;
-        self.running.push(exporter);
-        self.current = Some((settings.clone(), sender.clone()));
-        Ok(Some(sender))
+        Ok(NextExporter::New {
+            settings: settings.clone(),
+            sender,
+            exporter,
+        })
+    }
+
+    /// Has spans go where it was made ready.
+    pub fn follow(&mut self, next: NextExporter) -> Option<SpanSender> {
+        self.running.retain(|it| !it.thread.is_finished());
+        match next {
+            NextExporter::None => self.current = None,
+            NextExporter::Current => {}
+            NextExporter::New {
+                settings,
+                sender,
+                exporter,
+            } => {
+                self.running.push(exporter);
+                self.current = Some((settings, sender));
+            }
+        }
+        Some(self.current.as_ref()?.1.clone())
     }
 
     /// Waits until everything is sent, or `timeout` has passed: what is left is lost
@@ -285,21 +321,31 @@ mod tests {
         loaded.unwrap().config.otlp.unwrap()
     }
 
+    fn follow(exporters: &mut Exporters, settings: Option<&Otlp>) -> Option<SpanSender> {
+        let next = exporters.prepare(settings).unwrap();
+        exporters.follow(next)
+    }
+
     #[test]
     fn an_exporter_ends_with_its_last_sender() {
         let mut exporters = Exporters::default();
         let settings = ["127.0.0.1:1", "127.0.0.1:2"].map(otlp);
-        let first = exporters.follow(Some(&settings[0])).unwrap();
-        let again = exporters.follow(Some(&settings[0])).unwrap();
+        let first = follow(&mut exporters, Some(&settings[0]));
+        let again = follow(&mut exporters, Some(&settings[0]));
         assert_eq!(exporters.running.len(), 1);
-        let second = exporters.follow(Some(&settings[1])).unwrap();
+        // It is refused.
+        drop(exporters.prepare(Some(&settings[1])).unwrap());
+        drop(exporters.prepare(None).unwrap());
+        let (current, _) = exporters.current.as_ref().unwrap();
+        assert_eq!((exporters.running.len(), current), (1, &settings[0]));
+        let second = follow(&mut exporters, Some(&settings[1]));
         assert_eq!(exporters.running.len(), 2);
         drop((first, again));
         evenkeel_testkit::deadline::until("the first is gone", || {
-            let _ = exporters.follow(Some(&settings[1])).unwrap();
+            let _ = follow(&mut exporters, Some(&settings[1]));
             exporters.running.len() == 1
         });
-        assert!(exporters.follow(None).unwrap().is_none());
+        assert!(follow(&mut exporters, None).is_none());
         assert_eq!(exporters.running.len(), 1, "a generation has it");
         drop(second);
         exporters.finish(Duration::from_secs(5));
