@@ -297,12 +297,7 @@ impl Sources {
                 hash: config.hash_text(),
                 loaded_unix_ms: unix_time(self.loaded.wall).as_millis() as u64,
             },
-            generations: self
-                .reloads
-                .alive()
-                .iter()
-                .map(LoadedConfig::read)
-                .collect(),
+            generations: self.reloads.alive(),
             listeners: (0..config.listeners.len())
                 .map(|index| self.listener(index, detail))
                 .collect(),

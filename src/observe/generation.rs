@@ -18,6 +18,8 @@ figures! {
     given generation: u32;
     /// Its hash.
     given config: String;
+    /// Whether it is kept to come back unless the one in force is confirmed.
+    given kept_until_confirmed: bool;
     /// Time since it came into force, in milliseconds.
     given age_ms: u64;
     /// Time since it came into force.
@@ -42,11 +44,12 @@ pub struct LoadedConfig {
 }
 
 impl LoadedConfig {
-    /// What goes on with it.
+    /// What goes on with it. Whether it is kept is for others to say.
     pub fn read(&self) -> GenerationFigures {
         let given = GenerationGiven {
             generation: self.generation,
             config: self.hash.clone(),
+            kept_until_confirmed: false,
             age_ms: self.since.elapsed().as_millis() as u64,
         };
         given.with(self.counters.iter().map(|it| &**it), Detail::Full)

@@ -59,6 +59,9 @@ pub struct GenerationRates {
     pub generation: u32,
     /// Its hash.
     pub config: String,
+    /// Whether it is kept to come back unless the one in force is confirmed.
+    #[serde(default)]
+    pub kept_until_confirmed: bool,
     /// Time since it came into force.
     pub age_ms: u64,
     /// Exchanges that began with it and go on.
@@ -72,6 +75,7 @@ impl From<&GenerationFigures> for GenerationRates {
         GenerationRates {
             generation: figures.generation,
             config: figures.config.clone(),
+            kept_until_confirmed: figures.kept_until_confirmed,
             age_ms: figures.age_ms,
             exchanges: figures.exchanges,
             tunnels: figures.tunnels,

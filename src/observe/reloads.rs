@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::generation::LoadedConfig;
+use super::generation::{GenerationFigures, LoadedConfig};
 use crate::metrics::ReasonCounts;
 
 /// The words for why a reload was refused.
@@ -44,6 +44,8 @@ pub struct Unconfirmed {
     pub until: Instant,
     /// The hash of the configuration that comes back, as it is shown.
     pub back_to: String,
+    /// The number of the generation that it was, and is kept as.
+    pub back_to_generation: u32,
 }
 
 impl Reloads {
@@ -63,8 +65,15 @@ impl Reloads {
     }
 
     /// Those that are in use, the newest first.
-    pub fn alive(&self) -> Vec<LoadedConfig> {
-        self.lock().iter().rev().cloned().collect()
+    pub fn alive(&self) -> Vec<GenerationFigures> {
+        let kept = self.unconfirmed().map(|it| it.back_to_generation);
+        let alive = self.lock();
+        let read = alive.iter().rev().map(|it| {
+            let mut figures = it.read();
+            figures.kept_until_confirmed = kept == Some(it.generation);
+            figures
+        });
+        read.collect()
     }
 
     /// Whether the configuration in force is to be confirmed from now on.

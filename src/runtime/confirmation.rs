@@ -129,9 +129,12 @@ impl Confirmation {
 
     fn wait(&mut self, kept: Kept, within: Duration) {
         let until = Instant::now() + within;
-        let back_to = kept.hash();
+        let unconfirmed = Unconfirmed {
+            until,
+            back_to: kept.hash(),
+            back_to_generation: kept.generation,
+        };
         self.state = State::Waiting { kept, until };
-        let unconfirmed = Unconfirmed { until, back_to };
         self.shown.await_confirmation(Some(unconfirmed));
     }
 }

@@ -134,6 +134,8 @@ pub type Load = Arc<dyn Fn() -> Result<Reloaded, Rejected> + Send + Sync>;
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     config: Arc<Config>,
+    /// The number of its generation.
+    pub generation: u32,
     /// The addresses of its listeners as configured: port 0 is any.
     binds: Vec<Address>,
 }
@@ -141,8 +143,10 @@ pub(super) struct Kept {
 impl Kept {
     /// The configuration that is in force.
     pub fn now(process: &Process) -> Self {
+        let sources = process.sources();
         Kept {
-            config: process.sources().config.clone(),
+            config: sources.config.clone(),
+            generation: sources.generation,
             binds: process.listeners.wanted(),
         }
     }

@@ -181,8 +181,13 @@ fn older_configurations(model: &Model) -> Option<String> {
         0 => String::new(),
         some => format!(", {} among them", counted(some, "tunnel")),
     };
+    let kept = if older.iter().any(|it| it.kept_until_confirmed) {
+        "; one is kept until this one is confirmed"
+    } else {
+        ""
+    };
     Some(format!(
-        "generation {}; {} with {}, the oldest from {} ago{tunnels}",
+        "generation {}; {} with {}, the oldest from {} ago{tunnels}{kept}",
         newest.generation,
         counted(exchanges, "exchange"),
         counted(older.len() as u64, "older configuration"),

@@ -54,8 +54,20 @@ fn it_goes_back_by_itself() {
         let shown = ask(&proxy, "show generations");
         let line = format!("generation 1 waits to be confirmed: configuration {before} comes back");
         assert!(shown.contains(&line), "{shown}");
+        let line = "generation 0 is kept until generation 1 is confirmed";
+        assert!(shown.contains(line), "{shown}");
         let shown = json(&proxy, "show generations");
         assert_eq!(shown[0]["unconfirmed"]["reverts_to"], before);
+        let kept = |at: usize| {
+            (
+                shown[at]["generation"].as_u64(),
+                shown[at]["kept_until_confirmed"].as_bool(),
+            )
+        };
+        assert_eq!(
+            [kept(0), kept(1)],
+            [(Some(1), Some(false)), (Some(0), Some(true))]
+        );
         until("it goes back", || hello(&mut client) == 404);
         assert_eq!(in_force(&proxy), before);
         let line = format!("was not confirmed in time; configuration {before} comes back");

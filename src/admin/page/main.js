@@ -176,9 +176,10 @@ class Page {
   }
 
   updateGenerations() {
-    const lines = this.model.generations.map(({ generation, config, age_ms: age, exchanges, tunnels }, index) => {
+    const lines = this.model.generations.map(({ generation, config, age_ms: age, exchanges, tunnels, kept_until_confirmed: isKept }, index) => {
       const going = plural(exchanges, "exchange") + (tunnels ? `, ${plural(tunnels, "tunnel")} among them` : "");
-      const state = index === 0 ? `in force for ${duration(age)}` : `replaced; came into force ${duration(age)} ago`;
+      const kept = isKept ? "; kept until the one in force is confirmed" : "";
+      const state = index === 0 ? `in force for ${duration(age)}` : `replaced${kept}; came into force ${duration(age)} ago`;
       return make("li", {}, make("span", {}, `generation ${generation}`), make("span", { class: "hash" }, config), make("p", {}, `${state} · ${going}`));
     });
     byId("generation-list").replaceChildren(...lines);

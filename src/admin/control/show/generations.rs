@@ -42,7 +42,7 @@ pub(in super::super) fn generations(sources: &Sources, format: Format) -> Answer
         .alive()
         .into_iter()
         .map(|it| GenerationView {
-            figures: it.read(),
+            figures: it,
             // The newest comes first.
             unconfirmed: unconfirmed.take(),
         });
@@ -69,9 +69,16 @@ fn generations_text(views: &[GenerationView]) -> String {
     }
     let mut text = table.text(0);
     for view in views {
+        if view.figures.kept_until_confirmed {
+            // A text takes all that is written to it.
+            let _ = writeln!(
+                text,
+                "generation {} is kept until generation {} is confirmed",
+                view.figures.generation, views[0].figures.generation
+            );
+        }
         if let Some(unconfirmed) = &view.unconfirmed {
             let time = span(Duration::from_millis(unconfirmed.reverts_in_ms));
-            // A text takes all that is written to it.
             let _ = writeln!(
                 text,
                 "generation {} waits to be confirmed: configuration {} comes back in {time}",
