@@ -409,7 +409,10 @@ impl Control {
             Ok(_) if matches!(self.stage, Stage::Draining { .. }) => {
                 Err(Rejected::at(Refusal::Draining, "the process drains"))
             }
-            Ok(prepared) => self.process.follow(prepared).map_err(Rejected::because),
+            Ok(prepared) => {
+                self.paths.look_now(&self.process);
+                self.process.follow(prepared).map_err(Rejected::because)
+            }
             Err(rejected) => Err(rejected),
         };
         if followed.is_err() {
@@ -644,6 +647,8 @@ impl Control {
             })
         };
         let WantedUpgrade { binary, asker } = wanted;
+        // The new process has no path of its own to look at where that is lost by now.
+        self.paths.look_now(&self.process);
         self.upgrading.begin(&self.process, allowed, binary, asker);
     }
 

@@ -503,9 +503,10 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct InForce {
     /// What is doubtful about it.
     warnings: String,
-    /// Settings that stay as they were, and paths that others have, each with what to do
-    /// about it.
+    /// Settings that stay as they were, each with what to do about it.
     kept: Vec<String>,
+    /// The same of paths that others have: `socket_paths` says them in the event log.
+    lost_paths: Vec<String>,
     /// Of each worker: ends once the worker's exchanges begin with it.
     followed: Vec<oneshot::Receiver<Infallible>>,
     /// What was read of the configuration before, to be dropped aside.
@@ -536,8 +537,10 @@ impl InForce {
         }
         for kept in &self.kept {
             tracing::warn!("reload: {kept}");
+        }
+        for warning in self.kept.iter().chain(&self.lost_paths) {
             told.push_str("\nwarning: ");
-            told.push_str(kept);
+            told.push_str(warning);
         }
         if late > 0 {
             let late = counted(late as u64, "worker");
@@ -583,7 +586,7 @@ impl Process {
         let Prepared {
             mut config,
             warnings,
-            mut kept,
+            kept,
             opened,
             disks,
         } = prepared;
@@ -603,7 +606,7 @@ impl Process {
         let workers = config.server.workers;
         let options: Vec<_> = config.listeners.iter().map(|it| it.accepting).collect();
         let sockets = self.listeners.follow(new_sockets, &mut config, workers);
-        kept.extend(self.listeners.lost_paths());
+        let lost_paths = self.listeners.lost_paths().collect();
         self.upstreams = shared_upstreams(&config, &self.upstreams, clock::now());
         self.discovery.configure(&config, &self.upstreams);
         let counters = before.counters.iter();
@@ -633,6 +636,7 @@ impl Process {
         Ok(InForce {
             warnings,
             kept,
+            lost_paths,
             followed,
             before,
         })

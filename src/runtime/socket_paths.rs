@@ -19,6 +19,19 @@ struct Bound {
     identity: FileIdentity,
 }
 
+impl Bound {
+    /// Those of all listeners.
+    fn all(process: &Process) -> Vec<Self> {
+        let files = process.listeners.files();
+        let bound = files.map(|(listener, file)| Bound {
+            listener: listener.to_owned(),
+            path: file.path().to_owned(),
+            identity: file.identity(),
+        });
+        bound.collect()
+    }
+}
+
 type Found = Vec<(Bound, FoundAt)>;
 
 /// What was found at the paths of listeners.
@@ -32,16 +45,21 @@ pub(super) struct PathWatch {
 }
 
 impl PathWatch {
+    /// Looks at once, where what is found is to be said before something else. Blocks for a
+    /// moment.
+    pub fn look_now(&mut self, process: &Process) {
+        // What a look finds that is under way would be older.
+        self.found = Arc::default();
+        for at in Bound::all(process) {
+            let found = SocketFile::found_at(&at.path, at.identity);
+            self.note(process, &at, found);
+        }
+    }
+
     /// Says what was found, and looks again. To be called once a second while the process
     /// serves, in its runtime.
     pub fn look(&mut self, process: &Process) {
-        let files = process.listeners.files();
-        let bound = files.map(|(listener, file)| Bound {
-            listener: listener.to_owned(),
-            path: file.path().to_owned(),
-            identity: file.identity(),
-        });
-        let bound: Vec<_> = bound.collect();
+        let bound = Bound::all(process);
         let found = self
             .found
             .lock()

@@ -378,8 +378,12 @@ fn the_path_of_another_program_stays_its_own() {
             path.display()
         );
         assert!(answer.contains(&format!("warning: {taken}")), "{answer}");
-        let line = format!("reload: {taken}");
-        until("it is said", || proxy.stderr().contains(&line));
+        let line = "listener other: path-taken: ";
+        until("it is said", || proxy.stderr().contains(line));
+        let said = proxy.stderr().matches(&*path.display().to_string()).count();
+        reload(&proxy, &with_hello(&both));
+        let again = proxy.stderr().matches(&*path.display().to_string()).count();
+        assert_eq!(again, said, "{}", proxy.stderr());
         assert_eq!(client.ask(get("/hello")).unwrap().text(), "hello");
         // It leaves, and the file is not its own to remove.
         reload(&proxy, &config);

@@ -360,8 +360,9 @@ fn a_path_that_another_program_has_taken_stays_its_own() {
         std::fs::remove_file(&web).unwrap();
         let holder = UnixListener::bind(&web).unwrap();
         let next = successors.upgrade();
-        let taken = format!("upgrade: listener web: another program has taken {bind}");
-        until("it is said", || proxy.stderr().contains(&taken));
+        let said = || proxy.stderr().matches("listener web: path-taken: ").count();
+        until("it is said", || said() > 0);
+        assert_eq!(said(), 1, "{}", proxy.stderr());
         assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
         signal(next, Signal::TERM);
         until("it has ended", || !is_running(next));

@@ -178,9 +178,6 @@ fn start(
     }
     let timeout = config.server.upgrade_timeout;
     let plan = invocation.plan(binary, &lent, &config, &process.discovery, timeout)?;
-    for lost in process.listeners.lost_paths() {
-        tracing::warn!("upgrade: {lost}");
-    }
     tracing::info!("upgrade: starting {}", plan.program.display());
     let teller = Teller {
         sources: process.sources(),
