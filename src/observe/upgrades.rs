@@ -8,7 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::metrics::{ReasonCounts, Reasons, Saved};
 
 /// The words for why an upgrade failed.
-pub const FAILED: [&str; 5] = ["not-started", "ended", "refused", "timeout", "stopping"];
+pub const FAILED: [&str; 6] = [
+    "not-started",
+    "ended",
+    "refused",
+    "timeout",
+    "stopping",
+    "panicked",
+];
 
 /// Tells the process that has taken over what is counted, and waits until it counts from
 /// there.

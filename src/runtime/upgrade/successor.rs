@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::{JoinError, JoinHandle, spawn_local};
 
 use crate::discovery::Discovery;
 use crate::net::given::SERVICE_MANAGER_VARIABLES;
@@ -47,6 +47,8 @@ pub(in crate::runtime) enum Failed {
     Timeout { step: Step, after: Duration },
     /// The old process is to stop.
     Stopping,
+    /// A thread of the old process that sees to the upgrade panicked.
+    Panicked,
 }
 
 /// How far a program is to come.
@@ -74,6 +76,18 @@ impl Failed {
             Failed::Refused { .. } => "refused",
             Failed::Timeout { .. } => "timeout",
             Failed::Stopping => "stopping",
+            Failed::Panicked => "panicked",
+        }
+    }
+}
+
+impl From<JoinError> for Failed {
+    fn from(error: JoinError) -> Self {
+        if error.is_panic() {
+            Failed::Panicked
+        } else {
+            // It was cancelled, with everything else.
+            Failed::Stopping
         }
     }
 }
@@ -87,7 +101,10 @@ impl fmt::Display for Failed {
             Failed::Timeout { step, after } => {
                 write!(out, "the program was not {step} within {after:?}")
             }
-            Failed::Stopping => write!(out, "the process is stopping"),
+            Failed::Stopping => out.write_str("the process is stopping"),
+            Failed::Panicked => {
+                out.write_str("a thread of this process panicked, which is a bug: please report it")
+            }
         }
     }
 }
@@ -142,7 +159,7 @@ impl Teller {
             let known = Known::of(&sources, &upstreams, &discovery, asked.answers);
             successor.tell(known).map(Heard::Ready)
         });
-        told.await.unwrap_or(Err(Failed::Stopping))
+        told.await?
     }
 }
 
@@ -254,7 +271,7 @@ impl Starting {
             })?;
         let heard = spawn_local(async move {
             // Nobody tells where the thread panicked.
-            let started = started.await.unwrap_or(Err(Failed::Stopping));
+            let started = started.await.unwrap_or(Err(Failed::Panicked));
             teller.tell(started?).await
         });
         Ok(Starting { child, heard })
@@ -265,8 +282,7 @@ impl Starting {
     /// # Cancellation
     /// Nothing is lost by dropping the future.
     pub async fn heard(&mut self) -> Result<Heard, Failed> {
-        let heard = (&mut self.heard).await;
-        heard.unwrap_or(Err(Failed::Stopping))
+        (&mut self.heard).await?
     }
 
     /// Has the program serve, on a thread beside; [`heard`](Self::heard) tells whether it
@@ -525,7 +541,18 @@ mod tests {
                 after: Duration::ZERO,
             },
             Failed::Stopping,
+            Failed::Panicked,
         ];
         assert_eq!(all.map(|it| it.word()), FAILED);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_panic_is_said_to_be_one() {
+        let heard = tokio::task::spawn_blocking(|| panic!("on purpose"));
+        let mut starting = Starting {
+            child: SharedChild::default(),
+            heard,
+        };
+        assert_eq!(starting.heard().await.unwrap_err(), Failed::Panicked);
     }
 }
