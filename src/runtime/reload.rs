@@ -29,6 +29,7 @@ use crate::net::listen::{Accepting, BoundListener};
 use crate::net::{Address, clock, memory};
 use crate::observe::access_log::Layout;
 use crate::observe::access_log::writer::{self, LogSender};
+use crate::observe::counters::Staying;
 use crate::observe::figures::{Sources, Started};
 use crate::observe::inquiry::Inquiry;
 use crate::observe::log_level;
@@ -215,6 +216,8 @@ pub(super) struct Prepared {
     kept: Vec<String>,
     opened: writer::Opened,
     disks: Disks,
+    /// Beside the configuration in force. One is loaded at a time: that stays until then.
+    staying: Staying,
 }
 
 impl Prepared {
@@ -236,6 +239,7 @@ impl Prepared {
         let opened = writer::open(&missing.cloned().collect::<Vec<_>>());
         let disks = disks.following(&config);
         Ok(Prepared {
+            staying: Staying::of(before, &config),
             config,
             warnings,
             kept,
@@ -589,6 +593,7 @@ impl Process {
             kept,
             opened,
             disks,
+            staying,
         } = prepared;
         let new_sockets = self
             .listeners
@@ -610,7 +615,7 @@ impl Process {
         self.upstreams = shared_upstreams(&config, &self.upstreams, clock::now());
         self.discovery.configure(&config, &self.upstreams);
         let counters = before.counters.iter();
-        let counters = counters.map(|it| Arc::new(it.following(&before.config, &config)));
+        let counters = counters.map(|it| Arc::new(it.following(&staying)));
         let counters: Vec<_> = counters.collect();
         let config = Arc::new(config);
         let sources = Arc::new(Sources {

@@ -2,6 +2,7 @@
 
 use super::http1::{GET, OK, Simulation};
 use super::*;
+use crate::observe::counters::Staying;
 
 impl Simulation {
     /// Has exchanges that begin from now on follow this configuration.
@@ -11,7 +12,9 @@ impl Simulation {
         self.shared = shared_upstreams(&config, &self.shared, clock::now());
         let sides = self.worker.listeners.all();
         let listeners = sides.iter().map(|it| it.shared().clone());
-        let counters = before.counters.following(&before.config, &config);
+        let counters = before
+            .counters
+            .following(&Staying::of(&before.config, &config));
         self.worker.follow(&GenerationPlan {
             number: before.number + 1,
             listeners: listeners.collect(),
